@@ -1,6 +1,7 @@
 //! The one form in which words are compared: without case, width, diacritics and points.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
@@ -30,7 +31,8 @@ fn is_joiner(c: char) -> bool {
 /// leave out when they write: diacritics of Latin, Greek and Cyrillic letters, Hebrew points,
 /// Arabic vowel marks and the line that stretches a word. Arabic letters that are often written
 /// for each other are one, as in Lucene's normalizer of Arabic; letters of Latin that no mark makes
-/// ("ł", "œ") are what is typed for them; and digits of any script are one.
+/// ("ł", "œ") are what is typed for them; digits of any script are one, and so are hiragana and
+/// katakana, and traditional and simplified Chinese.
 pub(super) fn fold(word: &str) -> Cow<'_, str> {
     if word
         .bytes()
@@ -78,7 +80,64 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
     }
     // A sign of half width is a letter, and the mark that it stands for is none.
     let is_mark = |c: &char| !c.is_alphanumeric() && !is_picture(*c);
-    Cow::Owned(folded.nfc().skip_while(is_mark).collect())
+    let letters = folded.nfc().skip_while(is_mark);
+    Cow::Owned(with_anusvara(letters.map(one_script).collect()))
+}
+
+/// Traditional characters and their simplified ones, ordered.
+static SIMPLIFIED: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
+    let rows = include_str!("simplified.txt").lines();
+    let rows = rows.filter(|row| !row.starts_with('#'));
+    let chars: Vec<char> = rows.flat_map(str::chars).collect();
+    chars
+        .as_chunks()
+        .0
+        .iter()
+        .map(|[from, to]| (*from, *to))
+        .collect()
+});
+
+/// Katakana as hiragana, and traditional Chinese as simplified: queries are typed in either.
+fn one_script(c: char) -> char {
+    match c {
+        '\u{30a1}'..='\u{30f6}' | '\u{30fd}' | '\u{30fe}' => {
+            char::from_u32(u32::from(c) - 0x60).unwrap_or(c)
+        }
+        '\u{4e00}'..='\u{9fff}' => {
+            let found = SIMPLIFIED.binary_search_by_key(&c, |(traditional, _)| *traditional);
+            found.map_or(c, |place| SIMPLIFIED[place].1)
+        }
+        _ => c,
+    }
+}
+
+/// A Devanagari nasal before a consonant of its own group is written as anusvara as well, and so is
+/// the moon of a nasal vowel.
+fn with_anusvara(word: String) -> String {
+    const VIRAMA: char = '\u{94d}';
+    const ANUSVARA: char = '\u{902}';
+    if !word.contains(['\u{901}', VIRAMA]) {
+        return word;
+    }
+    let chars: Vec<char> = word.chars().collect();
+    let mut spelled = String::with_capacity(word.len());
+    let mut rest = chars.as_slice();
+    while let Some((&first, after)) = rest.split_first() {
+        let is_nasal = |next: char| match first {
+            '\u{919}' => matches!(next, '\u{915}'..='\u{918}'),
+            '\u{91e}' => matches!(next, '\u{91a}'..='\u{91d}'),
+            '\u{923}' => matches!(next, '\u{91f}'..='\u{922}'),
+            '\u{928}' => matches!(next, '\u{924}'..='\u{927}'),
+            '\u{92e}' => matches!(next, '\u{92a}'..='\u{92d}'),
+            _ => false,
+        };
+        (rest, _) = match after {
+            [VIRAMA, next, ..] if is_nasal(*next) => (&after[1..], spelled.push(ANUSVARA)),
+            _ if first == '\u{901}' => (after, spelled.push(ANUSVARA)),
+            _ => (after, spelled.push(first)),
+        };
+    }
+    spelled
 }
 
 /// The zeros of the scripts that have digits of their own; the others stand behind them.
@@ -142,6 +201,10 @@ fn is_left_out(c: char) -> bool {
         | '\u{610}'..='\u{61a}' | '\u{640}' | '\u{64b}'..='\u{65f}' | '\u{670}'
         | '\u{6d6}'..='\u{6dc}' | '\u{6df}'..='\u{6e4}' | '\u{6e7}' | '\u{6e8}'
         | '\u{6ea}'..='\u{6ed}'
+        // The dot of Devanagari letters for sounds of other languages.
+        | '\u{93c}'
+        // Apostrophes that are letters.
+        | '\u{2bb}' | '\u{2bc}'
         // How the character before it is drawn.
         | '\u{fe00}'..='\u{fe0f}')
 }
@@ -155,7 +218,8 @@ fn is_letter_with_breve(base: char, mark: char) -> bool {
 fn one_of_alike(c: char) -> char {
     match c {
         '\u{671}' => '\u{627}',
-        '\u{629}' => '\u{647}',
+        // The forms of heh in Persian and Urdu.
+        '\u{629}' | '\u{6be}' | '\u{6c1}' | '\u{6c3}' | '\u{6d5}' => '\u{647}',
         '\u{649}' | '\u{6cc}' => '\u{64a}',
         '\u{6a9}' => '\u{643}',
         other => other,

@@ -6,9 +6,12 @@
 
 use unicode_normalization::UnicodeNormalization as _;
 
+use super::fold::fold;
+use super::languages::forms;
 use super::segments::beginning;
+use super::spellings::{Spelled, alternates, spelled};
 use super::stop_words::{is_begun, is_ending, is_stop_word, is_telling};
-use super::{BEGINS, Languages, Token, has_beginnings, is_apostrophe, tokens};
+use super::{BEGINS, Languages, has_beginnings, is_apostrophe};
 
 /// Terms of one query; further words of it are not looked for.
 pub const TERMS_MAX: usize = 32;
@@ -49,7 +52,9 @@ pub struct Term {
     pub word: String,
     /// The same as it is compared, with its ending.
     folded: String,
+    /// Its own ones first, then those of its other spellings.
     forms: Vec<String>,
+    own: usize,
     beginnings: Vec<String>,
 }
 
@@ -122,6 +127,10 @@ impl Term {
         &self.forms
     }
 
+    fn own_forms(&self) -> &[String] {
+        &self.forms[..self.own]
+    }
+
     /// What the index is asked for where it has none of the forms: words that begin so may be the
     /// word with another ending. What stands before each keeps it apart from words.
     pub fn beginnings(&self) -> &[String] {
@@ -170,22 +179,30 @@ impl Query {
             languages,
         };
         let (mut telling, mut all) = (none.clone(), none);
-        let mut words = tokens(text).filter(|token| !token.is_part).peekable();
+        let mut units = spelled(text).filter(|unit| !unit.is_part).peekable();
         let mut is_behind_apostrophe = false;
-        while let Some(token) = words.next() {
-            let end = token.start + token.word.len();
-            let next = words.peek();
+        // Another spelling of the next words, with their number.
+        let mut other = (String::new(), 0);
+        while let Some(unit) = units.next() {
+            if unit.stands_for > 0 {
+                other = (unit.word.into_owned(), unit.stands_for);
+                continue;
+            }
+            let spelling = (other.1 > 0).then_some(&*other.0);
+            let end = unit.start + unit.word.len();
+            let next = units.peek();
             let is_before_apostrophe =
                 next.is_some_and(|next| text.get(end..next.start).is_some_and(is_apostrophe));
-            let folded = token.folded();
+            let folded = unit.folded();
             let says_nothing = is_stop_word(&folded)
                 || is_before_apostrophe && is_begun(&folded)
                 || is_behind_apostrophe && is_ending(&folded);
-            all.add(&token);
+            all.add(&unit, spelling);
             if !says_nothing {
-                telling.add(&token);
+                telling.add(&unit, spelling);
             }
             is_behind_apostrophe = is_before_apostrophe;
+            other.1 = other.1.saturating_sub(1);
             if telling.terms.len() == TERMS_READ {
                 break;
             }
@@ -207,21 +224,47 @@ impl Query {
         &self.terms
     }
 
-    fn add(&mut self, token: &Token<'_>) {
+    fn add(&mut self, unit: &Spelled<'_>, spelling: Option<&str>) {
+        let folded = unit.folded();
         let mut forms = Vec::new();
-        token.forms(self.languages, |form| forms.push(form.to_owned()));
-        let is_known = self.terms.iter().any(|term| term.forms == forms);
-        if !is_known && !forms.is_empty() && self.terms.len() < TERMS_READ {
+        unit.forms(self.languages, |form| forms.push(form.to_owned()));
+        if forms.is_empty() {
+            return;
+        }
+        let known = self.terms.iter().position(|term| term.own_forms() == forms);
+        let place = known.unwrap_or(self.terms.len());
+        if known.is_none() {
+            if self.terms.len() == TERMS_READ {
+                return;
+            }
             let begins = forms.iter().filter_map(|form| beginning(form));
             let mut beginnings: Vec<String> = begins.map(|it| format!("{BEGINS}{it}")).collect();
             beginnings.dedup();
             self.terms.push(Term {
-                word: token.word.to_owned(),
-                folded: token.folded().into_owned(),
+                word: unit.word.clone().into_owned(),
+                own: forms.len(),
                 forms,
                 beginnings,
+                folded: folded.clone().into_owned(),
             });
+            for other in alternates(&unit.word, &folded) {
+                self.add_spelling(place, &other);
+            }
         }
+        if let Some(spelling) = spelling {
+            self.add_spelling(place, spelling);
+        }
+    }
+
+    fn add_spelling(&mut self, place: usize, spelling: &str) {
+        let Some(term) = self.terms.get_mut(place) else {
+            return;
+        };
+        forms(spelling, &fold(spelling), self.languages, |form| {
+            if !term.forms.iter().any(|known| known == form) {
+                term.forms.push(form.to_owned());
+            }
+        });
     }
 }
 
@@ -317,13 +360,9 @@ impl<'a> Scorer<'a> {
 
     /// Where terms stand in a text, in bytes, and which.
     pub fn places(&self, content: &str) -> Vec<(usize, usize)> {
-        let has_beginnings = self.looks_for_beginnings_in(content);
-        let found = |token: Token<'_>| {
-            let found = self.hit(&token);
-            let found = found.or_else(|| has_beginnings.then(|| self.alike(&token))?);
-            found.map(|(term, _)| (token.start, term))
-        };
-        tokens(content).filter_map(found).collect()
+        let mut places = Vec::new();
+        self.each_hit(content, |unit, _, term, _| places.push((unit.start, term)));
+        places
     }
 
     /// Share of the weight of the telling terms, of which these shares are in a text.
@@ -340,33 +379,57 @@ impl<'a> Scorer<'a> {
 
     /// The terms in a text, and how many words it has.
     fn hits(&self, content: &str) -> (Vec<TermHit>, usize) {
-        let has_beginnings = self.looks_for_beginnings_in(content);
         let mut hits = Vec::new();
-        let mut words = 0;
-        for token in tokens(content) {
-            let found = self.hit(&token);
-            let found = found.or_else(|| has_beginnings.then(|| self.alike(&token))?);
-            hits.extend(found.map(|(term, share)| TermHit {
-                place: words,
-                term,
-                share,
-            }));
-            words += 1;
-        }
+        let words = self.each_hit(content, |_, place, term, share| {
+            hits.push(TermHit { place, term, share });
+        });
         (hits, words)
     }
 
-    /// The term that a word of a text is, and how much of it.
-    fn hit(&self, token: &Token<'_>) -> Option<(usize, f64)> {
-        if !self.beginnings.include(token.word) || !self.may_have_form(token.word) {
-            return None;
+    /// Calls `give` with each term in a text, its place in words, and how much of it is there.
+    /// Returns the number of words.
+    fn each_hit(
+        &self,
+        content: &str,
+        mut give: impl FnMut(&Spelled<'_>, usize, usize, f64),
+    ) -> usize {
+        let has_beginnings = self.looks_for_beginnings_in(content);
+        let mut words = 0;
+        for unit in spelled(content) {
+            let found = self.found_in(&unit);
+            for term in 0..self.terms.len() {
+                if found.contains(term) {
+                    give(&unit, words, term, self.terms[term].share_of(&unit.word));
+                }
+            }
+            if unit.stands_for > 0 {
+                continue;
+            }
+            if found == Found::default() && has_beginnings {
+                let alike = self.alike(&unit);
+                alike
+                    .into_iter()
+                    .for_each(|(term, share)| give(&unit, words, term, share));
+            }
+            words += 1;
         }
-        let mut found = None;
-        token.forms(self.languages, |form| {
-            let has_form = |term: &Term| term.forms.iter().any(|own| own == form);
-            found = found.or_else(|| self.terms.iter().position(has_form));
+        words
+    }
+
+    /// The terms that a word of a text is.
+    fn found_in(&self, unit: &Spelled<'_>) -> Found {
+        let mut found = Found::default();
+        if !self.beginnings.include(&unit.word) || !self.may_have_form(&unit.word) {
+            return found;
+        }
+        unit.forms(self.languages, |form| {
+            for (place, term) in self.terms.iter().enumerate() {
+                if term.forms.iter().any(|own| own == form) {
+                    found.insert(place);
+                }
+            }
         });
-        found.map(|term| (term, self.terms[term].share_of(token.word)))
+        found
     }
 
     /// False for a text of which the index has no beginnings.
@@ -375,7 +438,7 @@ impl<'a> Scorer<'a> {
     }
 
     /// The term that a word begins like, of those that were found nowhere.
-    fn alike(&self, token: &Token<'_>) -> Option<(usize, f64)> {
+    fn alike(&self, unit: &Spelled<'_>) -> Option<(usize, f64)> {
         let mut best = None;
         let mut compare = |form: &str| {
             let terms = self.terms.iter().enumerate();
@@ -388,8 +451,8 @@ impl<'a> Scorer<'a> {
                 }
             }
         };
-        compare(&token.folded());
-        token.forms(self.languages, compare);
+        compare(&unit.folded());
+        unit.forms(self.languages, compare);
         best
     }
 

@@ -96,7 +96,7 @@ enum Spacing {
 
 /// The words of a text, in the order in which they begin. Those of Chinese, Japanese and Korean
 /// overlap.
-pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
+pub fn tokens(text: &str) -> Tokens<'_> {
     Tokens {
         runs: Runs { text, rest: 0 },
         pieces: Vec::new().into_iter(),
@@ -110,6 +110,7 @@ pub(super) fn runs(text: &str) -> impl Iterator<Item = Token<'_>> {
 }
 
 /// The runs of a text from a place on.
+#[derive(Debug)]
 struct Runs<'a> {
     text: &'a str,
     rest: usize,
@@ -139,7 +140,8 @@ impl<'a> Iterator for Runs<'a> {
 }
 
 /// The words of a text from a place on.
-struct Tokens<'a> {
+#[derive(Debug)]
+pub struct Tokens<'a> {
     runs: Runs<'a>,
     /// Those that are left of a run of several words, and of what stands before it.
     pieces: std::vec::IntoIter<Token<'a>>,

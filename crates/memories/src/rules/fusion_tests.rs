@@ -149,10 +149,7 @@ fn the_parts_of_a_score_give_the_score() {
         let parts = hit.parts;
         let own =
             (1.0 - VECTOR_SHARE) * parts.words_share + VECTOR_SHARE * parts.meaning_share.unwrap();
-        assert!(
-            (parts.fused - own * parts.form).abs() < 1e-12,
-            "{parts:?}"
-        );
+        assert!((parts.fused - own * parts.form).abs() < 1e-12, "{parts:?}");
         let score = (parts.fused + parts.beside) * parts.importance * parts.recency;
         assert!((score - hit.ranked.score).abs() < 1e-12, "{parts:?}");
         assert!(parts.form < 1.0 && parts.importance > 1.0 && parts.recency < 1.0);

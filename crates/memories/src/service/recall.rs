@@ -191,7 +191,9 @@ impl Memories {
             _ => false,
         };
         fused.retain(|one| {
-            let least = request.min_relevance.unwrap_or_else(|| floor.of(&one.parts, searched));
+            let least = request
+                .min_relevance
+                .unwrap_or_else(|| floor.of(&one.parts, searched));
             one.parts.relevance >= least
         });
         let hits = ranking.hits(fused, request.limit);

@@ -458,7 +458,10 @@ async fn unrelated_message_brings_no_memory_into_a_window() {
             append: Some(telling(ANN, words)),
             ..with_memories(words)
         };
-        for unrelated in ["please, thanks", "which planets have rings and moons, thanks"] {
+        for unrelated in [
+            "please, thanks",
+            "which planets have rings and moons, thanks",
+        ] {
             let shown = contents_of(&bot, window(unrelated)).await;
             assert!(held(&shown).is_empty(), "{unrelated}: {:?}", held(&shown));
         }

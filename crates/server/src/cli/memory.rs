@@ -62,9 +62,10 @@ pub(crate) enum MemoryCommand {
     Recall(RecallArgs),
     /// Find memories, and show what their scores are made of
     ///
-    /// SCORE is (relevance + BESIDE) × IMPORTANCE × AGE. Relevance is the shares of the best by
-    /// WORDS and by MEANING, each by its weight, times FORM, or what the RERANKER says; BESIDE comes from what was said right
-    /// before and after. It leaves no trace: nothing counts as recalled.
+    /// SCORE is (fused + BESIDE) × IMPORTANCE × AGE. The fused score adds the shares of the best by
+    /// WORDS and by MEANING, each by its weight, times FORM; a RERANKER's judgement replaces it.
+    /// BESIDE comes from the turns right before and after. RELEVANCE does not depend on other hits;
+    /// windows leave out memories below a floor. It leaves no trace: nothing counts as recalled.
     Explain(RecallArgs),
     /// Ask questions whose answers are known, and measure how many are found, and how fast
     ///
@@ -147,6 +148,9 @@ pub(crate) struct RecallArgs {
     /// Only those whose metadata fit, such as '{"source": "crm"}'
     #[arg(long, value_name = "JSON")]
     metadata: Option<String>,
+    /// Only those with at least this relevance, 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    min_relevance: Option<f64>,
 }
 
 fn recall_request(args: RecallArgs) -> RecallRequest {
@@ -161,6 +165,7 @@ fn recall_request(args: RecallArgs) -> RecallRequest {
         mode: number(args.mode),
         subject_prefix: args.subject_prefix.unwrap_or_default(),
         metadata_filter_json: args.metadata.unwrap_or_default(),
+        min_relevance: args.min_relevance,
         ..RecallRequest::default()
     }
 }

@@ -22,6 +22,7 @@ pub(super) async fn run(target: &Target, args: RecallArgs, json: bool) -> Result
 fn readable(found: &RecallResponse) -> String {
     let header = [
         "SCORE",
+        "RELEVANCE",
         "WORDS",
         "BM25",
         "MEANING",
@@ -37,13 +38,14 @@ fn readable(found: &RecallResponse) -> String {
     output::fitted_table(Some(header), found.hits.iter().map(row))
 }
 
-fn row(hit: &RecallHit) -> [String; 12] {
+fn row(hit: &RecallHit) -> [String; 13] {
     let memory = hit.memory.clone().unwrap_or_default();
     let parts = hit.parts.unwrap_or_default();
     let figure = |value: f64| output::figure(value, 3);
     let or_none = |value: Option<f64>| value.map_or("-".to_owned(), figure);
     [
         output::figure(hit.score, 4),
+        figure(hit.relevance),
         figure(parts.words_share),
         figure(parts.words),
         or_none(parts.meaning_share),
