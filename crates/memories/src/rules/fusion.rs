@@ -157,6 +157,8 @@ const QUESTION_FACTOR: f64 = 0.9;
 /// does not, and to the one before it.
 const AFTER_QUESTION: f64 = 0.75;
 const AFTER: f64 = 0.2;
+/// Longer texts that end with a question are no question: most of them says something.
+const QUESTION_WORDS_MAX: usize = 40;
 const BEFORE: f64 = 0.1;
 /// How far the factors of the most and of the least important memory are apart; the factor of
 /// one in the middle is 1. Importance and age together take at most about a third off a score:
@@ -226,19 +228,21 @@ impl HalfLives {
             let (Some(first), Some(second)) = (place(first), place(second)) else {
                 continue;
             };
-            let share = if standings[first].is_question {
-                AFTER_QUESTION
-            } else {
-                AFTER
-            };
+            let asks = standings[first].is_question && standings[first].words <= QUESTION_WORDS_MAX;
             let given = |one: usize, share: f64| found(&list[one], parts[one].fused) * share;
-            let (to_second, to_first) = (given(first, share), given(second, BEFORE));
+            // What answers a question may be better than it; other neighbors may not.
+            let up_to = |one: usize, other: usize| (parts[one].fused - parts[other].fused).max(0.0);
+            let to_first = given(second, BEFORE).min(up_to(second, first));
+            let to_second = match asks {
+                true => given(first, AFTER_QUESTION),
+                false => given(first, AFTER).min(up_to(first, second)),
+            };
+            parts[first].beside = parts[first].beside.max(to_first);
             parts[second].beside = parts[second].beside.max(to_second);
-            if standings[first].is_question {
+            if asks {
                 let inherited = relevance(&list[first], candidates.unrelated) * AFTER_QUESTION;
                 parts[second].relevance = parts[second].relevance.max(inherited);
             }
-            parts[first].beside = parts[first].beside.max(to_first);
         }
         for (parts, standing) in parts.iter_mut().zip(&standings) {
             parts.importance = importance(*standing);

@@ -128,6 +128,7 @@ fn a_reranker_decides_and_what_it_was_not_asked_stands_behind() {
     found.said_after = vec![(2, 4)];
     let asks = |id: &u32| Standing {
         is_question: *id == 2,
+        words: 8,
         ..FRESH
     };
     let hits = HalfLives::default().fuse(&found, asks);
@@ -187,6 +188,7 @@ fn what_was_said_beside_a_good_one_is_better_and_the_most_behind_a_question() {
     let of = |is_question: bool| {
         let standing = |id: &u32| Standing {
             is_question: is_question && *id == 1,
+            words: 8,
             ..FRESH
         };
         let hits = HalfLives::default().fuse(&found, standing);
@@ -205,6 +207,27 @@ fn what_was_said_beside_a_good_one_is_better_and_the_most_behind_a_question() {
     let (scores, order) = of(true);
     assert_eq!(scores, [1.0, AFTER_QUESTION, 0.0, BEFORE]);
     assert_eq!(order, [1, 2, 4, 5, 3]);
+}
+
+#[test]
+fn neighbor_outranks_its_hit_only_as_the_reply_to_a_question() {
+    let mut found = candidates(&[(1, 10.0), (2, 9.8)], &[]);
+    found.said_after = vec![(1, 2)];
+    let order = |is_question: bool, words: usize| {
+        let standing = |id: &u32| Standing {
+            is_question: is_question && *id == 1,
+            words,
+            ..FRESH
+        };
+        ids(&HalfLives::default().fuse(&found, standing))
+    };
+    assert_eq!(order(true, 8), [2, 1]);
+    assert_eq!(order(false, 8), [1, 2]);
+    assert_eq!(
+        order(true, 80),
+        [1, 2],
+        "a long text that ends with a question"
+    );
 }
 
 #[test]
