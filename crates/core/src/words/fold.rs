@@ -97,12 +97,23 @@ static SIMPLIFIED: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Katakana as hiragana, and traditional Chinese as simplified: queries are typed in either.
+/// One of several spellings of a letter: katakana as hiragana, traditional Chinese as simplified,
+/// long vowels of Devanagari as short ones.
 fn one_script(c: char) -> char {
     match c {
         '\u{30a1}'..='\u{30f6}' | '\u{30fd}' | '\u{30fe}' => {
             char::from_u32(u32::from(c) - 0x60).unwrap_or(c)
         }
+        // Long vowels of Devanagari, as in Lucene's normalizer of Hindi: L. Larkey, M. Connell and
+        // N. Abduljaleel, "Hindi CLIR in thirty days", 2003.
+        'ई' => 'इ',
+        'ऊ' => 'उ',
+        'ऐ' => 'ए',
+        'औ' => 'ओ',
+        '\u{940}' => '\u{93f}',
+        '\u{942}' => '\u{941}',
+        '\u{948}' => '\u{947}',
+        '\u{94c}' => '\u{94b}',
         '\u{4e00}'..='\u{9fff}' => {
             let found = SIMPLIFIED.binary_search_by_key(&c, |(traditional, _)| *traditional);
             found.map_or(c, |place| SIMPLIFIED[place].1)
