@@ -1,0 +1,559 @@
+/** Converts UI messages of the AI SDK to turns, and turns to UI messages. */
+
+import { create, equals } from "@bufbuild/protobuf";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { MessageFormat, PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
+import type { Media, Part, ToolResult, Turn } from "../gen/memoird/v1/common_pb.js";
+import { isId, isMade, PARTS_MAX } from "../kept.js";
+
+/** A `UIMessage` of the AI SDK, whatever its own types are. */
+export interface UiMessage {
+  id: string;
+  role: "system" | "user" | "assistant";
+  metadata?: unknown;
+  parts: { type: string }[];
+}
+
+/** Metadata key of a turn: id of the message that it belongs to. */
+export const ID = "ai-sdk.id";
+/** Metadata key of a turn: id of the message before its own, if another tab's messages come between. */
+export const AFTER = "ai-sdk.after";
+// Key in the `client_json` of a message's first turn: the message without the fields that the turns contain.
+const REST = "ai-sdk";
+// Key of a part in REST: its fields that the turns contain.
+const FILLED = "memoird";
+// Stands for a string that a turn contains as media or as sealed reasoning.
+const LIFTED = "$memoird";
+// Shorter strings of provider metadata are ids, not sealed reasoning.
+const SEALED_CHARS_MIN = 64;
+
+export const ROLES = { system: Role.SYSTEM, user: Role.USER, assistant: Role.ASSISTANT };
+
+// Types of objects in tool outputs whose base64 `data` the AI SDK sends as media.
+const MEDIA_TYPES = new Set(["image", "image-data", "media", "file", "file-data"]);
+// Media types of images by the first characters of their base64.
+const IMAGES: [string, string][] = [
+  ["iVBORw0KGgo", "image/png"],
+  ["/9j/", "image/jpeg"],
+  ["R0lGOD", "image/gif"],
+  ["UklGR", "image/webp"],
+];
+
+type Fields = Record<string, unknown>;
+
+/**
+ * How a field of a part is restored from the turns: as the text; as JSON; as the JSON of an MCP result; or with the
+ * sealed reasoning in its place.
+ */
+type Filling = "text" | "json" | "mcp" | "sealed";
+type Filled = Record<string, Filling>;
+
+/** The turns of a message. Each step of an assistant is a turn, followed by a turn with its tool results. */
+export function turnsOf(message: UiMessage): Turn[] {
+  const role = ROLES[message.role];
+  const metadata = { [ID]: message.id };
+  const turns: Turn[] = [];
+  let step: Recorded[] = [];
+  const endStep = () => {
+    const parts = step.flatMap(({ part }) => part ?? []);
+    const results = step.flatMap(({ result }) => result ?? []);
+    if (parts.length) {
+      const format = step.some(({ isForeign }) => isForeign)
+        ? MessageFormat.OPENAI_RESPONSES
+        : MessageFormat.UNSPECIFIED;
+      turns.push(create(TurnSchema, { role, parts, format, metadata: { ...metadata } }));
+    }
+    if (results.length) {
+      turns.push(create(TurnSchema, { role: Role.TOOL, parts: results, metadata: { ...metadata } }));
+    }
+    step = [];
+  };
+  const rest = message.parts.map((given) => {
+    const recorded = recordedIn(given as Fields);
+    const isFull = recorded.part && step.filter(({ part }) => part).length === PARTS_MAX;
+    if (isFull || (given.type === "step-start" && turns.length + step.length)) {
+      endStep();
+    }
+    step.push(recorded);
+    const kept = { ...given, ...recorded.kept };
+    const fields = Object.fromEntries(
+      Object.entries(kept).filter(([name]) => (recorded.filled[name] ?? "sealed") === "sealed"),
+    );
+    return recorded.part ? { ...fields, [FILLED]: recorded.filled } : fields;
+  });
+  endStep();
+  if (!turns.length) {
+    // A message is at least one turn, and a turn has at least one part.
+    turns.push(create(TurnSchema, { role, parts: [partOf({ case: "text", value: "" })], metadata }));
+  }
+  turns[0]!.clientJson = JSON.stringify({ [REST]: { ...message, parts: rest } });
+  return turns;
+}
+
+/** Whether two turns have the same role, message and parts. */
+export function isSameTurn(one: Turn | undefined, other: Turn): boolean {
+  return (
+    one?.role === other.role &&
+    one.metadata[ID] === other.metadata[ID] &&
+    one.parts.length === other.parts.length &&
+    one.parts.every((part, index) => equals(PartSchema, part, other.parts[index]!))
+  );
+}
+
+/** The turns of each message, by its id. */
+export function byMessage(turns: readonly Turn[]): Map<string, Turn[]> {
+  const messages = new Map<string, Turn[]>();
+  for (const turn of turns) {
+    const id = turn.metadata[ID]!;
+    const group = messages.get(id);
+    if (group) {
+      group.push(turn);
+    } else {
+      messages.set(id, [turn]);
+    }
+  }
+  return messages;
+}
+
+/** The messages of stored turns. A message whose first turn is gone is left out. */
+export function messagesOf<M extends UiMessage>(turns: readonly Turn[]): M[] {
+  return [...byMessage(turns).values()].flatMap((group) => (restIn(group) ? [messageOf(group) as M] : []));
+}
+
+/** The messages of a window. */
+export function shownIn(turns: readonly Turn[]): UiMessage[] {
+  const groups: Turn[][] = [];
+  for (const turn of turns) {
+    const id = turn.metadata[ID];
+    if (id && groups.at(-1)?.[0]?.metadata[ID] === id) {
+      groups.at(-1)!.push(turn);
+    } else {
+      groups.push([turn]);
+    }
+  }
+  const calls = new OpenCalls();
+  const messages = groups.flatMap((group, place) => {
+    if (!hasAll(group)) {
+      return toldIn(group, place, calls);
+    }
+    const message = messageOf(group);
+    message.parts.forEach((part) => calls.add(part as Fields));
+    return [message];
+  });
+  const ids = new Set<string>();
+  return messages.map((message, place) => {
+    // Turns of another message may stand between those of this one.
+    const id = ids.has(message.id) ? `memoird-made-${place}` : message.id;
+    ids.add(id);
+    return { ...message, id, parts: calls.sent(message.parts) };
+  });
+}
+
+/** Calls of tools in a window that have no result so far. */
+class OpenCalls {
+  private readonly open = new Map<unknown, Fields>();
+  private readonly dropped = new Set<unknown>();
+
+  add(part: Fields): void {
+    if (toolName(part) !== undefined && !isAnswered(part)) {
+      this.open.set(part.toolCallId, part);
+    }
+  }
+
+  /** Gives a call its result. False if no open call has this id. */
+  answer(result: ToolResult, isNote: boolean): boolean {
+    const call = this.open.get(result.toolUseId);
+    if (!call) {
+      return false;
+    }
+    this.open.delete(result.toolUseId);
+    if (isNote && (call.providerExecuted || call.state === "input-streaming")) {
+      // The provider takes only its own results of its tools, and an unfinished call is never sent.
+      this.dropped.add(call);
+      return true;
+    }
+    const { approved } = (call.approval ?? {}) as { approved?: boolean };
+    if (result.isError && approved === false) {
+      call.state = "output-denied";
+      return true;
+    }
+    if (!approved) {
+      delete call.approval;
+    }
+    const { content: errorText, isError } = result;
+    Object.assign(call, isError ? { errorText } : { output: toldOutput(result, false) });
+    call.state = isError ? "output-error" : "output-available";
+    return true;
+  }
+
+  /** The parts without calls that no provider takes unanswered. */
+  sent(parts: UiMessage["parts"]): UiMessage["parts"] {
+    return parts.filter((part) => !this.dropped.has(part));
+  }
+}
+
+/** What a turn records of a part of a message. */
+interface Recorded {
+  part?: Part;
+  result?: Part | undefined;
+  /** Fields of the message's part that the turns contain. */
+  filled: Filled;
+  /** Fields that replace those of the message's part in the `client_json`. */
+  kept?: Fields;
+  /** Whether the reasoning is sealed by a provider other than Anthropic. */
+  isForeign?: boolean;
+}
+
+function recordedIn(given: Fields): Recorded {
+  const text = (name: string) => String(given[name] ?? "");
+  if (given.type === "text") {
+    return { part: partOf({ case: "text", value: text("text") }), filled: { text: "text" } };
+  }
+  if (given.type === "reasoning") {
+    return reasoningIn(given);
+  }
+  if (given.type === "file" && given.url) {
+    const mediaType = text("mediaType");
+    const source = sourceOf(text("url"), mediaType);
+    return { part: partOf({ case: "media", value: { mediaType, source } }), filled: { url: "text" } };
+  }
+  const [id, name] = [given.toolCallId, toolName(given)];
+  // The AI SDK does not send a call that is still streaming.
+  if (name === undefined || given.state === "input-streaming") {
+    return { filled: {} };
+  }
+  const inputJson = JSON.stringify(given.input ?? given.rawInput ?? {});
+  const result = resultOf(given);
+  if (!isId(id) || !isId(name)) {
+    // Counted as text, because no turn takes a call of such a name or id.
+    const value = `${name}(${inputJson})${result ? ` → ${result.content}` : ""}`;
+    return { part: partOf({ case: "text", value }), filled: {} };
+  }
+  return {
+    part: partOf({ case: "toolUse", value: { id, name, inputJson } }),
+    result: result && partOf({ case: "toolResult", value: { toolUseId: id, ...result.value } }),
+    filled: { ...(given.input == null ? {} : { input: "json" }), ...result?.filled },
+  };
+}
+
+/** Reasoning, with the provider's sealed data as its signature, so that it is counted. */
+function reasoningIn(given: Fields): Recorded {
+  const text = String(given.text ?? "");
+  const sealed = sealedIn(given.providerMetadata);
+  if (!sealed) {
+    return { part: partOf({ case: "thinking", value: { text } }), filled: { text: "text" } };
+  }
+  const redacted = sealed.name === "redactedData" && !text;
+  const value = redacted ? { text: sealed.data, redacted } : { text, signature: sealed.data };
+  return {
+    part: partOf({ case: "thinking", value }),
+    filled: redacted ? { providerMetadata: "sealed" } : { text: "text", providerMetadata: "sealed" },
+    kept: { providerMetadata: mapped(given.providerMetadata, (it) => (it === sealed.data ? { [LIFTED]: 0 } : it)) },
+    isForeign: sealed.name !== "signature" && sealed.name !== "redactedData",
+  };
+}
+
+/** The longest string of a part's provider metadata, such as a signature or encrypted reasoning, with its name. */
+function sealedIn(metadata: unknown): { name: string; data: string } | undefined {
+  let longest = { name: "", data: "" };
+  mapped(metadata, (value, name) => {
+    if (typeof value === "string" && value.length > longest.data.length) {
+      longest = { name, data: value };
+    }
+    return value;
+  });
+  return longest.data.length < SEALED_CHARS_MIN || hasMarks(metadata) ? undefined : longest;
+}
+
+interface Result {
+  value: { content: string; parts?: Part[]; isError?: boolean };
+  content: string;
+  filled: Filled;
+}
+
+/** The result of a call, as the AI SDK sends it; undefined if there is none yet. */
+function resultOf(given: Fields): Result | undefined {
+  const failed = (content: string, filled: Filled) => ({ value: { content, isError: true }, content, filled });
+  switch (given.state) {
+    case "output-error":
+      return failed(String(given.errorText ?? ""), { errorText: "text" });
+    case "output-denied": {
+      const { reason } = (given.approval ?? {}) as Fields;
+      return failed(String(reason ?? "Tool call execution denied."), {});
+    }
+    case "output-available": {
+      if (given.output === undefined) {
+        return undefined;
+      }
+      if (typeof given.output === "string") {
+        return { value: { content: given.output }, content: given.output, filled: { output: "text" } };
+      }
+      const parts: Part[] = [];
+      const content = JSON.stringify(hasMarks(given.output) ? given.output : withoutMedia(given.output, parts));
+      const output = Array.isArray((given.output as Fields | null)?.content) ? "mcp" : "json";
+      return { value: { content, parts }, content, filled: { output } };
+    }
+    default:
+      return undefined;
+  }
+}
+
+function isAnswered({ state, output }: Fields): boolean {
+  return state === "output-available" ? output !== undefined : state === "output-error" || state === "output-denied";
+}
+
+/** The name of the tool that a part calls; undefined if it is no call. */
+function toolName(given: Fields): string | undefined {
+  if (given.type === "dynamic-tool") {
+    return String(given.toolName ?? "");
+  }
+  return /^tool-(.*)$/s.exec(String(given.type))?.[1];
+}
+
+function partOf(part: NonNullable<MessageInitShape<typeof PartSchema>["part"]>): Part {
+  return create(PartSchema, { part });
+}
+
+function sourceOf(url: string, mediaType: string): Media["source"] {
+  const head = `data:${mediaType};base64,`;
+  const data = url.startsWith(head) ? bytesIn(url.slice(head.length)) : undefined;
+  return data ? { case: "data", value: data } : { case: "uri", value: url };
+}
+
+/** The bytes of base64; undefined if encoding them does not give the same text. */
+function bytesIn(base64: string): Uint8Array<ArrayBuffer> | undefined {
+  const bytes = Buffer.from(base64, "base64");
+  return bytes.length && bytes.toString("base64") === base64 ? new Uint8Array(bytes) : undefined;
+}
+
+function base64Of({ part }: Part): string {
+  const source = part.case === "media" ? part.value.source : undefined;
+  return source?.case === "data" ? Buffer.from(source.value).toString("base64") : "";
+}
+
+/** A tool's output with marks in the place of its media, which are added to `media`. */
+function withoutMedia(output: unknown, media: Part[]): unknown {
+  if (Array.isArray(output)) {
+    return output.map((inner) => withoutMedia(inner, media));
+  }
+  if (typeof output !== "object" || output === null) {
+    return output;
+  }
+  const fields = output as Fields;
+  const { type, data } = fields;
+  const bytes = MEDIA_TYPES.has(String(type)) && typeof data === "string" ? bytesIn(data) : undefined;
+  const sniffed = IMAGES.find(([start]) => String(data).startsWith(start))?.[1];
+  const mediaType = fields.mimeType ?? fields.mediaType ?? sniffed;
+  if (!bytes || typeof mediaType !== "string") {
+    return Object.fromEntries(Object.entries(fields).map(([name, inner]) => [name, withoutMedia(inner, media)]));
+  }
+  media.push(partOf({ case: "media", value: { mediaType, source: { case: "data", value: bytes } } }));
+  return { ...fields, data: { [LIFTED]: media.length - 1 } };
+}
+
+/** The value with its marks replaced by the strings that they stand for. */
+function withLifted(value: unknown, lifted: string[]): unknown {
+  return mapped(value, (inner) => (isMark(inner) ? (lifted[inner[LIFTED]] ?? "") : inner));
+}
+
+function hasMarks(value: unknown): boolean {
+  let found = false;
+  mapped(value, (inner) => {
+    found ||= isMark(inner);
+    return inner;
+  });
+  return found;
+}
+
+function isMark(value: unknown): value is { [LIFTED]: number } {
+  return typeof value === "object" && value !== null && LIFTED in value;
+}
+
+/** A copy of a JSON value in which each inner value is what `change` makes of it, from the outside in. */
+function mapped(value: unknown, change: (inner: unknown, name: string) => unknown, name = ""): unknown {
+  const changed = change(value, name);
+  if (Array.isArray(changed)) {
+    return changed.map((inner) => mapped(inner, change, name));
+  }
+  if (typeof changed !== "object" || changed === null || isMark(changed)) {
+    return changed;
+  }
+  return Object.fromEntries(Object.entries(changed).map(([inner, it]) => [inner, mapped(it, change, inner)]));
+}
+
+/** The newest `client_json` of a message, without the fields that the turns contain. */
+function restIn(group: readonly Turn[]): UiMessage | undefined {
+  const rests = group.map(({ clientJson }) =>
+    clientJson ? (JSON.parse(clientJson) as { [REST]?: UiMessage })[REST] : undefined,
+  );
+  return rests.findLast((rest) => rest);
+}
+
+/** A message of its turns. Results that memoird shortened are shown so. */
+function messageOf(group: readonly Turn[]): UiMessage {
+  const rest = restIn(group)!;
+  const parts = group.flatMap((turn) => turn.parts.map((part) => ({ part, isReduced: isMade(turn) })));
+  const results = parts.filter(({ part: { part } }) => part.case === "toolResult");
+  const said = parts.flatMap(({ part }) => (part.part.case === "toolResult" ? [] : part));
+  const fill = (fields: Fields) => filledIn(fields, said, results);
+  return { ...rest, parts: rest.parts.map((part) => fill(part as Fields) as Fields & { type: string }) };
+}
+
+/** Whether a window has all turns of a message, shortened in nothing but results. */
+function hasAll(group: Turn[]): boolean {
+  const rest = restIn(group);
+  if (!rest || group.some((turn) => isMade(turn) && turn.role !== Role.TOOL)) {
+    return false;
+  }
+  const said = group.flatMap(({ parts }) => parts).filter(({ part }) => part.case !== "toolResult");
+  // A message without content is one turn with an empty text.
+  return said.length === (rest.parts.filter((part) => FILLED in part).length || 1);
+}
+
+interface StoredResult {
+  part: Part;
+  isReduced: boolean;
+}
+
+/** A part of a message with its fields from the turns. Removes what it uses from the front of `said` and `results`. */
+function filledIn({ [FILLED]: filled, ...fields }: Fields, said: Part[], results: StoredResult[]): Fields {
+  if (!filled) {
+    return fields;
+  }
+  const part = said.shift();
+  // Several calls may have the same id, each with its own result.
+  const hasResult = "output" in (filled as Filled) || isAnswered(fields);
+  const at = hasResult
+    ? results.findIndex(({ part: { part } }) => part.case === "toolResult" && part.value.toolUseId === fields.toolCallId)
+    : -1;
+  const result = at < 0 ? undefined : results.splice(at, 1)[0];
+  for (const [name, as] of Object.entries(filled as Filled)) {
+    if (name === "output") {
+      fields[name] = result && outputOf(result, as);
+    } else if (as === "sealed") {
+      fields[name] = withLifted(fields[name], part ? [sealedOf(part)] : []);
+    } else {
+      const from = name === "errorText" ? result?.part : part;
+      const text = from ? textOf(from.part) : "";
+      fields[name] = as === "json" ? JSON.parse(text || "null") : text;
+    }
+  }
+  return fields;
+}
+
+function sealedOf({ part }: Part): string {
+  return part.case !== "thinking" ? "" : part.value.redacted ? part.value.text : part.value.signature;
+}
+
+function outputOf({ part: { part }, isReduced }: StoredResult, as: Filling): unknown {
+  const result = part.value as ToolResult;
+  if (isReduced) {
+    return toldOutput(result, as === "mcp");
+  }
+  if (as === "text") {
+    return result.content;
+  }
+  const output: unknown = JSON.parse(result.content || "null");
+  return result.parts.length ? withLifted(output, result.parts.map(base64Of)) : output;
+}
+
+/** The output of a result in other words, or by another client: text, or an MCP result if it is to be one. */
+function toldOutput({ content, parts }: ToolResult, isMcp: boolean): unknown {
+  if (!isMcp && !parts.length) {
+    return content;
+  }
+  const texts = content ? [textPart(content)] : [];
+  const others = parts.map((inner) => {
+    const { part } = inner;
+    return part.case === "media" && part.value.source.case === "data"
+      ? { type: "image", data: base64Of(inner), mimeType: part.value.mediaType }
+      : textPart(textOf(part));
+  });
+  return { content: [...texts, ...others] };
+}
+
+/** A message with the contents of turns that no saved message has as they are; none if these are results only. */
+function toldIn(group: Turn[], place: number, calls: OpenCalls): UiMessage[] {
+  const [first] = group as [Turn];
+  const parts = group.flatMap((turn, at) => {
+    const told = turn.parts.flatMap(({ part }) => toldPart(part, calls, isMade(turn)));
+    // Each turn of the assistant is a step.
+    return at && turn.role === Role.ASSISTANT ? [{ type: "step-start" }, ...told] : told;
+  });
+  const id = first.metadata[ID] ?? (isMade(first) ? `memoird-made-${place}` : `memoird-${first.seq}`);
+  return parts.length ? [{ id, role: roleOf(first.role), parts }] : [];
+}
+
+function roleOf(role: Role): UiMessage["role"] {
+  switch (role) {
+    case Role.SYSTEM:
+      return "system";
+    case Role.USER:
+      return "user";
+    default:
+      // Results belong to the assistant's messages.
+      return "assistant";
+  }
+}
+
+function toldPart(part: Part["part"], calls: OpenCalls, isNote: boolean): (Fields & { type: string })[] {
+  switch (part.case) {
+    case "text":
+      return [textPart(part.value)];
+    case "thinking":
+      return part.value.redacted ? [] : [{ type: "reasoning", text: part.value.text }];
+    case "media":
+      return [{ type: "file", mediaType: part.value.mediaType, url: textOf(part) }];
+    case "toolUse": {
+      const { id, name, inputJson } = part.value;
+      const call = {
+        type: "dynamic-tool",
+        toolName: name,
+        toolCallId: id,
+        state: "input-available",
+        input: parsed(inputJson || "{}"),
+      };
+      calls.add(call);
+      return [call];
+    }
+    case "toolResult":
+      return calls.answer(part.value, isNote) ? [] : [textPart(part.value.content)];
+    case undefined:
+      return [];
+  }
+}
+
+/** The value of JSON; the text itself if it is none, as models sometimes write it. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+export function textPart(text: string): Fields & { type: string } {
+  return { type: "text", text };
+}
+
+function textOf(part: Part["part"]): string {
+  switch (part.case) {
+    case "text":
+      return part.value;
+    case "thinking":
+      return part.value.text;
+    case "toolUse":
+      return part.value.inputJson;
+    case "toolResult":
+      return part.value.content;
+    case "media": {
+      const { mediaType, source } = part.value;
+      return source.case === "data"
+        ? `data:${mediaType};base64,${Buffer.from(source.value).toString("base64")}`
+        : (source.value ?? "");
+    }
+    case undefined:
+      return "";
+  }
+}
