@@ -4,12 +4,12 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
 
-import { convertToModelMessages, generateText, validateUIMessages } from "ai";
-import type { UIMessage } from "ai";
-import { MockLanguageModelV3 } from "ai/test";
-import { assistant, errors, local, MessageFormat, user } from "memoird";
+import { convertToModelMessages, generateText, jsonSchema, stepCountIs, streamText, tool, validateUIMessages } from "ai";
+import type { ToolSet, UIMessage } from "ai";
+import { convertArrayToReadableStream, MockLanguageModelV3 } from "ai/test";
+import { assistant, errors, HistoryScope, local, MessageFormat, user } from "memoird";
 import type { Client } from "memoird";
-import { chooseChat, loadChat, saveChat } from "memoird/ai-sdk";
+import { chooseChat, loadChat, saveChat, windowPerStep } from "memoird/ai-sdk";
 
 let client: Client;
 before(async () => {
@@ -615,4 +615,178 @@ test("a long chat, and two that save at once", async () => {
   await Promise.all(["x", "y"].map((id) => saveChat(client, "long", [...messages, { ...THANKS, id }])));
   const ids = (await loadChat(client, "long")).slice(messages.length).map(({ id }) => id);
   assert.deepEqual(ids.sort(), ["x", "y"]);
+});
+
+const STEPS = 25;
+const SMALL = { contextWindow: 4_000n, maxReplyTokens: 500n, safetyHeadroom: 0n, toolResultHeadroom: 0n };
+const DEPARTURES = "There is a train at 6:02. ".repeat(100);
+
+/** A model that calls the tool in each of the first steps, and then answers. */
+function callingModel(steps = STEPS): MockLanguageModelV3 {
+  const model: MockLanguageModelV3 = new MockLanguageModelV3({
+    doGenerate: async () => replyOf(model.doGenerateCalls.length),
+    doStream: async () => ({ stream: convertArrayToReadableStream(chunksOf(replyOf(model.doStreamCalls.length))) }),
+  });
+  const replyOf = (step: number) => {
+    const call = { type: "tool-call", toolCallId: `c${step}`, toolName: "trains", input: JSON.stringify({ step }) };
+    const thought = { type: "reasoning", text: `I look, step ${step}.`, providerMetadata: { openai: { itemId: `rs_${step}` } } };
+    return step <= steps
+      ? { ...REPLY, content: [thought, call], finishReason: { unified: "tool-calls" } }
+      : { ...REPLY, content: [{ type: "text", text: "At 6:02." }] };
+  };
+  return model;
+}
+
+function chunksOf({ content, finishReason }: typeof REPLY): any[] {
+  const pieces = content.flatMap((piece: Record<string, unknown>, at: number) => {
+    const { type, text, providerMetadata } = piece;
+    const id = `${at}`;
+    return type === "tool-call"
+      ? [piece]
+      : [
+          { type: `${type}-start`, id, providerMetadata },
+          { type: `${type}-delta`, id, delta: text },
+          { type: `${type}-end`, id },
+        ];
+  });
+  return [{ type: "stream-start", warnings: [] }, ...pieces, { type: "finish", finishReason, usage: USAGE }];
+}
+
+function trains(settings: Record<string, unknown> = {}): ToolSet {
+  const inputSchema = jsonSchema({ type: "object" });
+  return { trains: tool({ inputSchema, execute: async () => DEPARTURES, ...settings } as any) as ToolSet[string] };
+}
+
+test("each_model_call_of_a_run_stays_within_its_window", async () => {
+  const chat = "stepwise";
+  const model = callingModel();
+  const messages = [textMessage("u1", "user", "Is there a train?")];
+  const run = { originalMessages: messages, messageId: "a1", convert: convertToModelMessages, window: { budget: SMALL } };
+  const { text } = await generateText({
+    model,
+    messages: await convertToModelMessages(messages),
+    tools: trains(),
+    stopWhen: stepCountIs(STEPS + 5),
+    prepareStep: windowPerStep(client, chat, run),
+  });
+  assert.equal(text, "At 6:02.");
+  assert.equal(model.doGenerateCalls.length, STEPS + 1);
+  for (const { prompt } of model.doGenerateCalls) {
+    assert.ok(JSON.stringify(prompt).length < 4 * 4_000, "a token is about four characters");
+    assert.match(JSON.stringify(prompt), /Is there a train/);
+    const pieces = prompt.flatMap(({ content }): { type: string; toolCallId?: string }[] =>
+      typeof content === "string" ? [] : content,
+    );
+    const ids = (type: string) => pieces.filter((piece) => piece.type === type).map(({ toolCallId }) => toolCallId);
+    assert.deepEqual(ids("tool-result"), ids("tool-call"));
+  }
+  const lastCalls = model.doGenerateCalls.map(({ prompt }) => JSON.stringify(prompt).match(/c\d+/g)?.at(-1));
+  assert.deepEqual(lastCalls.slice(1), Array.from({ length: STEPS }, (_, step) => `c${step + 1}`));
+});
+
+/** Streams a run as routes do, and saves the chat at its end. */
+async function streamed(chat: string, messages: UIMessage[], model: MockLanguageModelV3, tools: ToolSet) {
+  const convert = (chosen: UIMessage[]) => convertToModelMessages(chosen, { tools });
+  const result = streamText({
+    model,
+    tools,
+    messages: await convert(messages),
+    stopWhen: stepCountIs(10),
+    prepareStep: windowPerStep(client, chat, { originalMessages: messages, messageId: "answer", convert }),
+  });
+  let finished: UIMessage[] = [];
+  const stream = result.toUIMessageStream({
+    originalMessages: messages,
+    generateMessageId: () => "answer",
+    onFinish: ({ messages: all }) => {
+      finished = all;
+    },
+  });
+  for await (const _ of stream);
+  finished = JSON.parse(JSON.stringify(finished));
+  await saveChat(client, chat, finished);
+  return finished;
+}
+
+async function takenBack(chat: string): Promise<number> {
+  const { turns } = await client.getHistory({ sessionId: chat, scope: HistoryScope.JOURNAL });
+  return turns.filter(({ removed }) => removed).length;
+}
+
+test("saved_steps_become_the_answer_of_a_streamed_run", async () => {
+  const messages = [textMessage("u1", "user", "Is there a train?")];
+  const finished = await streamed("streamed", messages, callingModel(3), trains());
+  assert.deepEqual(await loadChat(client, "streamed"), finished);
+  assert.equal(await takenBack("streamed"), 0);
+  assert.equal((await client.getSession({ sessionId: "streamed" })).session!.lastSeq, 8n);
+});
+
+test("message_of_another_tab_during_a_run_stays", async () => {
+  const messages = [textMessage("u1", "user", "Is there a train?")];
+  const other = textMessage("other", "user", "From another tab");
+  const execute = async (_: unknown, { toolCallId }: { toolCallId: string }) => {
+    if (toolCallId === "c2") {
+      await saveChat(client, "run and tab", [other]);
+    }
+    return DEPARTURES;
+  };
+  const finished = await streamed("run and tab", messages, callingModel(3), trains({ execute }));
+  assert.deepEqual(await loadChat<UIMessage>(client, "run and tab"), [...finished, other]);
+  assert.equal(await takenBack("run and tab"), 0);
+});
+
+test("failed_calls_and_media_of_a_run_reach_the_model_as_in_the_ai_sdk", async () => {
+  const execute = async (_: unknown, { toolCallId }: { toolCallId: string }) => {
+    if (toolCallId === "c1") {
+      throw new Error("no such station");
+    }
+    return { content: [{ type: "image", data: SHOT, mimeType: "image/png" }] };
+  };
+  const toModelOutput = ({ output }: any) => ({
+    type: "content",
+    value: output.content.map(({ data, mimeType }: any) => ({ type: "image-data", data, mediaType: mimeType })),
+  });
+  const model = callingModel(2);
+  const asked = [textMessage("u1", "user", "Is there?")];
+  const finished = await streamed("failed", asked, model, trains({ execute, toModelOutput }));
+  assert.deepEqual(await loadChat(client, "failed"), finished);
+  const results = model.doStreamCalls.at(-1)!.prompt.flatMap(({ role, content }) => (role === "tool" ? content : []));
+  assert.deepEqual(
+    results.map((result) => result.type === "tool-result" && result.output),
+    [
+      { type: "error-text", value: "no such station" },
+      { type: "content", value: [{ type: "image-data", data: SHOT, mediaType: "image/png" }] },
+    ],
+  );
+});
+
+test("approved_and_denied_calls_continue_the_answer_that_asked", async () => {
+  for (const approved of [true, false]) {
+    const chat = `approval ${approved}`;
+    const tools = trains({ needsApproval: true });
+    const messages = await streamed(chat, [textMessage("u1", "user", "Is there a train?")], callingModel(1), tools);
+    const asking = messages.at(-1)!;
+    const call = asking.parts.at(-1) as Record<string, any>;
+    assert.equal(call.state, "approval-requested");
+    const responded = { ...call, state: "approval-responded", approval: { id: call.approval.id, approved } };
+    const parts = [...asking.parts.slice(0, -1), responded] as UIMessage["parts"];
+    const model = callingModel(0);
+    const done = await streamed(chat, [messages[0]!, { ...asking, parts }], model, tools);
+    assert.deepEqual(done.map(({ id }) => id), ["u1", "answer"]);
+    assert.deepEqual(await loadChat(client, chat), done);
+    const { prompt } = model.doStreamCalls[0]!;
+    assert.deepEqual(prompt.map(({ role }) => role), ["user", "assistant", "tool"]);
+  }
+});
+
+test("session_that_ends_during_a_run_starts_again_with_the_chat", async () => {
+  const execute = async (_: unknown, { toolCallId }: { toolCallId: string }) => {
+    if (toolCallId === "c2") {
+      await client.endSession({ sessionId: "ended run" });
+    }
+    return DEPARTURES;
+  };
+  const model = callingModel(3);
+  await streamed("ended run", [textMessage("u1", "user", "Is there a train?")], model, trains({ execute }));
+  assert.match(JSON.stringify(model.doStreamCalls.at(-1)!.prompt), /Is there a train.*c1.*c2.*c3/);
 });

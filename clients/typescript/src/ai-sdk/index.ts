@@ -1,5 +1,6 @@
 /**
- * The memory of Vercel's AI SDK: `saveChat` and `loadChat` of its UI messages, and `chooseChat` for the model.
+ * The memory of Vercel's AI SDK: `saveChat` and `loadChat` of its UI messages, `chooseChat` for the model, and
+ * `windowPerStep` for runs of several model calls.
  *
  * The parts of turns contain what the AI SDK sends to models: texts, reasoning, files, calls of tools and their results.
  * So memoird counts it. The rest of a message is the `client_json` of its first turn.
@@ -11,11 +12,13 @@ import { json } from "../kept.js";
 import type { Window } from "../kept.js";
 import { misfit } from "../misfit.js";
 import { readChat, writeChat } from "./chat.js";
-import { messagesOf, ROLES, shownIn, textPart } from "./messages.js";
+import { chosenIn, messagesOf, ROLES } from "./messages.js";
 import type { UiMessage } from "./messages.js";
 
 export type { Window } from "../kept.js";
 export type { UiMessage } from "./messages.js";
+export { windowPerStep } from "./steps.js";
+export type { ChatRun, NextStep } from "./steps.js";
 
 /** Returns the messages of a chat, as saved in the newest generation of its session, also if that has ended. */
 export async function loadChat<M extends UiMessage>(client: Client, chatId: string): Promise<M[]> {
@@ -34,12 +37,7 @@ export async function loadChat<M extends UiMessage>(client: Client, chatId: stri
  */
 export async function chooseChat<M extends UiMessage>(client: Client, chatId: string, window: Window = {}): Promise<M[]> {
   try {
-    const { turns, memoriesText } = await client.getContext({ ...window, sessionId: chatId });
-    const chosen = shownIn(turns);
-    if (memoriesText) {
-      chosen.push({ id: "memoird-memories", role: "user", parts: [textPart(memoriesText)] });
-    }
-    return chosen as M[];
+    return chosenIn(await client.getContext({ ...window, sessionId: chatId })) as M[];
   } catch (error) {
     if (error instanceof SessionNotFound) {
       return [];

@@ -5,6 +5,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import { MessageFormat, PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Media, Part, ToolResult, Turn } from "../gen/memoird/v1/common_pb.js";
+import type { GetContextResponse } from "../gen/memoird/v1/session_pb.js";
 import { isId, isMade, PARTS_MAX } from "../kept.js";
 
 /** A `UIMessage` of the AI SDK, whatever its own types are. */
@@ -40,7 +41,7 @@ const IMAGES: [string, string][] = [
   ["UklGR", "image/webp"],
 ];
 
-type Fields = Record<string, unknown>;
+export type Fields = Record<string, unknown>;
 
 /**
  * How a field of a part is restored from the turns: as the text; as JSON; as the JSON of an MCP result; or with the
@@ -121,8 +122,13 @@ export function messagesOf<M extends UiMessage>(turns: readonly Turn[]): M[] {
   return [...byMessage(turns).values()].flatMap((group) => (restIn(group) ? [messageOf(group) as M] : []));
 }
 
-/** The messages of a window. */
-export function shownIn(turns: readonly Turn[]): UiMessage[] {
+/** The messages of a window, and its memories as the last one. */
+export function chosenIn({ turns, memoriesText }: Pick<GetContextResponse, "turns" | "memoriesText">): UiMessage[] {
+  const memories: UiMessage = { id: "memoird-memories", role: "user", parts: [textPart(memoriesText)] };
+  return [...shownIn(turns), ...(memoriesText ? [memories] : [])];
+}
+
+function shownIn(turns: readonly Turn[]): UiMessage[] {
   const groups: Turn[][] = [];
   for (const turn of turns) {
     const id = turn.metadata[ID];
@@ -299,7 +305,8 @@ function resultOf(given: Fields): Result | undefined {
   }
 }
 
-function isAnswered({ state, output }: Fields): boolean {
+/** Whether a call of a tool has its result. */
+export function isAnswered({ state, output }: Fields): boolean {
   return state === "output-available" ? output !== undefined : state === "output-error" || state === "output-denied";
 }
 
@@ -533,7 +540,7 @@ function parsed(text: string): unknown {
   }
 }
 
-export function textPart(text: string): Fields & { type: string } {
+function textPart(text: string): Fields & { type: string } {
   return { type: "text", text };
 }
 
