@@ -14,6 +14,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import { createAsyncIterable } from "@connectrpc/connect/protocol";
 
 import { Conflict, DeadlineExceeded, errorOf, ResourceExhausted, Unavailable } from "./errors.js";
+import type { MemoirdError } from "./errors.js";
 import {
   BatchDocumentsRequestSchema,
   DeleteDocumentRequestSchema,
@@ -47,6 +48,11 @@ const MESSAGE_BYTES_MAX = 256 << 20;
 // By itself Node has 10 for all calls that are under way, and refuses any other while a larger one is.
 const SESSION_MEGABYTES_MAX = 1_000_000;
 const PING_MS = 10_000;
+// Closes connections before NAT gateways and proxies drop them silently. Below PING_MS: a connection that was idle for
+// longer than that has to answer a ping before it is used again.
+const IDLE_MS_MAX = 9_000;
+// For a client that was never connected. A connected one waits for a daemon that restarts as long as its calls may take.
+const FIRST_CONNECTION_MS_MAX = 3_000;
 // The daemon refuses longer names of sessions and subjects. Much longer metadata would end the connection.
 const PLACE_MAX = 256;
 // Calls that may be made again when it is not known whether they were done.
@@ -154,7 +160,7 @@ export function connect(options: Options = {}): Client {
     throw misfit("tls", `needs an address that begins with https://, and this is ${JSON.stringify(addr)}`);
   }
   // A machine that is gone says nothing: while a call waits, the connection is asked whether it lives.
-  const alive = { pingIntervalMs: PING_MS, pingTimeoutMs: PING_MS };
+  const alive = { pingIntervalMs: PING_MS, pingTimeoutMs: PING_MS, idleConnectionTimeoutMs: IDLE_MS_MAX };
   const sessionManager = new Http2SessionManager(baseUrl, alive, { ...nodeOptions, maxSessionMemory: SESSION_MEGABYTES_MAX });
   const grpc = createGrpcTransport({
     baseUrl,
@@ -163,15 +169,23 @@ export function connect(options: Options = {}): Client {
     readMaxBytes: MESSAGE_BYTES_MAX,
     writeMaxBytes: MESSAGE_BYTES_MAX,
   });
-  let isClosed = false;
+  const closing = new AbortController();
+  let isConnected = false;
   const transport = retrying(grpc, {
     key,
     timeoutMs: milliseconds(options.timeoutMs) ?? TIMEOUT_MS,
     idempotent: options.idempotent ?? true,
-    isClosed: () => isClosed,
+    isClosed: () => closing.signal.aborted,
+    async connected(timeoutMs, signal) {
+      if (!isConnected) {
+        const ends = AbortSignal.any(signal ? [closing.signal, signal] : [closing.signal]);
+        await firstConnection(sessionManager, addr, Math.min(timeoutMs, FIRST_CONNECTION_MS_MAX), ends);
+        isConnected = true;
+      }
+    },
   });
   const close = async () => {
-    isClosed = true;
+    closing.abort();
     sessionManager.abort();
   };
   const sessions = createClient(SessionService, transport);
@@ -227,11 +241,51 @@ function read(file: string | undefined): Buffer | undefined {
   return file ? readFileSync(file) : undefined;
 }
 
+/** Opens the first connection of a client. Throws `Unavailable` if there is none in time, other errors at once. */
+async function firstConnection(
+  sessions: Http2SessionManager,
+  addr: string,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const limit = new AbortController();
+  const timer = setTimeout(() => limit.abort(), timeoutMs);
+  const ends = AbortSignal.any([limit.signal, signal]);
+  const ended = new Promise<string>((end) => ends.addEventListener("abort", () => end("ended"), { once: true }));
+  let error: MemoirdError | undefined;
+  try {
+    for (let pause = FIRST_PAUSE_MS; !ends.aborted; pause *= 2) {
+      const state = await Promise.race([sessions.connect(), ended]);
+      if (state === "open" || state === "idle") {
+        return;
+      }
+      const reason = sessions.error();
+      error = reason ? errorOf(reason, "", true) : error;
+      if (error && !(error instanceof Unavailable)) {
+        throw error;
+      }
+      await sleep(pause, undefined, { signal: ends }).catch(() => undefined);
+    }
+    if (signal.aborted) {
+      throw errorOf(new ConnectError("the call was canceled", Code.Canceled), "", false);
+    }
+    // The next call starts a connection of its own.
+    sessions.abort();
+    error ??= errorOf(new ConnectError("no answer", Code.Unavailable), "", true);
+    const advice = "start one with `memoird serve`, or set MEMOIRD_ADDR";
+    throw new Unavailable(`no memoird daemon at ${addr}: ${advice} (${error.message})`, error);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 interface Rules {
   key: string;
   timeoutMs: number;
   idempotent: boolean;
   isClosed: () => boolean;
+  /** Waits for the client's first connection; does nothing once there was one. */
+  connected: (timeoutMs: number, signal: AbortSignal | undefined) => Promise<void>;
 }
 
 /**
@@ -259,6 +313,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
       // A window's append is done before the window is refused.
       const isUndone = !isMessage(request, GetContextRequestSchema) || !request.append;
       let next = FIRST_PAUSE_MS;
+      await rules.connected(left(), signal);
       for (;;) {
         try {
           checkOpen();
@@ -298,6 +353,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
         checkOpen();
         return inner.stream(method, signal, limit, headers, createAsyncIterable(asked), contextValues);
       };
+      await rules.connected(limit || Infinity, signal);
       const answer = await begin().catch(thrown);
       async function* messages() {
         try {

@@ -5,7 +5,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { constants, createServer } from "node:http2";
-import type { ServerHttp2Stream } from "node:http2";
+import type { ServerHttp2Session, ServerHttp2Stream } from "node:http2";
 import { connect as connectSocket, createServer as createTcpServer } from "node:net";
 import type { AddressInfo, Server, Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -821,6 +821,133 @@ describe("what is tried again", () => {
     });
   });
 
+  test("connection_that_was_idle_is_closed_before_a_proxy_drops_it", async (it) => {
+    let isDropping = false;
+    let connections = 0;
+    await scripted([answer(), answer()], async ({ addr, seen }) => {
+      const relay = createTcpServer((socket) => {
+        const isFirst = connections++ === 0;
+        const server = connectSocket(Number(addr.split(":").at(-1)), "127.0.0.1");
+        for (const [from, to] of [[socket, server], [server, socket]] as const) {
+          from.on("data", (data) => (isFirst && isDropping) || to.write(data));
+          from.on("error", () => undefined).on("close", () => to.destroy());
+        }
+      });
+      await using other = memoird.connect({ addr: await listen(relay) });
+      it.mock.timers.enable({ apis: ["setTimeout"] });
+      await other.getSession({ sessionId: "chat" });
+      for (let turn = 0; turn < 50; turn++) {
+        await setImmediate();
+      }
+      it.mock.timers.tick(10_000);
+      isDropping = true;
+      // No timer has to expire for this call.
+      await other.getSession({ sessionId: "chat" });
+      it.mock.timers.reset();
+      assert.deepEqual([seen.length, connections], [2, 2]);
+      relay.close();
+    });
+  });
+
+  test("first_connection_is_given_up_and_names_the_command", async (it) => {
+    const silent = createTcpServer((socket) => void socket.on("error", () => undefined));
+    const tls = (await listen(silent)).replace("http:", "https:");
+    const socket = `unix:${join(temporary("nobody"), "s")}`;
+    for (const addr of ["http://127.0.0.1:1", socket, tls]) {
+      await using other = memoird.connect({ addr });
+      it.mock.timers.enable({ apis: ["setTimeout"] });
+      for (const call of [
+        () => other.getSession({ sessionId: "chat" }),
+        () => other.append({ sessionId: "chat", turns }),
+        () => other.forget({ target: { case: "subject", value: "ann" } }),
+        () => other.watchEvents({})[Symbol.asyncIterator]().next(),
+      ]) {
+        let failure: unknown;
+        call().catch((error: unknown) => (failure = error));
+        let milliseconds = 0;
+        for (; !failure && milliseconds < 10_000; milliseconds += 50) {
+          it.mock.timers.tick(50);
+          for (let turn = 0; !failure && turn < 20; turn++) {
+            await setImmediate();
+          }
+        }
+        assert.ok(failure instanceof errors.Unavailable, `${addr}: ${failure}`);
+        assert.ok(failure.message.startsWith(`no memoird daemon at ${addr}: start one with \`memoird serve\``));
+        assert.ok(milliseconds >= 3_000 && milliseconds <= 3_200, `${milliseconds} ms`);
+      }
+      it.mock.timers.reset();
+    }
+    silent.close();
+  });
+
+  test("first_connection_ends_with_its_signal_and_its_client", async () => {
+    const other = memoird.connect({ addr: "http://127.0.0.1:1" });
+    const stop = new AbortController();
+    const stopped = other.getSession({ sessionId: "chat" }, { signal: stop.signal });
+    stop.abort();
+    await assert.rejects(stopped, errors.Canceled);
+    await assert.rejects(other.getSession({ sessionId: "chat" }, { signal: AbortSignal.abort() }), errors.Canceled);
+    const closed = other.getSession({ sessionId: "chat" });
+    await other.close();
+    await assert.rejects(closed, errors.Canceled);
+  });
+
+  test("client_that_waits_for_its_first_connection_calls_a_daemon_that_starts", async () => {
+    const [closed] = [createTcpServer()];
+    const addr = await listen(closed!);
+    closed!.close();
+    await once(closed!, "close");
+    await using other = memoird.connect({ addr });
+    const call = other.getSession({ sessionId: "chat" });
+    const server = createServer();
+    server.on("stream", (stream) => answer()(stream));
+    await setImmediate();
+    await new Promise<void>((done) => server.listen(Number(addr.split(":").at(-1)), "127.0.0.1", done));
+    await call;
+    await other.close();
+    server.close();
+  });
+
+  test("client_that_was_connected_waits_longer_for_a_daemon_that_restarts", async (it) => {
+    const serve = async (port = 0) => {
+      const server = createServer();
+      const sessions = new Set<ServerHttp2Session>();
+      server.on("session", (session) => sessions.add(session));
+      server.on("stream", (stream) => answer()(stream));
+      await new Promise<void>((done) => server.listen(port, "127.0.0.1", done));
+      const { port: own } = server.address() as AddressInfo;
+      const stop = async () => {
+        sessions.forEach((session) => session.destroy());
+        server.close();
+        await once(server, "close");
+      };
+      return { port: own, stop };
+    };
+    const before = await serve();
+    await using other = memoird.connect({ addr: `http://127.0.0.1:${before.port}` });
+    it.mock.timers.enable({ apis: ["setTimeout"] });
+    await other.getSession({ sessionId: "chat" });
+    await before.stop();
+    let isDone = false;
+    const call = other.getSession({ sessionId: "chat" }).finally(() => (isDone = true));
+    const wait = async (seconds: number) => {
+      for (let ticks = 0; !isDone && ticks < seconds * 10; ticks++) {
+        it.mock.timers.tick(100);
+        for (let turn = 0; turn < 20; turn++) {
+          await setImmediate();
+        }
+      }
+    };
+    await wait(6);
+    assert.ok(!isDone);
+    const after = await serve(before.port);
+    await wait(6);
+    await call;
+    it.mock.timers.reset();
+    await other.close();
+    await after.stop();
+  });
+
   test("nothing once the client is closed", async () => {
     await scripted([refuse(14, "STARTING", 300), () => undefined], async ({ addr, seen }) => {
       const other = memoird.connect({ addr });
@@ -892,7 +1019,7 @@ test("what is generated is fresh", () => {
 test("the examples of the README", async () => {
   const readme = readFileSync(join(ROOT, "README.md"), "utf8");
   const examples = [...readme.matchAll(/```ts\n(.*?)```/gs)];
-  assert.equal(examples.length, 4);
+  assert.equal(examples.length, 5);
   // A model that has no network.
   const fake =
     'new (await import("ai/test")).MockLanguageModelV3({ doGenerate: async () => ({ finishReason: { unified: "stop" },' +
