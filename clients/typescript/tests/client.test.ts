@@ -1,9 +1,9 @@
 /** The client against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH. */
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { constants, createServer } from "node:http2";
 import type { ServerHttp2Session, ServerHttp2Stream } from "node:http2";
 import { connect as connectSocket, createServer as createTcpServer } from "node:net";
@@ -1014,6 +1014,43 @@ test("what is generated is fresh", () => {
   for (const name of files(fresh)) {
     assert.equal(readFileSync(kept + name, "utf8"), readFileSync(fresh + name, "utf8"), `${name} is stale`);
   }
+});
+
+test("tarball_has_the_licenses_and_every_file_that_the_readme_links", () => {
+  const packed = execFileSync("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], { cwd: ROOT, encoding: "utf8" });
+  const [{ files }] = JSON.parse(packed) as [{ files: { path: string }[] }];
+  const paths = new Set(files.map(({ path }) => path));
+  for (const name of ["LICENSE-APACHE", "LICENSE-MIT"]) {
+    assert.ok(paths.has(name));
+    assert.equal(readFileSync(join(ROOT, name), "utf8"), readFileSync(join(ROOT, "../..", name), "utf8"));
+  }
+  const { keywords, exports } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
+  assert.ok(keywords.length > 0);
+  for (const entry of Object.values<Record<string, string>>(exports)) {
+    Object.values(entry).forEach((path) => assert.ok(paths.has(path.slice("./".length)), path));
+  }
+  const links = readFileSync(join(ROOT, "README.md"), "utf8").matchAll(/\]\((?!https:)([^)#]+)/g);
+  assert.deepEqual(
+    [...links].map(([, path]) => path!).filter((path) => !paths.has(path)),
+    [],
+  );
+});
+
+test("missing_peer_dependency_is_named", () => {
+  const folder = temporary("peers");
+  const packages = join(folder, "node_modules");
+  cpSync(join(ROOT, "dist/src"), join(packages, "memoird/dist/src"), { recursive: true });
+  cpSync(join(ROOT, "package.json"), join(packages, "memoird/package.json"));
+  for (const scope of ["@bufbuild", "@connectrpc"]) {
+    symlinkSync(join(ROOT, "node_modules", scope), join(packages, scope));
+  }
+  const imported = (name: string) => {
+    const code = `await import(${JSON.stringify(name)})`;
+    return spawnSync(process.execPath, ["--input-type=module", "-e", code], { cwd: folder, encoding: "utf8" });
+  };
+  assert.match(imported("memoird/mastra").stderr, /Cannot find package '@mastra\/core'/);
+  // The AI SDK is not imported: the application passes its functions.
+  assert.equal(imported("memoird/ai-sdk").status, 0);
 });
 
 test("the examples of the README", async () => {
