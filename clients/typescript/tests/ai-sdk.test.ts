@@ -272,6 +272,29 @@ const REPLY: any = {
   warnings: [],
 };
 
+test("message_that_goes_on_after_an_unanswered_call_keeps_its_parts", async () => {
+  const metadata = { providerMetadata: { openai: { itemId: "msg_1" } } };
+  const call = (toolCallId: string) => ({ type: "tool-trains", ...CALL, toolCallId, state: "input-available" });
+  const parts = [
+    ...[{ type: "step-start" }, { type: "text", text: "I look.", ...metadata }, call("c1"), call("c1")],
+    ...[{ type: "step-start" }, { type: "text", text: "I look again.", ...metadata }, call("c1")],
+    ...[{ type: "step-start" }, { type: "text", text: "I wait.", ...metadata }],
+  ];
+  const messages = [
+    textMessage("u1", "user", "Is there a train?"),
+    { id: "a1", role: "assistant", parts } as unknown as UIMessage,
+  ];
+  await saveChat(client, "goes on", messages);
+  const chosen = await chooseChat<UIMessage>(client, "goes on");
+  assert.deepEqual(
+    chosen.map(({ id, parts }) => [id, parts.map(({ type }) => type)]),
+    messages.map(({ id, parts }) => [id, parts.map(({ type }) => type)]),
+  );
+  assert.deepEqual(chosen[1]!.parts[1], parts[1]);
+  const model = new MockLanguageModelV3({ doGenerate: REPLY });
+  await generateText({ model, messages: await convertToModelMessages(chosen) });
+});
+
 test("call_waiting_for_its_result_at_the_end_of_a_chat_stays_as_it_is", async () => {
   await saveChat(client, "waiting", [QUESTION, ASKING]);
   assert.deepEqual(await chooseChat(client, "waiting"), [QUESTION, ASKING]);
@@ -304,6 +327,20 @@ test("tabs_that_save_one_chat_in_turns_keep_all_messages", async () => {
   assert.deepEqual(await ids(), ["u1", "a1", "first", "second", "again", "other"]);
   await saveChat(client, "tabs", start);
   assert.deepEqual(await ids(), ["u1", "a1"]);
+});
+
+test("run_keeps_the_newer_messages_of_another_tab", async () => {
+  const asked = textMessage("u1", "user", "Hello");
+  const newer = textMessage("u2", "user", "Are you there?");
+  const run = { originalMessages: [asked], messageId: "a2", convert: convertToModelMessages };
+  const next = { steps: [], messages: [] };
+  await saveChat(client, "newer", [asked, newer]);
+  await windowPerStep(client, "newer", run)(next);
+  assert.deepEqual(await loadChat(client, "newer"), [asked, newer]);
+  // An answer that is generated again goes.
+  await saveChat(client, "newer", [asked, textMessage("a1", "assistant", "Hi")]);
+  await windowPerStep(client, "newer", run)(next);
+  assert.deepEqual(await loadChat(client, "newer"), [asked, newer]);
 });
 
 test("tabs_that_save_one_chat_at_the_same_time_keep_all_messages", async () => {
@@ -355,13 +392,15 @@ const SEALS: [string, string, Record<string, unknown>][] = [
   ["redacted reasoning", "", { anthropic: { redactedData: SEALED } }],
   ["encrypted reasoning", "", { openai: { itemId: "rs_1", reasoningEncryptedContent: SEALED } }],
   ["encrypted reasoning with a summary", "I think.", { azure: { reasoningEncryptedContent: SEALED, itemId: "rs_1" } }],
+  ["custom content", "custom", { openai: { encryptedContent: SEALED } }],
   ["reasoning details", "I think.", { openrouter: { reasoning_details: [{ type: "reasoning.encrypted", data: SEALED }] } }],
 ];
 
 for (const [name, text, providerMetadata] of SEALS) {
   test(`sealed_reasoning_is_counted_and_comes_back_equal: ${name}`, async () => {
-    const parts = [{ type: "step-start" }, { type: "reasoning", text, providerMetadata }, { type: "text", text: "Yes." }];
-    const messages = [textMessage("u1", "user", "Hello"), { id: "a1", role: "assistant", parts } as UIMessage];
+    const sealed = text === "custom" ? { type: "custom", kind: "openai.compaction" } : { type: "reasoning", text };
+    const parts = [{ type: "step-start" }, { ...sealed, providerMetadata }, { type: "text", text: "Yes." }];
+    const messages = [textMessage("u1", "user", "Hello"), { id: "a1", role: "assistant", parts } as unknown as UIMessage];
     for (const _ of [1, 2]) {
       await saveChat(client, name, messages);
       assert.deepEqual(await loadChat(client, name), messages);

@@ -48,16 +48,21 @@ export async function readChat(client: Client, chatId: string): Promise<StoredCh
 }
 
 /**
- * Makes the messages part of a chat.
+ * Makes the messages part of a chat. A run keeps user messages after the last one of its list, which are newer.
  *
  * If other calls saved messages concurrently, what is new is added after theirs. Throws `StaleSeq` or `StaleGeneration`
  * if stored messages have to be taken back and another call saved concurrently.
  */
-export async function writeChat(client: Client, chatId: string, messages: readonly UiMessage[]): Promise<void> {
+export async function writeChat(
+  client: Client,
+  chatId: string,
+  messages: readonly UiMessage[],
+  { isRun = false } = {},
+): Promise<void> {
   for (let tries = 1; ; tries += 1) {
     const chat = await readChat(client, chatId);
     // A generation that has ended is not continued.
-    const change = changeOf(messages, chat.generation ? chat.turns : []);
+    const change = changeOf(messages, chat.generation ? chat.turns : [], isRun);
     try {
       await apply(client, chatId, chat, change);
       return;
@@ -109,7 +114,7 @@ async function apply(client: Client, chatId: string, chat: StoredChat, { afterSe
  * Each message has a parent, the message before it in the list that it was saved with. So the stored messages are a
  * tree, of which a list is one path: messages that another tab saved are on other paths, and stay.
  */
-function changeOf(wanted: readonly UiMessage[], stored: Turn[]): Change {
+function changeOf(wanted: readonly UiMessage[], stored: Turn[], isRun: boolean): Change {
   const tree = new Tree(stored);
   const fresh = wanted.findIndex((message, at) => !tree.has(message, wanted[at - 1]?.id));
   let added = fresh < 0 ? [] : wanted.slice(fresh);
@@ -119,7 +124,7 @@ function changeOf(wanted: readonly UiMessage[], stored: Turn[]): Change {
   if (grown.length) {
     added = added.slice(1);
   }
-  const removed = grown.length ? new Set<string>() : tree.replaced(tip, added);
+  const removed = grown.length ? new Set<string>() : tree.replaced(tip, added, isRun);
   const from = startOf(stored, removed);
   const stays = stored.slice(0, from);
   const moved = stored.slice(from).filter((turn) => !removed.has(turn.metadata[ID]!));
@@ -182,9 +187,12 @@ class Tree {
   }
 
   /** The messages that a list takes back, if it is the same up to `tip` and goes on with `added`. */
-  replaced(tip: string, added: readonly UiMessage[]): Set<string> {
+  replaced(tip: string, added: readonly UiMessage[], isRun: boolean): Set<string> {
     const [first] = added;
-    const isAnswer = (id: string) => this.messages.get(id)?.role === "assistant";
+    const isLeftOut = (id: string) => {
+      const isAnswer = this.messages.get(id)?.role === "assistant";
+      return first ? isAnswer && first.role === "assistant" : isAnswer || !isRun;
+    };
     const changed = new Set(added.map(({ id }) => id));
     const roots = new Set<string>();
     // The child of `tip` that each message descends from. A parent is stored before its children.
@@ -196,7 +204,7 @@ class Tree {
       }
       if (changed.has(id)) {
         roots.add(branch ?? id);
-      } else if (parent === tip && (!first || (first.role === "assistant" && isAnswer(id)))) {
+      } else if (parent === tip && isLeftOut(id)) {
         roots.add(id);
       }
     }

@@ -130,9 +130,13 @@ export function chosenIn({ turns, memoriesText }: Pick<GetContextResponse, "turn
 
 function shownIn(turns: readonly Turn[]): UiMessage[] {
   const groups: Turn[][] = [];
+  const notes: ToolResult[] = [];
   for (const turn of turns) {
     const id = turn.metadata[ID];
-    if (id && groups.at(-1)?.[0]?.metadata[ID] === id) {
+    if (isMade(turn) && turn.role === Role.TOOL && !id) {
+      // It is about calls of the message before it, which may go on after it.
+      notes.push(...turn.parts.flatMap(({ part }) => (part.case === "toolResult" ? part.value : [])));
+    } else if (id && groups.at(-1)?.[0]?.metadata[ID] === id) {
       groups.at(-1)!.push(turn);
     } else {
       groups.push([turn]);
@@ -147,6 +151,7 @@ function shownIn(turns: readonly Turn[]): UiMessage[] {
     message.parts.forEach((part) => calls.add(part as Fields));
     return [message];
   });
+  notes.forEach((note) => calls.note(note));
   const ids = new Set<string>();
   return messages.map((message, place) => {
     // Turns of another message may stand between those of this one.
@@ -158,44 +163,54 @@ function shownIn(turns: readonly Turn[]): UiMessage[] {
 
 /** Calls of tools in a window that have no result so far. */
 class OpenCalls {
-  private readonly open = new Map<unknown, Fields>();
+  // By id, which several calls may have, in their order.
+  private readonly open = new Map<unknown, Fields[]>();
   private readonly dropped = new Set<unknown>();
 
   add(part: Fields): void {
     if (toolName(part) !== undefined && !isAnswered(part)) {
-      this.open.set(part.toolCallId, part);
+      this.open.set(part.toolCallId, [...(this.open.get(part.toolCallId) ?? []), part]);
     }
   }
 
-  /** Gives a call its result. False if no open call has this id. */
-  answer(result: ToolResult, isNote: boolean): boolean {
-    const call = this.open.get(result.toolUseId);
-    if (!call) {
-      return false;
+  /** Adds a result to the newest call of its id. Returns false if there is none. */
+  answer(result: ToolResult): boolean {
+    const call = this.open.get(result.toolUseId)?.pop();
+    if (call) {
+      settle(call, result);
     }
-    this.open.delete(result.toolUseId);
-    if (isNote && (call.providerExecuted || call.state === "input-streaming")) {
-      // The provider takes only its own results of its tools, and an unfinished call is never sent.
+    return call !== undefined;
+  }
+
+  /** Adds memoird's note to the oldest call of its id, which was never answered. */
+  note(note: ToolResult): void {
+    const call = this.open.get(note.toolUseId)?.shift();
+    if (call?.providerExecuted || call?.state === "input-streaming") {
+      // A provider takes only its own results of its tools, and an unfinished call is never sent.
       this.dropped.add(call);
-      return true;
+    } else if (call) {
+      settle(call, note);
     }
-    const { approved } = (call.approval ?? {}) as { approved?: boolean };
-    if (result.isError && approved === false) {
-      call.state = "output-denied";
-      return true;
-    }
-    if (!approved) {
-      delete call.approval;
-    }
-    const { content: errorText, isError } = result;
-    Object.assign(call, isError ? { errorText } : { output: toldOutput(result, false) });
-    call.state = isError ? "output-error" : "output-available";
-    return true;
   }
 
   /** The parts without calls that no provider takes unanswered. */
   sent(parts: UiMessage["parts"]): UiMessage["parts"] {
     return parts.filter((part) => !this.dropped.has(part));
+  }
+}
+
+/** Gives a call its result. */
+function settle(call: Fields, result: ToolResult): void {
+  const { approved } = (call.approval ?? {}) as { approved?: boolean };
+  if (!approved && approved !== false) {
+    delete call.approval;
+  }
+  if (!result.isError) {
+    Object.assign(call, { state: "output-available", output: toldOutput(result, false) });
+  } else if (approved === false) {
+    call.state = "output-denied";
+  } else {
+    Object.assign(call, { state: "output-error", errorText: result.content });
   }
 }
 
@@ -217,9 +232,12 @@ function recordedIn(given: Fields): Recorded {
     return { part: partOf({ case: "text", value: text("text") }), filled: { text: "text" } };
   }
   if (given.type === "reasoning") {
-    return reasoningIn(given);
+    return reasoningIn(given, { text: "text" });
   }
-  if (given.type === "file" && given.url) {
+  if (given.type === "custom") {
+    return reasoningIn(given, {});
+  }
+  if ((given.type === "file" || given.type === "reasoning-file") && given.url) {
     const mediaType = text("mediaType");
     const source = sourceOf(text("url"), mediaType);
     return { part: partOf({ case: "media", value: { mediaType, source } }), filled: { url: "text" } };
@@ -243,18 +261,18 @@ function recordedIn(given: Fields): Recorded {
   };
 }
 
-/** Reasoning, with the provider's sealed data as its signature, so that it is counted. */
-function reasoningIn(given: Fields): Recorded {
+/** Reasoning, or custom content of a provider, with sealed data as its signature, so that it is counted. */
+function reasoningIn(given: Fields, filled: Filled): Recorded {
   const text = String(given.text ?? "");
   const sealed = sealedIn(given.providerMetadata);
   if (!sealed) {
-    return { part: partOf({ case: "thinking", value: { text } }), filled: { text: "text" } };
+    return { part: partOf({ case: "thinking", value: { text } }), filled };
   }
   const redacted = sealed.name === "redactedData" && !text;
   const value = redacted ? { text: sealed.data, redacted } : { text, signature: sealed.data };
   return {
     part: partOf({ case: "thinking", value }),
-    filled: redacted ? { providerMetadata: "sealed" } : { text: "text", providerMetadata: "sealed" },
+    filled: { ...(redacted ? {} : filled), providerMetadata: "sealed" },
     kept: { providerMetadata: mapped(given.providerMetadata, (it) => (it === sealed.data ? { [LIFTED]: 0 } : it)) },
     isForeign: sealed.name !== "signature" && sealed.name !== "redactedData",
   };
@@ -484,7 +502,7 @@ function toldOutput({ content, parts }: ToolResult, isMcp: boolean): unknown {
 function toldIn(group: Turn[], place: number, calls: OpenCalls): UiMessage[] {
   const [first] = group as [Turn];
   const parts = group.flatMap((turn, at) => {
-    const told = turn.parts.flatMap(({ part }) => toldPart(part, calls, isMade(turn)));
+    const told = turn.parts.flatMap(({ part }) => toldPart(part, calls));
     // Each turn of the assistant is a step.
     return at && turn.role === Role.ASSISTANT ? [{ type: "step-start" }, ...told] : told;
   });
@@ -504,7 +522,7 @@ function roleOf(role: Role): UiMessage["role"] {
   }
 }
 
-function toldPart(part: Part["part"], calls: OpenCalls, isNote: boolean): (Fields & { type: string })[] {
+function toldPart(part: Part["part"], calls: OpenCalls): (Fields & { type: string })[] {
   switch (part.case) {
     case "text":
       return [textPart(part.value)];
@@ -525,7 +543,7 @@ function toldPart(part: Part["part"], calls: OpenCalls, isNote: boolean): (Field
       return [call];
     }
     case "toolResult":
-      return calls.answer(part.value, isNote) ? [] : [textPart(part.value.content)];
+      return calls.answer(part.value) ? [] : [textPart(part.value.content)];
     case undefined:
       return [];
   }

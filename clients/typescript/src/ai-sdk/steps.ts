@@ -64,7 +64,7 @@ export function windowPerStep<M extends UiMessage, S>(
     }
     if (!reply) {
       const all = answer.parts.length ? [...before, answer] : before;
-      await writeChat(client, chatId, JSON.parse(json(all)) as UiMessage[]);
+      await writeChat(client, chatId, JSON.parse(json(all)) as UiMessage[], { isRun: true });
       reply = await client.getContext({ ...window, sessionId: chatId });
     }
     saved = { turns, generation: reply.session!.generation };
@@ -131,13 +131,17 @@ function piecesOf({ role, content }: NextStep["messages"][number]): Fields[] {
 /** The part of a piece of a step's content, or what it changes of the call; undefined if no model reads it. */
 function partIn(piece: Fields, call: Fields | undefined): Fields | undefined {
   const { providerMetadata, toolCallId } = piece;
+  const metadata = providerMetadata == null ? {} : { providerMetadata };
   switch (piece.type) {
     case "text":
     case "reasoning":
-      return { type: piece.type, text: piece.text, state: "done", ...(providerMetadata != null && { providerMetadata }) };
-    case "file": {
+      return { type: piece.type, text: piece.text, state: "done", ...metadata };
+    case "custom":
+      return { type: piece.type, kind: piece.kind, ...metadata };
+    case "file":
+    case "reasoning-file": {
       const { mediaType, base64 } = piece.file as { mediaType: string; base64: string };
-      return { type: "file", mediaType, url: `data:${mediaType};base64,${base64}` };
+      return { type: piece.type, mediaType, url: `data:${mediaType};base64,${base64}`, ...metadata };
     }
     case "tool-call":
       return {
