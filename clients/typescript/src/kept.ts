@@ -26,7 +26,10 @@ export const PARTS_MAX = 128;
 // A text of so many characters that a part has is not kept twice.
 const LONG_TEXT = 64;
 const ID_BYTES_MAX = 256;
-const LIFTED = "$memoird";
+// Shorter strings of provider metadata are ids, not sealed reasoning.
+const SEALED_CHARS_MIN = 64;
+/** Key of an object that stands for a value which is in the turns. */
+export const LIFTED = "$memoird";
 // What memoird made of turns, or said in other words, has this in its metadata.
 const MADE = "memoird";
 
@@ -136,7 +139,7 @@ function textsOf({ part }: Part): Record<string, string> {
     case "text":
       return { text: part.value };
     case "thinking":
-      return { thinking: part.value.text };
+      return { thinking: part.value.text, signature: part.value.signature };
     case "toolUse":
       return { input: part.value.inputJson };
     case "toolResult":
@@ -172,24 +175,51 @@ function filled(value: unknown, parts: readonly Part[]): unknown {
 }
 
 /** True where a message has what looks like our mark: then nothing is taken out of it. */
-function hasMarks(value: unknown): boolean {
+export function hasMarks(value: unknown): boolean {
   if (Array.isArray(value)) {
     return value.some(hasMarks);
   }
   return isObject(value) && (isMark(value) || Object.values(value).some(hasMarks));
 }
 
-function mapped(value: unknown, change: (inner: unknown) => unknown): unknown {
+/** A list or object with each inner value changed; any other value as it is. An item has the name of its list. */
+export function mapped(value: unknown, change: (inner: unknown, name: string) => unknown, name = ""): unknown {
   if (Array.isArray(value)) {
-    return value.map(change);
+    return value.map((inner) => change(inner, name));
   }
   if (!isObject(value)) {
     return value;
   }
-  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, change(inner)]));
+  return Object.fromEntries(Object.entries(value).map(([inner, it]) => [inner, change(it, inner)]));
 }
 
-function isMark(value: unknown): value is Record<string, unknown> {
+/** Reasoning that only its provider can read, such as a signature or encrypted content. */
+export interface Sealed {
+  data: string;
+  /** Whether Anthropic's models made it: only their seals may be sent to them. */
+  isAnthropic: boolean;
+  /** Whether there is no text that says the same. */
+  isRedacted: boolean;
+}
+
+/** The sealed reasoning in a part's provider metadata: its longest string, if that is no id. */
+export function sealedIn(metadata: unknown): Sealed | undefined {
+  let [longest, field] = ["", ""];
+  const look = (value: unknown, name: string): unknown => {
+    if (typeof value === "string" && value.length > longest.length) {
+      [longest, field] = [value, name];
+    }
+    return mapped(value, look, name);
+  };
+  look(metadata, "");
+  if (longest.length < SEALED_CHARS_MIN) {
+    return undefined;
+  }
+  const isRedacted = field === "redactedData";
+  return { data: longest, isAnthropic: isRedacted || field === "signature", isRedacted };
+}
+
+export function isMark(value: unknown): value is Record<typeof LIFTED, unknown> {
   return isObject(value) && LIFTED in value && Object.keys(value).length === 1;
 }
 

@@ -767,6 +767,53 @@ describe("memoird beneath Mastra", () => {
     assert.deepEqual((await memory.listMessages({ threadId: "none", ...AGENTS })).messages, []);
   });
 
+  test("unanswered_call_gets_a_note_and_no_user_message", async () => {
+    const { memory } = store({ window: {} }).stores;
+    const { of, messages } = await filled(memory, "Is there a train?");
+    const call = (toolCallId: string, state: string) => ({
+      type: "tool-invocation",
+      toolInvocation: { state, toolCallId, toolName: "trains", args: { to: "Oslo" } },
+    });
+    const parts = [{ type: "step-start" }, call("c1", "call"), call("c2", "partial-call")];
+    const asking = message(of, "", { role: "assistant", content: { format: 2, parts } as any }, 1);
+    const hello = message(of, "Hello?", {}, 2);
+    await memory.saveMessages({ messages: [asking, hello] });
+    const which = { threadId: of.id, resourceId: of.resourceId };
+    const { messages: window } = await memory.listMessages({ ...which, ...AGENTS });
+    assert.deepEqual(
+      window.filter(({ role }) => role === "user"),
+      [hello, messages[0]],
+    );
+    const shown: any[] = window.find(({ id }) => id === asking.id)!.content.parts;
+    for (const { toolInvocation } of shown.slice(1)) {
+      assert.equal(toolInvocation.state, "result");
+      assert.match(toolInvocation.result, /no result/);
+    }
+    const { messages: all } = await memory.listMessages({ ...which, perPage: false });
+    assert.deepEqual(all, [messages[0], asking, hello], "the saved messages stay as they are");
+  });
+
+  test("sealed_reasoning_is_counted", async () => {
+    const prefix = `${randomUUID()}/`;
+    const { memory } = store({ prefix }).stores;
+    const { of, messages } = await filled(memory, "Hello");
+    const sealed = Buffer.from(Array.from({ length: 30_000 }, (_, at) => (at * at) % 251)).toString("base64");
+    const reasoning = [
+      { type: "reasoning", reasoning: "", details: [], providerMetadata: { openai: { reasoningEncryptedContent: sealed } } },
+      { type: "reasoning", reasoning: "Hm.", details: [{ type: "text", text: "Hm.", signature: sealed }] },
+    ];
+    const answers = reasoning.map((part, at) =>
+      message(of, "", { role: "assistant", content: { format: 2, parts: [part, { type: "text", text: "Hi" }] } as any }, at + 1),
+    );
+    await memory.saveMessages({ messages: answers });
+    const { messages: all } = await memory.listMessages({ threadId: of.id, perPage: false });
+    assert.deepEqual(all, [messages[0], ...answers]);
+    const budget = { contextWindow: 1_000_000n };
+    const window = await client.getContext({ sessionId: prefix + of.id, model: "claude-sonnet-4-5", budget, peek: true });
+    window.report!.turnTokens.slice(1).forEach((tokens) => assert.ok(tokens > 5_000n, `${tokens}`));
+    window.turns.forEach(({ clientJson }) => assert.ok(clientJson.length < 1_000, "sealed data is stored once"));
+  });
+
   test("what is taken back is in no window, and what is old is overwritten", async () => {
     const { memory } = store({ prefix: "" }).stores;
     const said = Array.from({ length: 300 }, (_, n) => `word${n}`);

@@ -6,7 +6,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { MessageFormat, PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Media, Part, ToolResult, Turn } from "../gen/memoird/v1/common_pb.js";
 import type { GetContextResponse } from "../gen/memoird/v1/session_pb.js";
-import { isId, isMade, PARTS_MAX } from "../kept.js";
+import { hasMarks, isId, isMade, isMark, LIFTED, mapped, PARTS_MAX, sealedIn } from "../kept.js";
 
 /** A `UIMessage` of the AI SDK, whatever its own types are. */
 export interface UiMessage {
@@ -24,10 +24,6 @@ export const AFTER = "ai-sdk.after";
 const REST = "ai-sdk";
 // Key of a part in REST: its fields that the turns contain.
 const FILLED = "memoird";
-// Stands for a string that a turn contains as media or as sealed reasoning.
-const LIFTED = "$memoird";
-// Shorter strings of provider metadata are ids, not sealed reasoning.
-const SEALED_CHARS_MIN = 64;
 
 export const ROLES = { system: Role.SYSTEM, user: Role.USER, assistant: Role.ASSISTANT };
 
@@ -264,30 +260,20 @@ function recordedIn(given: Fields): Recorded {
 /** Reasoning, or custom content of a provider, with sealed data as its signature, so that it is counted. */
 function reasoningIn(given: Fields, filled: Filled): Recorded {
   const text = String(given.text ?? "");
-  const sealed = sealedIn(given.providerMetadata);
+  const metadata = given.providerMetadata;
+  const sealed = hasMarks(metadata) ? undefined : sealedIn(metadata);
   if (!sealed) {
     return { part: partOf({ case: "thinking", value: { text } }), filled };
   }
-  const redacted = sealed.name === "redactedData" && !text;
+  const redacted = sealed.isRedacted && !text;
   const value = redacted ? { text: sealed.data, redacted } : { text, signature: sealed.data };
+  const lifted = (inner: unknown): unknown => (inner === sealed.data ? { [LIFTED]: 0 } : mapped(inner, lifted));
   return {
     part: partOf({ case: "thinking", value }),
     filled: { ...(redacted ? {} : filled), providerMetadata: "sealed" },
-    kept: { providerMetadata: mapped(given.providerMetadata, (it) => (it === sealed.data ? { [LIFTED]: 0 } : it)) },
-    isForeign: sealed.name !== "signature" && sealed.name !== "redactedData",
+    kept: { providerMetadata: lifted(metadata) },
+    isForeign: !sealed.isAnthropic,
   };
-}
-
-/** The longest string of a part's provider metadata, such as a signature or encrypted reasoning, with its name. */
-function sealedIn(metadata: unknown): { name: string; data: string } | undefined {
-  let longest = { name: "", data: "" };
-  mapped(metadata, (value, name) => {
-    if (typeof value === "string" && value.length > longest.data.length) {
-      longest = { name, data: value };
-    }
-    return value;
-  });
-  return longest.data.length < SEALED_CHARS_MIN || hasMarks(metadata) ? undefined : longest;
 }
 
 interface Result {
@@ -359,19 +345,13 @@ function base64Of({ part }: Part): string {
 
 /** A tool's output with marks in the place of its media, which are added to `media`. */
 function withoutMedia(output: unknown, media: Part[]): unknown {
-  if (Array.isArray(output)) {
-    return output.map((inner) => withoutMedia(inner, media));
-  }
-  if (typeof output !== "object" || output === null) {
-    return output;
-  }
-  const fields = output as Fields;
+  const fields = (output ?? {}) as Fields;
   const { type, data } = fields;
   const bytes = MEDIA_TYPES.has(String(type)) && typeof data === "string" ? bytesIn(data) : undefined;
   const sniffed = IMAGES.find(([start]) => String(data).startsWith(start))?.[1];
   const mediaType = fields.mimeType ?? fields.mediaType ?? sniffed;
   if (!bytes || typeof mediaType !== "string") {
-    return Object.fromEntries(Object.entries(fields).map(([name, inner]) => [name, withoutMedia(inner, media)]));
+    return mapped(output, (inner) => withoutMedia(inner, media));
   }
   media.push(partOf({ case: "media", value: { mediaType, source: { case: "data", value: bytes } } }));
   return { ...fields, data: { [LIFTED]: media.length - 1 } };
@@ -379,32 +359,7 @@ function withoutMedia(output: unknown, media: Part[]): unknown {
 
 /** The value with its marks replaced by the strings that they stand for. */
 function withLifted(value: unknown, lifted: string[]): unknown {
-  return mapped(value, (inner) => (isMark(inner) ? (lifted[inner[LIFTED]] ?? "") : inner));
-}
-
-function hasMarks(value: unknown): boolean {
-  let found = false;
-  mapped(value, (inner) => {
-    found ||= isMark(inner);
-    return inner;
-  });
-  return found;
-}
-
-function isMark(value: unknown): value is { [LIFTED]: number } {
-  return typeof value === "object" && value !== null && LIFTED in value;
-}
-
-/** A copy of a JSON value in which each inner value is what `change` makes of it, from the outside in. */
-function mapped(value: unknown, change: (inner: unknown, name: string) => unknown, name = ""): unknown {
-  const changed = change(value, name);
-  if (Array.isArray(changed)) {
-    return changed.map((inner) => mapped(inner, change, name));
-  }
-  if (typeof changed !== "object" || changed === null || isMark(changed)) {
-    return changed;
-  }
-  return Object.fromEntries(Object.entries(changed).map(([inner, it]) => [inner, mapped(it, change, inner)]));
+  return isMark(value) ? (lifted[Number(value[LIFTED])] ?? "") : mapped(value, (inner) => withLifted(inner, lifted));
 }
 
 /** The newest `client_json` of a message, without the fields that the turns contain. */

@@ -5,9 +5,9 @@ import { create } from "@bufbuild/protobuf";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
-import { PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
-import type { Part, Turn } from "../gen/memoird/v1/common_pb.js";
-import { grouped, isId, isMade, json, keep, keptIn, PARTS_MAX } from "../kept.js";
+import { MessageFormat, PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
+import type { Part, ToolResult, Turn } from "../gen/memoird/v1/common_pb.js";
+import { grouped, isId, isMade, json, keep, keptIn, PARTS_MAX, sealedIn } from "../kept.js";
 
 const FRAMEWORK = "mastra";
 
@@ -17,6 +17,8 @@ type Fields = Record<string, any>;
 interface Said {
   part?: Part | undefined;
   result?: Part | undefined;
+  /** Whether the reasoning is sealed by a provider other than Anthropic. */
+  isForeign?: boolean;
 }
 
 /** A message with the turns that hold it. */
@@ -34,10 +36,11 @@ export function turnsOf(given: MastraDBMessage): Turn[] {
   const role = roleOf(message.role);
   const about = { timestamp: timestampFromDate(new Date(message.createdAt)) };
   const turns: Turn[] = [];
-  let step: { parts: Part[]; results: Part[] } = { parts: [], results: [] };
+  let step: { parts: Part[]; results: Part[]; isForeign?: boolean | undefined } = { parts: [], results: [] };
   const endStep = () => {
     if (step.parts.length) {
-      turns.push(create(TurnSchema, { role, parts: step.parts, ...about }));
+      const format = step.isForeign ? MessageFormat.OPENAI_RESPONSES : MessageFormat.UNSPECIFIED;
+      turns.push(create(TurnSchema, { role, parts: step.parts, format, ...about }));
     }
     if (step.results.length) {
       turns.push(create(TurnSchema, { role: Role.TOOL, parts: step.results, ...about }));
@@ -48,7 +51,7 @@ export function turnsOf(given: MastraDBMessage): Turn[] {
   for (const piece of partsOf(message.content)) {
     const id = piece.toolInvocation?.toolCallId;
     // A call that is told twice is one call, and only a model calls.
-    const { part, result } = saidIn(piece, role === Role.ASSISTANT, called.has(id));
+    const { part, result, isForeign } = saidIn(piece, role === Role.ASSISTANT, called.has(id));
     if (id) {
       called.add(id);
     }
@@ -57,6 +60,7 @@ export function turnsOf(given: MastraDBMessage): Turn[] {
     if (piece.type === "step-start" || isNext || step.parts.length === PARTS_MAX) {
       endStep();
     }
+    step.isForeign ||= isForeign;
     step.parts.push(...(part ? [part] : []));
     step.results.push(...(result ? [result] : []));
   }
@@ -78,6 +82,7 @@ export function storedIn(turns: readonly Turn[], threadId: string, resourceId: s
       const message = { ...held, createdAt: new Date(held.createdAt), threadId } as MastraDBMessage;
       found.push({ message, turns: group });
       teller.last = undefined;
+      teller.await(message);
     } else if (!group.every(isRedacted)) {
       for (const turn of group) {
         const told = teller.tell(turn, found.length, found.at(-1)?.message.createdAt);
@@ -120,14 +125,28 @@ function isRedacted(turn: Turn): boolean {
 class Teller {
   last: Stored | undefined;
   private readonly calls = new Map<string, Fields>();
+  private readonly unanswered = new Map<unknown, Fields>();
 
   constructor(
     private readonly threadId: string,
     private readonly resourceId: string,
   ) {}
 
+  /** Notes the calls of a message that have no result, which memoird may have a note for. */
+  await(message: MastraDBMessage): void {
+    for (const { toolInvocation } of partsOf(message.content)) {
+      if (toolInvocation && !answerOf(toolInvocation)) {
+        this.unanswered.set(toolInvocation.toolCallId, toolInvocation);
+      }
+    }
+  }
+
   /** A message of the turn, unless it belongs to the one before. */
   tell(turn: Turn, place: number, before: Date | undefined): Stored | undefined {
+    if (isMade(turn) && turn.role === Role.TOOL && !turn.clientId) {
+      turn.parts.forEach(({ part }) => part.case === "toolResult" && this.note(part.value));
+      return undefined;
+    }
     const parts = turn.parts.flatMap((part) => this.partOf(part));
     const isOfLast = this.last && turn.clientId && this.last.message.id === turn.clientId;
     if (this.last && (isOfLast || !parts.length)) {
@@ -142,13 +161,20 @@ class Teller {
     const at = isMade(turn) ? undefined : turn.timestamp && timestampDate(turn.timestamp);
     const message = {
       id: turn.clientId || (isMade(turn) ? `memoird-made-${place}` : `memoird-${turn.seq}`),
-      role: turn.role === Role.ASSISTANT ? "assistant" : turn.role === Role.SYSTEM ? "system" : "user",
+      role: turn.role === Role.USER ? "user" : turn.role === Role.SYSTEM ? "system" : "assistant",
       createdAt: at ?? before ?? BEGINNING,
       threadId: this.threadId,
       resourceId: this.resourceId,
       content: { format: 2, parts },
     } as MastraDBMessage;
     return (this.last = { message, turns: [turn] });
+  }
+
+  /** The result of a call that was never answered. */
+  private note({ toolUseId, content, isError }: ToolResult): void {
+    const call = this.unanswered.get(toolUseId) ?? this.calls.get(toolUseId);
+    this.unanswered.delete(toolUseId);
+    Object.assign(call ?? {}, { state: "result", result: content, isError });
   }
 
   private partOf({ part }: Part): Fields[] {
@@ -189,8 +215,11 @@ function saidIn(given: Fields, isModel: boolean, isCalled: boolean): Said {
       return { part: textPart(String(given.text ?? "")) };
     case "reasoning": {
       const details = Array.isArray(given.details) ? given.details : [];
-      const text = given.reasoning || given.text || details.map((detail: Fields) => detail.text ?? "").join("");
-      return text && isModel ? { part: partOf({ case: "thinking", value: { text: String(text) } }) } : {};
+      const text = String(given.reasoning || given.text || details.map(({ text }: Fields) => text ?? "").join(""));
+      const sealed = sealedIn([given.providerMetadata, details.map(({ text: _, ...rest }: Fields) => rest)]);
+      const value = { text, signature: sealed?.data ?? "" };
+      const isSealed = sealed !== undefined && !sealed.isAnthropic;
+      return isModel && (text || sealed) ? { part: partOf({ case: "thinking", value }), isForeign: isSealed } : {};
     }
     case "file": {
       const [data, mediaType] = [given.data ?? given.url, String(given.mimeType ?? given.mediaType ?? "")];
