@@ -374,7 +374,7 @@ test("answer_with_calls_goes_on_after_the_message_of_another_tab", async () => {
   await generateText({ model, messages: await convertToModelMessages(chosen) });
   const roles = model.doGenerateCalls[0]!.prompt.map(({ role }) => role);
   assert.deepEqual(roles, ["user", "assistant", "tool", "user", "assistant", "tool", "assistant"]);
-  // What is taken back before an interleaved answer moves all of it.
+  // A change before an interrupted answer replaces the whole answer.
   await saveChat(client, "interleaved", [{ ...asked, id: "other" }, ANSWERED]);
   assert.deepEqual(await loadChat(client, "interleaved"), [{ ...asked, id: "other" }, ANSWERED]);
 });

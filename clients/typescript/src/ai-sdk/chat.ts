@@ -6,12 +6,13 @@ import type { Client } from "../client.js";
 import { GenerationNotFound, SessionNotFound, StaleGeneration, StaleSeq } from "../errors.js";
 import type { Turn } from "../gen/memoird/v1/common_pb.js";
 import { HistoryScope } from "../gen/memoird/v1/session_pb.js";
-import { batched } from "../kept.js";
-import { AFTER, byMessage, ID, isSameTurn, messagesOf, turnsOf } from "./messages.js";
+import { batched, json } from "../kept.js";
+import { misfit } from "../misfit.js";
+import { AFTER, byMessage, ID, isSameTurn, messagesOf, ROLES, turnsOf } from "./messages.js";
 import type { UiMessage } from "./messages.js";
 
 // A save is planned again as often as other saves of the chat come between.
-const TRIES_MAX = 20;
+const TRIES_MAX = 100;
 
 /** The stored turns of a chat and the position of its session. Without a live session, `generation` is empty. */
 export interface StoredChat {
@@ -48,10 +49,10 @@ export async function readChat(client: Client, chatId: string): Promise<StoredCh
 }
 
 /**
- * Makes the messages part of a chat. A run keeps user messages after the last one of its list, which are newer.
+ * Saves the messages of a chat. A run keeps user messages after the last one of its list, because they are newer.
  *
- * If other calls saved messages concurrently, what is new is added after theirs. Throws `StaleSeq` or `StaleGeneration`
- * if stored messages have to be taken back and another call saved concurrently.
+ * Appends new messages after those that other calls save concurrently. Throws `StaleSeq` or `StaleGeneration` if another
+ * call saves while stored messages are replaced.
  */
 export async function writeChat(
   client: Client,
@@ -59,10 +60,13 @@ export async function writeChat(
   messages: readonly UiMessage[],
   { isRun = false } = {},
 ): Promise<void> {
+  // As they are loaded again: without values that JSON does not have.
+  const wanted = JSON.parse(json(messages)) as UiMessage[];
+  check(wanted);
   for (let tries = 1; ; tries += 1) {
     const chat = await readChat(client, chatId);
     // A generation that has ended is not continued.
-    const change = changeOf(messages, chat.generation ? chat.turns : [], isRun);
+    const change = changeOf(wanted, chat.generation ? chat.turns : [], isRun);
     try {
       await apply(client, chatId, chat, change);
       return;
@@ -72,6 +76,26 @@ export async function writeChat(
         throw error;
       }
     }
+  }
+}
+
+/** Rejects what is not a list of messages with an id each. */
+function check(messages: UiMessage[]): void {
+  if (!Array.isArray(messages)) {
+    throw misfit("messages", "takes a list of UI messages");
+  }
+  const ids = new Set<string>();
+  for (const [at, message] of messages.entries()) {
+    if (!Array.isArray(message?.parts)) {
+      throw misfit(`messages[${at}].parts`, "takes a list of parts");
+    }
+    if (!Object.hasOwn(ROLES, message.role)) {
+      throw misfit(`messages[${at}].role`, `takes ${Object.keys(ROLES).join(", ")}, not ${JSON.stringify(message.role)}`);
+    }
+    if (typeof message.id !== "string" || ids.has(message.id)) {
+      throw misfit(`messages[${at}].id`, "takes a text that no other message has");
+    }
+    ids.add(message.id);
   }
 }
 

@@ -8,11 +8,9 @@
 
 import type { Client } from "../client.js";
 import { SessionNotFound } from "../errors.js";
-import { json } from "../kept.js";
 import type { Window } from "../kept.js";
-import { misfit } from "../misfit.js";
 import { readChat, writeChat } from "./chat.js";
-import { chosenIn, messagesOf, ROLES } from "./messages.js";
+import { chosenIn, messagesOf } from "./messages.js";
 import type { UiMessage } from "./messages.js";
 
 export type { Window } from "../kept.js";
@@ -49,38 +47,15 @@ export async function chooseChat<M extends UiMessage>(client: Client, chatId: st
 /**
  * Saves the messages of a chat.
  *
- * New messages are appended. Messages that another tab saved in the meantime stay, and keep their place. Taken back
- * are, together with the messages that were saved after them:
- * - messages that the list has with other contents, or in another order,
- * - messages after the last one of the list, if the list has nothing new,
- * - an answer, if the list has another one in its place.
+ * Appends new messages, and keeps messages that another tab saved in the meantime. Takes stored messages back, together
+ * with those that were saved after them:
+ * - if the list contains a message with the same id and other contents, or in another order,
+ * - if the list contains another answer to the same message,
+ * - if the list contains nothing new and ends earlier.
  *
- * Up to 256 turns and 6 MiB are replaced in one step. Throws `errors.StaleSeq` or `errors.StaleGeneration` if messages
- * have to be taken back and another call saved concurrently; load the chat again then.
+ * Replaces up to 256 turns and 6 MiB in one step. Throws `errors.StaleSeq` or `errors.StaleGeneration` if another call
+ * saves during a replacement: load the chat again then.
  */
 export async function saveChat(client: Client, chatId: string, messages: readonly UiMessage[]): Promise<void> {
-  // As they come back: without what JSON does not have.
-  const wanted = JSON.parse(json(messages)) as UiMessage[];
-  check(wanted);
-  await writeChat(client, chatId, wanted);
-}
-
-/** Rejects what is not a list of messages with an id each. */
-function check(messages: UiMessage[]): void {
-  if (!Array.isArray(messages)) {
-    throw misfit("messages", "takes a list of UI messages");
-  }
-  const ids = new Set<string>();
-  for (const [at, message] of messages.entries()) {
-    if (!Array.isArray(message?.parts)) {
-      throw misfit(`messages[${at}].parts`, "takes a list of parts");
-    }
-    if (!Object.hasOwn(ROLES, message.role)) {
-      throw misfit(`messages[${at}].role`, `takes ${Object.keys(ROLES).join(", ")}, not ${JSON.stringify(message.role)}`);
-    }
-    if (typeof message.id !== "string" || ids.has(message.id)) {
-      throw misfit(`messages[${at}].id`, "takes a text that no other message has");
-    }
-    ids.add(message.id);
-  }
+  await writeChat(client, chatId, messages);
 }

@@ -18,7 +18,7 @@ export interface UiMessage {
 
 /** Metadata key of a turn: id of the message that it belongs to. */
 export const ID = "ai-sdk.id";
-/** Metadata key of a turn: id of the message before its own, if another tab's messages come between. */
+/** Metadata key of a turn: id of the message before its own, if another tab's messages may come between. */
 export const AFTER = "ai-sdk.after";
 // Key in the `client_json` of a message's first turn: the message without the fields that the turns contain.
 const REST = "ai-sdk";
@@ -27,7 +27,7 @@ const FILLED = "memoird";
 
 export const ROLES = { system: Role.SYSTEM, user: Role.USER, assistant: Role.ASSISTANT };
 
-// Types of objects in tool outputs whose base64 `data` the AI SDK sends as media.
+// Types of objects in tool outputs that contain media as base64 in `data`.
 const MEDIA_TYPES = new Set(["image", "image-data", "media", "file", "file-data"]);
 // Media types of images by the first characters of their base64.
 const IMAGES: [string, string][] = [
@@ -130,7 +130,7 @@ function shownIn(turns: readonly Turn[]): UiMessage[] {
   for (const turn of turns) {
     const id = turn.metadata[ID];
     if (isMade(turn) && turn.role === Role.TOOL && !id) {
-      // It is about calls of the message before it, which may go on after it.
+      // A note on calls of the message before it. The message may continue after it.
       notes.push(...turn.parts.flatMap(({ part }) => (part.case === "toolResult" ? part.value : [])));
     } else if (id && groups.at(-1)?.[0]?.metadata[ID] === id) {
       groups.at(-1)!.push(turn);
@@ -150,7 +150,7 @@ function shownIn(turns: readonly Turn[]): UiMessage[] {
   notes.forEach((note) => calls.note(note));
   const ids = new Set<string>();
   return messages.map((message, place) => {
-    // Turns of another message may stand between those of this one.
+    // A message is shown in two parts if another message interrupts it.
     const id = ids.has(message.id) ? `memoird-made-${place}` : message.id;
     ids.add(id);
     return { ...message, id, parts: calls.sent(message.parts) };

@@ -64,7 +64,7 @@ export function windowPerStep<M extends UiMessage, S>(
     }
     if (!reply) {
       const all = answer.parts.length ? [...before, answer] : before;
-      await writeChat(client, chatId, JSON.parse(json(all)) as UiMessage[], { isRun: true });
+      await writeChat(client, chatId, all, { isRun: true });
       reply = await client.getContext({ ...window, sessionId: chatId });
     }
     saved = { turns, generation: reply.session!.generation };
