@@ -51,8 +51,10 @@ const PING_MS = 10_000;
 // Closes connections before NAT gateways and proxies drop them silently. Below PING_MS: a connection that was idle for
 // longer than that has to answer a ping before it is used again.
 const IDLE_MS_MAX = 9_000;
-// For a client that was never connected. A connected one waits for a daemon that restarts as long as its calls may take.
+// For a client that no daemon has answered yet. Others wait for a daemon that restarts as long as their calls may take.
 const FIRST_CONNECTION_MS_MAX = 3_000;
+// Codes of errors that the client or a proxy makes, as long as they have no reason.
+const UNANSWERED = [Code.Unavailable, Code.Canceled, Code.DeadlineExceeded];
 // The daemon refuses longer names of sessions and subjects. Much longer metadata would end the connection.
 const PLACE_MAX = 256;
 // Calls that may be made again when it is not known whether they were done.
@@ -130,7 +132,12 @@ export type Client = ClientOf<typeof SessionService> &
     [Symbol.asyncDispose](): Promise<void>;
   };
 
-/** A client of a daemon. It connects with the first call. */
+/**
+ * Returns a client of a daemon. It connects with the first call.
+ *
+ * Until a daemon has answered, calls throw `Unavailable` after 3 s without a connection. Later they wait for a daemon that
+ * restarts, as long as `timeoutMs`.
+ */
 export function connect(options: Options = {}): Client {
   const env = process.env;
   const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
@@ -172,6 +179,7 @@ export function connect(options: Options = {}): Client {
   const closing = new AbortController();
   let isConnected = false;
   const transport = retrying(grpc, {
+    addr,
     key,
     timeoutMs: milliseconds(options.timeoutMs) ?? TIMEOUT_MS,
     idempotent: options.idempotent ?? true,
@@ -272,14 +280,19 @@ async function firstConnection(
     // The next call starts a connection of its own.
     sessions.abort();
     error ??= errorOf(new ConnectError("no answer", Code.Unavailable), "", true);
-    const advice = "start one with `memoird serve`, or set MEMOIRD_ADDR";
-    throw new Unavailable(`no memoird daemon at ${addr}: ${advice} (${error.message})`, error);
+    throw unreached(addr, error);
   } finally {
     clearTimeout(timer);
   }
 }
 
+function unreached(addr: string, error: MemoirdError): Unavailable {
+  const advice = "start one with `memoird serve`, or set MEMOIRD_ADDR";
+  return new Unavailable(`no memoird daemon at ${addr}: ${advice} (${error.message})`, error);
+}
+
 interface Rules {
+  addr: string;
   key: string;
   timeoutMs: number;
   idempotent: boolean;
@@ -301,6 +314,13 @@ function retrying(inner: Transport, rules: Rules): Transport {
       throw new ConnectError("this client is closed", Code.Canceled);
     }
   };
+  let isAnswered = false;
+  /** The error of a call; it names the address until the client had an answer from it. */
+  const refusal = (failure: unknown, call: string, signal: AbortSignal | undefined) => {
+    const error = errorOf(failure, call, isWanted(signal));
+    isAnswered ||= error.reason !== "" || !UNANSWERED.includes(error.code);
+    return isAnswered || error.code !== Code.Unavailable ? error : unreached(rules.addr, error);
+  };
   return {
     async unary(method, signal, timeoutMs, header, input, contextValues) {
       look(method.input, input ?? {});
@@ -312,15 +332,17 @@ function retrying(inner: Transport, rules: Rules): Transport {
       const isRepeatable = REPEATABLE.has(method) && isKnownAgain(request);
       // A window's append is done before the window is refused.
       const isUndone = !isMessage(request, GetContextRequestSchema) || !request.append;
-      let next = FIRST_PAUSE_MS;
+      let [next, waited] = [FIRST_PAUSE_MS, 0];
       await rules.connected(left(), signal);
       for (;;) {
         try {
           checkOpen();
           const tryMs = ends === Infinity ? 0 : left();
-          return await inner.unary(method, signal, tryMs, headers, request, contextValues);
+          const reply = await inner.unary(method, signal, tryMs, headers, request, contextValues);
+          isAnswered = true;
+          return reply;
         } catch (failure) {
-          const error = errorOf(failure, method.name, isWanted(signal));
+          const error = refusal(failure, method.name, signal);
           let pause = error.retryAfter === undefined ? undefined : error.retryAfter * 1000;
           // What the daemon itself could not do, it does again where it says so.
           if (pause === undefined && error instanceof Unavailable && ["", "TRANSPORT"].includes(error.reason)) {
@@ -331,6 +353,11 @@ function retrying(inner: Transport, rules: Rules): Transport {
           const isSafe = isRepeatable || (isUndone && error instanceof ResourceExhausted);
           const isHopeless = error instanceof Conflict || error instanceof DeadlineExceeded;
           if (pause === undefined || isHopeless || !isSafe || pause >= left() || !isWanted(signal)) {
+            throw error;
+          }
+          // A proxy may accept connections for a daemon that does not run.
+          waited += pause;
+          if (!isAnswered && waited > FIRST_CONNECTION_MS_MAX) {
             throw error;
           }
           // An aborted pause leads to a try that says so.
@@ -347,7 +374,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
         asked.push(one);
       }
       const thrown = (failure: unknown) => {
-        throw errorOf(failure, method.name, isWanted(signal));
+        throw refusal(failure, method.name, signal);
       };
       const begin = async () => {
         checkOpen();
@@ -357,7 +384,10 @@ function retrying(inner: Transport, rules: Rules): Transport {
       const answer = await begin().catch(thrown);
       async function* messages() {
         try {
-          yield* answer.message;
+          for await (const message of answer.message) {
+            isAnswered = true;
+            yield message;
+          }
         } catch (failure) {
           thrown(failure);
         }

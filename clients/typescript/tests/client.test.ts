@@ -880,6 +880,35 @@ describe("what is tried again", () => {
     silent.close();
   });
 
+  test("proxy_without_a_daemon_is_given_up_and_names_the_command", async (it) => {
+    let attempts = 0;
+    const proxy = createTcpServer((accepted) => {
+      attempts += 1;
+      accepted.on("error", () => undefined).destroy();
+    });
+    const addr = await listen(proxy);
+    await using other = memoird.connect({ addr });
+    it.mock.timers.enable({ apis: ["setTimeout"] });
+    for (const call of [
+      () => other.getSession({ sessionId: "chat" }),
+      () => other.watchEvents({})[Symbol.asyncIterator]().next(),
+    ]) {
+      let failure: unknown;
+      call().catch((error: unknown) => (failure = error));
+      while (!failure) {
+        it.mock.timers.tick(10);
+        for (let turn = 0; !failure && turn < 20; turn++) {
+          await setImmediate();
+        }
+      }
+      assert.ok(failure instanceof errors.Unavailable);
+      assert.ok(failure.message.startsWith(`no memoird daemon at ${addr}: start one with \`memoird serve\``));
+    }
+    it.mock.timers.reset();
+    assert.ok(attempts > 3 && attempts < 15, `${attempts} attempts`);
+    proxy.close();
+  });
+
   test("first_connection_ends_with_its_signal_and_its_client", async () => {
     const other = memoird.connect({ addr: "http://127.0.0.1:1" });
     const stop = new AbortController();
