@@ -363,6 +363,69 @@ test("tabs_that_save_one_chat_at_the_same_time_keep_all_messages", async () => {
   }
 });
 
+test("tabs_that_add_edit_and_regenerate_at_random_lose_no_message", async () => {
+  let seed = 7;
+  const random = (below: number) => {
+    seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
+    return Math.floor(seed / 65_536) % below;
+  };
+  for (let round = 0; round < 12; round++) {
+    // The model: each message with its parent.
+    const chat = new Map<string, { message: UIMessage; parent: string }>();
+    const children = (id: string) => [...chat].filter(([, { parent }]) => parent === id).map(([child]) => child);
+    const remove = (id: string) => {
+      children(id).forEach(remove);
+      chat.delete(id);
+    };
+    const newest = (): UIMessage[] => {
+      const path = [];
+      for (let id = children("").at(-1); id !== undefined; id = children(id).at(-1)) {
+        path.push(chat.get(id)!.message);
+      }
+      return path;
+    };
+    const tabs: string[][] = [[], [], []];
+    for (let change = 0; change < 20; change++) {
+      const tab = random(tabs.length);
+      // A tab whose messages were taken back is loaded again.
+      const isWhole = tabs[tab]!.every((id) => chat.has(id));
+      let list = isWhole ? tabs[tab]!.map((id) => chat.get(id)!.message) : newest();
+      const tip = list.at(-1);
+      const add = (message: UIMessage) => {
+        chat.set(message.id, { message, parent: list.at(-1)?.id ?? "" });
+        list = [...list, message];
+      };
+      const [text, kind] = [`${round} ${change}`, random(5)];
+      if (kind === 0) {
+        add(textMessage(`u${change}`, "user", text));
+      } else if (kind === 1 && tip?.role === "user") {
+        children(tip.id).filter((id) => id.startsWith("a")).forEach(remove);
+        add(textMessage(`a${change}`, "assistant", text));
+      } else if (kind === 2 && tip?.role === "assistant") {
+        const message = { ...tip, parts: [...tip.parts, { type: "step-start" as const }, { type: "text" as const, text }] };
+        chat.get(tip.id)!.message = message;
+        list = [...list.slice(0, -1), message];
+      } else if (kind === 3 && list.length) {
+        const at = random(list.length);
+        const { id, role } = list[at]!;
+        remove(id);
+        list = list.slice(0, at);
+        add(textMessage(id, role, text));
+      } else if (kind === 4 && list.length > 1) {
+        list = list.slice(0, 1 + random(list.length - 1));
+        children(list.at(-1)!.id).forEach(remove);
+      } else {
+        continue;
+      }
+      tabs[tab] = list.map(({ id }) => id);
+      await saveChat(client, `random ${round}`, list);
+      const byId = (one: UIMessage, other: UIMessage) => (one.id < other.id ? -1 : 1);
+      const loaded = await loadChat<UIMessage>(client, `random ${round}`);
+      assert.deepEqual(loaded.sort(byId), [...chat.values()].map(({ message }) => message).sort(byId));
+    }
+  }
+});
+
 test("answer_with_calls_goes_on_after_the_message_of_another_tab", async () => {
   const asked = textMessage("u1", "user", "Is there a train?");
   await saveChat(client, "interleaved", [asked, ASKING]);
