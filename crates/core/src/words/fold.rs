@@ -31,8 +31,8 @@ fn is_joiner(c: char) -> bool {
 /// leave out when they write: diacritics of Latin, Greek and Cyrillic letters, Hebrew points,
 /// Arabic vowel marks and the line that stretches a word. Arabic letters that are often written
 /// for each other are one, as in Lucene's normalizer of Arabic; letters of Latin that no mark makes
-/// ("ł", "œ") are what is typed for them; digits of any script are one, and so are hiragana and
-/// katakana, and traditional and simplified Chinese.
+/// ("ł", "œ") become the letters typed for them. Digits of all scripts are equal, and so are hiragana
+/// and katakana, and traditional and simplified Chinese.
 pub(super) fn fold(word: &str) -> Cow<'_, str> {
     if word
         .bytes()

@@ -365,7 +365,7 @@ impl<'a> Scorer<'a> {
         places
     }
 
-    /// Share of the weight of the telling terms, of which these shares are in a text.
+    /// Share of the query's weight in a text that has `shares` of each term, without common words.
     fn coverage_of(&self, shares: &[f64]) -> f64 {
         let (mut covered, mut all) = (0.0, 0.0);
         for ((term, weight), share) in self.terms.iter().zip(&self.weights).zip(shares) {

@@ -17,23 +17,23 @@ use super::{Token, is_apostrophe};
 
 /// Between the parts of a Persian word that are not joined.
 const NOT_JOINED: &str = "\u{200c}";
-/// Parts of a compound at most; of what has more, only the parts are words.
+/// Maximum number of parts of a compound. A longer one has no joined spelling.
 const PARTS_MAX: usize = 8;
-/// Digits of a telephone number.
+/// Number of digits of a telephone number.
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 7..=15;
 /// Letters that of the languages in Cyrillic only Serbian and Macedonian have.
 const SERBIAN: [char; 12] = ['ђ', 'ј', 'љ', 'њ', 'ћ', 'џ', 'Ђ', 'Ј', 'Љ', 'Њ', 'Ћ', 'Џ'];
 
-/// A word of a text, or another spelling of the words after it.
+/// A word of a text, or the joined spelling of the words after it.
 #[derive(Clone, Debug)]
 pub(super) struct Spelled<'a> {
-    /// The word as it is written, or as it would be.
+    /// The word, or the joined spelling.
     pub(super) word: Cow<'a, str>,
-    /// Where it begins in the text, in bytes.
+    /// Byte offset of its start in the text.
     pub(super) start: usize,
     /// As of a [`Token`].
     pub(super) is_part: bool,
-    /// Of how many words after it this is another spelling; 0: it is a word.
+    /// Number of following words that this spells as one; 0 for a word of the text.
     pub(super) stands_for: usize,
 }
 
@@ -75,7 +75,7 @@ struct Spellings<'a> {
     pieces: std::vec::IntoIter<Spelled<'a>>,
 }
 
-/// What joins two words to one.
+/// How two adjacent words belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Compound,
@@ -122,7 +122,7 @@ impl<'a> Iterator for Spellings<'a> {
 }
 
 impl<'a> Spellings<'a> {
-    /// This word and those that are linked to it in this way.
+    /// This word and the ones linked to it by the same kind of separator.
     fn chain(&mut self, first: Token<'a>, by: Link) -> Vec<Token<'a>> {
         let mut parts = vec![first];
         let mut last = first;
@@ -138,7 +138,7 @@ impl<'a> Spellings<'a> {
     }
 }
 
-/// What stands between two words that may be one.
+/// The separator of two adjacent words that may be one; `None` for other text.
 fn link(text: &str, one: Token<'_>, other: Token<'_>) -> Option<Link> {
     let between = text.get(one.end()..other.start)?;
     let is_digit = |c: Option<char>| c.is_some_and(char::is_numeric);
@@ -171,7 +171,7 @@ fn joined(parts: &[Token<'_>]) -> Option<String> {
         .then(|| parts.iter().map(|part| part.word).collect())
 }
 
-/// True of thousands with separators, and of what is as long as a telephone number.
+/// True for a number with thousands separators, and for digits in the length of a phone number.
 fn is_one_number(text: &str, parts: &[Token<'_>]) -> bool {
     let digits = |part: &Token<'_>| part.word.chars().count();
     let are_whole = parts
@@ -188,8 +188,8 @@ fn is_one_number(text: &str, parts: &[Token<'_>]) -> bool {
     are_whole && (are_thousands || PHONE_DIGITS.contains(&parts.iter().map(digits).sum()))
 }
 
-/// The parts of `getUserByEmail`; `None` where it is no such name. A name of two parts that
-/// begins with a capital is left as it is: YouTube is no tube.
+/// The parts of a name such as `getUserByEmail`; `None` for other words. A capitalized name of two
+/// parts stays whole, so that "tube" does not match "YouTube".
 fn camel_parts(token: Token<'_>) -> Option<Vec<Token<'_>>> {
     let word = token.word;
     if !word.is_ascii() || !word.bytes().skip(1).any(|byte| byte.is_ascii_uppercase()) {

@@ -77,7 +77,7 @@ pub struct Fused<Id> {
     pub parts: ScoreParts,
 }
 
-/// What a score is made of: (`fused` + `beside`) × `importance` × `recency`.
+/// The factors of a score, which is (`fused` + `beside`) × `importance` × `recency`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ScoreParts {
     /// By words: 0 or more.
@@ -98,7 +98,7 @@ pub struct ScoreParts {
     pub importance: f64,
     /// The factor of its age.
     pub recency: f64,
-    /// What a reranker said of it, from 0 to 1: then that is `fused`.
+    /// A reranker's score from 0 to 1, which then is also `fused`.
     pub judged: Option<f64>,
     /// Share of the query's weight that its words cover, from 0 to 1.
     pub coverage: f64,
@@ -157,7 +157,7 @@ const QUESTION_FACTOR: f64 = 0.9;
 /// does not, and to the one before it.
 const AFTER_QUESTION: f64 = 0.75;
 const AFTER: f64 = 0.2;
-/// Longer texts that end with a question are no question: most of them says something.
+/// Maximum length in words of a question. A longer text that ends with one mostly states something.
 const QUESTION_WORDS_MAX: usize = 40;
 const BEFORE: f64 = 0.1;
 /// How far the factors of the most and of the least important memory are apart; the factor of

@@ -52,7 +52,7 @@ const RERANKER_BREAKER: BreakerPolicy = BreakerPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Floor {
     Nothing,
-    /// Of memories that nobody asked for: an unrelated message should bring none.
+    /// For the memories in a window: an unrelated message should bring none.
     Window,
 }
 
@@ -61,8 +61,8 @@ pub(super) enum Floor {
 /// by words 34 % and 95 %. A higher floor by words loses more relevant memories than it saves.
 const WINDOW_FLOOR: f64 = 0.43;
 const WINDOW_FLOOR_BY_WORDS: f64 = 0.25;
-/// What each doubling of the memories above this number adds to the floor of cosines: the nearest
-/// of many unrelated memories is nearer.
+/// Added to the floor for each doubling of the number of memories above `DOUBLINGS_FROM`, because
+/// the nearest of many unrelated memories is nearer.
 const WINDOW_FLOOR_PER_DOUBLING: f64 = 0.01;
 const DOUBLINGS_FROM: f64 = 20.0;
 

@@ -62,10 +62,10 @@ pub(crate) enum MemoryCommand {
     Recall(RecallArgs),
     /// Find memories, and show what their scores are made of
     ///
-    /// SCORE is (fused + BESIDE) × IMPORTANCE × AGE. The fused score adds the shares of the best by
-    /// WORDS and by MEANING, each by its weight, times FORM; a RERANKER's judgement replaces it.
-    /// BESIDE comes from the turns right before and after. RELEVANCE does not depend on other hits;
-    /// windows leave out memories below a floor. It leaves no trace: nothing counts as recalled.
+    /// SCORE = (fused + BESIDE) × IMPORTANCE × AGE. The fused score is the weighted sum of WORDS and
+    /// MEANING, times FORM, or the RERANKER's score. BESIDE is a bonus from the turns before and
+    /// after. RELEVANCE is independent of other hits; windows drop memories below a floor. The call
+    /// leaves no trace: no memory counts as recalled.
     Explain(RecallArgs),
     /// Ask questions whose answers are known, and measure how many are found, and how fast
     ///
