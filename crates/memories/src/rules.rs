@@ -14,6 +14,7 @@ pub mod manifest;
 mod memory;
 pub mod prompt;
 pub mod secrets;
+pub(crate) mod wording;
 
 pub use fact::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Patch};
 pub(crate) use fact::{checked_seqs, external_key};

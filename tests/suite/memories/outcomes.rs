@@ -94,7 +94,7 @@ async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
         let memory = again.memory.expect("a memory");
         assert_eq!((&memory.id, memory.reinforced), (&first.id, count));
     }
-    let mut loud = fact("ann", "THE  LAUNCH is, in may");
+    let mut loud = fact("ann", "THE  LAUNCH is in may");
     loud.tags = vec!["dates".into()];
     let taken = remember(&mut client, loud.clone()).await;
     assert_eq!(taken.outcome(), RememberOutcome::Merged);
@@ -104,7 +104,7 @@ async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
         (&first.id, &["dates".to_owned()][..])
     );
     assert_eq!(
-        taken.content, "THE  LAUNCH is, in may",
+        taken.content, "THE  LAUNCH is in may",
         "as it was said last"
     );
     assert_eq!(memories_of(&mut client, "ann").await, [taken]);

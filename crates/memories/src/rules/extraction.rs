@@ -8,17 +8,14 @@ use memoird_core::ids::MemoryId;
 use memoird_core::quote::unmarked;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
-use memoird_core::words::{
-    decimal, deny_alike, is_stop_word, normalised, numbers_and_negations, stem, telling_signs,
-    tokens,
-};
+use memoird_core::words::{decimal, deny_alike, is_stop_word, numbers_and_negations, stem, tokens};
 use regex::{Match, Regex};
 use serde::Deserialize as _;
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
 
 use super::prompt::TranscriptTurn;
-use super::{MemoryKind, MemoryLimits, Polarity, Visibility, secrets};
+use super::{MemoryKind, MemoryLimits, Polarity, Visibility, secrets, wording};
 use crate::requests::{ExtractedFact, RememberRequest};
 
 /// What the model was shown.
@@ -301,12 +298,7 @@ fn refuse_repeated(judged: &mut [Judged]) {
             continue;
         };
         let content = &found.fact.content;
-        let says = (
-            normalised(content),
-            numbers_and_negations(content),
-            telling_signs(content),
-        );
-        if !known.insert(says) {
+        if !known.insert(wording::form(content)) {
             judged[place].fact = Err(Refusal::Repeated);
             continue;
         }
@@ -412,6 +404,7 @@ fn repeats(content: &str, known: &str) -> bool {
     !words.is_empty()
         && words.is_subset(&told)
         && deny_alike(content, known)
+        && wording::signs_agree(content, known)
         && numbers_and_negations(content)
             .iter()
             .all(|found| numbers_and_negations(known).contains(found))

@@ -12,13 +12,12 @@ use memoird_core::time::Timestamp;
 use rusqlite::params;
 
 use super::recall::glance;
-use super::remember::agree;
 use super::row::{MemoryRow, content_hash, kind_bits, limit, partition_of};
 use super::sql::{Answer, Sql};
 use super::time::{after, moment, timestamp};
 use super::vectors::{self, Filter, Model, Wanted};
 use super::{Due, Embedding, MemoryReader, MemoryWriter, index};
-use crate::rules::MemoryKind;
+use crate::rules::{MemoryKind, wording};
 
 /// Stands for the model of vectors that clients make. Nothing here makes one, so no text waits.
 pub const CLIENTS: &str = "(made by clients)";
@@ -136,8 +135,8 @@ impl MemoryReader<'_> {
     }
 
     /// Another current memory of the same subject, kind, visibility and polarity that says
-    /// the same by its vector, with the same numbers and negations: the nearest. `None` as
-    /// well when `id` is not current, stands apart or has no vector.
+    /// the same by its vector and in almost the same words: the nearest. `None` as well when `id`
+    /// is not current, stands apart or has no vector.
     ///
     /// # Errors
     /// When the memories cannot be read.
@@ -175,7 +174,7 @@ impl MemoryReader<'_> {
                 && !other.apart
                 && other.owner == row.owner
                 && other.memory.polarity == row.memory.polarity
-                && agree(&other.memory.content, &row.memory.content)
+                && wording::is_near(&other.memory.content, &row.memory.content)
         })?;
         Ok(near.map(|row| row.memory.id))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memoird_core::ids::Subject;
-use memoird_core::words::{Languages, add_index_words};
+use memoird_core::words::{self, Languages, add_index_words};
 use rusqlite::params;
 
 #[cfg(feature = "postgres")]
@@ -13,7 +13,11 @@ use super::sql::{Answer, Connection, Sql};
 use super::sqlite::terms;
 use super::{MemoryReader, MemoryWriter};
 use crate::MemoryError;
-use crate::rules::{Memory, Visibility};
+use crate::rules::{Memory, Visibility, wording};
+
+/// The version of what the index has of a text and of [`content_hash`](super::row::content_hash):
+/// memories of another version are indexed again.
+pub(super) const VERSION: i64 = words::VERSION * 100 + wording::VERSION;
 
 /// Segments of which an index may consist: a search looks for each of its words in all of them.
 const SEGMENTS_MAX: u64 = 6;

@@ -9,9 +9,7 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
-use memoird_core::words::{
-    deny_alike, marks_agree, normalised, numbers_and_negations, pictures_agree, telling_signs,
-};
+use memoird_core::words::deny_alike;
 use rusqlite::params;
 
 use super::embedding::Near;
@@ -25,7 +23,7 @@ use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand};
 use crate::MemoryError;
 use crate::requests::RememberOutcome;
 use crate::rules::{
-    Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Source, Visibility,
+    Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Source, Visibility, wording,
 };
 
 /// For how long a session that repeats a recalled memory does not state a new fact.
@@ -39,9 +37,9 @@ const KEYS_PRUNED: i64 = 4;
 enum Alike {
     /// To the letter.
     Exact,
-    /// In the same words.
-    Words,
-    /// By its vector.
+    /// With another case, other blanks or another final punctuation.
+    Spelling,
+    /// By its vector, in almost the same words.
     Meaning,
 }
 
@@ -179,7 +177,10 @@ impl MemoryWriter<'_> {
                 (row, Outcome::Replaced)
             }
             Some((was, Alike::Exact)) => (self.reinforce(&was, command)?, Outcome::Reinforced),
-            Some((was, Alike::Words)) => (self.reinforce(&was, command)?, Outcome::Merged),
+            Some((was, Alike::Spelling)) => {
+                self.keep_spelling(&was.memory, command, writing.limits)?;
+                (self.reinforce(&was, command)?, Outcome::Merged)
+            }
             Some((was, Alike::Meaning)) => {
                 let mut memory = memory_of(command);
                 take_over(&mut memory, &was.memory);
@@ -208,12 +209,7 @@ impl MemoryWriter<'_> {
     ) -> Answer<MemoryRow> {
         let old = &was.memory;
         if old.content != command.fact.content {
-            let history = Memory {
-                id: command.id,
-                superseded_by: Some(old.id),
-                ..old.clone()
-            };
-            self.add(history, true, command.at, writing.limits)?;
+            self.add_history(old, command, writing.limits)?;
         }
         let mut row = was.clone();
         row.apart = true;
@@ -231,6 +227,36 @@ impl MemoryWriter<'_> {
             self.dequeue(row.no)?;
         }
         Ok(row)
+    }
+
+    /// Keeps a memory as it was before a fact changed it, as history that leads to it.
+    fn add_history(
+        &self,
+        old: &Memory,
+        command: &RememberCommand,
+        limits: &MemoryLimits,
+    ) -> Answer<()> {
+        let history = Memory {
+            id: command.id,
+            superseded_by: Some(old.id),
+            ..old.clone()
+        };
+        self.add(history, true, command.at, limits).map(drop)
+    }
+
+    /// The same for a text that changes in its spelling. Each spelling is kept once, so that two that
+    /// take turns do not fill the tenant's memories.
+    fn keep_spelling(
+        &self,
+        old: &Memory,
+        command: &RememberCommand,
+        limits: &MemoryLimits,
+    ) -> Answer<()> {
+        let sql = "SELECT 1 FROM memories WHERE superseded_by = ? AND content = ?";
+        match self.has(sql, params![old.id.to_bytes(), old.content])? {
+            true => Ok(()),
+            false => self.add_history(old, command, limits),
+        }
     }
 
     /// The answer that this key got before.
@@ -338,14 +364,12 @@ impl MemoryWriter<'_> {
         if recalled.is_empty() {
             return Ok(None);
         }
-        let words = format!(" {} ", normalised(&fact.content));
         for (id, content) in recalled {
-            let is_piece =
-                words.len() > 2 && format!(" {} ", normalised(&content)).contains(&words);
             // A piece without the "no" before it says the opposite. A memory that became
             // history since does not count.
-            let is_echo =
-                content == fact.content || is_piece && deny_alike(&content, &fact.content);
+            let is_echo = content == fact.content
+                || wording::is_piece(&fact.content, &content)
+                    && deny_alike(&content, &fact.content);
             let is_of_its_kind = |memory: &Memory| {
                 memory.is_current(at)
                     && memory.kind == fact.kind
@@ -385,10 +409,9 @@ impl MemoryWriter<'_> {
             if row.memory.content == fact.content {
                 return Ok(Some((row, Alike::Exact)));
             }
-            let is_alike = normalised(&row.memory.content) == normalised(&fact.content)
-                && agree(&row.memory.content, &fact.content);
+            let is_alike = wording::same(&row.memory.content, &fact.content);
             if is_alike && alike.is_none() && replaced != Some(row.memory.id) {
-                alike = Some((row, Alike::Words));
+                alike = Some((row, Alike::Spelling));
             }
         }
         if fact.near_duplicate == NearDuplicate::Keep {
@@ -417,7 +440,7 @@ impl MemoryWriter<'_> {
                 && replaced != Some(row.memory.id)
                 && row.memory.external_key.is_none()
                 && is_of_one_kind(&row.memory, fact, command.at)
-                && agree(&row.memory.content, &fact.content)
+                && wording::is_near(&row.memory.content, &fact.content)
         })?;
         Ok(near.map(|row| (row, Alike::Meaning)))
     }
@@ -499,16 +522,6 @@ impl MemoryReader<'_> {
             Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
         })
     }
-}
-
-/// True when two texts have the same numbers, negations, signs, marks and pictures, without which
-/// neither their words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of
-/// "C", "bò" those of "bơ".
-pub(super) fn agree(one: &str, other: &str) -> bool {
-    numbers_and_negations(one) == numbers_and_negations(other)
-        && telling_signs(one) == telling_signs(other)
-        && marks_agree(one, other)
-        && pictures_agree(one, other)
 }
 
 /// What two memories must agree in before their texts are compared.

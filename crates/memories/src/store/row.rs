@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::sha256::Sha256;
-use memoird_core::words::normalised;
 use rusqlite::params;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
@@ -12,6 +11,7 @@ use super::sql::{Answer, Connection, Parameters, Row, Sql};
 use super::time::{moment, timestamp};
 use crate::MemoryError;
 use crate::rules::documents::behind;
+use crate::rules::wording;
 use crate::rules::{
     Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
 };
@@ -325,12 +325,10 @@ pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
 }
 
-/// A digest of the normalised text by which a text that says the same is found; of a text
-/// without any word, of the text as it is.
+/// A digest by which memories that state the same are looked up: equal for texts that are
+/// [`wording::same`].
 pub(super) fn content_hash(text: &str) -> i64 {
-    let normal = normalised(text);
-    let words = if normal.is_empty() { text } else { &normal };
-    let digest = Sha256::digest(words.as_bytes());
+    let digest = Sha256::digest(wording::key(text).as_bytes());
     i64::from_le_bytes(std::array::from_fn(|index| digest[index]))
 }
 

@@ -11,7 +11,7 @@ use memoird_memories::{Embedder, Embeddings, Purpose};
 
 /// Words that mean what the first of them means.
 const ALIKE: [&[&str]; 3] = [
-    &["likes", "enjoys", "loves"],
+    &["likes", "like", "liked", "enjoys", "loves"],
     &["tea", "infusion"],
     &["city", "town"],
 ];

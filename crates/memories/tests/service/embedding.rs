@@ -240,13 +240,14 @@ fn an_embedder_that_is_switched_on_finds_what_was_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_means_the_same_becomes_one_unless_numbers_or_negations_differ() {
+async fn what_means_the_same_becomes_one_only_in_almost_the_same_words() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
     for content in [
         "Ann likes tea",
         "Ann enjoys infusion",
+        "Ann liked tea",
         "Ann does not like rain",
         "Ann does like rain",
         "pays 5 dollars",
@@ -254,7 +255,7 @@ async fn what_means_the_same_becomes_one_unless_numbers_or_negations_differ() {
     ] {
         bot.learn(ANN, content).await;
     }
-    bot.learn(BOB, "Ann loves tea").await;
+    bot.learn(BOB, "Ann liked tea").await;
     bot.manifest(ANN).await;
     sleep(MINUTE).await;
     let mut listed = bot.listed(ANN).await;
@@ -263,6 +264,7 @@ async fn what_means_the_same_becomes_one_unless_numbers_or_negations_differ() {
         "Ann does like rain",
         "Ann does not like rain",
         "Ann enjoys infusion",
+        "Ann liked tea",
         "pays 5 dollars",
         "pays 50 dollars",
     ];
@@ -272,17 +274,17 @@ async fn what_means_the_same_becomes_one_unless_numbers_or_negations_differ() {
     let kept = bot.list_of(Some(ANN), false).await;
     let kept = kept
         .iter()
-        .find(|memory| memory.content == "Ann enjoys infusion")
+        .find(|memory| memory.content == "Ann liked tea")
         .unwrap();
     assert_eq!(kept.reinforced, 1);
     assert!(
-        !bot.manifest(ANN).await.contains("Ann likes tea"),
+        !bot.manifest(ANN).await.contains("Ann likes tea\n"),
         "it was in the cache"
     );
     // Who wants to be told waits for the vector.
     let ask = RememberRequest {
         near_duplicate: NearDuplicate::Refuse,
-        ..fact(ANN, "Ann loves tea")
+        ..fact(ANN, "Ann like tea")
     };
     assert!(bot.remember(ask).await.is_err());
 }
@@ -296,7 +298,7 @@ async fn what_the_bot_wanted_kept_apart_stays_apart() {
     sleep(MINUTE).await;
     let keep = RememberRequest {
         near_duplicate: NearDuplicate::Keep,
-        ..fact(ANN, "Ann enjoys infusion")
+        ..fact(ANN, "Ann liked tea")
     };
     assert_eq!(bot.remember(keep).await.unwrap().outcome, Outcome::Created);
     sleep(MINUTE).await;

@@ -588,15 +588,11 @@ async fn what_is_the_teams_named_or_pinned_is_not_a_models_to_replace() {
     for fact in [team(ANN, "The office is in Berlin"), named, pinned] {
         ids.push(bot.learn_so(fact).await);
     }
-    tell_all(
-        &bot,
-        &["The office and I moved to Rome, and I love infusion"],
-    )
-    .await;
+    tell_all(&bot, &["The office and I moved to Rome, and I liked tea"]).await;
     let mut entries = [
         entry("The office is in Rome", &[1]),
         entry("Lives in Rome", &[1]),
-        entry("Ann loves infusion", &[1]),
+        entry("Ann liked tea", &[1]),
     ];
     for (entry, id) in entries.iter_mut().zip(&ids) {
         entry["kind"] = json!("project");

@@ -103,14 +103,14 @@ async fn a_fact_is_there_once_however_often_it_is_said() {
         .unwrap();
     assert_eq!((words.outcome, words.memory.id), (Outcome::Merged, id));
     let refused = bot
-        .remember(said("Likes, green tea", NearDuplicate::Refuse))
+        .remember(said("LIKES green tea", NearDuplicate::Refuse))
         .await;
     match refused {
         Err(MemoryError::Duplicate { id: known }) => assert_eq!(known, id),
         other => panic!("{other:?}"),
     }
     let kept = bot
-        .remember(said("Likes, green tea", NearDuplicate::Keep))
+        .remember(said("LIKES green tea", NearDuplicate::Keep))
         .await
         .unwrap();
     assert_eq!(kept.outcome, Outcome::Created);

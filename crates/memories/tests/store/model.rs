@@ -20,7 +20,7 @@ use crate::seeds::seeds_factor;
 const WHO: [&str; 3] = ["ann", "bob", "cid"];
 const TEXTS: [&str; 6] = [
     "fact of tea",
-    "Fact, of tea!",
+    "Fact of  TEA!",
     "fact of coffee",
     "fact of 5 cups",
     "FACT OF 50 cups",
@@ -242,9 +242,26 @@ impl Both {
         }
         self.is_embedded = false;
         let new = done.memory.id;
-        self.known.insert(number(new), done.memory);
+        let was = self.known.insert(number(new), done.memory);
+        if let Some(was) = was.filter(|was| was.content != said.content) {
+            self.keep_spelling(was);
+        }
         if let Some(old) = said.supersedes.filter(|old| *old != new) {
             self.supersede(number(old), number(new));
+        }
+    }
+
+    /// What a memory said before it took in another spelling, each spelling once.
+    fn keep_spelling(&mut self, was: Memory) {
+        let leads = |memory: &&Memory| memory.superseded_by == Some(was.id);
+        let mut history = self.known.values().filter(leads);
+        if !history.any(|memory| memory.content == was.content) {
+            let kept = Memory {
+                id: id(self.next - 1),
+                superseded_by: Some(was.id),
+                ..was
+            };
+            self.known.insert(self.next - 1, kept);
         }
     }
 

@@ -124,6 +124,13 @@ fn the_same_words_are_merged_refused_or_kept_as_asked() {
         "Ships on Friday!",
         "the newer wording"
     );
+    let history = kit.get(id(3)).unwrap();
+    assert_eq!(
+        (&*history.content, history.superseded_by),
+        ("ships on friday", Some(id(1))),
+        "the older wording is history"
+    );
+    assert_eq!(kit.found("ann", "friday"), [1]);
     kit.say(4, "ann", "ships on thursday");
     let kept = order(
         5,
@@ -133,25 +140,55 @@ fn the_same_words_are_merged_refused_or_kept_as_asked() {
         },
     );
     assert_eq!(kit.remember(kept).outcome, Outcome::Created);
-    assert_eq!(all(&kit).len(), 3);
+    assert_eq!(all(&kit).len(), 4);
     kit.check_indexes();
 }
 
 #[test]
-fn the_same_words_in_other_letters_are_one_memory_and_another_value_is_another() {
+fn spellings_that_take_turns_are_each_history_once() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "ships on friday");
+    for (number, text) in (2..).zip(["Ships on Friday!", "ships on friday"].repeat(5)) {
+        let done = kit.remember(order(number, project(text)));
+        assert_eq!((done.outcome, done.memory.id), (Outcome::Merged, id(1)));
+        assert_eq!(done.memory.content, text);
+    }
+    let mut texts: Vec<_> = all(&kit).into_iter().map(|memory| memory.content).collect();
+    texts.sort();
+    assert_eq!(
+        texts,
+        ["Ships on Friday!", "ships on friday", "ships on friday"]
+    );
+    assert_eq!(kit.get(id(1)).unwrap().reinforced, 10);
+    kit.check_indexes();
+}
+
+#[test]
+fn only_case_blanks_and_final_punctuation_make_no_other_memory() {
     for (one, other, outcome) in [
-        ("ships on friday", "Ships, on  FRIDAY!", Outcome::Merged),
+        ("ships on friday", "Ships on  FRIDAY!", Outcome::Merged),
         (
             "meets José in a café",
             "meets Jose\u{301} in a cafe\u{301}.",
             Outcome::Merged,
         ),
-        ("ｔｅａ at home", "Tea at home", Outcome::Merged),
         ("Straße 5", "STRASSE 5", Outcome::Merged),
-        ("- **likes** tea", "likes tea 🍵", Outcome::Merged),
-        ("likes 🍎", "likes 🍌", Outcome::Created),
-        ("३ बिल्लियाँ हैं", "3 बिल्लियाँ हैं", Outcome::Merged),
         ("KÖYDE ÇAY İÇER", "köyde çay içer", Outcome::Merged),
+        ("ships on friday", "Ships, on friday", Outcome::Created),
+        ("ｔｅａ at home", "Tea at home", Outcome::Created),
+        ("- **likes** tea", "likes tea", Outcome::Created),
+        ("likes tea", "likes tea 🍵", Outcome::Created),
+        ("likes 🍎", "likes 🍌", Outcome::Created),
+        ("३ बिल्लियाँ हैं", "3 बिल्लियाँ हैं", Outcome::Created),
+        ("deploy if !ready", "deploy if ready", Outcome::Created),
+        ("user_id != 0", "user_id = 0", Outcome::Created),
+        ("x ∉ S", "x ∈ S", Outcome::Created),
+        ("A → B", "A ← B", Outcome::Created),
+        ("T is –5", "T is 5", Outcome::Created),
+        ("loss (10)", "loss 10", Outcome::Created),
+        ("10² m", "102 m", Outcome::Created),
+        ("5' tall", "5\" tall", Outcome::Created),
+        ("es ist schön", "es ist schon", Outcome::Created),
         (
             "it costs 5 dollars",
             "it costs 50 dollars",
@@ -415,11 +452,43 @@ fn a_refused_job_undoes_only_itself_in_the_index_too() {
 #[test]
 fn words_with_other_marks_are_other_words() {
     let kit = Kit::new();
-    kit.say(1, "ann", "Dị ứng bò");
-    kit.say(2, "ann", "Dị ứng bơ");
-    let unmarked = kit.remember(order(3, project("di ung bo")));
-    assert_eq!(unmarked.outcome, Outcome::Merged);
-    kit.say(4, "ann", "Likes crème brûlée");
-    let half = kit.remember(order(5, project("likes creme brûlée")));
-    assert_eq!((half.outcome, half.memory.id), (Outcome::Merged, id(4)));
+    for (number, text) in (1..).zip([
+        "Dị ứng bò",
+        "Dị ứng bơ",
+        "di ung bo",
+        "Likes crème brûlée",
+        "likes creme brûlée",
+    ]) {
+        kit.say(number, "ann", text);
+    }
+}
+
+#[test]
+fn a_piece_of_a_recalled_memory_with_other_signs_is_news() {
+    for (recalled, told, outcome) in [
+        ("deploy if !ready", "deploy if ready", Outcome::Created),
+        ("it is -5 outside", "5 outside", Outcome::Created),
+        ("user_id != 0 is an error", "user_id = 0", Outcome::Created),
+        ("das Haus ist schön", "das Haus ist schon", Outcome::Created),
+        ("deploy if !ready", "if !ready.", Outcome::Recalled),
+    ] {
+        let kit = Kit::new();
+        kit.say(1, "ann", recalled);
+        let event = RecallEvent {
+            at: at(0),
+            session: Some(session("chat")),
+            query: [7; 16],
+            hits: vec![Hit {
+                id: id(1),
+                rank: 1,
+                score: 0.5,
+            }],
+        };
+        kit.write(move |writer| writer.record_recall(&event, &limits()));
+        let said = Fact {
+            source: Some(source("chat")),
+            ..project(told)
+        };
+        assert_eq!(kit.remember(order(2, said)).outcome, outcome, "{told}");
+    }
 }

@@ -2,10 +2,9 @@
 //!
 //! The table `terms` has the words of current memories as `core::words` cuts them.
 
-use memoird_core::words::VERSION;
 use rusqlite::{Connection, params};
 
-use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought};
+use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought, VERSION};
 use crate::store::row::{limit, range};
 use crate::store::sql::Answer;
 
