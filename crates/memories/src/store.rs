@@ -37,6 +37,7 @@ use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_store::{DataKey, StoreError};
 
+pub(crate) use vectors::cosine;
 pub use embedding::CLIENTS;
 pub use index::Touch;
 pub(crate) use index::is_scattered;

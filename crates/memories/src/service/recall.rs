@@ -91,7 +91,7 @@ struct Ranking {
 
 /// Vectors of the last queries, by model and text.
 #[derive(Debug)]
-pub(super) struct QueryVectors(Mutex<LruCache<Fingerprint, Embedding>>);
+pub(super) struct QueryVectors(pub(super) Mutex<LruCache<Fingerprint, Embedding>>);
 
 impl Default for QueryVectors {
     fn default() -> Self {
@@ -274,7 +274,10 @@ impl Memories {
                 Ok(None)
             }
             Err(error) if request.mode != RecallMode::Vector => {
-                warn!(%error, "a recall goes by words only");
+                // That is logged once, when it is detected.
+                if !self.shared.collapse.is_collapsed() {
+                    warn!(%error, "a recall goes by words only");
+                }
                 notes.push(BY_WORDS.to_owned());
                 Ok(None)
             }
@@ -295,12 +298,13 @@ impl Memories {
         };
         let key = fingerprint([embedder.model(), &format!("{purpose:?}"), text].map(str::as_bytes));
         let known = &self.shared.query_vectors.0;
-        if let Some(vector) = locked(known).get(&key) {
+        let is_collapsed = self.shared.collapse.is_collapsed();
+        if !is_collapsed && let Some(vector) = locked(known).get(&key) {
             return Ok(Some(vector.clone()));
         }
         let failed = |detail: String| MemoryError::EmbedderFailed { detail };
         let text = without_secrets(text, config.secrets);
-        let embedding = embedder.embed(purpose, vec![text]);
+        let embedding = self.embed(&**embedder, purpose, vec![text]);
         let values = tokio::time::timeout(config.query_wait, embedding)
             .await
             .map_err(|_| failed(format!("no answer in {:?}", config.query_wait)))?

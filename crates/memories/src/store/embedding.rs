@@ -134,6 +134,31 @@ impl MemoryReader<'_> {
         Ok(due.flatten().map(timestamp))
     }
 
+    /// A memory of any subject with its vector of this model; `None` without any, and when the model
+    /// is not the one whose vectors are used.
+    ///
+    /// # Errors
+    /// When the memories cannot be read.
+    pub(crate) fn any_embedded(&self, model: &str) -> Answer<Option<(String, Vec<f32>)>> {
+        let Some(model) = self.model_in_use(model)? else {
+            return Ok(None);
+        };
+        let sql = "SELECT no FROM vectors WHERE model = ? LIMIT 1";
+        let no: Option<i64> = match vectors::are_kept(self.connection) {
+            true => self.value(sql, params![model.no])?,
+            false => None,
+        };
+        let Some(row) = no
+            .map(|no| MemoryRow::by_no(self.connection, no))
+            .transpose()?
+            .flatten()
+        else {
+            return Ok(None);
+        };
+        let vector = vectors::vectors_of(self.connection, &[row.no])?.remove(&row.no);
+        Ok(vector.map(|(_, values)| (row.memory.content, values)))
+    }
+
     /// Another current memory of the same subject, kind, visibility and polarity that says
     /// the same by its vector and in almost the same words: the nearest. `None` as well when `id`
     /// is not current, stands apart or has no vector.

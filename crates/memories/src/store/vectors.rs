@@ -268,7 +268,7 @@ pub(super) fn measure(
 }
 
 /// The cosine of two vectors; 0 where one of them is zero.
-pub(super) fn cosine(one: &[f32], other: &[f32]) -> f64 {
+pub(crate) fn cosine(one: &[f32], other: &[f32]) -> f64 {
     let dot = |one: &[f32], other: &[f32]| -> f64 {
         let pairs = one.iter().zip(other);
         pairs

@@ -74,6 +74,13 @@ impl EmbeddingWorker {
             if let (true, Some(embedder)) = (is_new, &embedder) {
                 info!(%tenant, model = embedder.model(), "memories are embedded anew");
             }
+            if let Some(embedder) = &embedder {
+                let model = embedder.model().to_owned();
+                let known = memories.read(tenant, move |reader| reader.any_embedded(&model));
+                if let Some((text, vector)) = known.await? {
+                    memories.shared.collapse.remember(text, vector);
+                }
+            }
         }
         let Some(embedder) = embedder else {
             return Ok(Left::Nothing);
@@ -183,6 +190,10 @@ impl Memories {
                 self.store_vectors(tenant, embedder.model(), due, vectors)
                     .await
             }
+            // Not the texts' fault. It was logged when it was detected.
+            Err(fault) if self.shared.collapse.is_collapsed() => {
+                self.put_off(tenant, due, &fault).await
+            }
             Err(fault) if due.len() > 1 && may_be_of_one(&fault, &due) => {
                 for text in due {
                     let alone = vec![text];
@@ -215,7 +226,7 @@ impl Memories {
     ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let texts = due.iter().map(|due| due.content.clone()).collect();
         let later = |problem: String| ModelFault::new(FaultKind::Later, problem);
-        let embedding = embedder.embed(Purpose::Memory, texts);
+        let embedding = self.embed(&**embedder, Purpose::Memory, texts);
         let stopping = self.shared.engine.stopping();
         let vectors = tokio::select! {
             biased;

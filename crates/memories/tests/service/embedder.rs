@@ -27,6 +27,8 @@ pub(super) enum Mood {
     Misconfigured,
     /// It says nothing.
     Hangs,
+    /// It answers with one vector for all texts.
+    Constant,
 }
 
 #[derive(Debug)]
@@ -137,6 +139,11 @@ impl Embedder for ScriptedEmbedder {
             let fault = |kind| ModelFault::new(kind, "it was told to");
             match mood {
                 Mood::Fine => {}
+                Mood::Constant => {
+                    let dimension = self.dimension.load(Ordering::Relaxed) as f32;
+                    let vector = vec![dimension.sqrt().recip(); dimension as usize];
+                    return Ok(vec![vector; texts.len()]);
+                }
                 Mood::Away(after) => {
                     return Err(ModelFault {
                         after,

@@ -289,6 +289,96 @@ async fn what_means_the_same_becomes_one_only_in_almost_the_same_words() {
     assert!(bot.remember(ask).await.is_err());
 }
 
+const UNRELATED: [&str; 5] = [
+    "Ann is allergic to peanuts",
+    "Ann lives in Riga",
+    "Ann's dog is called Rex",
+    "The launch is on 3 May",
+    "Prefers short answers",
+];
+
+/// All facts are there, and each is found first by its own words.
+async fn finds_each(bot: &Bot) {
+    assert_eq!(bot.listed(ANN).await.len(), UNRELATED.len());
+    for (words, fact) in [
+        ("peanuts", UNRELATED[0]),
+        ("Riga", UNRELATED[1]),
+        ("dog", UNRELATED[2]),
+        ("launch", UNRELATED[3]),
+        ("answers", UNRELATED[4]),
+    ] {
+        let found = bot.recall(query(ANN, words)).await.unwrap();
+        assert_eq!(found.mode, RecallMode::Lexical, "{words}");
+        assert_eq!(told(&found), [fact], "{words}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_embedder_with_one_vector_for_all_texts_is_ignored_until_it_is_repaired() {
+    let embedder = embedder("m");
+    let world = world_with(&embedder);
+    let bot = acme(&world.open().await);
+    embedder.feels(Mood::Constant);
+    for fact in UNRELATED {
+        bot.learn(ANN, fact).await;
+        sleep(MINUTE).await;
+    }
+    assert_eq!(bot.memories.counts(&bot.tenant.id).merged, 0);
+    finds_each(&bot).await;
+    let calls = embedder.calls();
+    sleep(HOUR).await;
+    finds_each(&bot).await;
+    let calls = embedder.calls() - calls;
+    assert!(calls <= 61, "{calls} calls in an hour");
+    embedder.feels(Mood::Fine);
+    sleep(HOUR).await;
+    assert_eq!(progress(&bot).await, (5, 0, 0), "its texts waited");
+    assert_eq!(by_meaning(&bot, "called Rex").await[0], UNRELATED[2]);
+}
+
+#[test]
+fn vectors_of_an_earlier_start_that_are_all_one_are_ignored_too() {
+    let embedder = embedder("m");
+    let mut daemon = Daemon::new(with_embedder(unswept(), &embedder));
+    daemon.live(async |engine, _| {
+        let bot = acme(engine);
+        // The model is in use from the first memory on.
+        let first = bot.learn(ANN, "forgotten soon").await;
+        sleep(MINUTE).await;
+        bot.forget(ForgetRequest::One(first)).await.unwrap();
+        for content in UNRELATED {
+            // Taken as the embedder's own.
+            let with_vector = RememberRequest {
+                vector: vec![1.0 / 16.0; 256],
+                ..fact(ANN, content)
+            };
+            bot.learn_so(with_vector).await;
+        }
+        assert_eq!(progress(&bot).await, (5, 0, 0));
+    });
+    embedder.feels(Mood::Constant);
+    daemon.live(async |engine, _| {
+        sleep(MINUTE).await;
+        finds_each(&acme(engine)).await;
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn texts_that_a_model_cannot_tell_apart_are_no_collapse() {
+    let embedder = embedder("m");
+    let world = world_with(&embedder);
+    let bot = acme(&world.open().await);
+    // The words mean the same to it.
+    bot.learn(ANN, "loves town").await;
+    bot.learn(ANN, "likes city").await;
+    sleep(MINUTE).await;
+    assert_eq!(progress(&bot).await, (2, 0, 0));
+    assert_eq!(
+        bot.recall(query(ANN, "town")).await.unwrap().mode,
+        RecallMode::Hybrid
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_bot_wanted_kept_apart_stays_apart() {
     let embedder = embedder("m");
