@@ -50,6 +50,117 @@ static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static IN_MONTH: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(&format!(r"(?ix)^ \s+ in \s+ {MONTH} \b")).ok());
 
+/// Another day is counted from this one: "a week tomorrow", "two days before yesterday", "a year ago
+/// today", "the last Friday" of which "last last Friday" is the one before.
+static COUNTS_ON: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let unit = r"(?:minute|hour|day|night|morning|evening|weekend|week|fortnight|month|quarter|year
+        |decade|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?";
+    let pattern = format!(
+        r"(?ix) \b (?:
+            (?:an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|few|several|\d+)
+            \s+ {unit} \s+
+          | {unit} (?:\s+or\s+\w+)? \s+ (?:from|after|before|since|until|till|to|of|on|prior\s+to|starting) \s+
+          | (?:ago|hence|last|next|past|previous|coming|today|tomorrow|yesterday) \s+ (?:on\s+)?
+        ) $"
+    );
+    Regex::new(&pattern).ok()
+});
+
+/// The same after it: "tomorrow week", "a week ago on Friday", "today last year".
+static IS_COUNTED_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix) ^ \s+ (?: (?:week|fortnight)s? \b
+        | (?:next|last|this) \s+ (?:week|month|year) \b
+        | in \s+ (?:an?|one|two|three|four|five|six|\d+) \s+ (?:day|week|month|year)s? \b )";
+    Regex::new(pattern).ok()
+});
+
+/// After "a year ago": from which day it is counted.
+static AGO_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix) ^ \s+ (?: (?:on\s+)?
+        (?: today|tonight|tomorrow|yesterday|this|last|next
+          | (?:mon|tues|wednes|thurs|fri|satur|sun)day ) | from | before ) \b";
+    Regex::new(pattern).ok()
+});
+
+/// What has a title.
+const WORK: &str = r"(?: song | film | movie | album | band | book | novel | show | series | track | single
+    | poem | musical | hit | tune | ballad | game | podcast | newspaper | magazine | label )";
+
+/// A title or a noun comes: "the song yesterday", "a better tomorrow", "leaders of tomorrow".
+static BEFORE_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = format!(
+        r"(?ix) (?: \b {WORK}s? \s* [:–—-] \s*
+          | \b (?:song|tune|ballad|hit)s? ,? \s+
+          | \b (?:called|named|titled|entitled) \s+
+          | \b favou?rite \s+ \w+ \s+ (?:is|was) \s+
+          | \b (?:an?|no|every|each|another|better|brighter|my|your|our) \s+
+          | (?: ^ | [^s\s] | [^a]s ) \s+ of \s+
+          ) $"
+    );
+    Regex::new(&pattern).ok()
+});
+
+/// A title was before it: "Last Christmas is her favourite song".
+static AFTER_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = format!(
+        r"(?ix) ^ \s* \( [^)]{{0,40}} \b {WORK}s? \b | ^ (?:['’]s)? \s+ (?:is|was) \s+
+          (?: (?:an?|the|one|my|your|her|his|our|their|\w+['’]s) \s+ (?:\w+\s+){{0,3}} {WORK}s?
+            | written | released | recorded | sung | covered | composed | directed | published
+            | performed ) \b"
+    );
+    Regex::new(&pattern).ok()
+});
+
+/// The same after words with a capital letter: "Yesterday by the Beatles", "Last Monday Records",
+/// "Yesterday & Today". A person may come there as well: "Yesterday Ann moved" is not sure.
+static AFTER_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let capital = r"(?:\p{Lu}[\p{L}\d]|[A-HJ-Z]\b)";
+    let pattern = format!(
+        r"^(?:['’]s)?\s+(?:by\b|{capital}|(?:&|or|vs\.?)\s+{capital})|^,?\s+and\s+{capital}"
+    );
+    Regex::new(&pattern).ok()
+});
+
+/// The sentence tells of another time, or of no time: what is said in it is counted from there.
+static OTHER_TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = format!(
+        r"(?ix)
+          (?: ^ | [^(\d.,] ) \b (?:1[0-9]|20)\d\d s? \b (?: [^.,:%€$£\d-] | [,:]\s | - \d\d -\d\d | $ )
+        | \b (?:twenties|thirties|forties|fifties|sixties|seventies|eighties|nineties|century
+            |centuries) \b
+        | \b (?:back\s+(?:then|when|in) | at\s+th(?:e|at)\s+time | in\s+those\s+days | once\s+upon
+            | long\s+ago | as\s+an?\s+(?:child|kid|boy|girl|teenager|student)) \b
+        | \b (?:on\s+that\s+(?:day|morning|evening|night) | (?:before|after|during)\s+the\s+war
+            | the\s+(?:previous|next|following|same)\s+(?:day|morning|evening|night|week|month|year)) \b
+        | \b when \s+ (?:\w+\s+){{1,3}}? (?:was|were|had|did) \b
+        | \b ago ,? \s+ (?:she|he|they|we|i|it|you) \b
+        | \b in \s+ (?:an?|the|this|that|her|his|my|their) \s+ (?:{WORK}|story|dream|episode|play) \b
+        | \b (?:always|never|usually|often|rarely|sometimes|whenever|every\s+time) \b
+        | ^ \W* (?:late\s+|early\s+)? (?:on|in|during|by|around) \s+ (?:the\s+)? (?:\w+\s+)?
+            (?: (?:mon|tues|wednes|thurs|fri|satur|sun)day | {MONTH} \b )"
+    );
+    Regex::new(&pattern).ok()
+});
+
+/// Somebody said so, on a day that is not known; the rest is group 1.
+static REPORTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix) \b (?:said|says|told|promised|announced|wrote|claimed|swore|replied|answered
+        |explained|mentioned|stated|declared|predicted|insisted|warned|asked|thought|believed|hoped
+        |expected|assumed|imagined|dreamt|dreamed) \b (?<rest>.*) $";
+    Regex::new(pattern).ok()
+});
+
+/// Between "told" and the day on which it was told.
+static WAS_TOLD: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)^(?:\s+(?:me|us|him|her|them|you|so|it|this|that))*\s*$").ok()
+});
+
+/// Single quotation marks are apostrophes, too.
+static SINGLE_OPEN: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?s)(?:^|[\s(\[:,–—])['‘](?:[^'‘’]|['’]\w)*$").ok());
+static SINGLE_CLOSE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?s)^(?:[^'‘’]|['’]\w)*['’](?:\W|$)").ok());
+
 /// What begins a quotation, and what ends it.
 const QUOTES: [(char, char); 5] = [('"', '"'), ('“', '”'), ('„', '“'), ('«', '»'), ('`', '`')];
 
@@ -89,7 +200,11 @@ pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
     for found in relative.captures_iter(content) {
         let Some(whole) = found.get(0) else { continue };
         let (before, after) = (&content[..whole.start()], &content[whole.end()..]);
-        let is_date = stands_alone(before, whole.as_str(), after) && !is_quoted(before, after);
+        let is_date = stands_alone(before, whole.as_str(), after)
+            && !is_quoted(before, after)
+            && !is_title(before, whole.as_str(), after)
+            && !is_counted_from(&found, before, after)
+            && !is_of_another_time(&found, before);
         if !is_date || dated.is_match(after) {
             continue;
         }
@@ -129,7 +244,9 @@ fn stands_alone(before: &str, words: &str, after: &str) -> bool {
         .next_back()
         .is_none_or(|c| matches!(c, '.' | '!' | '?' | ':' | '\n' | '-' | '–' | '—'));
     let mut names = words.split_whitespace().enumerate();
-    let is_shouted = words.chars().all(|c| !c.is_lowercase());
+    let is_shouted = [before, words, after]
+        .iter()
+        .all(|text| !text.contains(char::is_lowercase));
     let is_name = names.any(|(place, word)| {
         let is_capital = word.starts_with(char::is_uppercase);
         let word = word.to_lowercase();
@@ -139,20 +256,69 @@ fn stands_alone(before: &str, words: &str, after: &str) -> bool {
     is_shouted || !is_name
 }
 
+/// True where the pattern is in a text, and where there is no pattern: in doubt no date is added.
+fn has(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
+    pattern.as_ref().is_none_or(|it| it.is_match(text))
+}
+
+/// True of titles and names, and where the day is a noun.
+fn is_title(before: &str, words: &str, after: &str) -> bool {
+    let is_capital = words.contains(char::is_uppercase) && words.contains(char::is_lowercase);
+    let is_all = before.trim().is_empty() && !after.contains(char::is_alphanumeric);
+    is_capital && (is_all || has(&AFTER_NAME, after))
+        || has(&BEFORE_TITLE, before)
+        || has(&AFTER_TITLE, after)
+}
+
+/// True where these words are the day from which another one is counted.
+fn is_counted_from(found: &Captures<'_>, before: &str, after: &str) -> bool {
+    let is_ago = found.name("ago").is_some();
+    has(&COUNTS_ON, before) || has(&IS_COUNTED_FROM, after) || is_ago && has(&AGO_FROM, after)
+}
+
+/// True where the sentence is about another time, or repeats what was said on another day.
+fn is_of_another_time(found: &Captures<'_>, before: &str) -> bool {
+    let begin = before
+        .char_indices()
+        .filter(|(place, c)| {
+            let rest = &before[place + c.len_utf8()..];
+            matches!(c, '\n' | ';')
+                || matches!(c, '.' | '!' | '?') && rest.starts_with(char::is_whitespace)
+        })
+        .map(|(place, c)| place + c.len_utf8())
+        .next_back();
+    let sentence = &before[begin.unwrap_or(0)..];
+    let which = found.name("which").map(|word| word.as_str().to_lowercase());
+    let day = found.name("day").map(|word| word.as_str().to_lowercase());
+    let is_past = found.name("before").is_some()
+        || found.name("ago").is_some()
+        || day.is_some_and(|day| day == "yesterday")
+        || which.is_some_and(|which| which == "last");
+    let is_reported = REPORTED.as_ref().is_none_or(|reported| {
+        reported.captures(sentence).is_some_and(|said| {
+            let rest = said.name("rest").map_or("", |rest| rest.as_str());
+            !is_past || !has(&WAS_TOLD, rest)
+        })
+    });
+    is_reported || has(&OTHER_TIME, sentence)
+}
+
 /// True within quotation marks: what was quoted was said on another day, and a title or code says no
 /// date. A text that is quoted as a whole is none of them.
 fn is_quoted(before: &str, after: &str) -> bool {
-    QUOTES.iter().any(|&(open, close)| {
-        let is_open = match open == close {
-            true => before.matches(open).count() % 2 == 1,
-            false => before.rfind(open) > before.rfind(close),
-        };
-        let is_whole = before.trim_start().rfind(open) == Some(0)
-            && after.trim_end().find(close)
-                == after.trim_end().char_indices().next_back().map(|it| it.0)
-            && open != '`';
-        is_open && after.contains(close) && !is_whole
-    })
+    let is_single = has(&SINGLE_OPEN, before) && has(&SINGLE_CLOSE, after);
+    is_single
+        || QUOTES.iter().any(|&(open, close)| {
+            let is_open = match open == close {
+                true => before.matches(open).count() % 2 == 1,
+                false => before.rfind(open) > before.rfind(close),
+            };
+            let is_whole = before.trim_start().rfind(open) == Some(0)
+                && after.trim_end().find(close)
+                    == after.trim_end().char_indices().next_back().map(|it| it.0)
+                && open != '`';
+            is_open && after.contains(close) && !is_whole
+        })
 }
 
 /// The date that these words say on this day.
@@ -250,17 +416,18 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
     }
 }
 
-/// True where the next number is only the rest of a count: "2.5", "half a", "twenty five", "a year
-/// and a".
+/// True where the next number is not the count, or only a part of it: "2.5", "half a", "twenty five",
+/// "a year and a", "two or three", "more than two".
 fn is_end_of_count(before: &str) -> bool {
     let is_number = before
-        .strip_suffix(['.', ',', '/'])
+        .strip_suffix(['.', ',', '/', '–'])
         .is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_digit()));
     let last = before.split_whitespace().next_back().unwrap_or_default();
     is_number
         || [
-            "half", "and", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty",
-            "ninety", "hundred", "thousand",
+            "half", "and", "or", "to", "than", "over", "under", "least", "most", "within",
+            "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+            "hundred", "thousand",
         ]
         .iter()
         .any(|begin| last.eq_ignore_ascii_case(begin))
@@ -390,6 +557,130 @@ mod tests {
             "Todays and yesterdays, next weekend",
         ] {
             assert_eq!(dated(text), text);
+        }
+    }
+
+    #[test]
+    fn a_day_from_which_another_one_is_counted_stays_as_it_is() {
+        for text in [
+            "moves a week tomorrow",
+            "flies two weeks today",
+            "a fortnight yesterday she was ill, three months next Friday",
+            "starts a week from today",
+            "30 days from tomorrow, two days before yesterday, the day after yesterday",
+            "the Monday after next Friday, the week before last week",
+            "tomorrow week, today fortnight, next Tuesday week",
+            "quit a year ago today, a week ago on Friday, a week ago Friday",
+            "two years ago this month",
+            "last last Friday, next next week",
+            "more than two years ago, over a month ago, at least 3 weeks ago, two or three weeks ago",
+            "2–3 weeks ago",
+            "a week since yesterday, a month to today",
+            "today last year, tomorrow in two weeks",
+            "in a week or two from yesterday",
+        ] {
+            assert_eq!(dated(text), text);
+        }
+        assert_eq!(
+            dated("plays every day this week, works from today on, as of today, until tomorrow"),
+            "plays every day this week (week of 2026-11-16), works from today (2026-11-22) on, \
+             as of today (2026-11-22), until tomorrow (2026-11-23)"
+        );
+    }
+
+    #[test]
+    fn titles_and_names_stay_as_they_are() {
+        for text in [
+            "Yesterday by the Beatles",
+            "Yesterday is her favourite song",
+            "Last Christmas by Wham! is Ann's favourite song",
+            "Yesterday was written by Paul McCartney",
+            "Yesterday",
+            "Last Monday Records",
+            "Last Monday Records signed her, and she is with Last Monday Records",
+            "Tomorrow Never Dies",
+            "Yesterday & Today, Yesterday and Today",
+            "The Day After Tomorrow is a film",
+            "Today FM, Tomorrow Labs",
+            "reads USA TODAY and USA Today",
+            "Favourite songs: Yesterday, Let It Be",
+            "her favourite song is yesterday",
+            "sings the song yesterday, a band called tomorrow",
+            "sings 'Yesterday' and ‘Last Christmas’",
+            "wants a better tomorrow, leaders of tomorrow, lives as if there were no tomorrow",
+            "Yesterday Ann moved",
+            "Yesterday's Children, Tomorrow (album), the next Sunday Times",
+            "Tomorrow, and Tomorrow, and Tomorrow is a novel",
+        ] {
+            assert_eq!(dated(text), text);
+        }
+        for (text, expected) in [
+            ("Yesterday I moved", "Yesterday (2026-11-21) I moved"),
+            (
+                "Yesterday, Ann moved to Rome",
+                "Yesterday (2026-11-21), Ann moved to Rome",
+            ),
+            (
+                "Today is Ann's birthday",
+                "Today (2026-11-22) is Ann's birthday",
+            ),
+            (
+                "was sent yesterday by Ann",
+                "was sent yesterday (2026-11-21) by Ann",
+            ),
+            (
+                "Ann's boss moved last Monday",
+                "Ann's boss moved last Monday (2026-11-16)",
+            ),
+        ] {
+            assert_eq!(dated(text), expected);
+        }
+    }
+
+    #[test]
+    fn what_was_said_or_happened_at_another_time_stays_as_it_is() {
+        for text in [
+            "In 1999 she said tomorrow",
+            "in 1999, she moved last week",
+            "In the nineties he worked until yesterday",
+            "On 3 May she wrote that she comes next week",
+            "In March she decided to move next month",
+            "On 2020-05-01 Bob quit yesterday",
+            "When she was a child, tomorrow was far away",
+            "Ten years ago she met him last Friday"
+                .replace("Ten years ago", "Long ago")
+                .as_str(),
+            "Back then the demo was tomorrow",
+            "Ann said she comes tomorrow",
+            "Bob promised to pay next week",
+            "Bob told Ann that he moved yesterday",
+            "She said: 'I'll come tomorrow'",
+            "always puts things off until tomorrow",
+            "On that day she waited for tomorrow",
+            "Bob thought the demo was last week",
+            "In the film he dies tomorrow",
+        ] {
+            assert_eq!(dated(text), text);
+        }
+        for (text, expected) in [
+            (
+                "Bob told me yesterday. Ann wrote last week",
+                "Bob told me yesterday (2026-11-21). Ann wrote last week (week of 2026-11-09)",
+            ),
+            (
+                "bought a book yesterday",
+                "bought a book yesterday (2026-11-21)",
+            ),
+            (
+                "Born in 1985. Moved to Rome yesterday.",
+                "Born in 1985. Moved to Rome yesterday (2026-11-21).",
+            ),
+            (
+                "paid 1,999 € yesterday",
+                "paid 1,999 € yesterday (2026-11-21)",
+            ),
+        ] {
+            assert_eq!(dated(text), expected);
         }
     }
 
