@@ -18,24 +18,37 @@ enum Said {
     Token,
 }
 
-/// Key, what may stand between, and where the value begins: in groups 1 (a password's key),
-/// 2 (a token's key), 3 (what makes it one's value; after options and schemes a blank is
-/// enough), 4 (a quote) and 5 (the value's first character). All gaps are bounded.
-const ASSIGNED: &str = r#"(?ix)
-(?: ( pass(?:word|wd|phrase|code)s? | \bpwd\b | _pwd\b | \bpasswort | \bkennwort
-    | \bmot\x20de\x20passe | \bcontrase(?u:.){1,2}a\b | \bsenha\b )
-  | ( (?:api|access|secret|private|signing|encryption|master|auth|account|service|storage)
+/// The words of other languages than English.
+const LABELS: &str = include_str!("labels.txt");
+
+/// The key, with the lists of [`LABELS`] in place of `%label` and `%bare`: a password's, one after
+/// which a blank is enough, or a token's.
+const KEY: &str = r#"(?ix)
+  (?<password> pass(?:word|wd|phrase|code)s? | \bpwd\b | _pwd\b | (?u:%label) )
+| (?<bare> (?u:%bare) )
+| (?<token>
+      (?:api|access|secret|private|signing|encryption|master|auth|account|service|storage)
       [_\x20.-]?keys?
     | (?:[a-z]{2,20}[_\x20-]?)? (?:secret|token)s? | credentials? | creds
-    | (?:authorization["']?\s{0,3}[:=]\s{0,3}["']?)? \b(?:bearer|basic)\b ) )
+    | (?:authorization["']?\s{0,3}[:=]\s{0,3}["']?)? \b(?:bearer|basic)\b )
+"#;
+
+/// What follows a key: what makes it one's value (after options and schemes a blank is enough), a
+/// quote, and the value's first character. All gaps are bounded.
+const VALUE: &str = r#"(?ix) ^
 ["'`\]]{0,2}
-(?: (?: \s+ (?:for|to|of|on|at) (?:\s+[\w'@./-]{1,30}){1,4}? )?
-    ( \s{0,4} (?: => | :=? | ={1,2} | -> | > ) \s{0,4}
-    | \s{1,4} (?: (?:is|was|are|ist|lautet|est|es) (?:\s+(?:now|still|again|set\s+to))? :?
+(?: (?: \s+ (?: for|to|of|on|at|(?u:%for) ) (?:\s+(?u:[^\s"`=:<>()\[\]{},;!?]){1,30}){0,4}? )?
+    (?<sign> \s{0,4} (?: => | :=? | ={1,2} | -> | > ) \s{0,4}
+    | \s{1,4} (?u:[-–—]) \s{1,4}
+    | \s{0,4} (?: (?u:%now) \s{0,4} )? (?u:%joint) \s{0,4} (?: (?u:%now) \s{0,4} )?
+    | \s{1,4} (?: (?: is|was|are|(?u:%verb) ) (?: \s+ (?u:%now) )? \s{0,2} :?
                 | (?:set|changed|reset|updated)\s+to ) \s{1,4} )
   | \x20 )
-(["'`])? ((?u:[^\t\n\r\x20"'`<>(){}\[\]$]))
+(?<quote> ["'`])? (?u:[«„“「『])? (?<value> (?u:[^\t\n\r\x20"'`<>(){}\[\]$]))
 "#;
+
+/// Bytes after a key in which its value begins.
+const GAP_BYTES_MAX: usize = 700;
 
 /// Bytes of a value that are looked at; where they are a secret, so is the rest of it.
 const VALUE_BYTES_MAX: usize = 512;
@@ -44,17 +57,31 @@ const VALUE_BYTES_MAX: usize = 512;
 const PHRASE_BYTES_MAX: usize = 128;
 
 /// A text without these has no key.
-const NEAR: &str =
-    r"(?i)pass|pwd|key|secret|token|cred|bearer|authorization|kennwort|contrase|senha";
+const NEAR: &str = r"(?i)pass|pwd|key|secret|token|cred|bearer|authorization|(?u:%label|%bare)";
 
 /// A wallet's words.
 const PHRASE: &str = r"(?ix)
 (?:seed|recovery|mnemonic|backup) \x20 (?:phrase|words?) (?u:[^\n]){0,40}?
 \b((?: [a-z]{3,8} [\x20,]{1,2} ){11,23} [a-z]{3,8}) \b";
 
-static NEAR_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(NEAR));
-static ASSIGNED_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(ASSIGNED));
+static NEAR_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(&with_labels(NEAR)));
+static KEY_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(&with_labels(KEY)));
+static VALUE_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(&with_labels(VALUE)));
 static PHRASE_REGEX: LazyLock<Regex> = LazyLock::new(|| compiled(PHRASE));
+
+/// The pattern with the lists of [`LABELS`] in place of their names.
+fn with_labels(pattern: &str) -> String {
+    let rows = LABELS.lines().filter(|row| !row.starts_with('#'));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();
+    let lists = ["label", "bare", "for", "verb", "joint", "now"];
+    lists.iter().fold(pattern.to_owned(), |pattern, list| {
+        let words = rows.iter().filter(|row| row.first() == Some(list));
+        let words: Vec<&str> = words.flat_map(|row| &row[2..]).copied().collect();
+        // Boundaries of ASCII words keep the search fast.
+        let words = words.join("|").replace(r"\b", r"(?-u:\b)");
+        pattern.replace(&format!("%{list}"), &format!("(?:{words})"))
+    })
+}
 
 pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
     if NEAR_REGEX.is_match(text) {
@@ -68,17 +95,12 @@ pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
     }));
 }
 
-/// Tries every place where the pattern fits: after a value that was none the search goes on
-/// behind its key.
+/// Tries every key: after a value that was none the search goes on behind its key.
 fn find_assigned(text: &str, found: &mut Vec<Finding>) {
     let mut from = 0;
-    while let Some(captures) = ASSIGNED_REGEX.captures_at(text, from) {
-        let (said, key) = match (captures.get(1), captures.get(2)) {
-            (Some(key), _) => (Said::Password, key),
-            (_, Some(key)) => (Said::Token, key),
-            _ => return,
-        };
-        let finding = assigned(text, said, key, &captures);
+    while let Some(captures) = KEY_REGEX.captures_at(text, from) {
+        let Some(key) = captures.get(0) else { return };
+        let finding = assigned(text, key, &captures);
         from = finding
             .as_ref()
             .map_or(key.end(), |finding| finding.range.end);
@@ -87,19 +109,31 @@ fn find_assigned(text: &str, found: &mut Vec<Finding>) {
 }
 
 /// The value of a key, if it is a secret.
-fn assigned(text: &str, said: Said, key: Match<'_>, captures: &Captures<'_>) -> Option<Finding> {
+fn assigned(text: &str, key: Match<'_>, kind: &Captures<'_>) -> Option<Finding> {
+    let said = match kind.name("token") {
+        None => Said::Password,
+        Some(_) => Said::Token,
+    };
+    let gap_end = text.floor_char_boundary(key.end() + GAP_BYTES_MAX);
+    let captures = VALUE_REGEX.captures(&text[key.end()..gap_end])?;
     let key_name = key.as_str();
     // A blank alone is enough after options and schemes.
-    let is_told =
-        captures.get(3).is_some() || text[..key.start()].ends_with("--") || is_scheme(key_name);
+    let is_told = captures.name("sign").is_some()
+        || kind.name("bare").is_some()
+        || text[..key.start()].ends_with("--")
+        || is_scheme(key_name);
     if !is_told || is_no_secret(key_name) {
         return None;
     }
-    let start = captures.get(5)?.start();
-    let quote = captures.get(4).map(|quote| quote.as_str().as_bytes()[0]);
+    let start = key.end() + captures.name("value")?.start();
+    let quote = captures
+        .name("quote")
+        .map(|quote| quote.as_str().as_bytes()[0]);
     let bytes = &text.as_bytes()[start..];
     let end = text.floor_char_boundary(start + length(bytes, quote, VALUE_BYTES_MAX));
-    let sign = captures.get(3).map_or("", |sign| sign.as_str().trim());
+    let sign = captures
+        .name("sign")
+        .map_or("", |sign| sign.as_str().trim());
     if let (Said::Password, "=" | ":", Some(quote)) = (said, sign, quote)
         && let Some(length) = phrase_length(&text[start..], quote)
     {
@@ -178,7 +212,7 @@ impl Said {
 
     /// The part of a value that is the secret; `None`: it is none.
     fn secret(self, value: &str) -> Option<&str> {
-        let value = value.trim_end_matches([',', ';', '.', ')']);
+        let value = without_rest(value).trim_end_matches([',', ';', '.', ')']);
         let is_secret = match self {
             Self::Password => is_password(value.trim_end_matches(['!', '?', ':'])),
             Self::Token => is_token(value),
@@ -187,12 +221,42 @@ impl Said {
     }
 }
 
+/// The value without the words that follow it in scripts without blanks, and without other marks
+/// that end it.
+fn without_rest(value: &str) -> &str {
+    let is_rest = |c: char| {
+        matches!(c, '\u{2e80}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}'
+            | '\u{ff01}'..='\u{ff60}' | '»' | '“' | '”' | '।' | '،' | '؛' | '۔')
+    };
+    match value.find(is_rest) {
+        Some(end) if end > 0 => &value[..end],
+        _ => value,
+    }
+}
+
 /// At least six characters of more than one sort, that are no word of a text about
 /// passwords, no name in a program, no date and no address.
 fn is_password(value: &str) -> bool {
-    const WORDS: [&str; 14] = [
-        "sha", "md5", "base64", "base32", "argon", "oauth", "utf", "aes", "pbkdf", "2fa", "mfa",
-        "http", "null", "rfc",
+    const WORDS: [&str; 19] = [
+        "sha",
+        "md5",
+        "base64",
+        "base32",
+        "argon",
+        "oauth",
+        "utf",
+        "aes",
+        "pbkdf",
+        "2fa",
+        "mfa",
+        "http",
+        "null",
+        "rfc",
+        "1password",
+        "windows",
+        "iphone",
+        "office365",
+        "wpa",
     ];
     let lower = value.to_ascii_lowercase();
     let has = |is: fn(char) -> bool| value.chars().any(is);

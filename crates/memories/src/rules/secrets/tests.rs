@@ -84,6 +84,11 @@ fn of_providers() -> Vec<(&'static str, String)> {
         ("Stripe key", format!("rk_{}_{}", "live", key(24))),
         ("webhook secret", format!("whsec_{}", key(32))),
         ("Twilio key", format!("SK{}", hex(32))),
+        ("Twilio key", format!("AC{}", hex(32))),
+        ("LangSmith key", format!("lsv2_pt_{}_{}", hex(32), hex(10))),
+        ("LangSmith key", format!("lsv2_sk_{}_{}", hex(32), hex(10))),
+        ("Supabase key", format!("sbp_{}", hex(40))),
+        ("Supabase key", format!("sb_secret_{}", key(31))),
         ("SendGrid key", format!("SG.{}.{}", key(22), key(43))),
         ("Mailgun key", format!("key-{}", hex(32))),
         ("Mailchimp key", format!("{}-us12", hex(32))),
@@ -283,6 +288,120 @@ fn told() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Passwords in other languages than English, of which what stands between the two marks is the
+/// secret.
+const FOREIGN: &[&str] = &[
+    // Portuguese
+    "a senha é ⟦Verao2026!⟧",
+    "Minha senha do wifi é ⟦cafe1234⟧.",
+    "senha: ⟦hunter22⟧",
+    "A palavra-passe do router é agora ⟦Azul-42x⟧",
+    "password é ⟦hunter22⟧",
+    // Italian
+    "la password è ⟦Estate2026!⟧",
+    "la password del wifi è ⟦estate26⟧",
+    "La mia parola d'ordine: ⟦estate26⟧",
+    "password: «⟦estate26⟧»",
+    // Dutch
+    "mijn wachtwoord is ⟦zomer2026⟧",
+    "Het wifiwachtwoord luidt ⟦Zomer-26x⟧",
+    "wachtwoord voor de mail: ⟦zomer2026⟧",
+    // Polish
+    "moje hasło to ⟦lato2026⟧",
+    "Hasło do wifi: ⟦Lato2026!⟧",
+    "Hasło do wifi jest ⟦Lato2026!⟧",
+    "hasło: ⟦lato2026⟧",
+    "haslo = ⟦lato2026⟧",
+    // Russian
+    "пароль: ⟦leto2026⟧",
+    "Мой пароль ⟦leto2026⟧",
+    "Пароль от вайфая — ⟦leto2026⟧",
+    "пароль от почты: ⟦Лето2026⟧",
+    "ПАРОЛЬ: ⟦leto2026⟧",
+    // Ukrainian
+    "мій пароль — ⟦lito2026⟧",
+    "Пароль до пошти це ⟦lito2026⟧",
+    // Chinese
+    "密码是⟦hunter22⟧",
+    "我的密码：⟦hunter22⟧",
+    "WiFi 密碼為 ⟦hunter22⟧。",
+    "密码是⟦hunter22⟧，请记住",
+    "我的密码现在是「⟦hunter22⟧」",
+    // Japanese
+    "パスワードは⟦hunter22⟧です",
+    "WiFiのパスワードは「⟦hunter22⟧」です。",
+    "パスワード：⟦hunter22⟧",
+    // Korean
+    "비밀번호는 ⟦hunter22⟧입니다",
+    "비밀번호: ⟦hunter22⟧",
+    "와이파이 비번은 ⟦hunter22⟧이야",
+    // Arabic
+    "كلمة المرور هي ⟦hunter22⟧",
+    "كلمة السر: ⟦hunter22⟧",
+    "كلمة مرور الواي فاي هي ⟦hunter22⟧",
+    // Turkish
+    "şifrem ⟦hunter22⟧",
+    "Wifi şifresi: ⟦Yaz2026!⟧",
+    "ŞİFRE: ⟦hunter22⟧",
+    "parolam ⟦hunter22⟧",
+    // Hindi
+    "मेरा पासवर्ड ⟦hunter22⟧ है",
+    "पासवर्ड: ⟦hunter22⟧",
+    "वाईफाई का पासवर्ड है ⟦hunter22⟧।",
+    // Swedish
+    "mitt lösenord är ⟦sommar26⟧",
+    "Lösenordet till wifi är ⟦Sommar26!⟧",
+    "lo\u{308}senord: ⟦sommar26⟧",
+    // Others
+    "le mot de passe est ⟦Ete2026!⟧",
+    "Das WLAN-Passwort lautet ⟦Sommer26⟧",
+    "adgangskoden er ⟦sommer26⟧",
+    "Passordet er ⟦sommer26⟧",
+    "heslo je ⟦leto2026⟧",
+    "รหัสผ่านคือ ⟦hunter22⟧",
+    "סיסמה: ⟦hunter22⟧",
+    "mật khẩu là ⟦hunter22⟧",
+];
+
+/// Sentences about passwords without one.
+const FOREIGN_HARMLESS: &[&str] = &[
+    "Das Passwort ist zu kurz",
+    "I forgot my password",
+    "Esqueci a minha senha, ela é muito curta e precisa de 8 caracteres",
+    "A senha é obrigatória e expira em 2026-11-22",
+    "ela desenha bem: desenhar2",
+    "Ho dimenticato la password, è troppo corta",
+    "La parola chiave è fiducia",
+    "Ik ben mijn wachtwoord vergeten, het is te kort",
+    "Het wachtwoord is verplicht",
+    "Zapomniałem hasła, hasło to podstawa",
+    "hasło musi mieć co najmniej 8 znaków",
+    "Я забыл пароль от почты",
+    "пароль должен быть не короче 12345 символов",
+    "Пароль слишком короткий",
+    "пароль хранится в 1Password, пароль Windows10 сброшен",
+    "Я забув пароль до пошти",
+    "我忘记了密码",
+    "密码必须至少8位，密码是必填项",
+    "密码是SHA256加密的",
+    "パスワードを忘れました",
+    "パスワードは8文字以上です",
+    "パスワードはSHA256で保存されます",
+    "비밀번호를 잊어버렸어요",
+    "비밀번호는 8자 이상이어야 합니다",
+    "نسيت كلمة المرور الخاصة بي",
+    "كلمة المرور قصيرة جدا",
+    "şifremi unuttum, şifre çok kısa",
+    "मैं अपना पासवर्ड भूल गया, पासवर्ड बहुत छोटा है",
+    "Jag har glömt mitt lösenord, det är för kort",
+    "Lösenordet är för kort och byts 2026-11-22",
+    "le mot de passe est trop court",
+    "La contraseña es demasiado corta",
+    "I need the password to server42, and the password on router42",
+    "user e password e hotel2026",
+    "ACCESS to SKYLINE and sbp_ is a prefix, as is lsv2_pt_",
+];
+
 /// What must be kept as it is.
 fn harmless() -> Vec<String> {
     let image = format!(
@@ -290,7 +409,8 @@ fn harmless() -> Vec<String> {
         key(900),
         key(3_000)
     );
-    let mut texts: Vec<String> = HARMLESS.iter().map(|text| (*text).to_owned()).collect();
+    let texts = HARMLESS.iter().chain(FOREIGN_HARMLESS);
+    let mut texts: Vec<String> = texts.map(|text| (*text).to_owned()).collect();
     texts.extend([
         image,
         format!("commit {} fixed it, see also aws {}", hex(40), hex(40)),
@@ -382,7 +502,8 @@ fn all() -> Vec<(&'static str, String)> {
         let texts = ["⟦{}⟧", "use ⟦{}⟧, please", "x=\"⟦{}⟧\"", "Ünï:\n⟦{}⟧\n"];
         texts.map(|text| (what, text.replace("{}", &key)))
     });
-    bare.chain(told()).collect()
+    let foreign = FOREIGN.iter().map(|text| ("password", (*text).to_owned()));
+    bare.chain(told()).chain(foreign).collect()
 }
 
 /// Says all that is wrong at once.
