@@ -126,6 +126,7 @@ impl RemoteCounter {
                 &request.messages_json,
             ],
             bytes_max: ANSWER_BYTES_MAX,
+            optional_field: None,
         };
         self.provider.send(&post, |answer| self.read(answer)).await
     }

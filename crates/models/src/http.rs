@@ -21,8 +21,8 @@ pub use key::ApiKey;
 #[cfg(test)]
 pub(crate) use key::Hunter2;
 pub(crate) use key::with_key;
-use problem::refusal;
 pub(crate) use problem::refusal_inside;
+use problem::{is_unknown_field, refusal};
 pub use settings::BaseUrl;
 pub(crate) use settings::{check, model, timeout_limit, tries_limit};
 pub(crate) use tries::{TimeLimit, Tries};
@@ -53,6 +53,16 @@ pub(crate) struct Request<'a> {
     pub(crate) private: &'a [&'a str],
     /// Bytes of an answer.
     pub(crate) bytes_max: usize,
+    /// A field that some providers do not take.
+    pub(crate) optional_field: Option<&'static str>,
+}
+
+/// What came of a request.
+pub(crate) enum Outcome<T> {
+    /// The answer.
+    Answer(T),
+    /// The provider does not take [`Request::optional_field`].
+    UnknownField(ModelFault),
 }
 
 /// The version of Anthropic's API, not of its models.
@@ -118,29 +128,52 @@ impl Provider {
         request: &Request<'_>,
         read: impl Fn(&[u8]) -> Result<T, ModelFault>,
     ) -> Result<T, ModelFault> {
-        let answer = self
-            .tries
-            .make(|| async { read(&self.exchange(request).await?) })
-            .await;
-        answer.map_err(|fault| ModelFault {
-            problem: format!("{}: {}", self.name, fault.problem),
-            ..fault
-        })
+        match self.try_send(request, read).await? {
+            Outcome::Answer(answer) => Ok(answer),
+            Outcome::UnknownField(fault) => Err(fault),
+        }
     }
 
-    async fn exchange(&self, request: &Request<'_>) -> Result<Vec<u8>, ModelFault> {
+    /// The same, and tells a field that the provider does not take from other refusals.
+    ///
+    /// # Errors
+    /// As [`Provider::send`].
+    pub(crate) async fn try_send<T>(
+        &self,
+        request: &Request<'_>,
+        read: impl Fn(&[u8]) -> Result<T, ModelFault>,
+    ) -> Result<Outcome<T>, ModelFault> {
+        let named = |fault: ModelFault| ModelFault {
+            problem: format!("{}: {}", self.name, fault.problem),
+            ..fault
+        };
+        let attempt = || async {
+            Ok(match self.exchange(request).await? {
+                Outcome::Answer(body) => Outcome::Answer(read(&body)?),
+                Outcome::UnknownField(fault) => Outcome::UnknownField(named(fault)),
+            })
+        };
+        self.tries.make(attempt).await.map_err(named)
+    }
+
+    async fn exchange(&self, request: &Request<'_>) -> Result<Outcome<Vec<u8>>, ModelFault> {
         let post = self.client.post(self.url.clone());
         let sent = post.body(request.body.clone()).send().await;
         let answer = sent.map_err(broken)?;
         let status = answer.status();
         if status.is_success() {
-            return body(answer, request.bytes_max).await;
+            return Ok(Outcome::Answer(body(answer, request.bytes_max).await?));
         }
         let headers = answer.headers().clone();
         let excerpt = excerpt(answer, REFUSAL_BYTES_MAX).await;
         let key = self.api_key.as_ref().map(ApiKey::as_str);
         let private = key.into_iter().chain(request.private.iter().copied());
-        Err(refusal(status, &headers, &excerpt, &private))
+        let fault = refusal(status, &headers, &excerpt, &private);
+        let is_unknown = |field| is_unknown_field(status, &excerpt, field);
+        match request.optional_field.is_some_and(is_unknown) {
+            true => Ok(Outcome::UnknownField(fault)),
+            false => Err(fault),
+        }
     }
 }
 

@@ -151,6 +151,7 @@ impl OpenAiEmbedder {
             body: self.body(batch),
             private: &private,
             bytes_max,
+            optional_field: None,
         };
         let read = |body: &[u8]| {
             let vectors = answer::vectors(body, batch.texts.len())?;

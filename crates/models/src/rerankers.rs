@@ -187,6 +187,7 @@ impl RemoteReranker {
             body: self.body(query, &documents).to_string(),
             private: &private,
             bytes_max: answer::bytes_max(&documents),
+            optional_field: None,
         };
         let read = |body: &[u8]| answer::scores(body, documents.len());
         self.provider.send(&request, read).await

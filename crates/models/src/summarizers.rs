@@ -16,7 +16,7 @@ use memoird_engine::{
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Auth, Provider, Request, Tries};
+use crate::http::{self, ApiKey, Auth, Outcome, Provider, Request, Tries};
 pub use config::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, SummarizerSpec, TokenLimit,
     WebhookSummarizerConfig,
@@ -61,6 +61,14 @@ pub(crate) struct Reply {
 trait Protocol: fmt::Debug + Send + Sync {
     /// The body of the request.
     fn body(&self, ask: &Ask<'_>) -> Value;
+
+    /// The field for the limit of the answer, where it has two names.
+    fn limit_field(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Uses the other name from now on.
+    fn refuse_limit_field(&self, _field: &'static str) {}
 
     /// The answer in the body of a response.
     fn read(&self, body: &[u8]) -> Result<Reply, ModelFault>;
@@ -126,15 +134,28 @@ impl RemoteModel {
         })
     }
 
-    /// Asks, and reads the answer. No problem repeats a text of `private`.
+    /// Asks, and reads the answer. No problem repeats a text of `private`. Where the provider does not
+    /// take the field for the limit of the answer, it is asked once more with the other one.
     pub(crate) async fn ask(&self, ask: &Ask<'_>, private: &[&str]) -> Result<Reply, ModelFault> {
-        let post = Request {
+        let post = || Request {
             body: self.protocol.body(ask).to_string(),
             private,
             bytes_max: ANSWER_BYTES_MAX,
+            optional_field: self.protocol.limit_field(),
         };
         let read = |body: &[u8]| self.protocol.read(body);
-        self.provider.send(&post, read).await
+        let first = post();
+        match (
+            self.provider.try_send(&first, read).await?,
+            first.optional_field,
+        ) {
+            (Outcome::Answer(reply), _) => Ok(reply),
+            (Outcome::UnknownField(_), Some(field)) => {
+                self.protocol.refuse_limit_field(field);
+                self.provider.send(&post(), read).await
+            }
+            (Outcome::UnknownField(fault), None) => Err(fault),
+        }
     }
 }
 

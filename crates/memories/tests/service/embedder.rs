@@ -140,8 +140,8 @@ impl Embedder for ScriptedEmbedder {
             match mood {
                 Mood::Fine => {}
                 Mood::Constant => {
-                    let dimension = self.dimension.load(Ordering::Relaxed) as f32;
-                    let vector = vec![dimension.sqrt().recip(); dimension as usize];
+                    let mut vector = vec![0.0; self.dimension.load(Ordering::Relaxed)];
+                    vector[0] = 1.0;
                     return Ok(vec![vector; texts.len()]);
                 }
                 Mood::Away(after) => {

@@ -97,6 +97,27 @@ pub(crate) fn refusal<'a>(
     }
 }
 
+/// How providers name a field that they do not take: OpenAI, Azure, Groq, Gemini, and servers that
+/// check requests with Pydantic.
+const UNKNOWN_WORDS: [&str; 7] = [
+    "unsupported",
+    "not supported",
+    "unrecognized",
+    "unknown",
+    "cannot find field",
+    "extra_forbidden",
+    "extra inputs are not permitted",
+];
+
+/// True when a response with this status and this body refuses a field of the request, because the
+/// provider or the model does not take it. A value that is out of range is another refusal.
+pub(crate) fn is_unknown_field(status: StatusCode, body: &[u8], field: &str) -> bool {
+    let text = String::from_utf8_lossy(body).to_lowercase();
+    matches!(status.as_u16(), 400 | 422)
+        && text.contains(field)
+        && UNKNOWN_WORDS.iter().any(|word| text.contains(word))
+}
+
 /// What an error in the body of a response with status 200 means; some gateways send these.
 pub(crate) fn refusal_inside(body: &[u8]) -> ModelFault {
     let kind = match Refusal::read(body).is_too_long() {
@@ -226,6 +247,56 @@ mod tests {
                 assert_eq!(kind(&refused(*number, "{}")), expected, "{number}");
             }
         }
+    }
+
+    #[test]
+    fn every_provider_s_way_to_name_an_unknown_field_is_known() {
+        let is =
+            |body: &str, field| is_unknown_field(StatusCode::BAD_REQUEST, body.as_bytes(), field);
+        for (body, field) in [
+            (
+                r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this
+                    model. Use 'max_completion_tokens' instead.","type":"invalid_request_error",
+                    "param":"max_tokens","code":"unsupported_parameter"}}"#,
+                "max_tokens",
+            ),
+            (
+                r#"{"error":{"message":"Unrecognized request argument supplied: max_completion_tokens",
+                    "type":"invalid_request_error","param":null,"code":null}}"#,
+                "max_completion_tokens",
+            ),
+            (
+                r#"{"error":{"message":"property 'max_completion_tokens' is unsupported"}}"#,
+                "max_completion_tokens",
+            ),
+            (
+                r#"{"detail":[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],
+                    "msg":"Extra inputs are not permitted","input":1000}]}"#,
+                "max_completion_tokens",
+            ),
+        ] {
+            assert!(is(body, field), "{body}");
+        }
+        for (body, field) in [
+            (
+                r#"{"error":{"message":"max_tokens is too large: 5000","param":"max_tokens",
+                    "code":"invalid_value"}}"#,
+                "max_tokens",
+            ),
+            (
+                r#"{"error":{"message":"Unsupported parameter: 'temperature'",
+                    "param":"temperature","code":"unsupported_parameter"}}"#,
+                "max_tokens",
+            ),
+        ] {
+            assert!(!is(body, field), "{body}");
+        }
+        let body = br#"{"error":{"message":"max_tokens is not supported"}}"#;
+        assert!(!is_unknown_field(
+            StatusCode::TOO_MANY_REQUESTS,
+            body,
+            "max_tokens"
+        ));
     }
 
     #[test]

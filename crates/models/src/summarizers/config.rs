@@ -120,8 +120,9 @@ pub struct OpenAiSummarizerConfig {
     pub json_object: bool,
 }
 
-/// The field for the limit of an answer. OpenAI's newer models refuse `max_tokens`, and
-/// Ollama does not look at `max_completion_tokens`.
+/// The field for the limit of an answer that is sent first. OpenAI's newer models refuse
+/// `max_tokens`, and Ollama does not look at `max_completion_tokens`. A provider that refuses the one
+/// gets the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenLimit {

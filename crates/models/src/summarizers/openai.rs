@@ -1,6 +1,8 @@
 //! Answers by OpenAI's chat completions, which many servers offer: Ollama, vLLM, llama.cpp
 //! and most gateways.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use memoird_engine::{ModelFault, TextEnd};
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -12,12 +14,14 @@ use crate::http;
 #[derive(Debug)]
 pub(super) struct ChatCompletions {
     model: String,
-    /// The name of the field for the limit of the answer.
-    limit: &'static str,
+    /// Which of [`LIMITS`] the provider takes: the second one.
+    is_limit_new: AtomicBool,
     thinking_tokens: u64,
     json_object: bool,
 }
 
+/// The older and the newer name of the field for the limit of the answer.
+const LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 const API: &str = "an OpenAI-compatible server";
 /// Around the thoughts of a model, which some servers leave in its answer.
 const THOUGHTS: [&str; 2] = ["<think>", "</think>"];
@@ -26,14 +30,29 @@ impl ChatCompletions {
     pub(super) fn new(config: &OpenAiSummarizerConfig, base: &Url) -> Self {
         Self {
             model: config.model.clone(),
-            limit: limit(config.token_limit, base),
+            is_limit_new: AtomicBool::new(is_limit_new(config.token_limit, base)),
             thinking_tokens: config.thinking_tokens,
             json_object: config.json_object,
         }
     }
 }
 
+impl ChatCompletions {
+    fn limit(&self) -> &'static str {
+        LIMITS[usize::from(self.is_limit_new.load(Ordering::Relaxed))]
+    }
+}
+
 impl Protocol for ChatCompletions {
+    fn limit_field(&self) -> Option<&'static str> {
+        Some(self.limit())
+    }
+
+    fn refuse_limit_field(&self, field: &'static str) {
+        self.is_limit_new
+            .store(field == LIMITS[0], Ordering::Relaxed);
+    }
+
     fn body(&self, ask: &Ask<'_>) -> Value {
         let tokens = super::reply_tokens(ask.tokens_max);
         let system = ask.system.iter();
@@ -44,7 +63,7 @@ impl Protocol for ChatCompletions {
         let mut body = json!({
             "model": self.model,
             "messages": messages,
-            self.limit: tokens.saturating_add(self.thinking_tokens),
+            self.limit(): tokens.saturating_add(self.thinking_tokens),
         });
         if self.json_object {
             body["response_format"] = json!({"type": "json_object"});
@@ -76,16 +95,11 @@ impl Protocol for ChatCompletions {
     }
 }
 
-fn limit(configured: TokenLimit, base: &Url) -> &'static str {
-    let is_new = match configured {
+fn is_limit_new(configured: TokenLimit, base: &Url) -> bool {
+    match configured {
         TokenLimit::Auto => http::is_openai(base),
         TokenLimit::MaxTokens => false,
         TokenLimit::MaxCompletionTokens => true,
-    };
-    if is_new {
-        "max_completion_tokens"
-    } else {
-        "max_tokens"
     }
 }
 
@@ -111,7 +125,9 @@ mod tests {
 
     #[test]
     fn the_limit_stands_where_the_provider_looks() {
-        let at = |configured, url: &str| limit(configured, &http::base(url).expect(url));
+        let at = |configured, url: &str| {
+            LIMITS[usize::from(is_limit_new(configured, &http::base(url).expect(url)))]
+        };
         for (url, expected) in [
             ("https://api.openai.com/v1", "max_completion_tokens"),
             (

@@ -1,8 +1,10 @@
 //! Providers that say no: for ever, until the configuration changes, or until there are
 //! fewer turns. Nobody is asked twice then.
 
+use serde_json::json;
+
 use super::{CHATTY, MODELS, WIRES, Wire, exchange, failed};
-use crate::service::Service;
+use crate::service::{Request, Service};
 
 async fn refused(wire: Wire, status: &str, body: &str) -> (&'static str, String) {
     let service = Service::bind().await;
@@ -29,8 +31,8 @@ async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
             assert!(problem.contains(hint), "{problem}");
         }
     }
-    let unsupported = r#"{"error":{"message":"Unsupported parameter: 'max_tokens'",
-        "type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}"#;
+    let unsupported = r#"{"error":{"message":"Unsupported parameter: 'response_format'",
+        "type":"invalid_request_error","param":"response_format","code":"unsupported_parameter"}}"#;
     let (kind, problem) = refused(Wire::OpenAi, "400 Bad Request", unsupported).await;
     assert_eq!(kind, "misconfigured");
     assert!(
@@ -41,6 +43,59 @@ async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
         "message":"Your credit balance is too low to access the Anthropic API."}}"#;
     let (kind, _) = refused(Wire::Anthropic, "400 Bad Request", poor).await;
     assert_eq!(kind, "misconfigured");
+}
+
+/// OpenAI's refusal of a field.
+fn unsupported(field: &str) -> String {
+    json!({"error": {
+        "message": format!("Unsupported parameter: '{field}' is not supported with this model."),
+        "type": "invalid_request_error", "param": field, "code": "unsupported_parameter",
+    }})
+    .to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_a_provider_does_not_take_is_sent_in_the_other_field() {
+    let [old, new] = ["max_tokens", "max_completion_tokens"];
+    let wire = Wire::OpenAi;
+    let service = Service::bind().await;
+    let summarizer = wire.to(&service);
+    let good = wire.saying("{}");
+    let fields = |request: &Request| {
+        let has = |field| request.body.get(field).is_some();
+        (has(old), has(new))
+    };
+    // There, remembered, and back when the provider changed its mind.
+    for (refused, first, second) in [
+        (Some(old), (true, false), (false, true)),
+        (None, (false, true), (false, true)),
+        (Some(new), (false, true), (true, false)),
+    ] {
+        let (outcome, ()) = exchange(&summarizer, async {
+            if let Some(field) = refused {
+                let got = service
+                    .answer("400 Bad Request", "", &unsupported(field))
+                    .await;
+                assert_eq!(fields(&got), first);
+            }
+            let got = service.answer("200 OK", "", &good).await;
+            assert_eq!(fields(&got), second);
+        })
+        .await;
+        outcome.expect("an answer");
+    }
+    // Both are refused: it is asked twice, and no more.
+    let (outcome, ()) = exchange(&summarizer, async {
+        for field in [old, new] {
+            service
+                .answer("400 Bad Request", "", &unsupported(field))
+                .await;
+        }
+    })
+    .await;
+    let (kind, problem) = failed(outcome);
+    assert_eq!(kind, "misconfigured");
+    assert!(problem.contains("unsupported_parameter"), "{problem}");
 }
 
 #[tokio::test(start_paused = true)]
