@@ -2,9 +2,10 @@
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    AppendRequest, GetHistoryRequest, GetSessionRequest, HistoryScope, ListSessionsRequest, Media,
-    MessageFormat, ModelUsage, Role, Thinking, ToolUse, Turn, media,
+    AppendRequest, GetHistoryRequest, GetHistoryResponse, GetSessionRequest, HistoryScope,
+    ListSessionsRequest, Media, MessageFormat, ModelUsage, Role, Thinking, ToolUse, Turn, media,
 };
+use prost::Message;
 use tonic::Code;
 
 use crate::harness::{
@@ -321,6 +322,75 @@ async fn messages_are_read_back_as_they_came() {
         let read = page.into_inner().messages_json;
         assert_eq!(value(&read), value(messages), "{format:?}");
     }
+}
+
+#[tokio::test]
+async fn a_page_in_a_format_stays_below_2_mib() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    // In JSON each line's end is two bytes.
+    let lines = "x\n".repeat(100_000);
+    for number in 0..12 {
+        say(&mut client, "large", &format!("{number}: {lines}")).await;
+    }
+    let numbers = |page: &GetHistoryResponse| -> Vec<String> {
+        let messages: Vec<serde_json::Value> =
+            serde_json::from_str(&page.messages_json).expect("JSON");
+        assert_eq!(messages.len(), page.turns.len());
+        let texts = messages
+            .iter()
+            .map(|message| message["content"].to_string());
+        texts
+            .map(|text| {
+                text.trim_start_matches('"')
+                    .split(':')
+                    .next()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect()
+    };
+    let expected: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+    let mut request = GetHistoryRequest {
+        session_id: "large".into(),
+        format: MessageFormat::Openai.into(),
+        ..Default::default()
+    };
+    let mut read = Vec::new();
+    loop {
+        let page = client.get_history(request.clone()).await.expect("a page");
+        let page = page.into_inner();
+        assert!(
+            page.encoded_len() <= 2 << 20,
+            "{} bytes",
+            page.encoded_len()
+        );
+        read.extend(numbers(&page));
+        request.after_seq = page.next_after_seq;
+        if page.next_after_seq == 0 {
+            break;
+        }
+    }
+    assert_eq!(read, expected);
+    // From the end.
+    (request.after_seq, request.last) = (0, 100);
+    let mut pages = Vec::new();
+    loop {
+        let page = client.get_history(request.clone()).await.expect("a page");
+        let page = page.into_inner();
+        assert!(
+            page.encoded_len() <= 2 << 20,
+            "{} bytes",
+            page.encoded_len()
+        );
+        pages.insert(0, numbers(&page));
+        request.before_seq = page.previous_before_seq;
+        if page.previous_before_seq == 0 {
+            break;
+        }
+    }
+    assert!(pages.len() > 1);
+    assert_eq!(pages.concat(), expected);
 }
 
 #[tokio::test]

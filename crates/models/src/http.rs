@@ -57,7 +57,7 @@ pub(crate) struct Request<'a> {
     pub(crate) optional_field: Option<&'static str>,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 pub(crate) enum Outcome<T> {
     /// The answer.
     Answer(T),

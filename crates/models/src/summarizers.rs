@@ -62,12 +62,12 @@ trait Protocol: fmt::Debug + Send + Sync {
     /// The body of the request.
     fn body(&self, ask: &Ask<'_>) -> Value;
 
-    /// The field for the limit of the answer, where it has two names.
+    /// The current name of the field that limits the answer, if it has two names.
     fn limit_field(&self) -> Option<&'static str> {
         None
     }
 
-    /// Uses the other name from now on.
+    /// Switches to the other name.
     fn refuse_limit_field(&self, _field: &'static str) {}
 
     /// The answer in the body of a response.

@@ -119,7 +119,13 @@ async fn add_remembers_a_fact_and_says_what_became_of_it() {
     let known = memories_of(&mut daemon.memories(), "").await;
     assert_eq!(
         contents(&known),
-        ["the launch is in MAY", "It is in June", "Likes tea"]
+        [
+            "the launch is in MAY",
+            // History of the first one.
+            "The launch is in May",
+            "It is in June",
+            "Likes tea"
+        ]
     );
 }
 

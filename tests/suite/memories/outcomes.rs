@@ -107,7 +107,14 @@ async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
         taken.content, "THE  LAUNCH is in may",
         "as it was said last"
     );
-    assert_eq!(memories_of(&mut client, "ann").await, [taken]);
+    let [current, history] = &memories_of(&mut client, "ann").await[..] else {
+        panic!("one memory and what it said before");
+    };
+    assert_eq!(*current, taken);
+    assert_eq!(
+        (&*history.content, &history.superseded_by),
+        ("The launch is in May.", &first.id)
+    );
 
     loud.content = "The launch is in May!".into();
     loud.near_duplicate = NearDuplicate::Refuse.into();
@@ -119,7 +126,7 @@ async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
         "it names the one that is there"
     );
     refused::<()>(Err(status), Code::AlreadyExists, "MEMORY_DUPLICATE");
-    assert_eq!(memories_of(&mut client, "ann").await.len(), 1);
+    assert_eq!(memories_of(&mut client, "ann").await.len(), 2);
 
     loud.near_duplicate = NearDuplicate::Keep.into();
     let beside = kept(&mut client, loud).await;

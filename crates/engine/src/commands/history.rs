@@ -5,7 +5,7 @@ use std::sync::Arc;
 use memoird_core::history::{History, TurnRecord};
 use memoird_core::ids::{Generation, SessionId, Subject};
 use memoird_core::session::Session;
-use memoird_store::JournalRange;
+use memoird_store::{JournalRange, encoding};
 
 use super::Commands;
 use crate::error::EngineError;
@@ -59,6 +59,24 @@ impl HistoryPage {
     /// Only turns after this one are on the next page; 0 on the last one.
     pub fn next_after_seq(&self) -> u64 {
         if self.more { self.seqs.1 } else { 0 }
+    }
+
+    /// Leaves turns out: keeps the first `count`, and of a page that was read from the end (`last`) the
+    /// last. The next page begins with those that were left out.
+    pub fn keep(&mut self, count: usize, last: bool) {
+        let left_out = self.turns.len().saturating_sub(count);
+        if left_out == 0 || count == 0 {
+            return;
+        }
+        if last {
+            self.turns.drain(..left_out);
+        } else {
+            self.turns.truncate(count);
+        }
+        let seq = |turn: Option<&Arc<[u8]>>| turn.and_then(|turn| encoding::seq_of(turn));
+        let (first, newest) = (seq(self.turns.first()), seq(self.turns.last()));
+        self.seqs = (first.unwrap_or(self.seqs.0), newest.unwrap_or(self.seqs.1));
+        self.more = true;
     }
 
     /// Only turns before this one are on the page before, where pages are read from the end; 0 on

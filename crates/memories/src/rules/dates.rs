@@ -50,8 +50,8 @@ static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static IN_MONTH: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(&format!(r"(?ix)^ \s+ in \s+ {MONTH} \b")).ok());
 
-/// Another day is counted from this one: "a week tomorrow", "two days before yesterday", "a year ago
-/// today", "the last Friday" of which "last last Friday" is the one before.
+/// Words before a match that count another day from it: "a week tomorrow", "two days before yesterday",
+/// "a year ago today", "last last Friday".
 static COUNTS_ON: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let unit = r"(?:minute|hour|day|night|morning|evening|weekend|week|fortnight|month|quarter|year
         |decade|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?";
@@ -74,7 +74,7 @@ static IS_COUNTED_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// After "a year ago": from which day it is counted.
+/// After "a year ago": the day that it is counted from.
 static AGO_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix) ^ \s+ (?: (?:on\s+)?
         (?: today|tonight|tomorrow|yesterday|this|last|next
@@ -82,7 +82,7 @@ static AGO_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// What has a title.
+/// Works that have a title.
 const WORK: &str = r"(?: song | film | movie | album | band | book | novel | show | series | track | single
     | poem | musical | hit | tune | ballad | game | podcast | newspaper | magazine | label )";
 
@@ -121,7 +121,7 @@ static AFTER_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// The sentence tells of another time, or of no time: what is said in it is counted from there.
+/// Signs of another time before the match. A relative date is then counted from that time.
 static OTHER_TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix)
@@ -142,7 +142,7 @@ static OTHER_TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// Somebody said so, on a day that is not known; the rest is group 1.
+/// Reported speech. Its day is unknown. The group `rest` is the text between the verb and the match.
 static REPORTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix) \b (?:said|says|told|promised|announced|wrote|claimed|swore|replied|answered
         |explained|mentioned|stated|declared|predicted|insisted|warned|asked|thought|believed|hoped
@@ -150,12 +150,12 @@ static REPORTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// Between "told" and the day on which it was told.
+/// Text between the verb and the day of the speech itself, as in "told me yesterday".
 static WAS_TOLD: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)^(?:\s+(?:me|us|him|her|them|you|so|it|this|that))*\s*$").ok()
 });
 
-/// Single quotation marks are apostrophes, too.
+/// An open single quotation mark. Apostrophes are skipped.
 static SINGLE_OPEN: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?s)(?:^|[\s(\[:,–—])['‘](?:[^'‘’]|['’]\w)*$").ok());
 static SINGLE_CLOSE: LazyLock<Option<Regex>> =
@@ -256,12 +256,12 @@ fn stands_alone(before: &str, words: &str, after: &str) -> bool {
     is_shouted || !is_name
 }
 
-/// True where the pattern is in a text, and where there is no pattern: in doubt no date is added.
+/// True if the pattern matches, and if it did not compile: in doubt no date is added.
 fn has(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_none_or(|it| it.is_match(text))
 }
 
-/// True of titles and names, and where the day is a noun.
+/// True for titles and names, and if the day is a noun.
 fn is_title(before: &str, words: &str, after: &str) -> bool {
     let is_capital = words.contains(char::is_uppercase) && words.contains(char::is_lowercase);
     let is_all = before.trim().is_empty() && !after.contains(char::is_alphanumeric);
@@ -270,13 +270,13 @@ fn is_title(before: &str, words: &str, after: &str) -> bool {
         || has(&AFTER_TITLE, after)
 }
 
-/// True where these words are the day from which another one is counted.
+/// True if another day is counted from the matched one.
 fn is_counted_from(found: &Captures<'_>, before: &str, after: &str) -> bool {
     let is_ago = found.name("ago").is_some();
     has(&COUNTS_ON, before) || has(&IS_COUNTED_FROM, after) || is_ago && has(&AGO_FROM, after)
 }
 
-/// True where the sentence is about another time, or repeats what was said on another day.
+/// True if the sentence is about another time, or reports speech of another day.
 fn is_of_another_time(found: &Captures<'_>, before: &str) -> bool {
     let begin = before
         .char_indices()

@@ -1,5 +1,5 @@
-//! When two facts are one by their text. A memory takes in only a fact that differs from it in case,
-//! blanks and final punctuation. Any other sign may turn a statement round: "if ready" and "if
+//! Compares the texts of facts. Two facts are merged by their text only if they differ in nothing but
+//! case, blanks and final punctuation. Any other sign may reverse a statement: "if ready" and "if
 //! !ready", "A → B" and "A ← B", "schön" and "schon".
 
 use memoird_core::words::stem;
@@ -15,11 +15,11 @@ const ENDS: &str = ".!…,;。！．，；、।॥۔،؛։።";
 /// "../".
 const CLOSING: &str = ")]}\"'*%";
 
-/// Words that near-duplicates may have or not.
+/// Words that near-duplicates may differ in.
 const ARTICLES: [&str; 3] = ["a", "an", "the"];
 
-/// True when two texts differ only in case, blanks and final punctuation. Characters of which
-/// Unicode has a composed and a decomposed form are equal in both.
+/// True if two texts differ only in case, blanks and final punctuation. Composed and decomposed forms
+/// of a character are equal.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     let (one, other) = (spelled(one), spelled(other));
     // "STRASSE" is "Straße" in capitals, and "Masse" is not "Maße".
@@ -37,9 +37,8 @@ pub(crate) fn form(text: &str) -> String {
     small(&spelled(text))
 }
 
-/// True when two texts have the same words in the same order, with the same signs. Their English
-/// endings, articles and the punctuation after words may differ. Two texts of other words are never
-/// near-duplicates, however close their vectors are.
+/// True if two texts have the same words in the same order, with the same signs. English endings,
+/// articles and the punctuation after words may differ. A vector alone never makes a near-duplicate.
 pub(crate) fn is_near(one: &str, other: &str) -> bool {
     let stems = |text: &str| -> Vec<String> {
         let words = words(text).into_iter();
@@ -52,7 +51,7 @@ pub(crate) fn is_near(one: &str, other: &str) -> bool {
     !one.is_empty() && one == other
 }
 
-/// True when the words of a text are a run of words of another one, each with the same signs.
+/// True if the words of `piece` are consecutive words of `whole`, each with the same signs.
 pub(crate) fn is_piece(piece: &str, whole: &str) -> bool {
     let (piece, whole) = (words(piece), words(whole));
     let says_something = piece
@@ -61,8 +60,8 @@ pub(crate) fn is_piece(piece: &str, whole: &str) -> bool {
     says_something && whole.windows(piece.len()).any(|run| run == piece)
 }
 
-/// False when a word of a text is in the other one with other signs only, or a sign of it is not
-/// there: "0" is not in "!= 0" what it is in "= 0".
+/// False if `whole` has a word of `piece` only with other signs, or lacks a sign of `piece`: "x = 0"
+/// and "x != 0".
 pub(crate) fn signs_agree(piece: &str, whole: &str) -> bool {
     let whole = words(whole);
     let bare = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
@@ -75,7 +74,7 @@ pub(crate) fn signs_agree(piece: &str, whole: &str) -> bool {
     })
 }
 
-/// What stands between blanks, in lower case and without the punctuation after it.
+/// The words of a text: split at blanks, in lower case, without the punctuation after them.
 fn words(text: &str) -> Vec<String> {
     let words = text.split_whitespace().map(form);
     words.filter(|word| !word.is_empty()).collect()

@@ -1,8 +1,8 @@
 //! Detects an embedder that returns one vector for all texts. Its vectors would make every text the
 //! nearest of every query, so it is ignored until it tells texts apart again.
 //!
-//! Two texts of other words with one vector are a reason to look closer: a model may know none of
-//! their words. The embedder is collapsed when sentences of unrelated matters have one vector, too.
+//! If two texts of different words have one vector, the embedder is checked: a model may just not know
+//! the words. It is collapsed if sentences on unrelated subjects have one vector, too.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::rules::wording::is_near;
 use crate::store::cosine;
 use crate::store::time::after;
 
-/// Vectors of this cosine are one.
+/// Vectors with at least this cosine are considered equal.
 const ONE_VECTOR_COSINE: f64 = 0.98;
 
 /// The shortest time between two checks, in both states.
 const CHECK_PAUSE: Duration = Duration::from_secs(60);
 
-/// Sentences of unrelated matters.
+/// Sentences on unrelated subjects.
 const PROBES: [&str; 4] = [
     "The cat sleeps on the warm roof.",
     "Invoices are due within thirty days.",
@@ -32,7 +32,7 @@ const PROBES: [&str; 4] = [
     "Der Zug nach Wien hat Verspätung.",
 ];
 
-/// What is known of the embedder in use.
+/// Whether the embedder in use is collapsed.
 #[derive(Debug, Default)]
 pub(crate) struct CollapseState(Mutex<Known>);
 
@@ -50,7 +50,7 @@ impl CollapseState {
         locked(&self.0).is_collapsed
     }
 
-    /// Compares the next vector with that of this text, which was made earlier.
+    /// Compares the next vector with this one, which was stored earlier.
     pub(crate) fn remember(&self, text: String, vector: Vec<f32>) {
         locked(&self.0).last.get_or_insert((text, vector));
     }
@@ -60,7 +60,7 @@ impl CollapseState {
         checked_at.is_some_and(|at| at <= now && now < after(at, CHECK_PAUSE))
     }
 
-    /// Notes the vectors of texts. True where two texts of other words have one vector.
+    /// Records vectors. True if two texts of different words have one vector.
     fn note(&self, texts: &[String], vectors: &[Vec<f32>]) -> bool {
         let mut known = locked(&self.0);
         let mut is_suspicious = false;
@@ -100,7 +100,7 @@ impl Memories {
         Ok(vectors)
     }
 
-    /// Finds out whether the embedder is collapsed, at most once in [`CHECK_PAUSE`].
+    /// Checks whether the embedder is collapsed, at most once in [`CHECK_PAUSE`].
     async fn check_embedder(&self, embedder: &dyn Embedder) -> Result<(), ModelFault> {
         let state = &self.shared.collapse;
         let now = self.now();

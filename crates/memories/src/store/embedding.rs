@@ -134,8 +134,8 @@ impl MemoryReader<'_> {
         Ok(due.flatten().map(timestamp))
     }
 
-    /// A memory of any subject with its vector of this model; `None` without any, and when the model
-    /// is not the one whose vectors are used.
+    /// The text and the vector of any memory that this model embedded. `None` if there is none, or
+    /// another model is in use.
     ///
     /// # Errors
     /// When the memories cannot be read.

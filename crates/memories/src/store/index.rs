@@ -15,8 +15,8 @@ use super::{MemoryReader, MemoryWriter};
 use crate::MemoryError;
 use crate::rules::{Memory, Visibility, wording};
 
-/// The version of what the index has of a text and of [`content_hash`](super::row::content_hash):
-/// memories of another version are indexed again.
+/// Version of the indexed words and of [`content_hash`](super::row::content_hash). Memories of another
+/// version are indexed again.
 pub(super) const VERSION: i64 = words::VERSION * 100 + wording::VERSION;
 
 /// Segments of which an index may consist: a search looks for each of its words in all of them.

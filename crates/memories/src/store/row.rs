@@ -325,8 +325,7 @@ pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
 }
 
-/// A digest by which memories that state the same are looked up: equal for texts that are
-/// [`wording::same`].
+/// Digest for looking up a memory with the same text; equal for texts that are [`wording::same`].
 pub(super) fn content_hash(text: &str) -> i64 {
     let digest = Sha256::digest(wording::key(text).as_bytes());
     i64::from_le_bytes(std::array::from_fn(|index| digest[index]))

@@ -251,7 +251,7 @@ impl Both {
         }
     }
 
-    /// What a memory said before it took in another spelling, each spelling once.
+    /// Keeps the replaced spelling of a memory as history, each spelling once.
     fn keep_spelling(&mut self, was: Memory) {
         let leads = |memory: &&Memory| memory.superseded_by == Some(was.id);
         let mut history = self.known.values().filter(leads);

@@ -131,14 +131,12 @@ impl SessionService for Api {
         caller.key.check()?;
         let page = self.engine.commands.history(&tenant, &session, query).await;
         let page = page.map_err(|error| status::engine(&error))?;
-        let Some(format) = format else {
-            return Ok(Response::new(history::answer(page, query.range.last, None)));
-        };
+        if format.is_none() {
+            let answer = history::fitting_answer(page, query.range.last, None);
+            return answer.map(Response::new);
+        }
         let bytes = page.turns.iter().map(|turn| turn.len()).sum();
-        let render = move || {
-            let rendered = history::rendered(&page, format)?;
-            Ok(history::answer(page, query.range.last, Some(rendered)))
-        };
+        let render = move || history::fitting_answer(page, query.range.last, format);
         let written = self.heavy.run(&tenant.id, bytes, render).await?;
         Ok(Response::new(written))
     }

@@ -27,7 +27,7 @@ pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
-pub(crate) fn rendered(page: &HistoryPage, format: MessageFormat) -> Result<Rendered, Status> {
+fn rendered(page: &HistoryPage, format: MessageFormat) -> Result<Rendered, Status> {
     let opened = page.turns.iter().map(|turn| encoding::open_placed(turn));
     let opened: Option<Vec<_>> = opened.collect();
     let opened = opened.ok_or_else(status::turn_damaged)?;
@@ -54,8 +54,30 @@ fn with_mark(turn: &[u8]) -> Bytes {
     [turn, &mark.encode_to_vec()].concat().into()
 }
 
+/// The answer, with as many turns of the page as fit into [`from::HISTORY_BYTES_MAX`] together with
+/// the same turns in a provider's format. It has at least one turn.
+///
+/// # Errors
+/// As [`rendered`].
+pub(crate) fn fitting_answer(
+    mut page: HistoryPage,
+    last: bool,
+    format: Option<MessageFormat>,
+) -> Result<spliced::GetHistoryResponse, Status> {
+    loop {
+        let rendered = format.map(|format| rendered(&page, format)).transpose()?;
+        let answer = answer(page.clone(), last, rendered);
+        let (bytes, turns) = (answer.encoded_len(), page.turns.len());
+        if bytes <= from::HISTORY_BYTES_MAX || turns <= 1 {
+            return Ok(answer);
+        }
+        let fitting = turns * from::HISTORY_BYTES_MAX / bytes;
+        page.keep(fitting.clamp(1, turns - 1), last);
+    }
+}
+
 /// The answer: turns spliced as they are kept, read from the end where `last`.
-pub(crate) fn answer(
+fn answer(
     page: HistoryPage,
     last: bool,
     rendered: Option<Rendered>,

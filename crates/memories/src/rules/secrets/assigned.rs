@@ -47,7 +47,7 @@ const VALUE: &str = r#"(?ix) ^
 (?<quote> ["'`])? (?u:[«„“「『])? (?<value> (?u:[^\t\n\r\x20"'`<>(){}\[\]$]))
 "#;
 
-/// Bytes after a key in which its value begins.
+/// Maximum distance in bytes from a key to its value.
 const GAP_BYTES_MAX: usize = 700;
 
 /// Bytes of a value that are looked at; where they are a secret, so is the rest of it.
@@ -95,7 +95,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
     }));
 }
 
-/// Tries every key: after a value that was none the search goes on behind its key.
+/// Tries every key. If its value is no secret, the search continues after the key.
 fn find_assigned(text: &str, found: &mut Vec<Finding>) {
     let mut from = 0;
     while let Some(captures) = KEY_REGEX.captures_at(text, from) {

@@ -288,8 +288,7 @@ fn told() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Passwords in other languages than English, of which what stands between the two marks is the
-/// secret.
+/// Passwords with labels of other languages; the secret is between the two marks.
 const FOREIGN: &[&str] = &[
     // Portuguese
     "a senha é ⟦Verao2026!⟧",
