@@ -120,10 +120,11 @@ static SECRET_SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
           | secret | token | credentials? | passwort | kennwort | geheimzahl | contraseña | clave
           | mot\s+de\s+passe | senha | wachtwoord )s?\b
           | \b(?: parola | şifre | hasł | lösenord | adgangskode )\w*
-          | парол\w* | 密码 | 密碼 | 口令 | パスワード | 비밀번호 | كلمة\s+السر | סיסמה | पासवर्ड )
+          | парол\w* | 密码 | 密碼 | 口令 | パスワード | 暗証番号 | 비밀번호 | 비번
+          | كلم[ةه]\s+(?:ال)?(?:سر|مرور) | סיסמה | पासवर्ड )
         [^.!?]{0,60}?
-        (?: \b(?:is|are|was|ist|sind|lautet|es|est|é|è|são)\b | [:=] | \s[—–-]\s
-          | это | 是 | 为 | 為 | は | 는 )";
+        (?: \b(?:is|are|was|ist|sind|lautet|es|est|é|è|são|jest|är|هي|है)\b | [:=]
+          | \s[—–-]\s | это | 是 | 为 | 為 | は | 는 | 은 )";
     Regex::new(pattern).ok()
 });
 

@@ -50,6 +50,13 @@ impl CollapseState {
         locked(&self.0).is_collapsed
     }
 
+    /// When a collapsed embedder is checked again; `None` if it may be used now.
+    pub(crate) fn next_check(&self, now: Timestamp) -> Option<Timestamp> {
+        let known = locked(&self.0);
+        let next = after(known.checked_at?, CHECK_PAUSE);
+        (known.is_collapsed && now < next).then_some(next)
+    }
+
     /// Compares the next vector with this one, which was stored earlier.
     pub(crate) fn remember(&self, text: String, vector: Vec<f32>) {
         locked(&self.0).last.get_or_insert((text, vector));

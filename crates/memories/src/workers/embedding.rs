@@ -86,6 +86,9 @@ impl EmbeddingWorker {
             return Ok(Left::Nothing);
         };
         let now = memories.now();
+        if let Some(due) = memories.shared.collapse.next_check(now) {
+            return Ok(Left::Later(due));
+        }
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
         let wanted = model.clone();
         let (due, next) = match memories.are_shared() {
@@ -190,10 +193,8 @@ impl Memories {
                 self.store_vectors(tenant, embedder.model(), due, vectors)
                     .await
             }
-            // Not the texts' fault. It was logged when it was detected.
-            Err(fault) if self.shared.collapse.is_collapsed() => {
-                self.put_off(tenant, due, &fault).await
-            }
+            // Not the texts' fault: they stay in the queue. It was logged when it was detected.
+            Err(_) if self.shared.collapse.is_collapsed() => Ok(()),
             Err(fault) if due.len() > 1 && may_be_of_one(&fault, &due) => {
                 for text in due {
                     let alone = vec![text];

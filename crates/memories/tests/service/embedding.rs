@@ -349,7 +349,7 @@ fn vectors_of_an_earlier_start_that_are_all_one_are_ignored_too() {
         for content in UNRELATED {
             // Taken as the embedder's own.
             let with_vector = RememberRequest {
-                vector: vec![1.0 / 16.0; 256],
+                vector: [vec![1.0], vec![0.0; 255]].concat(),
                 ..fact(ANN, content)
             };
             bot.learn_so(with_vector).await;

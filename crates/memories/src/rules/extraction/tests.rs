@@ -285,6 +285,28 @@ fn a_date_is_no_number_that_somebody_has_to_say() {
 }
 
 #[test]
+fn the_opposite_of_what_was_recalled_is_no_echo() {
+    for (content, known) in [
+        ("Deploys if ready", "Deploys if !ready"),
+        ("user_id = 0", "user_id != 0 is an error"),
+        ("A ← B", "A → B"),
+    ] {
+        assert!(!repeats(content, known), "{content}");
+        assert!(repeats(known, known), "{known}");
+    }
+}
+
+#[test]
+fn facts_that_differ_in_a_sign_are_both_taken() {
+    let mut judged: Vec<Judged> = ["x ∈ S", "x ∉ S", "X ∈ S."]
+        .map(|content| one(entry(content, &[1])))
+        .into();
+    refuse_repeated(&mut judged);
+    let taken: Vec<bool> = judged.iter().map(|one| one.fact.is_ok()).collect();
+    assert_eq!(taken, [true, true, false]);
+}
+
+#[test]
 fn a_correction_of_what_was_recalled_is_no_echo() {
     assert!(one(entry("Ann likes coffee", &[1])).fact.is_ok());
     let mut moved = entry("Ann lives in Riga", &[1]);
@@ -331,10 +353,18 @@ fn a_secret_is_told_by_what_is_said_of_it_in_many_languages() {
         "كلمة السر: tiger2024",
         "סיסמה: tiger2024",
         "पासवर्ड: tiger2024",
+        "पासवर्ड है tiger",
+        "Lösenordet är tiger",
+        "كلمة المرور هي tiger",
+        "비밀번호는 tiger",
     ] {
         assert_eq!(refusal(&entry(secret, &[1])), Refusal::Secret, "{secret}");
     }
-    for other in ["Uses a password-manager", "Prefers token-based logins"] {
+    for other in [
+        "Uses a password-manager",
+        "Uses a password manager to log in",
+        "Prefers token-based logins",
+    ] {
         assert!(one(entry(other, &[1])).fact.is_ok(), "{other}");
     }
 }
