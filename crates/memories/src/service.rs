@@ -2,8 +2,8 @@
 //!
 //! All writes of a tenant go through one queue ([`write_queue`]), in groups; reads go past it.
 
-mod collapse;
 mod documents;
+mod embedder_check;
 mod erase;
 mod extraction;
 mod forget;
@@ -27,7 +27,7 @@ use memoird_engine::{Engine, Tenant};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tokio::sync::Notify;
 
-use self::collapse::CollapseState;
+use self::embedder_check::EmbedderCheck;
 use self::extraction::DroppedLease;
 use self::recall::QueryVectors;
 use self::tenants::{TenantQueue, TenantState};
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     tenants: DashMap<TenantId, Arc<TenantState>>,
     query_vectors: QueryVectors,
     /// Whether the embedder tells texts apart.
-    pub(crate) collapse: CollapseState,
+    pub(crate) embedder_check: EmbedderCheck,
     reranker_breaker: Mutex<Breaker>,
     last_id: Mutex<Option<MemoryId>>,
     recall_seconds: Histogram,
@@ -110,7 +110,7 @@ impl Memories {
             config: ArcSwap::from_pointee(config),
             tenants: DashMap::default(),
             query_vectors: QueryVectors::default(),
-            collapse: CollapseState::default(),
+            embedder_check: EmbedderCheck::default(),
             reranker_breaker: Mutex::default(),
             last_id: Mutex::default(),
             recall_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),

@@ -37,7 +37,6 @@ use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_store::{DataKey, StoreError};
 
-pub(crate) use vectors::cosine;
 pub use embedding::CLIENTS;
 pub use index::Touch;
 pub(crate) use index::is_scattered;
@@ -50,6 +49,7 @@ pub use requests::{
 };
 pub use sqlite::tenant_files;
 pub use transfer::Contents;
+pub(crate) use vectors::cosine;
 pub use writer::MemoryWriter;
 
 use crate::MemoryError;

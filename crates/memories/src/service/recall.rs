@@ -138,6 +138,9 @@ impl Memories {
         }
         let mut notes = Vec::new();
         let vector = self.query_vector(&request, &mut notes).await?;
+        let unrelated = vector.as_ref().map_or(0.0, |vector| {
+            self.shared.embedder_check.unrelated(&vector.model)
+        });
         let mut mode = match (&vector, request.mode) {
             (None, _) => RecallMode::Lexical,
             (Some(_), RecallMode::Vector) => RecallMode::Vector,
@@ -171,7 +174,7 @@ impl Memories {
             notes.push(BY_WORDS.to_owned());
         }
         let searched = lists.searched;
-        let mut ranking = self.ranking(lists, now);
+        let mut ranking = self.ranking(lists, unrelated, now);
         let mut fused = ranking.fused();
         let is_reranked = match reranker {
             Some(reranker) if fused.len() > 1 && !request.query.trim().is_empty() => match self
@@ -275,7 +278,7 @@ impl Memories {
             }
             Err(error) if request.mode != RecallMode::Vector => {
                 // That is logged once, when it is detected.
-                if !self.shared.collapse.is_collapsed() {
+                if !self.shared.embedder_check.is_collapsed() {
                     warn!(%error, "a recall goes by words only");
                 }
                 notes.push(BY_WORDS.to_owned());
@@ -298,7 +301,7 @@ impl Memories {
         };
         let key = fingerprint([embedder.model(), &format!("{purpose:?}"), text].map(str::as_bytes));
         let known = &self.shared.query_vectors.0;
-        let is_collapsed = self.shared.collapse.is_collapsed();
+        let is_collapsed = self.shared.embedder_check.is_collapsed();
         if !is_collapsed && let Some(vector) = locked(known).get(&key) {
             return Ok(Some(vector.clone()));
         }
@@ -371,7 +374,7 @@ impl Memories {
         Ok(())
     }
 
-    fn ranking(&self, lists: RecallLists, now: Timestamp) -> Ranking {
+    fn ranking(&self, lists: RecallLists, unrelated: f64, now: Timestamp) -> Ranking {
         let ids = |list: &[Ranked<MemoryId>]| -> HashSet<MemoryId> {
             list.iter().map(|one| one.id).collect()
         };
@@ -394,7 +397,7 @@ impl Memories {
             candidates: Candidates {
                 list: lists.memories.iter().map(candidate).collect(),
                 said_after: lists.said_after,
-                unrelated: 0.0,
+                unrelated,
             },
             scores: lists.scores,
             memories: lists.memories,

@@ -78,7 +78,7 @@ impl EmbeddingWorker {
                 let model = embedder.model().to_owned();
                 let known = memories.read(tenant, move |reader| reader.any_embedded(&model));
                 if let Some((text, vector)) = known.await? {
-                    memories.shared.collapse.remember(text, vector);
+                    memories.shared.embedder_check.remember(text, vector);
                 }
             }
         }
@@ -86,7 +86,7 @@ impl EmbeddingWorker {
             return Ok(Left::Nothing);
         };
         let now = memories.now();
-        if let Some(due) = memories.shared.collapse.next_check(now) {
+        if let Some(due) = memories.shared.embedder_check.next_check(now) {
             return Ok(Left::Later(due));
         }
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
@@ -194,7 +194,7 @@ impl Memories {
                     .await
             }
             // Not the texts' fault: they stay in the queue. It was logged when it was detected.
-            Err(_) if self.shared.collapse.is_collapsed() => Ok(()),
+            Err(_) if self.shared.embedder_check.is_collapsed() => Ok(()),
             Err(fault) if due.len() > 1 && may_be_of_one(&fault, &due) => {
                 for text in due {
                     let alone = vec![text];

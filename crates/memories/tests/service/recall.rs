@@ -79,8 +79,8 @@ async fn with_an_embedder_meaning_finds_what_words_do_not() {
     assert_eq!(counted.recalls_hybrid, 2);
     assert_eq!(
         embedder.calls(),
-        2,
-        "one batch of memories, and one query that is known since"
+        4,
+        "one batch of memories, two of the check, and one query that is known since"
     );
 }
 
@@ -439,4 +439,23 @@ async fn min_relevance_leaves_out_hits_below_it() {
         let is_named = |error: &MemoryError| error.to_string().contains("min_relevance");
         assert!(refused.is_err_and(|error| is_named(&error)), "{invalid}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn relevance_of_unrelated_texts_is_low_whatever_their_cosine() {
+    let embedder = Arc::new(ScriptedEmbedder::new("m"));
+    embedder.feels(Mood::Narrow);
+    let world = world_with(&embedder);
+    let bot = acme(&world.open().await);
+    bot.learn(ANN, "loves that town").await;
+    bot.learn(ANN, "drinks green infusion").await;
+    settle().await;
+    let outcome = bot.recall(by(RecallMode::Hybrid, "loves that town"));
+    let hits = outcome.await.unwrap().hits;
+    let (near, far) = (&hits[0].parts, &hits[1].parts);
+    assert!(
+        near.cosine > Some(0.99) && near.relevance > 0.99,
+        "{near:?}"
+    );
+    assert!(far.cosine > Some(0.7) && far.relevance < 0.1, "{far:?}");
 }

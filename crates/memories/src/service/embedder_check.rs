@@ -1,3 +1,5 @@
+//! Measures the cosine of unrelated texts, which differs by embedder: 0.05 for MiniLM, 0.7 for E5.
+//!
 //! Detects an embedder that returns one vector for all texts. Its vectors would make every text the
 //! nearest of every query, so it is ignored until it tells texts apart again.
 //!
@@ -25,16 +27,23 @@ const ONE_VECTOR_COSINE: f64 = 0.98;
 const CHECK_PAUSE: Duration = Duration::from_secs(60);
 
 /// Sentences on unrelated subjects.
-const PROBES: [&str; 4] = [
+const PROBES: [&str; 8] = [
     "The cat sleeps on the warm roof.",
     "Invoices are due within thirty days.",
     "Green plants turn sunlight into sugar.",
     "Der Zug nach Wien hat Verspätung.",
+    "What did the goalkeeper say after the match?",
+    "Restart the server if the disk is full.",
+    "Thank you, that is all for today.",
+    "My sister plays the violin in an orchestra.",
 ];
 
-/// Whether the embedder in use is collapsed.
+/// Maximum of [`EmbedderCheck::unrelated`].
+const UNRELATED_MAX: f64 = 0.95;
+
+/// Properties of the embedder in use, from its vectors of [`PROBES`].
 #[derive(Debug, Default)]
-pub(crate) struct CollapseState(Mutex<Known>);
+pub(crate) struct EmbedderCheck(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -42,12 +51,40 @@ struct Known {
     last: Option<(String, Vec<f32>)>,
     checked_at: Option<Timestamp>,
     is_collapsed: bool,
+    /// The model that was measured, and the mean cosine of its probes.
+    unrelated: Option<(String, f64)>,
 }
 
-impl CollapseState {
+impl EmbedderCheck {
     /// True while the embedder is ignored.
     pub(crate) fn is_collapsed(&self) -> bool {
         locked(&self.0).is_collapsed
+    }
+
+    /// Cosine that this model has for unrelated texts, from 0 to [`UNRELATED_MAX`]; 0 until it is
+    /// measured.
+    pub(crate) fn unrelated(&self, model: &str) -> f64 {
+        let known = locked(&self.0);
+        let measured = known.unrelated.as_ref().filter(|(of, _)| of == model);
+        measured.map_or(0.0, |(_, unrelated)| *unrelated)
+    }
+
+    fn usable(&self) -> Result<(), ModelFault> {
+        match self.is_collapsed() {
+            false => Ok(()),
+            true => Err(ModelFault {
+                after: Some(CHECK_PAUSE),
+                ..ModelFault::new(
+                    FaultKind::Later,
+                    "the embedder returns one vector for all texts",
+                )
+            }),
+        }
+    }
+
+    fn is_measured(&self, model: &str) -> bool {
+        let known = locked(&self.0);
+        known.unrelated.as_ref().is_some_and(|(of, _)| of == model)
     }
 
     /// When a collapsed embedder is checked again; `None` if it may be used now.
@@ -96,56 +133,68 @@ impl Memories {
         purpose: Purpose,
         texts: Vec<String>,
     ) -> Result<Vec<Vec<f32>>, ModelFault> {
-        let state = &self.shared.collapse;
+        let state = &self.shared.embedder_check;
         if state.is_collapsed() {
             self.check_embedder(embedder).await?;
         }
         let vectors = embedder.embed(purpose, texts.clone()).await?;
         if state.note(&texts, &vectors) {
             self.check_embedder(embedder).await?;
+        } else if !state.is_measured(embedder.model()) {
+            // Without a measurement the vectors are usable. The next call measures again.
+            let measured = self.probe(embedder).await;
+            measured.or_else(|_| Ok(())).and_then(|()| state.usable())?;
         }
         Ok(vectors)
     }
 
     /// Checks whether the embedder is collapsed, at most once in [`CHECK_PAUSE`].
     async fn check_embedder(&self, embedder: &dyn Embedder) -> Result<(), ModelFault> {
-        let state = &self.shared.collapse;
+        let state = &self.shared.embedder_check;
         let now = self.now();
         if !state.was_checked_lately(now) {
-            let mut vectors = Vec::with_capacity(PROBES.len());
-            for batch in PROBES.chunks(embedder.batch_max().max(1)) {
-                let texts = batch.iter().map(|&text| text.to_owned()).collect();
-                vectors.extend(embedder.embed(Purpose::Memory, texts).await?);
-            }
-            let is_collapsed = vectors.len() == PROBES.len()
-                && vectors.windows(2).all(|pair| is_one(&pair[0], &pair[1]));
-            let model = embedder.model();
-            let mut known = locked(&state.0);
-            match (known.is_collapsed, is_collapsed) {
-                (false, true) => warn!(
-                    model,
-                    "the embedder returns one vector for all texts and is ignored: memories are \
-                     found and merged by words; repair it, then run `memoird memory reindex`"
-                ),
-                (true, false) => info!(model, "the embedder tells texts apart again"),
-                _ => {}
-            }
-            known.is_collapsed = is_collapsed;
-            known.checked_at = Some(now);
-            drop(known);
-            if is_collapsed {
-                locked(&self.shared.query_vectors.0).clear();
-            }
+            self.probe(embedder).await?;
+            locked(&state.0).checked_at = Some(now);
         }
-        match state.is_collapsed() {
-            false => Ok(()),
-            true => Err(ModelFault {
-                after: Some(CHECK_PAUSE),
-                ..ModelFault::new(
-                    FaultKind::Later,
-                    "the embedder returns one vector for all texts",
-                )
-            }),
-        }
+        state.usable()
     }
+    /// Embeds the probes and records what their vectors show.
+    async fn probe(&self, embedder: &dyn Embedder) -> Result<(), ModelFault> {
+        let mut vectors = Vec::with_capacity(PROBES.len());
+        for batch in PROBES.chunks(embedder.batch_max().max(1)) {
+            let texts = batch.iter().map(|&text| text.to_owned()).collect();
+            vectors.extend(embedder.embed(Purpose::Memory, texts).await?);
+        }
+        let is_collapsed = vectors.len() == PROBES.len()
+            && vectors.windows(2).all(|pair| is_one(&pair[0], &pair[1]));
+        let model = embedder.model();
+        let mut known = locked(&self.shared.embedder_check.0);
+        match (known.is_collapsed, is_collapsed) {
+            (false, true) => warn!(
+                model,
+                "the embedder returns one vector for all texts and is ignored: memories are \
+                 found and merged by words; repair it, then run `memoird memory reindex`"
+            ),
+            (true, false) => info!(model, "the embedder tells texts apart again"),
+            _ => {}
+        }
+        known.is_collapsed = is_collapsed;
+        known.unrelated = Some((model.to_owned(), mean_cosine(&vectors)));
+        drop(known);
+        if is_collapsed {
+            locked(&self.shared.query_vectors.0).clear();
+        }
+        Ok(())
+    }
+}
+
+/// The mean cosine of all pairs of vectors.
+fn mean_cosine(vectors: &[Vec<f32>]) -> f64 {
+    let pairs = vectors.iter().enumerate().flat_map(|(place, one)| {
+        let others = vectors[place + 1..].iter();
+        others.map(|other| cosine(one, other))
+    });
+    let cosines: Vec<f64> = pairs.filter(|cosine| cosine.is_finite()).collect();
+    let mean = cosines.iter().sum::<f64>() / cosines.len().max(1) as f64;
+    mean.clamp(0.0, UNRELATED_MAX)
 }
