@@ -86,7 +86,7 @@ static AGO_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
 const WORK: &str = r"(?: song | film | movie | album | band | book | novel | show | series | track | single
     | poem | musical | hit | tune | ballad | game | podcast | newspaper | magazine | label )";
 
-/// A title or a noun comes: "the song yesterday", "a better tomorrow", "leaders of tomorrow".
+/// Words before a title or a noun: "the song yesterday", "a better tomorrow".
 static BEFORE_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix) (?: \b {WORK}s? \s* [:–—-] \s*
@@ -94,11 +94,14 @@ static BEFORE_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
           | \b (?:called|named|titled|entitled) \s+
           | \b favou?rite \s+ \w+ \s+ (?:is|was) \s+
           | \b (?:an?|no|every|each|another|better|brighter|my|your|our) \s+
-          | (?: ^ | [^s\s] | [^a]s ) \s+ of \s+
           ) $"
     );
     Regex::new(&pattern).ok()
 });
+
+/// The day is a noun: "leaders of tomorrow". "As of today" is a date.
+static BEFORE_NOUN: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?ix) (?: ^ | [^s\s] | [^a]s ) \s+ of \s+ $").ok());
 
 /// A title was before it: "Last Christmas is her favourite song".
 static AFTER_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -202,7 +205,7 @@ pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
         let (before, after) = (&content[..whole.start()], &content[whole.end()..]);
         let is_date = stands_alone(before, whole.as_str(), after)
             && !is_quoted(before, after)
-            && !is_title(before, whole.as_str(), after)
+            && !is_title(&found, before, after)
             && !is_counted_from(&found, before, after)
             && !is_of_another_time(&found, before);
         if !is_date || dated.is_match(after) {
@@ -262,11 +265,13 @@ fn has(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
 }
 
 /// True for titles and names, and if the day is a noun.
-fn is_title(before: &str, words: &str, after: &str) -> bool {
+fn is_title(found: &Captures<'_>, before: &str, after: &str) -> bool {
+    let words = found.get(0).map_or("", |whole| whole.as_str());
     let is_capital = words.contains(char::is_uppercase) && words.contains(char::is_lowercase);
     let is_all = before.trim().is_empty() && !after.contains(char::is_alphanumeric);
     is_capital && (is_all || has(&AFTER_NAME, after))
         || has(&BEFORE_TITLE, before)
+        || found.name("day").is_some() && has(&BEFORE_NOUN, before)
         || has(&AFTER_TITLE, after)
 }
 
@@ -627,6 +632,10 @@ mod tests {
             (
                 "was sent yesterday by Ann",
                 "was sent yesterday (2026-11-21) by Ann",
+            ),
+            (
+                "at the end of next month",
+                "at the end of next month (2026-12)",
             ),
             (
                 "Ann's boss moved last Monday",
