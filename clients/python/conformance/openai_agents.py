@@ -42,9 +42,6 @@ _clients: dict[str, Scoped] = {}
 class SQLiteSession(MemoirdSession):
     """A session of memoird that is made as the SDK's is."""
 
-    # Its tests see how a compaction clears and adds, as it does where a store cannot do both at once.
-    _atomic_replace_items = None
-
     def __init__(
         self,
         session_id: str,

@@ -15,6 +15,8 @@ import memoird
 _open = contextlib.ExitStack()
 _counts: Counter[str] = Counter(collected=0, passed=0, skipped=0, failed=0)
 _unused: list[str] = []
+_listed: set[str] = set()
+_unlisted: list[str] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,6 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fitting = [item for item in items if pattern in item.nodeid]
         for item in fitting:
             item.add_marker(pytest.mark.skip(reason=reason.strip()))
+            _listed.add(item.nodeid)
         if not fitting:
             _unused.append(pattern)
 
@@ -43,7 +46,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     _counts["collected"] = len(session.items)
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """A module that is skipped as a whole has no tests that a line could name."""
+    if report.skipped:
+        _unlisted.append(report.nodeid)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and report.nodeid not in _listed and not hasattr(report, "wasxfail"):
+        _unlisted.append(report.nodeid)
     if report.when == "call" or report.outcome != "passed":
         # What fails in its preparation or its clearing up has failed.
         _counts[report.outcome] += 1
@@ -51,7 +62,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish() -> None:
     file = pathlib.Path(os.environ["SUITE_COUNTS"])
-    file.write_text(json.dumps({**_counts, "unused": _unused}))
+    file.write_text(json.dumps({**_counts, "unused": _unused, "unlisted": _unlisted}))
 
 
 def pytest_unconfigure() -> None:

@@ -15,7 +15,7 @@ from readme import example
 from responses_items import SHAPES
 
 import memoird
-from memoird import errors
+from memoird import _steps, errors
 from memoird.openai_agents import MemoirdSession, Window
 
 set_tracing_disabled(True)
@@ -39,10 +39,28 @@ class Provider(Model):
             status="completed",
             content=[text],
         )
-        return ModelResponse(output=[message], usage=Usage(), response_id=None)
+        return ModelResponse(output=[message], usage=Usage(), response_id=f"resp_{len(self.shown)}")
 
     def stream_response(self, *_, **__):
         raise NotImplementedError
+
+
+SUMMARY = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
+
+
+class Compactor:
+    """OpenAI's client, as far as it compacts. `meanwhile` is awaited during each call."""
+
+    responses = property(lambda self: self)
+
+    def __init__(self, meanwhile=None):
+        self.meanwhile, self.calls = meanwhile, 0
+
+    async def compact(self, **_):
+        self.calls += 1
+        if self.meanwhile:
+            await self.meanwhile()
+        return SimpleNamespace(output=[SUMMARY])
 
 
 @pytest.fixture(scope="module")
@@ -187,27 +205,192 @@ def test_what_is_cleared_is_gone_and_others_stay(calls):
 
 
 def test_a_compaction_of_the_sdk_takes_the_place_of_all_in_one_step(calls):
-    summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
-
-    class Compactor:
-        """OpenAI's client, as far as it compacts."""
-
-        responses = property(lambda self: self)
-
-        async def compact(self, **_):
-            return SimpleNamespace(output=[summary])
-
     async def compact():
         session = MemoirdSession("compacted", client=calls)
         await session.add_items([made(number) for number in range(300)])
         compacting = OpenAIResponsesCompactionSession("compacted", session, client=Compactor())
         await compacting.run_compaction({"force": True, "compaction_mode": "input"})
-        assert await session.get_items() == [summary]
+        assert await session.get_items() == [SUMMARY]
         page = await calls.get_history("compacted", scope=memoird.HistoryScope.JOURNAL, last=2)
         assert [turn.removed for turn in page.turns] == [True, False]
         assert page.session.last_seq == 301
-        # More than one call takes: the SDK clears and adds.
-        assert not await session._atomic_replace_items([made(number) for number in range(300)])
+        # More than one call takes.
+        items = [made(number) for number in range(300)]
+        assert await session._atomic_replace_items(items)
+        assert await session.get_items() == items
+
+    asyncio.run(compact())
+
+
+def test_compaction_during_a_run_keeps_messages_of_another_worker(calls):
+    async def compact():
+        name = "two workers"
+        session, other = (MemoirdSession(name, client=calls) for _ in range(2))
+        before = [made(number) for number in range(1, 21)]
+        await session.add_items(before)
+        compactor = Compactor(lambda: other.add_items([made(21)]))
+        compacting = OpenAIResponsesCompactionSession(
+            name, session, client=compactor, compaction_mode="input"
+        )
+        agent = Agent(name="bot", model=Provider())
+        await Runner.run(agent, "question", session=compacting)
+        assert compactor.calls == 1
+        items = await session.get_items()
+        assert items[:20] == before and items[20]["content"] == "question"
+        assert items[-1] == made(21) and len(items) == 23
+        # With no other worker, the next run compacts all of it.
+        compactor.meanwhile = None
+        await Runner.run(agent, "again", session=compacting)
+        assert await session.get_items() == [SUMMARY]
+
+    asyncio.run(compact())
+
+
+def test_a_run_with_a_limit_compacts_only_what_it_sent(calls):
+    async def compact():
+        session = MemoirdSession("suffix", client=calls)
+        before = [made(number) for number in range(1, 41)]
+        await session.add_items(before)
+        ids = [turn.timestamp for turn in (await calls.get_history("suffix")).turns]
+        compacting = OpenAIResponsesCompactionSession(
+            "suffix", session, client=Compactor(), compaction_mode="input"
+        )
+        config = RunConfig(session_settings=SessionSettings(limit=20))
+        agent = Agent(name="bot", model=Provider())
+        await Runner.run(agent, "question", session=compacting, run_config=config)
+        assert await session.get_items() == [*before[:20], SUMMARY]
+        # What stays is not added again.
+        assert [turn.timestamp for turn in (await calls.get_history("suffix")).turns][:20] == ids[:20]
+
+    asyncio.run(compact())
+
+
+def test_a_suffix_may_begin_within_a_turn(calls):
+    async def compact():
+        session = MemoirdSession("within", client=calls)
+        row = [{"role": "assistant", "content": str(number)} for number in range(5)]
+        for items in ([made(1)], row, [made(3)]):
+            await session.add_items(items)
+        for start in range(7, 0, -1):
+            snapshot = await session._get_compaction_snapshot(100)
+            assert snapshot.complete and len(snapshot.items) == 7
+            kept = snapshot.items[: start - 1]
+            assert await snapshot.replace_suffix(start - 1, [made(8), made(9)])
+            assert await session.get_items() == [*kept, made(8), made(9)]
+            # The session has changed since.
+            assert not await snapshot.replace_suffix(0, [])
+            await session._atomic_replace_items([made(1), *row, made(3)])
+        snapshot = await session._get_compaction_snapshot(3)
+        assert not snapshot.complete and snapshot.items == [*row[-2:], made(3)]
+        assert await snapshot.replace_suffix(1, [SUMMARY])
+        assert await session.get_items() == [made(1), *row[:4], SUMMARY]
+
+    asyncio.run(compact())
+
+
+def test_a_replacement_that_is_refused_changes_nothing(calls):
+    async def compact():
+        session = MemoirdSession("refused", client=calls)
+        items = [made(number) for number in range(4)]
+        await session.add_items(items)
+        snapshot = await session._get_compaction_snapshot(10)
+        with pytest.raises(errors.InvalidArgument):
+            await snapshot.replace_suffix(2, [{"role": "user", "content": "x" * (2 << 20)}])
+        assert await session.get_items() == items
+        with pytest.raises(errors.InvalidArgument):
+            await session._atomic_replace_items([{"role": "user", "content": "x" * (2 << 20)}])
+        assert await session.get_items() == items
+        assert await snapshot.replace_suffix(2, [SUMMARY])
+        assert await session.get_items() == [*items[:2], SUMMARY]
+
+    asyncio.run(compact())
+
+
+def test_a_cancelled_compaction_finishes_before_the_next_append(calls, monkeypatch):
+    replace_suffix = MemoirdSession._replace_suffix
+
+    async def compact():
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+        session = MemoirdSession("cancelled", client=calls)
+
+        class Gate(_steps.Step):
+            async def amake(self, _):
+                begun.set()
+                await goes_on.wait()
+
+        def gated(self, *arguments):
+            yield Gate()
+            return (yield from replace_suffix(self, *arguments))
+
+        monkeypatch.setattr(MemoirdSession, "_replace_suffix", gated)
+        compacting = OpenAIResponsesCompactionSession(
+            "cancelled",
+            session,
+            client=Compactor(),
+            compaction_mode="input",
+            should_trigger_compaction=lambda _: True,
+        )
+        agent = Agent(name="bot", model=Provider())
+        work = asyncio.create_task(Runner.run(agent, "question", session=compacting))
+        await begun.wait()
+        work.cancel()
+        append = asyncio.create_task(compacting.add_items([made(1)]))
+        await asyncio.sleep(0)
+        assert not append.done() and not work.done()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        await append
+        assert await session.get_items() == [SUMMARY, made(1)]
+
+    asyncio.run(compact())
+
+
+@pytest.mark.parametrize("read", ["before", "cached", "meanwhile"])
+def test_a_compaction_by_hand_keeps_messages_of_another_worker(calls, read):
+    async def compact():
+        session, other = (MemoirdSession(f"by hand {read}", client=calls) for _ in range(2))
+        await session.add_items([made(number) for number in range(3)])
+        meanwhile = (lambda: other.add_items([made(3)])) if read == "meanwhile" else None
+        compacting = OpenAIResponsesCompactionSession(
+            session.session_id, session, client=Compactor(meanwhile), compaction_mode="input"
+        )
+        if read == "cached":
+            # The SDK holds on to what it read.
+            compacting.should_trigger_compaction = lambda _: False
+            await compacting.run_compaction()
+        await compacting.add_items([made(4)])
+        if read != "meanwhile":
+            await other.add_items([made(3)])
+        if read == "before":
+            await compacting.run_compaction({"force": True})
+        else:
+            with pytest.raises(errors.StaleSeq):
+                await compacting.run_compaction({"force": True})
+            assert await session.get_items() == [made(number) for number in (0, 1, 2, 4, 3)]
+            compacting.client.meanwhile = None
+            await compacting.run_compaction({"force": True})
+        assert await session.get_items() == [SUMMARY]
+        # What is added here does not make it stale.
+        await compacting.add_items([made(1)])
+        await compacting.run_compaction({"force": True})
+        await compacting.clear_session()
+        await compacting.add_items([made(1), made(2)])
+        await compacting.run_compaction({"force": True})
+        assert await session.get_items() == [SUMMARY]
+
+    asyncio.run(compact())
+
+
+def test_a_subclass_that_changes_items_is_not_compacted_past_its_methods(calls):
+    class Doubling(MemoirdSession):
+        async def add_items(self, items, **options):
+            await super().add_items([*items, *items], **options)
+
+    async def compact():
+        session = Doubling("doubling", client=calls)
+        assert await session._get_compaction_snapshot(10) is None
+        assert not await session._atomic_replace_items([])
 
     asyncio.run(compact())
 

@@ -114,15 +114,71 @@ def read_last(
     return pages
 
 
-def read_messages(session_id: str, format: MessageFormat, last: int | None = None) -> Steps[list[Any]]:
-    """All messages, or at least the newest so many: a turn has one or more."""
-    read = (
+@dataclass(slots=True, frozen=True)
+class Tail:
+    """End of a session as one caller has read or written it."""
+
+    generation: str = ""
+    """Empty if no session is live."""
+    last_seq: int = 0
+    """Seq of the newest turn; 0 if there is none."""
+    next_seq: int = 1
+    """Seq of the next turn, unless another client writes or rewinds first."""
+
+
+@dataclass(slots=True, frozen=True)
+class MessagesRead:
+    """Messages of a live session in one format, oldest first."""
+
+    messages: list[Any]
+    seqs: list[int]
+    """Seqs of their turns. A turn has one message or more."""
+    tail: Tail
+
+
+def read_messages(
+    session_id: str, format: MessageFormat, last: int | None = None
+) -> Steps[MessagesRead]:
+    """Reads all messages, or those of the newest `last` turns."""
+    pages = yield from (
         read_all(session_id, format, plain=True)
         if last is None
         else read_last(session_id, last, format, plain=True)
     )
-    pages = yield from read
+    seqs = [turn.seq for page in pages for turn in page.turns]
+    return MessagesRead(_messages(pages), seqs, _tail(pages[-1], seqs) if pages else Tail())
+
+
+def _messages(pages: list[Any]) -> list[Any]:
     return [message for page in pages for message in json.loads(page.messages_json or "[]")]
+
+
+def _tail(page: Any, seqs: list[int]) -> Tail:
+    last_seq = seqs[-1] if seqs else 0
+    return Tail(page.session.generation, last_seq, last_seq + 1)
+
+
+def turn_of_message(
+    session_id: str, format: MessageFormat, read: MessagesRead, index: int
+) -> Steps[tuple[int, int] | None]:
+    """Finds the turn of `read.messages[index]`: its position in `read.seqs`, and the index of its first message.
+
+    A page does not say which messages a turn has, so this bisects. None if the session changed.
+    """
+    low, high, first = 0, len(read.seqs), 0
+    while high - low > 1:
+        which = {"after_seq": read.seqs[low] - 1, "limit": min((high - low) // 2, TURNS_PER_PAGE)}
+        page = yield from _page(
+            session_id, format, plain=True, generation=read.tail.generation, **which
+        )
+        if page is None or not page.turns:
+            return None
+        middle, count = low + len(page.turns), len(_messages([page]))
+        if index < first + count:
+            high = middle
+        else:
+            low, first = middle, first + count
+    return low, first
 
 
 def _is_whole(page: Any, turns: int) -> bool:
@@ -160,11 +216,24 @@ def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> 
     return page if is_live else None
 
 
-def add(session_id: str, chunks: Iterable[dict[str, Any]], subject: str = "") -> Steps[None]:
-    """Appends; each chunk is added whole or not at all, and those before it stay."""
+def add(
+    session_id: str,
+    chunks: Iterable[dict[str, Any]],
+    subject: str = "",
+    tail: Tail | None = None,
+) -> Steps[Tail | None]:
+    """Appends; each chunk is added whole or not at all, and those before it stay.
+
+    Returns the new tail if no other client wrote since `tail`, else `tail`.
+    """
     for chunk in chunks:
         request = AppendRequest(session_id=session_id, subject=subject, **chunk)
-        yield Call("_call", call=_PLAIN_APPEND, request=request, timeout=None)
+        answer = yield Call("_call", call=_PLAIN_APPEND, request=request, timeout=None)
+        generation = answer.session.generation
+        follows = tail and tail.next_seq == answer.first_seq
+        if follows and tail.generation in ("", generation):
+            tail = Tail(generation, answer.last_seq, answer.last_seq + 1)
+    return tail
 
 
 def turns_in_chunks(turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -185,26 +254,46 @@ def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:
     return [turn for page in pages for turn in page.turns]
 
 
-def replace(session_id: str, chunks: list[dict[str, Any]], subject: str = "") -> Steps[None]:
-    """Takes all turns back and adds others: the first chunk in one step, and then the rest."""
+def replace(
+    session_id: str,
+    chunks: list[dict[str, Any]],
+    subject: str = "",
+    *,
+    after_seq: int = 0,
+    expected: Tail | None = None,
+) -> Steps[Tail | None]:
+    """Takes back all turns after `after_seq` and adds others: the first chunk in one step, then the rest.
+
+    Raises StaleSeq or StaleGeneration if the session no longer ends with `expected`.
+    """
     if not chunks:
-        return (yield from clear(session_id))
-    if subject:
+        return (yield from clear(session_id, after_seq, expected))
+    if subject and not after_seq:
         try:
             yield Call("get_session", session_id=session_id)
         except SessionNotFound:
             # A rewind starts a session, too, but nobody's.
             return (yield from add(session_id, chunks, subject))
-    yield Call("rewind_session", session_id=session_id, after_seq=0, **chunks[0])
-    yield from add(session_id, chunks[1:], subject)
+    tail = yield from _rewind(session_id, after_seq, expected, **chunks[0])
+    return (yield from add(session_id, chunks[1:], subject, tail))
 
 
-def clear(session_id: str) -> Steps[None]:
-    """Takes all turns back: nobody is shown them any more, and the journal keeps them until retention."""
+def clear(
+    session_id: str, after_seq: int = 0, expected: Tail | None = None
+) -> Steps[Tail]:
+    """Takes back all turns after `after_seq`: windows omit them, and the journal keeps them until retention."""
     try:
-        yield Call("rewind_session", session_id=session_id, after_seq=0)
+        return (yield from _rewind(session_id, after_seq, expected))
     except SessionNotFound:
-        return
+        return Tail()
+
+
+def _rewind(session_id: str, after_seq: int, expected: Tail | None, **more: Any) -> Steps[Tail]:
+    if expected is not None:
+        more |= {"expected_seq": expected.last_seq, "expected_generation": expected.generation}
+    answer = yield Call("rewind_session", session_id=session_id, after_seq=after_seq, **more)
+    session = answer.session
+    return Tail(session.generation, session.last_seq, answer.last_seq + 1)
 
 
 def erase(session_id: str, wait: float = 60.0) -> Steps[None]:

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -24,11 +25,18 @@ from ._history import Window
 from ._kept import is_id
 from ._steps import Clients
 from .client import AsyncClient, Client
-from .errors import InvalidArgument
+from .errors import (
+    InvalidArgument,
+    SessionNotFound,
+    StaleGeneration,
+    StaleSeq,
+    ToolUnitSplit,
+)
 from .types import MessageFormat
 
 if TYPE_CHECKING:
     from agents import RunContextWrapper, TResponseInputItem
+    from agents.memory.session import _CompactionSnapshot
 
 FORMAT = MessageFormat.OPENAI_RESPONSES
 # A turn takes 128 parts, and what the model says in a row is one turn.
@@ -68,6 +76,9 @@ class MemoirdSession:
         self.session_id, self.subject, self.window = session_id, subject, window
         self.session_settings = coerce_session_settings(session_settings or {})
         self._clients = Clients(client)
+        # End of the session as of the oldest read since items were replaced, plus items added here. A
+        # compaction session caches what it read, so later reads do not count.
+        self._known: _history.Tail | None = None
 
     @property
     def client(self) -> AsyncClient:
@@ -87,9 +98,14 @@ class MemoirdSession:
         if limit is None and self.window is not None:
             steps = _history.window(self.session_id, self.window, FORMAT)
             answer = await self._clients.ado(steps)
+            session = answer.session if answer else None
+            last_seq = session.last_seq if session else 0
+            tail = _history.Tail(session.generation if session else "", last_seq, last_seq + 1)
+            self._known = self._known or tail
             return _unwrapped(answer.messages) if answer else []
-        read = _history.read_messages(self.session_id, FORMAT, limit)
-        items = _unwrapped(await self._clients.ado(read))
+        read = await self._clients.ado(_history.read_messages(self.session_id, FORMAT, limit))
+        self._known = self._known or read.tail
+        items = _unwrapped(read.messages)
         return items if limit is None else items[-limit:]
 
     async def add_items(
@@ -99,7 +115,8 @@ class MemoirdSession:
 
         An item has at most 1 MiB unless configured otherwise (`limits.turn_bytes`).
         """
-        await self._clients.ado(_history.add(self.session_id, _appends(items), self.subject))
+        steps = _history.add(self.session_id, _appends(items), self.subject, self._known)
+        self._known = await self._clients.ado(steps)
 
     async def pop_item(
         self, *, wrapper: RunContextWrapper[Any] | None = None
@@ -110,22 +127,86 @@ class MemoirdSession:
         """
         async with _pop_lock(self.session_id):
             popped = await self._clients.ado(_history.pop(self.session_id, FORMAT))
+        self._known = None
         return _unwrapped([popped[1]])[0] if popped else None
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
         """Takes all items back, as `pop_item` does with one; state and memories stay."""
-        await self._clients.ado(_history.clear(self.session_id))
+        self._known = await self._clients.ado(_history.clear(self.session_id))
 
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
-        """What the SDK's compaction session asks for: other items instead of all, in one step.
+        """Replaces all items, for the SDK's compaction session.
 
-        False where they are too many for one call: then it clears the session and adds them.
+        The first 256 items or 6 MiB are one step with the removal. Raises StaleSeq, and changes nothing,
+        if another client has written since this session was read: then compact again.
         """
-        chunks = _appends(items)
-        if len(chunks) > 1:
+        if _transforms_items(self):
             return False
-        await self._clients.ado(_history.replace(self.session_id, chunks, self.subject))
+        expected, self._known = self._known, None
+        steps = _history.replace(
+            self.session_id, _appends(items), self.subject, expected=expected
+        )
+        self._known = await self._clients.ado(steps)
         return True
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
+    ) -> _CompactionSnapshot | None:
+        """Reads the newest `limit` items, for the SDK's compaction session.
+
+        The snapshot replaces its suffix only while no client has written since. `prune_prefix` selects
+        items to remove from the beginning; they go if what stays fits one call, else only the suffix does.
+        """
+        if _transforms_items(self):
+            return None
+        from agents.memory.session import _CompactionSnapshot
+
+        # One turn more than items: an item of it is older than the snapshot.
+        read = await self._clients.ado(_history.read_messages(self.session_id, FORMAT, limit + 1))
+        skipped = max(len(read.messages) - limit, 0)
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            if skipped + start >= len(read.messages):
+                return False
+            steps = self._replace_suffix(read, skipped + start, output, prune_prefix)
+            try:
+                self._known = await self._clients.ado(steps)
+            except (StaleSeq, StaleGeneration, SessionNotFound, ToolUnitSplit):
+                return False
+            return self._known is not None
+
+        return _CompactionSnapshot(_unwrapped(read.messages[skipped:]), not skipped, replace_suffix)
+
+    def _replace_suffix(
+        self,
+        read: _history.MessagesRead,
+        start: int,
+        output: list[TResponseInputItem],
+        prune_prefix: Callable[[TResponseInputItem], bool] | None,
+    ) -> _history.Steps[_history.Tail | None]:
+        """Replaces `read.messages[start:]`. Returns None, and changes nothing, if the session changed."""
+        if prune_prefix is not None:
+            whole = yield from _history.read_messages(self.session_id, FORMAT)
+            older = whole.messages[: len(whole.messages) - len(read.messages) + start]
+            retained = list(itertools.dropwhile(prune_prefix, _unwrapped(older)))
+            chunks = _appends([*retained, *output])
+            if len(retained) < len(older) and len(chunks) <= 1:
+                return (yield from self._replaced(chunks, 0, read.tail))
+        found = yield from _history.turn_of_message(self.session_id, FORMAT, read, start)
+        if found is None:
+            return None
+        turn, first = found
+        chunks = _appends([*_unwrapped(read.messages[first:start]), *output])
+        return (yield from self._replaced(chunks, read.seqs[turn] - 1, read.tail))
+
+    def _replaced(
+        self, chunks: list[dict[str, Any]], after_seq: int, expected: _history.Tail
+    ) -> _history.Steps[_history.Tail | None]:
+        return (
+            yield from _history.replace(
+                self.session_id, chunks, self.subject, after_seq=after_seq, expected=expected
+            )
+        )
 
     async def erase_session(self) -> None:
         """Removes for good all that memoird has of the session, from the disk and from memories too.
@@ -136,6 +217,12 @@ class MemoirdSession:
 
     def close(self) -> None:
         """Nothing: the client belongs to who made it."""
+
+
+def _transforms_items(session: MemoirdSession) -> bool:
+    """True for a subclass that reads or adds items in its own way: replacing them here would bypass it."""
+    own = type(session)
+    return (own.get_items, own.add_items) != (MemoirdSession.get_items, MemoirdSession.add_items)
 
 
 _Locks = weakref.WeakValueDictionary[str, asyncio.Lock]
