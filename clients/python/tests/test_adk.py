@@ -7,7 +7,8 @@ import time
 from datetime import date, datetime
 
 import pytest
-from google.adk.agents import Agent
+from google.adk.agents import Agent, ParallelAgent
+from google.adk.apps import App
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
@@ -23,7 +24,12 @@ from readme import example
 
 import memoird
 from memoird import errors
-from memoird.adk import MemoirdMemoryService, MemoirdSessionService, Window
+from memoird.adk import (
+    MemoirdMemoryService,
+    MemoirdSessionService,
+    MemoirdWindowPlugin,
+    Window,
+)
 
 APPS = itertools.count()
 
@@ -516,6 +522,101 @@ class Model(BaseLlm):
 def trains(to: str) -> str:
     """Finds a train."""
     return f"a train to {to}"
+
+
+class Caller(BaseLlm):
+    """Calls a tool 25 times, `at_once` in a reply."""
+
+    model: str = "fake"
+    asked: list = []
+    at_once: int = 1
+
+    async def generate_content_async(self, llm_request, stream=False):
+        self.asked.append([*llm_request.contents])
+        number, ended = len(self.asked), len(self.asked) > 25 // self.at_once
+        call = types.Part(function_call=types.FunctionCall(name="look", args={"number": number}))
+        parts = [types.Part(text="done")] if ended else [call] * self.at_once
+        yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+
+# Some 800 tokens.
+FOUND = " ".join(str(number * 7919) for number in range(350))
+SMALL = memoird.Budget(
+    context_window=4_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
+)
+
+
+def look(number: int) -> str:
+    """Looks."""
+    return FOUND
+
+
+def ids_of(contents, kind):
+    parts = (part for content in contents for part in content.parts)
+    return [found.id for part in parts if (found := getattr(part, kind))]
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_window_is_chosen_for_each_model_call(run, client, app, at_once):
+    async def ask():
+        model = Caller(asked=[], at_once=at_once)
+        service = MemoirdSessionService(client, window=Window(budget=SMALL))
+        agent = Agent(name="agent", model=model, tools=[look])
+        runner = Runner(
+            app=App(name=app, root_agent=agent, plugins=[MemoirdWindowPlugin(service)]),
+            session_service=service,
+            auto_create_session=True,
+        )
+        content = types.Content(role="user", parts=[types.Part(text="Where is it?")])
+        said = runner.run_async(user_id="ann", session_id="1", new_message=content)
+        assert [step async for step in said][-1].content.parts[0].text == "done"
+        return model.asked
+
+    asked = run(ask())
+    assert len(asked) == 25 // at_once + 1
+    for contents in asked:
+        texts = [part.model_dump_json() for content in contents for part in content.parts]
+        assert sum(map(len, texts)) < 18_000
+        assert any("Where is it?" in text for text in texts)
+        calls = ids_of(contents, "function_call")
+        assert calls == ids_of(contents, "function_response")
+    if at_once == 1:
+        # The newest result, as it was.
+        assert all(FOUND in contents[-1].parts[-1].model_dump_json() for contents in asked[1:])
+    everything = MemoirdSessionService(client)
+    read = run(everything.get_session(app_name=app, user_id="ann", session_id="1"))
+    assert len(read.events) == 2 * (25 // at_once) + 2
+
+
+def test_a_window_is_for_the_call_after_all_results_and_keeps_instructions(run, client, app):
+    async def ask():
+        model = Caller(asked=[], at_once=5)
+        service = MemoirdSessionService(client, window=Window(budget=SMALL))
+        agents = [
+            Agent(
+                name=name,
+                model=model,
+                tools=[look],
+                static_instruction="You look.",
+                instruction="Today is Sunday.",
+            )
+            for name in ("one", "other")
+        ]
+        agent = ParallelAgent(name="both", sub_agents=agents)
+        runner = Runner(
+            app=App(name=app, root_agent=agent, plugins=[MemoirdWindowPlugin(service)]),
+            session_service=service,
+            auto_create_session=True,
+        )
+        content = types.Content(role="user", parts=[types.Part(text="Where is it?")])
+        said = runner.run_async(user_id="ann", session_id="1", new_message=content)
+        assert [step async for step in said]
+        return model.asked
+
+    for contents in run(ask()):
+        calls, answers = (ids_of(contents, f"function_{it}") for it in ("call", "response"))
+        assert len(calls) == len(answers)
+        assert "Today is Sunday." in str(contents) and "Where is it?" in str(contents)
 
 
 def test_a_runner(run, client, app):

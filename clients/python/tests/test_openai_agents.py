@@ -5,12 +5,19 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from agents import Agent, RunConfig, Runner, set_tracing_disabled
+from agents import Agent, RunConfig, Runner, function_tool, set_tracing_disabled
 from agents.items import ModelResponse
 from agents.memory import OpenAIResponsesCompactionSession, Session, SessionSettings
 from agents.models.interface import Model
+from agents.run_config import ModelInputData
 from agents.usage import Usage
-from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 from readme import example
 from responses_items import SHAPES
 
@@ -457,6 +464,103 @@ def test_memoird_chooses_the_window(daemon, calls):
         plain = MemoirdSession("window", client=calls)
         await Runner.run(agent, "all", session=plain, run_config=RunConfig())
         assert len(provider.shown[-1]) == 17
+
+    asyncio.run(talk())
+
+
+class Caller(Provider):
+    """Calls a tool `calls` times, each time anew."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
+    async def get_response(self, system_instructions, input, *_, **__):
+        answer = await super().get_response(system_instructions, input)
+        number = len(self.shown)
+        if number <= self.calls:
+            answer.output = [
+                ResponseFunctionToolCall(
+                    call_id=f"c{number}", type="function_call", name="look", arguments="{}"
+                )
+            ]
+        return answer
+
+    async def stream_response(self, system_instructions, input, *_, **__):
+        answer = await self.get_response(system_instructions, input)
+        response = SimpleNamespace(
+            output=answer.output, id=answer.response_id, usage=None, error=None
+        )
+        event = ResponseCompletedEvent.model_construct(
+            type="response.completed", response=Response.model_construct(**vars(response))
+        )
+        yield event
+
+
+# Some 800 tokens.
+FOUND = " ".join(str(number * 7919) for number in range(350))
+
+
+@function_tool
+def look() -> str:
+    """Looks."""
+    return FOUND
+
+
+SMALL = memoird.Budget(
+    context_window=4_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
+)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("limit", [None, 50])
+def test_a_window_is_chosen_for_each_model_call(calls, streamed, limit):
+    async def talk():
+        provider = Caller(25)
+        agent = Agent(name="bot", model=provider, tools=[look])
+        session = MemoirdSession(
+            f"calls {streamed} {limit}",
+            client=calls,
+            window=Window(budget=SMALL),
+            session_settings={"limit": limit},
+        )
+        await session.add_items([made(1), made(2)])
+        config = RunConfig(call_model_input_filter=session.filter_model_input)
+        if streamed:
+            run = Runner.run_streamed(
+                agent, "Where is it?", session=session, max_turns=30, run_config=config
+            )
+            async for _ in run.stream_events():
+                pass
+        else:
+            await Runner.run(agent, "Where is it?", session=session, max_turns=30, run_config=config)
+        assert len(provider.shown) == 26
+        assert provider.shown[0] == [made(1), made(2), {"content": "Where is it?", "role": "user"}]
+        for number, shown in enumerate(provider.shown[1:], 1):
+            assert len(str(shown)) < 14_000
+            # The question, and the newest result, as it was.
+            assert any(item.get("content") == "Where is it?" for item in shown)
+            assert shown[-1]["call_id"] == f"c{number}" and shown[-1]["output"] == FOUND
+            called = {item["call_id"] for item in shown if item.get("type") == "function_call"}
+            assert called == {it["call_id"] for it in shown if it.get("type") == "function_call_output"}
+        # All of it is stored, once.
+        assert len(await session.get_items(1000)) == 54
+
+    asyncio.run(talk())
+
+
+def test_an_input_that_is_not_of_the_session_stays_as_it_is(calls):
+    async def talk():
+        session = MemoirdSession("other input", client=calls, window=Window())
+        data = SimpleNamespace(model_data=ModelInputData([made(5)], "Be brief."))
+        assert await session.filter_model_input(data) == data.model_data
+        await session.add_items([made(1)])
+        assert await session.filter_model_input(data) == data.model_data
+        data.model_data.input = [made(3), made(1), made(5)]
+        filtered = await session.filter_model_input(data)
+        assert filtered == ModelInputData([made(1), made(5)], "Be brief.")
+        session.window = None
+        assert await session.filter_model_input(data) == data.model_data
 
     asyncio.run(talk())
 

@@ -24,6 +24,8 @@ from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
+from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.errors._stale_session_error import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -33,6 +35,8 @@ from google.adk.memory.base_memory_service import (
     SearchMemoryResponse,
 )
 from google.adk.memory.memory_entry import MemoryEntry
+from google.adk.models.llm_request import LlmRequest
+from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.sessions.base_session_service import (
     BaseSessionService,
     GetSessionConfig,
@@ -79,7 +83,7 @@ from .types import (
     Turn,
 )
 
-__all__ = ["MemoirdMemoryService", "MemoirdSessionService", "Window"]
+__all__ = ["MemoirdMemoryService", "MemoirdSessionService", "MemoirdWindowPlugin", "Window"]
 
 FRAMEWORK = "adk"
 # Remembers at once.
@@ -106,8 +110,8 @@ class MemoirdSessionService(BaseSessionService):
 
     With `window`, memoird chooses what the model sees: `get_session` gives the events of a window within
     a budget of tokens, with a summary in place of what is left out, rather than all of them. A runner
-    asks for the session once, at the beginning of a run. Who asks with a `GetSessionConfig` that limits
-    the events gets these.
+    asks for the session once, at the beginning of a run; `MemoirdWindowPlugin` chooses for each model call of
+    it. Who asks with a `GetSessionConfig` that limits the events gets these.
 
     An event is appended once, also where the answer of the first try was lost. A session that
     another has appended to since it was read is refused (`StaleSessionError`), as ADK's databases do.
@@ -334,6 +338,16 @@ class MemoirdSessionService(BaseSessionService):
             events = events[-recent:] if recent else []
         return events, last_seq
 
+    async def _chosen(self, session: Session) -> list[Event] | None:
+        """Events of a window; None without one, or while a call of the session is open."""
+        events = session.events
+        called = {call.id for event in events for call in event.get_function_calls()}
+        answered = {answer.id for event in events for answer in event.get_function_responses()}
+        if not self._window or called - answered:
+            return None
+        chosen, _ = await self._windowed(_name(session.app_name, session.user_id, session.id))
+        return [event for _, event in chosen]
+
     async def _windowed(self, name: str) -> tuple[list[tuple[int, Event]], int]:
         assert self._window
         chosen = await self._clients.ado(window(name, self._window))
@@ -379,6 +393,51 @@ class MemoirdSessionService(BaseSessionService):
                 lost += 1
                 if lost == LOST_MAX:
                     raise
+
+
+class MemoirdWindowPlugin(BasePlugin):
+    """Chooses the window of a session service again before each model call of a run.
+
+        service = MemoirdSessionService(window=Window())
+        app = App(name="trains", root_agent=agent, plugins=[MemoirdWindowPlugin(service)])
+        runner = Runner(app=app, session_service=service)
+
+    Contents that do not come from the session, such as dynamic instructions, stay. A request stays as it is
+    while a tool call of the session is open, as in agents that run in parallel, or if another plugin or
+    processor has changed its contents.
+    """
+
+    def __init__(self, service: MemoirdSessionService, name: str = "memoird_window") -> None:
+        super().__init__(name)
+        self._service = service
+
+    async def before_model_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest
+    ) -> None:
+        """Replaces the request's contents by those of the window's events."""
+        context = callback_context._invocation_context
+        chosen = await self._service._chosen(context.session)
+        if chosen is None:
+            return
+        from_session = await _contents_of(context, context.session.events, [])
+        others = [it for it in llm_request.contents if it not in from_session]
+        if len(others) + len(from_session) == len(llm_request.contents):
+            llm_request.contents = await _contents_of(context, chosen, others)
+
+
+async def _contents_of(
+    context: InvocationContext, events: list[Event], others: list[types.Content]
+) -> list[types.Content]:
+    """Contents that ADK makes of events for the agent of a context, with `others` in their place."""
+    from google.adk.flows.llm_flows.contents import request_processor
+
+    session = context.session.model_copy(update={"events": events})
+    request = LlmRequest(contents=[*others])
+    async for _ in request_processor.run_async(
+        context.model_copy(update={"session": session}), request
+    ):
+        pass
+    return request.contents
 
 
 class MemoirdMemoryService(BaseMemoryService):

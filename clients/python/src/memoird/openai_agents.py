@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ from .types import MessageFormat
 if TYPE_CHECKING:
     from agents import RunContextWrapper, TResponseInputItem
     from agents.memory.session import _CompactionSnapshot
+    from agents.run_config import CallModelData, ModelInputData
 
 FORMAT = MessageFormat.OPENAI_RESPONSES
 # A turn takes 128 parts, and what the model says in a row is one turn.
@@ -56,7 +58,8 @@ class MemoirdSession:
     to what was added. One that is no item of OpenAI's API, such as the envelopes of `EncryptedSession`, is kept
     whole, but memoird cannot read it.
 
-    With a `window`, `get_items` without a limit gives what memoird chooses for the next model call. Otherwise
+    With a `window`, `get_items` without a limit gives what memoird chooses for the next model call. A run reads it
+    once, at its start: `filter_model_input` does it for each model call of the run. Otherwise
     it gives every item of the live session, or the newest `limit`. A session that ended, for instance because
     nothing touched it for its TTL, has none; with durability `off` the oldest leave at the daemon's
     `max_history_turns`.
@@ -96,17 +99,19 @@ class MemoirdSession:
         if limit is not None and limit <= 0:
             return []
         if limit is None and self.window is not None:
-            steps = _history.window(self.session_id, self.window, FORMAT)
-            answer = await self._clients.ado(steps)
-            session = answer.session if answer else None
-            last_seq = session.last_seq if session else 0
-            tail = _history.Tail(session.generation if session else "", last_seq, last_seq + 1)
-            self._known = self._known or tail
-            return _unwrapped(answer.messages) if answer else []
+            return await self._window(self.window)
         read = await self._clients.ado(_history.read_messages(self.session_id, FORMAT, limit))
         self._known = self._known or read.tail
         items = _unwrapped(read.messages)
         return items if limit is None else items[-limit:]
+
+    async def _window(self, window: Window) -> list[TResponseInputItem]:
+        answer = await self._clients.ado(_history.window(self.session_id, window, FORMAT))
+        session = answer.session if answer else None
+        last_seq = session.last_seq if session else 0
+        tail = _history.Tail(session.generation if session else "", last_seq, last_seq + 1)
+        self._known = self._known or tail
+        return _unwrapped(answer.messages) if answer else []
 
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
@@ -207,6 +212,25 @@ class MemoirdSession:
                 self.session_id, chunks, self.subject, after_seq=after_seq, expected=expected
             )
         )
+
+    async def filter_model_input(self, data: CallModelData[Any]) -> ModelInputData:
+        """Chooses the `window` again before each model call of a run.
+
+            RunConfig(call_model_input_filter=session.filter_model_input)
+
+        Items that the SDK has not stored yet follow the window. The input stays as it is without a `window`,
+        or if it does not contain the newest item of the session, such as after a filter of a handoff.
+        """
+        given = data.model_data
+        if self.window is None:
+            return given
+        newest = await self._clients.ado(_history.read_messages(self.session_id, FORMAT, 1))
+        stored = _unwrapped(newest.messages)[-1:]
+        ends = [at for at, item in enumerate(given.input, 1) if [_plain(item)] == stored]
+        if not ends:
+            return given
+        chosen = await self._window(self.window)
+        return dataclasses.replace(given, input=[*chosen, *given.input[ends[-1] :]])
 
     async def erase_session(self) -> None:
         """Removes for good all that memoird has of the session, from the disk and from memories too.
