@@ -5,6 +5,7 @@ import importlib.util
 FRAMEWORKS = {
     "test_openai_agents.py": "agents",
     "test_langchain.py": "langchain_core",
+    "test_langchain_agents.py": "langchain",
     "test_pydantic_ai.py": "pydantic_ai",
     "test_agent_framework.py": "agent_framework",
     "test_langgraph.py": "langgraph",

@@ -9,6 +9,7 @@ import pytest
 from agent_framework import (
     Agent,
     BaseChatClient,
+    ChatMiddlewareLayer,
     ChatResponse,
     Content,
     FunctionInvocationLayer,
@@ -52,7 +53,7 @@ MESSAGES = [
 ]
 
 
-class Provider(FunctionInvocationLayer, BaseChatClient):
+class Provider(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
     """Asks for a tool where there is one, then says how much it was shown."""
 
     def __init__(self, **_):
@@ -173,6 +174,91 @@ def test_memoird_chooses_the_window(calls):
         assert 1 < len(shown) <= 5 and dumped(shown[1:]) == dumped(messages[1 - len(shown) :])
 
     asyncio.run(read())
+
+
+# Some 1,200 tokens.
+FOUND = " ".join(str(number * 7919) for number in range(350))
+
+
+class Caller(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
+    """Calls a tool 25 times."""
+
+    def __init__(self):
+        super().__init__(function_invocation_configuration={"max_iterations": 30})
+        self.shown = []
+
+    def _inner_get_response(self, *, messages, stream, options, **_):
+        async def answer():
+            self.shown.append(list(messages))
+            content = Content.from_text("done")
+            if len(self.shown) <= 25:
+                content = Content.from_function_call(f"c{len(self.shown)}", "look", arguments="{}")
+            return ChatResponse(messages=[Message("assistant", [content])])
+
+        return answer()
+
+
+def test_a_window_is_chosen_for_each_model_call(calls):
+    @tool(approval_mode="never_require")
+    def look() -> str:
+        """Looks."""
+        return FOUND
+
+    async def talk():
+        budget = memoird.Budget(
+            context_window=4_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
+        )
+        # The result that a call is about is added after it.
+        window = Window(budget=budget, overhead_tokens=1_300)
+        history = MemoirdHistoryProvider(client=calls, window=window)
+        caller = Caller()
+        agent = Agent(
+            caller,
+            context_providers=[history],
+            tools=[look],
+            require_per_service_call_history_persistence=True,
+        )
+        await agent.run("Where is it?", session=agent.create_session(session_id="calls"))
+        assert len(caller.shown) == 26
+        for number, shown in enumerate(caller.shown):
+            contents = [content for message in shown for content in message.contents]
+            assert sum(len(str(content.result or content.text)) for content in contents) < 14_000
+            assert any(content.text == "Where is it?" for content in contents)
+            called = [it.call_id for it in contents if it.type == "function_call"]
+            assert called == [it.call_id for it in contents if it.type == "function_result"]
+            assert not number or contents[-1].result == FOUND
+        everything = await MemoirdHistoryProvider(client=calls).get_messages("calls")
+        assert len(everything) == 52
+
+    asyncio.run(talk())
+
+
+def test_a_service_that_stores_the_conversation_is_not_sent_it_again(calls, caplog):
+    class Storing(Provider):
+        STORES_BY_DEFAULT = True
+
+        def _inner_get_response(self, *, options, **how):
+            async def answer():
+                response = await super(Storing, self)._inner_get_response(options=options, **how)
+                if options.get("store") is not False:
+                    response.conversation_id = "resp_1"
+                return response
+
+            return answer()
+
+    async def talk(name, **options):
+        provider = Storing()
+        history = MemoirdHistoryProvider(client=calls)
+        agent = Agent(provider, context_providers=[history], default_options=options)
+        session = agent.create_session(session_id=name)
+        for text in ("one", "two"):
+            await agent.run(text, session=session)
+        assert len(await history.get_messages(name)) == 4
+        return [[message.text for message in shown] for shown in provider.shown]
+
+    assert asyncio.run(talk("stored")) == [["one"], ["two"]]
+    assert "store" in caplog.text
+    assert asyncio.run(talk("not stored", store=False)) == [["one"], ["one", "1 messages", "two"]]
 
 
 def test_a_window_has_memories(calls):

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import sys
 from concurrent import futures
 from types import SimpleNamespace
@@ -19,6 +20,8 @@ from typing_extensions import TypedDict
 
 import memoird
 from memoird.langgraph import MemoirdSaver, Window, window
+
+window_module = sys.modules["memoird.langgraph.window"]
 
 THREADS = (f"window-{number}" for number in itertools.count())
 
@@ -86,6 +89,26 @@ def test_messages_that_were_changed_are_told_anew(client, thread):
         assert asked(thread, chosen, changed) == changed
         kept = client.get_history(thread["configurable"]["thread_id"]).turns
         assert len(kept) == len(changed)
+
+
+def test_a_call_reads_only_the_new_messages_of_a_long_thread(client, thread, monkeypatch):
+    chosen, messages = window(client=client), talk(2_001)
+    asked(thread, chosen, messages[:2_000])
+    written = []
+    dumps = json.dumps
+    monkeypatch.setattr(window_module.json, "dumps", lambda it, **how: written.append(it) or dumps(it, **how))
+    assert asked(thread, chosen, messages)[-1] is messages[-1]
+    # Other objects with the same contents, as a checkpointer makes them, are the same messages.
+    copies = [message.model_copy() for message in messages]
+    assert asked(thread, chosen, copies)[-1] is copies[-1]
+    assert [it[0] for it in written if isinstance(it, list)] == ["m2000"]
+    # One that was changed in its place is not.
+    copies[3].content = "other words"
+    asked(thread, chosen, copies)
+    first = client.get_history(
+        thread["configurable"]["thread_id"], scope=memoird.HistoryScope.JOURNAL, after_seq=2_001, limit=4
+    )
+    assert [turn.parts[0].text for turn in first.turns][3] == "other words"
 
 
 def test_a_call_that_somebody_changed_is_told_anew(client, thread):

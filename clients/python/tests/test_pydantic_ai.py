@@ -212,3 +212,95 @@ def test_the_example_of_the_readme(daemon, monkeypatch):
     assert names["answer"] == "success (no tool calls)"
     kinds = [message.kind for message in MemoirdHistory("telegram:4711").messages_sync()]
     assert kinds == ["request", "response"]
+
+
+# Some 1,200 tokens.
+FOUND = " ".join(str(number * 7919) for number in range(350))
+SMALL = memoird.Budget(
+    context_window=4_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
+)
+
+
+class Caller:
+    """A model that calls a tool 25 times, and fails at one call."""
+
+    def __init__(self, fails_at=None):
+        self.asked, self.fails_at = [], fails_at
+
+    def __call__(self, messages, info):
+        self.asked.append(messages)
+        number = len(self.asked)
+        if number == self.fails_at:
+            raise ConnectionError("the provider is down")
+        if number > 25:
+            return ModelResponse([TextPart("done")])
+        return ModelResponse([ToolCallPart("look", {"number": number}, f"c{number}")])
+
+    def agent(self):
+        agent = Agent(FunctionModel(self), instructions="Be brief.")
+
+        @agent.tool_plain
+        def look(number: int) -> str:
+            return FOUND
+
+        return agent
+
+
+def ids_in(messages, kind):
+    parts = (part for message in messages for part in message.parts)
+    return [part.tool_call_id for part in parts if isinstance(part, kind)]
+
+
+def test_a_window_is_chosen_for_each_model_call(daemon):
+    caller = Caller()
+    history = MemoirdHistory("calls", sync_client=daemon, window=Window(budget=SMALL))
+    history.add_sync(MESSAGES[:4])
+    result = caller.agent().run_sync(
+        "Where is it?",
+        message_history=history.messages_sync(),
+        capabilities=[history.window_per_call()],
+    )
+    assert result.output == "done" and len(caller.asked) == 26
+    for number, messages in enumerate(caller.asked):
+        assert len(str(messages)) < 20_000
+        assert ids_in(messages, ToolCallPart) == ids_in(messages, ToolReturnPart)
+        assert any("Where is it?" in str(message) for message in messages)
+        assert messages[-1].instructions == "Be brief."
+        if number:
+            assert messages[-1].parts[-1].content == FOUND
+    new = result.new_messages()
+    assert len(new) == 52
+    # The same object or another one: what the run added is left out.
+    for it in (history, MemoirdHistory("calls", sync_client=daemon, window=Window())):
+        it.add_sync(new)
+    plain = MemoirdHistory("calls", sync_client=daemon)
+    assert plain.messages_sync() == [*MESSAGES[:4], *new]
+
+
+def test_a_run_that_fails_goes_on_with_what_it_had(daemon):
+    caller = Caller(fails_at=4)
+    history = MemoirdHistory("failed", sync_client=daemon, window=Window())
+    with pytest.raises(ConnectionError):
+        caller.agent().run_sync("Where is it?", capabilities=[history.window_per_call()])
+    messages = history.messages_sync()
+    assert ids_in(messages, ToolReturnPart) == ["c1", "c2", "c3"]
+    # Without a prompt it goes on with the last request of its history.
+    caller.asked = [None] * 25
+    result = caller.agent().run_sync(
+        message_history=messages, capabilities=[history.window_per_call()]
+    )
+    assert caller.asked[-1] == messages
+    history.add_sync(result.new_messages())
+    assert history.messages_sync() == [*messages, *result.new_messages()]
+    assert len(history.messages_sync()) == 8
+
+
+def test_messages_of_a_run_that_are_added_piece_by_piece(daemon):
+    caller = Caller()
+    result = caller.agent().run_sync("Where is it?")
+    history = MemoirdHistory("pieces", sync_client=daemon, window=Window())
+    for start in range(0, 52, 10):
+        history.add_sync(result.new_messages()[start : start + 10])
+    assert MemoirdHistory("pieces", sync_client=daemon).messages_sync() == result.new_messages()
+    with pytest.raises(errors.InvalidSetting, match="window"):
+        MemoirdHistory("pieces", sync_client=daemon).window_per_call()

@@ -7,10 +7,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from agent_framework import Content, HistoryProvider, Message
+from agent_framework import (
+    AgentSession,
+    Content,
+    HistoryProvider,
+    Message,
+    SessionContext,
+    SupportsAgentRun,
+)
 from agent_framework._sessions import filter_new_messages
 
 from . import _history
@@ -24,6 +32,7 @@ NAME = "agent_framework"
 
 __all__ = ["MemoirdHistoryProvider", "Window"]
 
+_log = logging.getLogger(__name__)
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "tool": Role.TOOL, "system": Role.SYSTEM}
 _NAMES = {role: name for name, role in _ROLES.items()}
 
@@ -37,9 +46,14 @@ class MemoirdHistoryProvider(HistoryProvider):
     are stored and not loaded. `options` are those of every history provider: `load_messages`, `store_inputs`, `store_outputs` and others.
 
     With a `window`, `get_messages` gives what memoird chooses for the next model call: what it says in other
-    words, such as a summary, are messages of its own. Otherwise it gives all of the live session. A session
+    words, such as a summary, are messages of its own. Otherwise it gives all of the live session. A run loads it
+    once, unless the agent has `require_per_service_call_history_persistence=True`: then before each model call. A session
     that ended, for instance because nothing touched it for its TTL, has none; with durability `off` the oldest
     leave at the daemon's `max_history_turns`.
+
+    A service that stores the conversation itself, as OpenAI's Responses do by default, would get the history twice.
+    Set `default_options={"store": False}` for the agent. Otherwise nothing is loaded, with a warning, as long as the
+    session names a conversation of the service.
 
     A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
     media 256 KiB (`limits.client_json_bytes`).
@@ -60,6 +74,29 @@ class MemoirdHistoryProvider(HistoryProvider):
         self.skip_excluded = skip_excluded
         self.prefix, self.subject, self.window = prefix, subject, window
         self._clients = Clients(client)
+
+    async def before_run(
+        self,
+        *,
+        agent: SupportsAgentRun,
+        session: AgentSession,
+        context: SessionContext,
+        state: dict[str, Any],
+    ) -> None:
+        """Loads messages, unless the service has them."""
+        options = context.options or {}
+        if (
+            session.service_session_id
+            or context.service_session_id
+            or options.get("conversation_id")
+        ):
+            _log.warning(
+                "memoird loads no history: the service stores the conversation of session %r itself; "
+                'set default_options={"store": False} to load it from memoird',
+                context.session_id,
+            )
+            return
+        await super().before_run(agent=agent, session=session, context=context, state=state)
 
     async def get_messages(self, session_id: str | None, **_: Any) -> list[Message]:
         """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""

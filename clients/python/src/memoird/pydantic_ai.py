@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import grpc
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -24,6 +27,8 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+
+from pydantic_ai.tools import RunContext
 
 from . import _history
 from ._history import Window
@@ -39,7 +44,11 @@ from ._kept import (
 )
 from ._steps import Clients, Steps
 from .client import AsyncClient, Client
+from .errors import InvalidSetting
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import ModelRequestContext
 
 NAME = "pydantic_ai"
 
@@ -56,6 +65,9 @@ class MemoirdHistory:
     such as a summary, are messages of its own. Otherwise it gives all of the live session. A session that
     ended, for instance because nothing touched it for its TTL, has none; with durability `off` the oldest
     leave at the daemon's `max_history_turns`.
+
+    A run takes its `message_history` once; with `capabilities=[history.window_per_call()]` memoird chooses for each
+    model call of the run.
 
     A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
     media 256 KiB (`limits.client_json_bytes`).
@@ -89,6 +101,24 @@ class MemoirdHistory:
         """`add`, outside of an event loop."""
         self._clients.do(self._add(messages))
 
+    def window_per_call(self) -> AbstractCapability[Any]:
+        """A capability of a run that chooses the window again before each model call.
+
+            result = await agent.run(text, message_history=await history.messages(),
+                                     capabilities=[history.window_per_call()])
+            await history.add(result.new_messages())
+
+        Messages of the run are added before each call, and `add` leaves these out. A run that fails leaves its
+        question and the results of its tools in the session.
+        """
+        if self.window is None:
+            raise InvalidSetting(
+                "window takes a memoird Window for window_per_call",
+                code=grpc.StatusCode.INVALID_ARGUMENT,
+                facts={"field": "window"},
+            )
+        return _WindowPerCall(self)
+
     async def set(self, messages: Sequence[ModelMessage]) -> None:
         """Takes all messages back and adds these, in one step for up to 256."""
         await self._clients.ado(self._set(messages))
@@ -121,9 +151,55 @@ class MemoirdHistory:
         chunks = _history.turns_in_chunks(_turns(messages))
         return _history.replace(self.session_id, chunks, self.subject)
 
-    def _add(self, messages: Sequence[ModelMessage]) -> Steps[None]:
+    def _add(self, messages: Sequence[ModelMessage]) -> Steps[Any]:
+        turns = _turns(messages)
+        if self.window is not None and turns:
+            # A capability may have added some of the run; its id is the turn's.
+            pages = yield from _history.read_last(self.session_id, len(turns) + 1)
+            there = [
+                (turn.client_id, turn.client_json)
+                for page in pages
+                for turn in page.turns
+                if turn.client_id
+            ]
+            turns = [turn for turn in turns if (turn.client_id, turn.client_json) not in there]
+        chunks = _history.turns_in_chunks(turns)
+        return (yield from _history.add(self.session_id, chunks, self.subject))
+
+    def _tell(self, messages: Sequence[ModelMessage]) -> Steps[list[ModelMessage]]:
+        """Adds messages, and gives a window."""
         chunks = _history.turns_in_chunks(_turns(messages))
-        return _history.add(self.session_id, chunks, self.subject)
+        yield from _history.add(self.session_id, chunks, self.subject)
+        return (yield from self._messages())
+
+
+@dataclass
+class _WindowPerCall(AbstractCapability[Any]):
+    history: MemoirdHistory
+    run_id: str = ""
+    told: int = 0
+    """Number of messages of this run that the session has."""
+
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        clients = self.history._clients
+        of_run = [it for it in request_context.messages if it.run_id == ctx.run_id]
+        if self.run_id != ctx.run_id:
+            self.run_id, self.told = ctx.run_id or "", 0
+        if not self.told and ctx.prompt is None:
+            # A run without a prompt may begin with the last request of its history.
+            pages = await clients.ado(_history.read_last(self.history.session_id, 1))
+            newest = [turn for page in pages for turn in page.turns][-1:]
+            self.told = sum(turn.role is not Role.ASSISTANT for turn in newest)
+        steps = self.history._tell(of_run[self.told :])
+        request_context.messages = await clients.ado(steps)
+        self.told = len(of_run)
+        return request_context
+
+    @classmethod
+    def get_serialization_name(cls) -> str | None:
+        return None
 
 
 def _turns(messages: Sequence[ModelMessage]) -> list[Turn]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import random
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +43,8 @@ from ..types import (
 STATE = "langgraph"
 # Of steps that run at once, each of which may append.
 TRIES_MAX = 20
+# Of threads whose digests are cached, some 200 bytes a message.
+CACHED_MESSAGES_MAX = 100_000
 # In seconds.
 FIRST_PAUSE, PAUSE_MAX = 0.005, 1.0
 
@@ -62,8 +66,7 @@ def window(
     changed or removed, the session is rewound to where the thread began and told all of them. What others
     had said in it before the thread began stays, and is in windows.
     """
-    clients, how = Clients(client), how or Window()
-    check(how)
+    chooser = Chooser(how, client)
 
     def messages_of(state: Any) -> Sequence[BaseMessage]:
         # A state may be a model of pydantic, too.
@@ -72,42 +75,138 @@ def window(
         return found
 
     def choose(state: Any, config: RunnableConfig) -> Any:
-        return clients.do(_chosen(how, messages_of(state), config))
+        steps = chooser.choose(messages_of(state), config)
+        return {"llm_input_messages": chooser.clients.do(steps)}
 
     async def achoose(state: Any, config: RunnableConfig) -> Any:
-        return await clients.ado(_chosen(how, messages_of(state), config))
+        steps = chooser.choose(messages_of(state), config)
+        return {"llm_input_messages": await chooser.clients.ado(steps)}
 
     return RunnableLambda(choose, achoose, name="window")
 
 
-def _chosen(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps[Any]:
-    if not messages:
-        return {"llm_input_messages": []}
-    ids = [message.id or str(number) for number, message in enumerate(messages)]
-    session_id = _session(config)
-    for left in reversed(range(TRIES_MAX)):
-        try:
-            told, chosen = yield from _choose(how, session_id, messages, ids)
-        except (
-            errors.StaleSeq,
-            errors.StaleGeneration,
-            errors.StaleStateVersion,
-            errors.SessionNotFound,
-        ):
-            # Another step of the graph was faster, or the session ended meanwhile.
-            if not left:
-                raise
-        else:
-            if _same(told, chosen.session):
-                return {"llm_input_messages": _messages(chosen, dict(zip(ids, messages, strict=True)))}
-        # Of many, one at a time gets through.
-        yield Pause(random.uniform(0, min(FIRST_PAUSE * 2 ** (TRIES_MAX - left), PAUSE_MAX)))
-    problem = f"steps that run at once told {session_id!r} other messages {TRIES_MAX} times"
-    raise errors.Conflict(problem, code=grpc.StatusCode.ABORTED)
+class Chooser:
+    """Tells sessions the messages of threads, and chooses windows of them."""
+
+    def __init__(self, how: Window | None, client: Client | AsyncClient | None) -> None:
+        self.clients, self.how = Clients(client), how or Window()
+        check(self.how)
+        self._prefixes = _Prefixes()
+
+    def choose(
+        self, messages: Sequence[BaseMessage], config: RunnableConfig
+    ) -> Steps[list[BaseMessage]]:
+        """The messages of a window; those that it shows as they were are the given objects."""
+        if not messages:
+            return []
+        session_id = _session(config)
+        prefix = self._prefixes.taken(session_id, messages)
+        for left in reversed(range(TRIES_MAX)):
+            try:
+                told, chosen = yield from _choose(self.how, session_id, messages, prefix)
+            except (
+                errors.StaleSeq,
+                errors.StaleGeneration,
+                errors.StaleStateVersion,
+                errors.SessionNotFound,
+            ):
+                # Another step of the graph was faster, or the session ended in the meantime.
+                if not left:
+                    raise
+            else:
+                if _same(told, chosen.session):
+                    self._prefixes.put(session_id, prefix)
+                    return _messages(chosen, messages, prefix)
+            # Of many, one at a time gets through.
+            yield Pause(random.uniform(0, min(FIRST_PAUSE * 2 ** (TRIES_MAX - left), PAUSE_MAX)))
+        problem = f"steps that run at once told {session_id!r} other messages {TRIES_MAX} times"
+        raise errors.Conflict(problem, code=grpc.StatusCode.ABORTED)
+
+
+class _Prefix:
+    """Digest of the first messages of a thread. A longer thread extends it by its new messages."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        # Index of the newest message of each id.
+        self.places: dict[str, int] = {}
+        self._marks: list[int] = []
+        self._hasher = hashlib.sha256(b"[")
+
+    def __len__(self) -> int:
+        return len(self._marks)
+
+    def begins(self, messages: Sequence[BaseMessage]) -> bool:
+        """True if these are the first messages."""
+        return len(self) <= len(messages) and self._marks == list(
+            map(_mark, itertools.islice(messages, len(self)))
+        )
+
+    def digest(self, messages: Sequence[BaseMessage], count: int) -> str:
+        """The digest of the first `count` messages, which it then has."""
+        if count < len(self):
+            self._reset()
+        for message in itertools.islice(messages, len(self), count):
+            id = message_id(message, len(self))
+            said = message.__dict__
+            seen = [id, message.type, message.content, said.get("tool_calls"), said.get("tool_call_id")]
+            separator = b", " if self._marks else b""
+            self._hasher.update(separator + json.dumps(seen, default=str).encode())
+            self.places[id] = len(self)
+            self._marks.append(_mark(message))
+        whole = self._hasher.copy()
+        whole.update(b"]")
+        return whole.hexdigest()
+
+
+class _Prefixes:
+    """Prefixes of the threads that were used last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, _Prefix] = {}
+        self._messages = 0
+
+    def taken(self, session_id: str, messages: Sequence[BaseMessage]) -> _Prefix:
+        """The prefix of a thread, or a new one; steps that run at once have each their own."""
+        with self._lock:
+            prefix = self._held.pop(session_id, None)
+            self._messages -= len(prefix) if prefix else 0
+        return prefix if prefix and prefix.begins(messages) else _Prefix()
+
+    def put(self, session_id: str, prefix: _Prefix) -> None:
+        with self._lock:
+            replaced = self._held.pop(session_id, None)
+            self._messages += len(prefix) - (len(replaced) if replaced else 0)
+            self._held[session_id] = prefix
+            while self._messages > CACHED_MESSAGES_MAX:
+                self._messages -= len(self._held.pop(next(iter(self._held))))
+
+
+def message_id(message: BaseMessage, number: int) -> str:
+    return message.id or str(number)
+
+
+def _mark(message: BaseMessage) -> int:
+    """Process-local hash of a message."""
+    said = message.__dict__
+    content, calls = said["content"], said.get("tool_calls")
+    if not isinstance(content, str):
+        content = json.dumps(content, default=str)
+    called = json.dumps(calls, default=str) if calls else ""
+    return hash((said.get("id"), message.type, content, called, said.get("tool_call_id")))
 
 
 def _session(config: RunnableConfig) -> str:
-    names = config["configurable"]
+    names = config.get("configurable") or {}
+    if not names.get("thread_id"):
+        raise errors.InvalidSetting(
+            'config["configurable"] needs a thread_id, which names the session',
+            code=grpc.StatusCode.INVALID_ARGUMENT,
+            facts={"field": "configurable.thread_id"},
+        )
     # Behind a node's name stands the id of its task; the last one is the node that asks.
     *path, _ = str(names.get("checkpoint_ns") or "").split("|")
     id = "|".join([str(names["thread_id"]), *(node.partition(":")[0] for node in path)])
@@ -116,7 +215,7 @@ def _session(config: RunnableConfig) -> str:
 
 
 def _choose(
-    how: Window, session_id: str, messages: Sequence[BaseMessage], ids: Sequence[str]
+    how: Window, session_id: str, messages: Sequence[BaseMessage], prefix: _Prefix
 ) -> Steps[tuple[SessionInfo, GetContextResponse]]:
     """Tells the session what it has not; gives how it is then, and a window."""
     session, told, after_seq = SessionInfo(), 0, 0
@@ -129,7 +228,7 @@ def _choose(
         # What others had said before is no part of the thread, and stays.
         after_seq = min(known.get("after", 0), session.last_seq) if known else session.last_seq
         if session.last_seq > after_seq:
-            told = _told(known, ids, messages)
+            told = _told(known, messages, prefix)
         if session.last_seq > after_seq and not told:
             rewound = yield Call(
                 "rewind_session",
@@ -139,7 +238,10 @@ def _choose(
             )
             session = rewound.session
     append: dict[str, Any] | None = None
-    turns = [_turn(message, id) for message, id in zip(messages[told:], ids[told:], strict=True)]
+    turns = [
+        _turn(message, message_id(message, number))
+        for number, message in enumerate(messages[told:], told)
+    ]
     for batch in batched(turns, turn_bytes):
         if append:
             made = yield Call("append", session_id=session_id, **append)
@@ -153,7 +255,7 @@ def _choose(
             "state_patch_json": {
                 STATE: {
                     "count": told,
-                    "digest": _digest(ids, messages, told),
+                    "digest": prefix.digest(messages, told),
                     "after": after_seq,
                     # Each append is another version.
                     "by": uuid.uuid4().hex,
@@ -176,22 +278,13 @@ def _same(told: SessionInfo, now: SessionInfo | None) -> bool:
 
 
 def _told(
-    known: Mapping[str, Any] | None, ids: Sequence[str], messages: Sequence[BaseMessage]
+    known: Mapping[str, Any] | None, messages: Sequence[BaseMessage], prefix: _Prefix
 ) -> int:
-    """How many of the messages the session has; 0 where it has others."""
+    """Number of messages that the session has; 0 if it has others."""
     count = int(known["count"]) if known else 0
-    if not known or count > len(ids) or _digest(ids, messages, count) != known["digest"]:
+    if not known or count > len(messages):
         return 0
-    return count
-
-
-def _digest(ids: Sequence[str], messages: Sequence[BaseMessage], count: int) -> str:
-    """What tells the first messages from others."""
-    said = (
-        [id, it.type, it.content, getattr(it, "tool_calls", None), getattr(it, "tool_call_id", None)]
-        for id, it in zip(ids[:count], messages, strict=False)
-    )
-    return hashlib.sha256(json.dumps(list(said), default=str).encode()).hexdigest()
+    return count if prefix.digest(messages, count) == known["digest"] else 0
 
 
 def _turn(message: BaseMessage, id: str) -> Turn:
@@ -203,12 +296,12 @@ def _turn(message: BaseMessage, id: str) -> Turn:
 
 
 def _messages(
-    chosen: GetContextResponse, messages: Mapping[str, BaseMessage]
+    chosen: GetContextResponse, messages: Sequence[BaseMessage], prefix: _Prefix
 ) -> list[BaseMessage]:
     given: list[BaseMessage] = [SystemMessage(chosen.system)] if chosen.system else []
     for turn in chosen.turns:
-        own = None if "memoird" in turn.metadata else messages.get(turn.client_id)
-        given += [own] if own else _made(turn)
+        place = None if "memoird" in turn.metadata else prefix.places.get(turn.client_id)
+        given += _made(turn) if place is None else [messages[place]]
     if chosen.memories_text:
         given.append(HumanMessage(chosen.memories_text))
     return given
