@@ -214,6 +214,40 @@ def test_the_example_of_the_readme(daemon, monkeypatch):
     assert kinds == ["request", "response"]
 
 
+def partial_details():
+    return [{"type": "missing", "loc": ("order",), "msg": "Field required"}]
+
+
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [
+        (lambda: RetryFeedbackPart(partial_details(), retry=RetryInfo("validation_error")), ".content"),
+        (lambda: ToolCallPart("find", {"order": object()}, "c1"), None),
+        (lambda: UserPromptPart(timestamp="yesterday", content="Hi"), ".timestamp"),
+    ],
+)
+def test_what_could_not_be_read_again_is_refused(daemon, part, field):
+    history = MemoirdHistory(f"unreadable {field}", sync_client=daemon)
+    of = ModelResponse if isinstance(part(), ToolCallPart) else ModelRequest
+    with pytest.raises(errors.InvalidArgument, match="nothing was stored") as refused:
+        history.add_sync([*MESSAGES[:2], of([part()])])
+    assert refused.value.field == (f"messages[2].parts[0]{field}" if field else "messages")
+    assert history.messages_sync() == []
+    history.add_sync(MESSAGES[:2])
+    assert history.messages_sync() == MESSAGES[:2]
+
+
+def test_a_message_of_another_version_does_not_hide_the_others(daemon):
+    history = MemoirdHistory("versions", sync_client=daemon)
+    history.add_sync(MESSAGES[:1])
+    stored = {"pydantic_ai": {"kind": "request", "parts": [{"part_kind": "of-later"}]}, "whole": True}
+    turn = memoird.user("Since when?")
+    turn.client_json = stored
+    daemon.append("versions", [turn])
+    first, second = history.messages_sync()
+    assert first == MESSAGES[0] and second.parts[0].content == "Since when?"
+
+
 # Some 1,200 tokens.
 FOUND = " ".join(str(number * 7919) for number in range(350))
 SMALL = memoird.Budget(

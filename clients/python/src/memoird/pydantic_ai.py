@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from pydantic import ValidationError
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
@@ -29,6 +31,7 @@ from pydantic_ai.messages import (
 )
 
 from pydantic_ai.tools import RunContext
+from pydantic_core import PydanticSerializationError
 
 from . import _history
 from ._history import Window
@@ -44,13 +47,14 @@ from ._kept import (
 )
 from ._steps import Clients, Steps
 from .client import AsyncClient, Client
-from .errors import InvalidSetting
+from .errors import InvalidArgument, InvalidSetting
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
 
 if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestContext
 
 NAME = "pydantic_ai"
+_log = logging.getLogger(__name__)
 
 __all__ = ["MemoirdHistory", "Window"]
 
@@ -70,7 +74,8 @@ class MemoirdHistory:
     model call of the run.
 
     A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
-    media 256 KiB (`limits.client_json_bytes`).
+    media 256 KiB (`limits.client_json_bytes`). Messages that Pydantic AI could not read again are refused with
+    InvalidArgument, and none of the call is added.
     """
 
     def __init__(
@@ -203,8 +208,33 @@ class _WindowPerCall(AbstractCapability[Any]):
 
 
 def _turns(messages: Sequence[ModelMessage]) -> list[Turn]:
-    dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+    """Turns of messages; raises InvalidArgument if one could not be read again."""
+    try:
+        dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+        ModelMessagesTypeAdapter.validate_python(dumped)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        raise _unreadable(_place(first["loc"]), f"cannot be read again: {first['msg']}") from problem
+    except PydanticSerializationError as problem:
+        raise _unreadable("messages", f"takes what JSON can hold: {problem}") from problem
     return [_turn(_translated(message, FOR_URIS)) for message in dumped]
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """The path of a part, of a location that also has the names of union members."""
+    message, _, *within = loc
+    path = f"messages[{message}]"
+    if len(within) > 1 and within[0] == "parts":
+        path += f".parts[{within[1]}]" + "".join(f".{it}" for it in within[3:4])
+    return path
+
+
+def _unreadable(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{field} {problem}; nothing was stored, correct this part and add the messages again",
+        code=grpc.StatusCode.INVALID_ARGUMENT,
+        facts={"field": field},
+    )
 
 
 def _translated(message: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]:
@@ -288,9 +318,14 @@ def _read(turns: Sequence[Turn]) -> list[ModelMessage]:
         held = kept_in(turn, NAME)
         if held is None:
             messages.append(_made(turn, names))
-        else:
+            continue
+        try:
             held = _translated(held, FOR_ADDRESSES)
             messages.extend(ModelMessagesTypeAdapter.validate_python([held]))
+        except ValidationError as problem:
+            # Stored by another version of the framework: one message must not make a history unreadable.
+            _log.warning("turn %d is read without its details: %s", turn.seq, problem)
+            messages.append(_made(turn, names))
     return messages
 
 
