@@ -22,7 +22,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
 import memoird
-from memoird import _calls, client as clients, errors, types
+from memoird import _calls, _extras, client as clients, errors, types
 from memoird.v1 import session_pb2
 
 HERE = pathlib.Path(__file__).parent
@@ -810,6 +810,109 @@ def test_a_connection_that_died_without_a_word_is_made_anew(monkeypatch):
             died.set()
             calls.get_session("chat")
         assert len(seen) == 2
+
+
+def test_an_idle_connection_is_closed_before_a_proxy_drops_it(monkeypatch):
+    idle = dict(clients._OPTIONS)["grpc.client_idle_timeout_ms"]
+    # gRPC closes it within twice the time; proxies that drop connections do so after a minute and more.
+    assert 0 < 2 * idle < 60_000
+    options = [(name, 1_000 if "idle" in name else value) for name, value in clients._OPTIONS]
+    monkeypatch.setattr(clients, "_OPTIONS", options)
+    closed = threading.Event()
+    connections = itertools.count()
+
+    def forward(source, target, is_to_daemon):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        if is_to_daemon:
+            closed.set()
+
+    def relay(listener, port):
+        with contextlib.suppress(OSError):
+            while True:
+                ends = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+                next(connections)
+                for pair, is_to_daemon in ((ends, True), (ends[::-1], False)):
+                    arguments = (*pair, is_to_daemon)
+                    threading.Thread(target=forward, args=arguments, daemon=True).start()
+
+    with scripted(answered, answered) as (addr, seen), socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(addr.rpartition(":")[2])
+        threading.Thread(target=relay, args=(listener, port), daemon=True).start()
+        with memoird.Client("http://127.0.0.1:%d" % listener.getsockname()[1]) as calls:
+            calls.get_session("chat")
+            assert closed.wait(30)
+            calls.get_session("chat")
+        assert len(seen) == 2 and next(connections) == 2
+
+
+def call_in(kind, addr, **settings):
+    """A call of a new client of either kind."""
+    if kind is memoird.Client:
+        with memoird.Client(addr, **settings) as calls:
+            return calls.get_session("chat")
+
+    async def call():
+        async with memoird.AsyncClient(addr, **settings) as calls:
+            return await calls.get_session("chat")
+
+    return asyncio.run(call())
+
+
+@pytest.mark.parametrize("kind", [memoird.Client, memoird.AsyncClient])
+@pytest.mark.parametrize("end", ["refuses", "is silent"])
+def test_a_client_that_never_reached_a_daemon_names_the_command(monkeypatch, kind, end):
+    assert clients.FIRST_CONTACT == 3
+    monkeypatch.setattr(clients, "FIRST_CONTACT", 0.2)
+    options = [(name, 200 if "min_reconnect" in name else value) for name, value in clients._OPTIONS]
+    monkeypatch.setattr(clients, "_OPTIONS", options)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addr = "http://127.0.0.1:%d" % (silent.getsockname()[1] if end == "is silent" else 1)
+        with pytest.raises(errors.Unavailable, match="memoird serve") as failed:
+            # By far not as long as the call might take.
+            call_in(kind, addr, timeout=3600)
+        assert addr in str(failed.value) and failed.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("kind", [memoird.Client, memoird.AsyncClient])
+def test_a_client_that_reached_a_daemon_waits_for_it(monkeypatch, kind):
+    monkeypatch.setattr(clients, "FIRST_CONTACT", 0)
+
+    def gone(context):
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the connection is gone")
+
+    async def call(addr):
+        async with memoird.AsyncClient(addr) as calls:
+            for _ in range(2):
+                await calls.get_session("chat")
+
+    for first in (answered, refused(grpc.StatusCode.UNAVAILABLE, "STOPPING", 0.001)):
+        with scripted(first, gone, gone, answered, answered) as (addr, seen):
+            if kind is memoird.AsyncClient:
+                asyncio.run(call(addr))
+            else:
+                with memoird.Client(addr) as calls:
+                    for _ in range(2):
+                        calls.get_session("chat")
+            assert len(seen) >= 4
+    with scripted(gone, answered) as (addr, seen):
+        with pytest.raises(errors.Unavailable, match="memoird serve"):
+            call_in(kind, addr)
+        assert len(seen) == 1
+
+
+def test_a_missing_extra_is_named():
+    section = (HERE.parent / "pyproject.toml").read_text().split("[project.optional-dependencies]\n")[1]
+    extras = [line.split(" = ")[0] for line in section.split("\n\n")[0].splitlines()]
+    assert set(_extras._PACKAGES) == set(extras)
+    for extra, packages in _extras._PACKAGES.items():
+        module = f"memoird.{extra.replace('-', '_')}"
+        for package in packages:
+            missing = f"import sys; sys.modules[{package!r}] = None; import {module}"
+            ended = subprocess.run([sys.executable, "-c", missing], capture_output=True, text=True)
+            assert "ModuleNotFoundError: this adapter needs" in ended.stderr
+            assert f"pip install 'memoird[{extra}]'" in ended.stderr
 
 
 PROXIED = """

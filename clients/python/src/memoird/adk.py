@@ -24,6 +24,10 @@ from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
+from ._extras import needs
+
+needs("adk")
+
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.errors._stale_session_error import StaleSessionError

@@ -11,6 +11,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from ._extras import needs
+
+needs("agent-framework")
+
 from agent_framework import (
     AgentSession,
     Content,

@@ -46,6 +46,8 @@ ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
 # The process in which an event loop of this package has called first: grpc.aio works in no fork of it.
 _process_of_loops: int | None = None
+# Seconds until a client that has never reached a daemon gives up.
+FIRST_CONTACT = 3.0
 # Seconds until the next try, where the daemon does not say: doubled each time, and diced.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
 # Until 1.80 grpcio shares with a fork what its event loops wait on: a call there ends both processes.
@@ -65,6 +67,11 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A machine that is gone says nothing: while a call waits, the connection is asked whether it lives. Else
     # the system finds out after a quarter of an hour.
+    # NAT and proxies drop idle connections without a word, most of them after a minute or more. gRPC closes an idle
+    # connection after this time, or up to twice that, so that the next call opens a new one.
+    ("grpc.client_idle_timeout_ms", 25_000),
+    # Also the time limit of a connection attempt, which is 20 s by default.
+    ("grpc.min_reconnect_backoff_ms", int(FIRST_CONTACT * 1000)),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
@@ -134,6 +141,7 @@ class _Endpoint:
         if key:
             self.metadata = (("authorization", f"Bearer {key}"),)
         self.timeout, self.idempotent = _seconds(timeout), idempotent
+        self.was_reached = False
 
     def metadata_for(self, call: Call[Any, Any], request: Any) -> tuple[tuple[str, str], ...]:
         place = _place(call, request)
@@ -303,11 +311,22 @@ class _Forks:
 _FORKS = _Forks()
 
 
+# Codes that gRPC itself gives a call, or a balancer, where no daemon answers.
+_WITHOUT_DAEMON = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+)
+
+
 class _Tries:
     """Whether and when a call that failed is made again."""
 
-    def __init__(self, call: Call[Any, Any], request: Any, idempotent: bool, ends: float) -> None:
-        self._call = call
+    def __init__(
+        self, call: Call[Any, Any], request: Any, endpoint: _Endpoint, begun: float, ends: float
+    ) -> None:
+        self._call, self._endpoint, idempotent = call, endpoint, endpoint.idempotent
         keyed = _keyed(request)
         unsafe = keyed is not None and not (idempotent or keyed.idempotency_key)
         # A window's append is done before the window is refused.
@@ -316,7 +335,7 @@ class _Tries:
         # Done once, it is refused the second time.
         unsafe |= keyed is None and _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
-        self._ends = ends
+        self._gives_up, self._ends = begun + FIRST_CONTACT, ends
         self._pause = FIRST_PAUSE
 
     def left(self) -> float:
@@ -326,6 +345,17 @@ class _Tries:
     def pause_after(self, failure: Any) -> float:
         """Seconds to wait before the next try; raises where there is none."""
         error = error_of(failure, self._call.name)
+        endpoint = self._endpoint
+        endpoint.was_reached |= bool(error.reason) or error.code not in _WITHOUT_DAEMON
+        left = self.left()
+        if not endpoint.was_reached and isinstance(error, Unavailable):
+            left = min(left, self._gives_up - time.monotonic())
+            error = Unavailable(
+                f"no memoird daemon answers at {endpoint.addr}: start one with `memoird serve`, or set "
+                f"MEMOIRD_ADDR or addr to its address ({error})",
+                code=error.code,
+                retry_after=error.retry_after,
+            )
         pause = error.retry_after
         # What the daemon itself could not do, it does again where it says so.
         if pause is None and isinstance(error, Unavailable) and error.reason in ("", "TRANSPORT"):
@@ -335,7 +365,7 @@ class _Tries:
         is_undone = self._is_undone and isinstance(error, ResourceExhausted)
         is_safe = self._repeatable or is_undone
         hopeless = isinstance(error, (Conflict, DeadlineExceeded))
-        if pause is None or hopeless or not is_safe or pause >= self.left():
+        if pause is None or hopeless or not is_safe or pause >= left:
             raise error from None
         return pause
 
@@ -352,7 +382,8 @@ class Client(SyncCalls):
 
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; without one it is
     `MEMOIRD_ADDR` or the daemon of this machine. `key` is the tenant's; without one it is
-    `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together. With `idempotent`
+    `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together; a client that has never reached a
+    daemon gives up after 3 s. With `idempotent`
     each append, patch, rewind and copy has a key of its own, and is repeated where its answer was lost.
     """
 
@@ -416,7 +447,8 @@ class Client(SyncCalls):
         endpoint = self._endpoint
         asked = endpoint.written(call, request)
         left = endpoint.timeout if timeout is None else _seconds(timeout)
-        ends, tries = time.monotonic() + left, None
+        begun = time.monotonic()
+        ends, tries = begun + left, None
         metadata = endpoint.metadata_for(call, request)
         while True:
             try:
@@ -426,10 +458,11 @@ class Client(SyncCalls):
                 raise _closed() from closed
             except grpc.RpcError as failure:
                 self._look_whether_closed()
-                tries = tries or _Tries(call, request, endpoint.idempotent, ends)
+                tries = tries or _Tries(call, request, endpoint, begun, ends)
                 time.sleep(tries.pause_after(failure))
                 left = tries.left()
             else:
+                endpoint.was_reached = True
                 return call.read(message)  # type: ignore[no-any-return]
 
     def _stream(
@@ -552,7 +585,8 @@ class AsyncClient(AsyncCalls):
         endpoint = self._endpoint
         asked = endpoint.written(call, request)
         left = endpoint.timeout if timeout is None else _seconds(timeout)
-        ends, tries = time.monotonic() + left, None
+        begun = time.monotonic()
+        ends, tries = begun + left, None
         metadata = endpoint.metadata_for(call, request)
         methods = self._methods()
         method = methods.get(call.path)
@@ -565,9 +599,10 @@ class AsyncClient(AsyncCalls):
                 await _FORKS.over()
                 with _FORKS:
                     message = await method(asked, timeout=left, metadata=metadata)
+                endpoint.was_reached = True
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
-                tries = tries or _Tries(call, request, endpoint.idempotent, ends)
+                tries = tries or _Tries(call, request, endpoint, begun, ends)
                 await asyncio.sleep(tries.pause_after(failure))
                 left = tries.left()
             except (asyncio.CancelledError, grpc.aio.UsageError):

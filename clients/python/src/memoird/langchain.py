@@ -9,6 +9,10 @@ import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
+from ._extras import needs
+
+needs("langchain")
+
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import (
     AIMessage,

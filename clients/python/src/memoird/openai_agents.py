@@ -14,6 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
+
+from ._extras import needs
+
+needs("openai-agents")
+
 from agents.memory import SessionSettings
 from agents.memory.session_settings import (
     coerce_session_settings,

@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
+
+from ._extras import needs
+
+needs("pydantic-ai")
+
 from pydantic import ValidationError
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (

@@ -5,6 +5,10 @@
     graph = builder.compile(checkpointer=MemoirdSaver(), store=MemoirdStore())
 """
 
+from .._extras import needs
+
+needs("langgraph")
+
 from .._history import Window
 from ._index import MemoirdIndex
 from .checkpoint import MemoirdSaver
