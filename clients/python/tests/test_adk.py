@@ -503,6 +503,60 @@ def test_what_a_window_says_in_memoirds_words_is_no_memory(run, client, app):
     assert kept == {"Ann lives in Oslo", *(f"parcel {number}" for number in range(5, 9))}
 
 
+# Some 24,000 tokens.
+MUCH = " ".join(str(number * 7919) for number in range(6_000))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [types.Part(text=MUCH, thought=True, thought_signature=b"sig")],
+        [
+            types.Part(tool_call=types.ToolCall(id="s1", tool_type="GOOGLE_SEARCH_WEB", args={"query": "parcel"})),
+            types.Part(
+                tool_response=types.ToolResponse(
+                    id="s1", tool_type="GOOGLE_SEARCH_WEB", response={"found": [MUCH]}
+                )
+            ),
+            types.Part(text="In Oslo.", thought_signature=b"sig" * 1_000),
+        ],
+    ],
+)
+def test_what_the_model_is_sent_again_is_counted(run, service, client, app, parts):
+    of = {"app_name": app, "user_id": "ann", "session_id": "1"}
+    session = run(service.create_session(**of))
+    for said in (
+        event(text="Where is it?"),
+        Event(author="agent", content=types.Content(role="model", parts=parts)),
+        event(text="Since when?"),
+    ):
+        run(service.append_event(session, said))
+    assert run(service.get_session(**of)).events == session.events
+    counted = client.get_context(f"adk/{app}/ann/1").report.tokens_total
+    assert 23_000 < counted < 26_000
+    assert len(client.get_history(f"adk/{app}/ann/1").turns[1].client_json) < 5_000
+
+
+def test_files_of_a_result_are_media(run, service, client, app):
+    size = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1024).to_bytes(4, "big") + (768).to_bytes(4, "big")
+    screen = types.FunctionResponsePart.from_bytes(
+        data=size + b"\xfb\xff\xbf" * 100_000, mime_type="image/png"
+    )
+    of = {"app_name": app, "user_id": "ann", "session_id": "1"}
+    session = run(service.create_session(**of))
+    call = types.FunctionCall(id="c1", name="look", args={})
+    answer = types.FunctionResponse(id="c1", name="look", response={"seen": "a window"}, parts=[screen])
+    # The second answer is told in words.
+    for part in (types.Part(function_call=call), *[types.Part(function_response=answer)] * 2):
+        said = Event(author="agent", content=types.Content(role="model", parts=[part]))
+        run(service.append_event(session, said))
+    assert run(service.get_session(**of)).events == session.events
+    turn = client.get_history(f"adk/{app}/ann/1").turns[1]
+    [file] = turn.parts[0].tool_result.parts
+    assert file.media.media_type == "image/png" and len(turn.client_json) < 2_000
+    assert client.get_context(f"adk/{app}/ann/1").report.tokens_total < 5_000
+
+
 class Model(BaseLlm):
     """Asks for a train once, and then says what it was told."""
 

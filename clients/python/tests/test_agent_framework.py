@@ -261,6 +261,52 @@ def test_a_service_that_stores_the_conversation_is_not_sent_it_again(calls, capl
     assert asyncio.run(talk("not stored", store=False)) == [["one"], ["one", "1 messages", "two"]]
 
 
+# Some 24,000 tokens.
+MUCH = " ".join(str(number * 7919) for number in range(6_000))
+
+
+@pytest.mark.parametrize(
+    ("contents", "tokens"),
+    [
+        ([Content.from_text_reasoning(text=MUCH)], 23_900),
+        ([Content.from_text_reasoning(text="", protected_data="Z0FB" * 10_000)], 6_600),
+        (
+            [
+                Content("search_tool_call", call_id="s1", tool_name="web_search", arguments={"query": "parcel"}),
+                Content("search_tool_result", call_id="s1", outputs=[Content.from_text(MUCH)]),
+                Content.from_text("In Oslo."),
+            ],
+            23_900,
+        ),
+        (
+            [
+                Content("mcp_server_tool_call", call_id="s1", tool_name="find", arguments="{}"),
+                Content("mcp_server_tool_result", call_id="s1", output=[Content.from_text(MUCH)]),
+            ],
+            23_900,
+        ),
+        ([Content("usage", usage_details={"input_token_count": 7}), Content.from_text("In Oslo.")], 40),
+    ],
+)
+def test_what_the_model_is_sent_again_is_counted(daemon, calls, contents, tokens):
+    async def talk():
+        name = f"counted {contents[0].type} {tokens}"
+        messages = [
+            Message("user", ["Where is it?"]),
+            Message("assistant", contents),
+            Message("user", ["Since when?"]),
+        ]
+        history = MemoirdHistoryProvider(client=calls)
+        await history.save_messages(name, messages)
+        assert dumped(await history.get_messages(name)) == dumped(messages)
+        counted = (await calls.get_context(name)).report.tokens_total
+        assert abs(counted - tokens) < tokens / 20 + 60
+        turns = (await calls.get_history(name)).turns
+        assert len(turns[1].client_json) < 2_000
+
+    asyncio.run(talk())
+
+
 def test_a_window_has_memories(calls):
     async def read():
         await calls.remember("ann", memoird.MemoryKind.USER, "Ann lives in Oslo")

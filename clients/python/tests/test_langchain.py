@@ -258,3 +258,94 @@ def test_the_example_of_the_readme(daemon, monkeypatch):
     assert example("memoird[langchain]", {})["answer"] == "In Oslo."
     said = MemoirdChatMessageHistory("telegram:4711").messages
     assert [message.content for message in said] == ["Where is my parcel?", "In Oslo."]
+
+
+# Some 24,000 tokens.
+FOUND = " ".join(str(number * 7919) for number in range(6_000))
+
+
+def blocks_of(provider):
+    """An answer with reasoning and a tool of the provider's, as LangChain has it."""
+    if provider == "anthropic":
+        return [
+            {"type": "thinking", "thinking": "He asks. " * 500, "signature": "c2ln" * 500},
+            {"type": "redacted_thinking", "data": "cmVk" * 4_000},
+            {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "parcel"}},
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "s1",
+                "content": [{"type": "web_search_result", "title": FOUND, "url": "https://example.org"}],
+            },
+            {
+                "type": "text",
+                "text": "It is in Oslo.",
+                "citations": [{"type": "web_search_result_location", "cited_text": "Oslo " * 200}],
+            },
+        ]
+    return [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "Z0FB" * 4_000},
+        {"type": "file_search_call", "id": "fs_1", "queries": ["parcel"], "results": [{"text": FOUND}]},
+        {"type": "text", "text": "It is in Oslo."},
+    ]
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+def test_what_the_model_is_sent_again_is_counted(daemon, provider):
+    blocks = blocks_of(provider)
+    message = AIMessage(blocks, id="m1", response_metadata={"model_provider": provider})
+    messages = [HumanMessage("Where is it?"), message, HumanMessage("Since when?")]
+    history = MemoirdChatMessageHistory(f"counted {provider}", client=daemon)
+    history.add_messages(messages)
+    assert history.messages == messages
+    if provider == "anthropic":
+        format, items = memoird.MessageFormat.ANTHROPIC, [{"role": "assistant", "content": blocks}]
+    else:
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is in Oslo."}]}
+        format, items = memoird.MessageFormat.OPENAI_RESPONSES, [*blocks[:2], said]
+    asked = [{"role": "user", "content": text} for text in ("Where is it?", "Since when?")]
+    daemon.append(f"plain {provider}", messages_json=[asked[0], *items, asked[1]], format=format)
+    plain, kept = (daemon.get_context(f"{name} {provider}", format=format) for name in ("plain", "counted"))
+    assert plain.report.tokens_total > 20_000
+    assert abs(kept.report.tokens_total - plain.report.tokens_total) < plain.report.tokens_total / 100
+    # The provider's blocks are for this provider.
+    other = memoird.MessageFormat.OPENAI
+    assert FOUND not in str(daemon.get_context(f"counted {provider}", format=other).messages)
+    # They are stored once.
+    [turn] = [turn for turn in daemon.get_history(f"counted {provider}").turns if turn.client_id == "m1"]
+    assert len(turn.client_json) < 2_000
+
+
+def test_reasoning_beside_the_content_is_counted(daemon):
+    more = {
+        "reasoning_content": "He asks. " * 500,
+        "reasoning": {"type": "reasoning", "id": "rs_1", "summary": [{"text": FOUND}]},
+        "tool_outputs": [{"type": "file_search_call", "id": "fs_1", "results": [{"text": FOUND}]}],
+        "tool_calls": [{"id": "c1", "function": {"name": "find", "arguments": FOUND}}],
+        "parsed": FOUND,
+    }
+    message = AIMessage("In Oslo.", additional_kwargs=more)
+    history = MemoirdChatMessageHistory("beside", client=daemon)
+    history.add_messages([HumanMessage("Where is it?"), message])
+    assert history.messages[1] == message
+    # Calls are in `tool_calls`, and what was parsed is not sent.
+    counted = daemon.get_context("beside").report.tokens_total
+    assert 45_000 < counted < 55_000
+
+
+def test_a_call_in_the_content_is_counted_once(daemon):
+    call = {"id": "c1", "name": "find", "args": {"text": FOUND}}
+    block = {"type": "tool_use", "id": "c1", "name": "find", "input": {"text": FOUND}}
+    history = MemoirdChatMessageHistory("call", client=daemon)
+    messages = [HumanMessage("Where is it?"), AIMessage([block], tool_calls=[call])]
+    history.add_messages(messages)
+    assert history.messages == messages
+    assert daemon.get_context("call").report.tokens_total < 30_000
+
+
+def test_a_message_of_very_many_blocks_is_kept(daemon):
+    blocks = [{"type": "odd", "number": number, "text": None} for number in range(300)]
+    message = AIMessage([*blocks, {"type": "text", "text": "In Oslo."}])
+    history = MemoirdChatMessageHistory("blocks", client=daemon)
+    history.add_messages([HumanMessage("Where is it?"), message])
+    assert history.messages[1] == message
+    assert daemon.get_context("blocks").report.tokens_total > 1_000

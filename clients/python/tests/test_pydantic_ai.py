@@ -6,10 +6,13 @@ import base64
 import pytest
 from pydantic_ai import Agent, BinaryContent, ImageUrl
 from pydantic_ai.messages import (
+    CompactionPart,
     FilePart,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     RetryFeedbackPart,
     RetryInfo,
     SystemPromptPart,
@@ -338,3 +341,84 @@ def test_messages_of_a_run_that_are_added_piece_by_piece(daemon):
     assert MemoirdHistory("pieces", sync_client=daemon).messages_sync() == result.new_messages()
     with pytest.raises(errors.InvalidSetting, match="window"):
         MemoirdHistory("pieces", sync_client=daemon).window_per_call()
+
+
+# Some 24,000 tokens.
+MUCH = " ".join(str(number * 7919) for number in range(6_000))
+
+
+@pytest.mark.parametrize(
+    ("parts", "tokens"),
+    [
+        ([ThinkingPart(MUCH, signature="c2ln")], 23_900),
+        ([ThinkingPart("", signature="c2ln" * 10_000, provider_name="anthropic")], 6_600),
+        ([ThinkingPart("", id="redacted_thinking", signature="c2ln" * 10_000, provider_name="anthropic")], 6_600),
+        (
+            [
+                NativeToolCallPart("web_search", {"query": "parcel"}, "s1", provider_name="anthropic"),
+                NativeToolReturnPart("web_search", [{"title": MUCH}], "s1", provider_name="anthropic"),
+                TextPart("In Oslo."),
+            ],
+            23_900,
+        ),
+        (
+            [
+                CompactionPart(
+                    provider_name="openai", provider_details={"encrypted_content": "Z0FB" * 10_000}
+                )
+            ],
+            6_500,
+        ),
+    ],
+)
+def test_what_the_model_is_sent_again_is_counted(daemon, parts, tokens):
+    name = f"counted {tokens} {type(parts[0]).__name__} {getattr(parts[0], 'id', None)}"
+    history = MemoirdHistory(name, sync_client=daemon)
+    messages = [
+        ModelRequest([UserPromptPart("Where is it?")]),
+        ModelResponse(parts),
+        ModelRequest([UserPromptPart("Since when?")]),
+    ]
+    messages = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
+    history.add_sync(messages)
+    assert history.messages_sync() == messages
+    counted = daemon.get_context(name).report.tokens_total
+    assert abs(counted - tokens) < tokens / 20
+    # Stored once.
+    assert len(daemon.get_history(name).turns[1].client_json) < 2_000
+
+
+def test_files_of_a_result_are_media(daemon):
+    size = b"\r\n\x1a\n\0\0\0\rIHDR" + (1024).to_bytes(4, "big") + (768).to_bytes(4, "big")
+    data = b"\x89PNG" + size + b"\xfb\xff\xbf" * 100_000
+    screen = BinaryContent(data, media_type="image/png")
+    nested = {"kind": "binary", "data": "a+b-c", "size": 7}
+    call = ModelResponse([ToolCallPart("look", {}, f"c{number}") for number in range(3)])
+    messages = [
+        ModelRequest([UserPromptPart("What is on the screen?")]),
+        call,
+        ModelRequest(
+            [
+                ToolReturnPart("look", screen, "c0"),
+                ToolReturnPart("look", ["a window", screen, ImageUrl("https://example.org/a.png")], "c1"),
+                ToolReturnPart("look", nested, "c2"),
+            ]
+        ),
+    ]
+    messages = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
+    history = MemoirdHistory("screens", sync_client=daemon)
+    history.add_sync(messages[:2])
+    # Each of some 400 kB as JSON has it.
+    for part in messages[2].parts:
+        history.add_sync([ModelRequest([part])])
+    stored = history.messages_sync()
+    assert [it.parts[0].content for it in stored[2:]] == [it.content for it in messages[2].parts]
+    turns = daemon.get_history("screens").turns
+    for turn, count in zip(turns[2:], (1, 2, 0), strict=True):
+        assert turn.role is memoird.Role.TOOL
+        [part] = turn.parts
+        assert len(part.tool_result.parts) == count and len(turn.client_json) < 2_000
+    assert turns[3].parts[0].tool_result.content.startswith('["a window", "See file ')
+    assert turns[2].parts[0].tool_result.parts[0].media.uri.startswith("data:image/png;base64,iVBOR")
+    # Two of them and a picture of unknown size.
+    assert daemon.get_context("screens").report.tokens_total < 10_000

@@ -17,37 +17,97 @@ ID_BYTES_MAX = 256
 # Of a memory, of what is asked for in memories, and of a label of one.
 CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 _LIFTED, _WHOLE = "$memoird", "whole"
+# Before the name of a field of an opaque part, as a place.
+_EXTRA = "extra."
+# Of a turn.
+PARTS_MAX = 128
 # What memoird made of turns, or said in other words, has this in its metadata.
 _MADE = "memoird"
 
 
 def kept(
-    role: Role, parts: Sequence[Part], framework: str, message: dict[str, Any], id: str | None
+    role: Role,
+    parts: Sequence[Part],
+    framework: str,
+    message: dict[str, Any],
+    id: str | None,
+    format: MessageFormat = MessageFormat.UNSPECIFIED,
 ) -> Turn:
-    """A turn of these parts that holds a message of a framework, as JSON has it."""
-    filled = list(parts) or [Part(text="")]
+    """A turn of these parts that holds a message of a framework, as JSON has it.
+
+    `format` is that of the provider whose objects `opaque` parts are.
+    """
+    filled = _bounded(parts) or [Part(text="")]
     texts: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for at, part in enumerate(filled):
         for text, place in _texts(part):
             if len(text) >= LONG_TEXT:
                 texts.setdefault(text, [at, place])
+        for key, value in _extra(part).items():
+            if isinstance(value, str) and len(value) >= LONG_TEXT:
+                texts.setdefault(value, [at, _EXTRA + key])
+            elif isinstance(value, (dict, list)) and len(text := _text(value)) >= LONG_TEXT:
+                values.setdefault(text, [at, _EXTRA + key])
     held = {framework: message, _WHOLE: True}
     if not _has_marks(message):
-        held = {framework: _lifted(message, texts)}
-    results = any(part.tool_result for part in filled)
+        held = {framework: _lifted(message, texts, values)}
     return Turn(
         role,
         filled,
         client_id=id if id and len(id.encode(errors="surrogatepass")) <= ID_BYTES_MAX else "",
         client_json=_json(held, framework),
-        # Results may then be of calls that nobody knows.
-        format=MessageFormat.OPENAI_RESPONSES if results else MessageFormat.UNSPECIFIED,
+        format=turn_format(filled, format),
     )
+
+
+def turn_format(parts: Sequence[Part], format: MessageFormat) -> MessageFormat:
+    """The format of a turn: objects of a provider are given back to it alone."""
+    if any(part.tool_result for part in parts):
+        # Results may then be of unknown calls.
+        return MessageFormat.OPENAI_RESPONSES
+    if any(part.extra_json for part in parts):
+        # Without a format it would be given to any provider.
+        return format or MessageFormat.ANTHROPIC
+    return MessageFormat.UNSPECIFIED
+
+
+def opaque(fields: dict[str, Any]) -> list[Part]:
+    """A part that memoird counts and keeps with its call, but has no word for; none where it is no JSON.
+
+    Fields that name a call, such as `tool_use_id` and `call_id`, pair it.
+    """
+    try:
+        return [Part(text="", extra_json=_text(fields))]
+    except (TypeError, ValueError):
+        return []
+
+
+def _bounded(parts: Sequence[Part]) -> list[Part]:
+    """The parts; where a turn may not have as many, one for all that are opaque."""
+    if len(parts) <= PARTS_MAX:
+        return list(parts)
+    blocks = [_extra(part) for part in parts if _is_opaque(part)]
+    rest = [part for part in parts if not _is_opaque(part)]
+    return [*rest, *opaque({"blocks": blocks})] if blocks else rest
+
+
+def _is_opaque(part: Part) -> bool:
+    return part.text == "" and bool(part.extra_json)
+
+
+def _extra(part: Part) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(part.extra_json) if part.extra_json else {}
+    return fields
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _json(held: dict[str, Any], framework: str) -> str:
     try:
-        return json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return _text(held)
     except ValueError:
         # Numbers that JSON does not have: a text of JSON as Python writes it.
         return json.dumps({**held, framework: json.dumps(held[framework])})
@@ -101,31 +161,43 @@ def _texts(part: Part) -> list[tuple[str, str]]:
     if part.text is not None:
         return [(part.text, "text")]
     if part.tool_result:
-        return [(part.tool_result.content, "content")]
+        inner = enumerate(part.tool_result.parts)
+        within = [(text, f"{at}.{place}") for at, it in inner for text, place in _texts(it)]
+        return [(part.tool_result.content, "content"), *within]
     if part.tool_use:
         return [(part.tool_use.input_json, "input")]
     if part.thinking:
-        return [(part.thinking.text, "thinking")]
+        return [(part.thinking.text, "thinking"), (part.thinking.signature, "signature")]
     if part.media and part.media.uri:
         uri = part.media.uri
-        return [(uri, "uri"), (uri.partition(";base64,")[2], "base64")]
+        data = uri.partition(";base64,")[2]
+        return [(uri, "uri"), (data, "base64"), (data.translate(FOR_ADDRESSES), "address64")]
     return []
 
 
-def _lifted(value: Any, texts: dict[str, Any]) -> Any:
+def _lifted(value: Any, texts: dict[str, Any], values: dict[str, Any]) -> Any:
     if isinstance(value, str):
         return {_LIFTED: texts[value]} if value in texts else value
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if values:
+        try:
+            place = values.get(_text(value))
+        except (TypeError, ValueError):
+            place = None
+        if place:
+            return {_LIFTED: place}
     if isinstance(value, dict):
-        return {key: _lifted(it, texts) for key, it in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_lifted(it, texts) for it in value]
-    return value
+        return {key: _lifted(it, texts, values) for key, it in value.items()}
+    return [_lifted(it, texts, values) for it in value]
 
 
 def _filled(value: Any, parts: list[Part]) -> Any:
     if isinstance(value, dict):
         if _is_mark(value):
             at, place = value[_LIFTED]
+            if place.startswith(_EXTRA):
+                return _extra(parts[at])[place.removeprefix(_EXTRA)]
             return dict((place, text) for text, place in _texts(parts[at]))[place]
         return {key: _filled(it, parts) for key, it in value.items()}
     if isinstance(value, list):

@@ -65,6 +65,7 @@ from ._kept import (
     kept,
     kept_in,
     media,
+    opaque,
 )
 from ._steps import Clients
 from .client import AsyncClient, Client
@@ -287,7 +288,6 @@ class MemoirdSessionService(BaseSessionService):
     async def _append(
         self, name: str, session: Session, event: Event, patch: dict[str, Any]
     ) -> AppendResponse:
-        turn = _turn(event)
         how: dict[str, Any] = {
             "subject": _subject(session.app_name, session.user_id),
             # An event that is appended again is the same one; another one may have its id.
@@ -296,7 +296,7 @@ class MemoirdSessionService(BaseSessionService):
             "expected_state_version": _marked(session),
         }
         try:
-            return await self._client.append(name, [turn], **how)
+            return await self._client.append(name, [_turn(event)], **how)
         except errors.IdempotencyKeyReused:
             # It was appended in words.
             pass
@@ -304,7 +304,7 @@ class MemoirdSessionService(BaseSessionService):
             if error.reason != "TOOL_USE_UNKNOWN":
                 raise
         # ADK answers a call more than once where its tool is long-running.
-        return await self._client.append(name, [_told(turn)], **how)
+        return await self._client.append(name, [_turn(event, in_words=True)], **how)
 
     async def _refused(self, session: Session, error: errors.StaleStateVersion) -> ValueError:
         try:
@@ -649,8 +649,8 @@ def _marked(session: Session) -> int | None:
 # Events.
 
 
-def _turn(event: Event) -> Turn:
-    """An event as it was, beside what of it is for a model."""
+def _turn(event: Event, *, in_words: bool = False) -> Turn:
+    """An event as it was, beside what of it is for a model; `in_words` its results answer no open call."""
     own = (event.content and event.content.parts) or []
     calls = any(part.function_call for part in own)
     role = Role.ASSISTANT
@@ -664,10 +664,15 @@ def _turn(event: Event) -> Turn:
         _part(part, dumped, role, f"{event.id}/{number}")
         for number, (part, dumped) in enumerate(zip(own, plain, strict=True))
     ]
-    held = _translated(held, FOR_URIS)
-    turn = kept(role, [part for part in made if part], FRAMEWORK, held, event.id)
+    parts = [part for part in made if part]
+    if in_words:
+        role, parts = Role.USER, [it for part in parts for it in _told(part)]
+    turn = kept(role, parts, FRAMEWORK, _translated(held, FOR_URIS), event.id)
     said = datetime.fromtimestamp(event.timestamp, timezone.utc)
-    return replace(turn, timestamp=said, format=MessageFormat.UNSPECIFIED)
+    # A result of an unknown call is refused, and then added in words.
+    has_results = any(part.tool_result for part in turn.parts)
+    format = MessageFormat.UNSPECIFIED if has_results else turn.format
+    return replace(turn, timestamp=said, format=format)
 
 
 def _translated(held: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]:
@@ -680,37 +685,49 @@ def _translated(held: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]
 
 def _part(part: types.Part, dumped: dict[str, Any], role: Role, name: str) -> Part | None:
     """What a model reads of a part; `dumped` is it as JSON has it, whose values may be of any kind of Python's."""
+    signature = dumped.get("thought_signature") or ""
+    # Counted as reasoning.
+    [signed] = opaque({"thought_signature": signature}) if signature else [Part()]
     if part.text is not None:
         if part.thought and role is Role.ASSISTANT:
-            return Part(thinking=Thinking(part.text))
-        return Part(text=part.text)
+            return Part(thinking=Thinking(part.text, signature))
+        return Part(text=part.text, extra_json=signed.extra_json)
     if call := part.function_call:
         id = str(call.id) if is_id(call.id) else name
         args = dumped["function_call"].get("args") or {}
-        return Part(tool_use=ToolUse(id, call.name or "call", json.dumps(args)))
+        use = ToolUse(id, call.name or "call", json.dumps(args))
+        return Part(tool_use=use, extra_json=signed.extra_json)
     if answer := part.function_response:
         content = json.dumps(dumped["function_response"].get("response") or {}, ensure_ascii=False)
         if role is Role.TOOL and is_id(answer.id):
-            return Part(tool_result=ToolResult(answer.id or "", content))
+            files = [_media(it.inline_data, it.file_data) for it in answer.parts or ()]
+            found = [file for file in files if file]
+            return Part(tool_result=ToolResult(answer.id or "", content, found))
         return Part(text=f"{answer.name}: {content}")
-    if (blob := part.inline_data) and blob.data:
-        data = base64.b64encode(blob.data).decode()
-        return media(blob.mime_type or "", base64_uri(blob.mime_type or "", data))
-    if (file := part.file_data) and file.file_uri:
-        return media(file.mime_type or "", file.file_uri)
+    if file := _media(part.inline_data, part.file_data):
+        return file
     if code := part.executable_code:
         return Part(text=code.code or "")
     if result := part.code_execution_result:
         return Part(text=result.output or "")
-    return None
+    for kind, id_name in (("tool_call", "id"), ("tool_response", "tool_use_id")):
+        # Of tools that the provider runs itself.
+        if of_server := dumped.get(kind):
+            fields = {**of_server, "type": kind, id_name: of_server.get("id")}
+            return next(iter(opaque(fields)), None)
+    return next(iter(opaque(dumped)), None) if dumped else None
 
 
-def _told(turn: Turn) -> Turn:
-    """A turn whose results answer no call that waits: in words."""
-    parts = [
-        Part(text=part.tool_result.content) if part.tool_result else part for part in turn.parts
-    ]
-    return replace(turn, role=Role.USER, parts=parts)
+def _media(blob: Any, file: Any) -> Part | None:
+    if blob and blob.data:
+        data = base64.b64encode(blob.data).decode()
+        return media(blob.mime_type or "", base64_uri(blob.mime_type or "", data))
+    return media(file.mime_type or "", file.file_uri) if file and file.file_uri else None
+
+
+def _told(part: Part) -> list[Part]:
+    result = part.tool_result
+    return [Part(text=result.content), *result.parts] if result else [part]
 
 
 def _event(turn: Turn) -> Event:

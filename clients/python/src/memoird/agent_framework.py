@@ -27,7 +27,7 @@ from agent_framework._sessions import filter_new_messages
 
 from . import _history
 from ._history import Window
-from ._kept import is_id, kept, kept_in, media, text_of
+from ._kept import is_id, kept, kept_in, media, opaque, text_of
 from ._steps import Clients, Steps
 from .client import AsyncClient, Client
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
@@ -38,6 +38,8 @@ __all__ = ["MemoirdHistoryProvider", "Window"]
 
 _log = logging.getLogger(__name__)
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "tool": Role.TOOL, "system": Role.SYSTEM}
+# Contents about a call of a model, which the next one does not contain.
+_NOT_SENT = ("error", "usage")
 _NAMES = {role: name for name, role in _ROLES.items()}
 
 
@@ -159,8 +161,9 @@ def _parts(content: dict[str, Any]) -> list[Part]:
     kind, text = content.get("type"), content.get("text")
     if kind == "text" and isinstance(text, str):
         return [Part(text=text)]
-    if kind == "text_reasoning" and isinstance(text, str) and text:
-        return [Part(thinking=Thinking(text))]
+    if kind == "text_reasoning":
+        encrypted = content.get("protected_data") or ""
+        return [Part(thinking=Thinking(text or "", encrypted))] if text or encrypted else []
     call = content.get("call_id")
     if kind == "function_call" and is_id(call) and is_id(content.get("name")):
         given = _text(content.get("arguments"))
@@ -171,7 +174,7 @@ def _parts(content: dict[str, Any]) -> list[Part]:
         return [Part(tool_result=result)]
     if kind in ("data", "uri") and isinstance(content.get("uri"), str) and content["uri"]:
         return [media(str(content.get("media_type") or ""), content["uri"])]
-    return []
+    return [] if kind in _NOT_SENT else opaque(content)
 
 
 def _text(value: Any) -> str:

@@ -28,14 +28,16 @@ from langchain_core.stores import BaseStore
 from . import _history
 from ._documents import PAGE_MAX, asked, done, removed
 from ._history import Window
-from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
+from ._kept import base64_uri, is_id, kept, kept_in, media, opaque, text_of
 from ._steps import Call, Clients, Steps
 from .client import AsyncClient, Client
 from .types import (
     DocumentOperation,
+    MessageFormat,
     Part,
     PutDocumentRequest,
     Role,
+    Thinking,
     ToolResult,
     ToolUse,
     Turn,
@@ -45,6 +47,20 @@ NAME = "langchain"
 
 __all__ = ["MemoirdByteStore", "MemoirdChatMessageHistory", "Window"]
 
+# What of `additional_kwargs` an integration sends again.
+_SENT_AGAIN = (
+    "reasoning",
+    "reasoning_details",
+    "thinking_blocks",
+    "tool_outputs",
+    "__gemini_function_call_thought_signatures__",
+)
+# Blocks of calls, which a message's `tool_calls` have, too.
+_CALLS = ("function_call", "input_json_delta", "tool_call", "tool_call_chunk", "tool_use")
+_FORMATS = {
+    "anthropic": MessageFormat.ANTHROPIC,
+    "openai": MessageFormat.OPENAI_RESPONSES,
+}
 _ROLES = {
     "human": Role.USER,
     "user": Role.USER,
@@ -246,7 +262,8 @@ def _turns(messages: Sequence[BaseMessage]) -> list[Turn]:
 
 def _turn(message: BaseMessage) -> Turn:
     role, parts = said_in(message)
-    return kept(role, parts, NAME, message_to_dict(message), message.id)
+    held = message_to_dict(message)
+    return kept(role, parts, NAME, held, message.id, provider_format(message))
 
 
 def said_in(message: BaseMessage) -> tuple[Role, list[Part]]:
@@ -259,12 +276,14 @@ def said_in(message: BaseMessage) -> tuple[Role, list[Part]]:
     if isinstance(message, ToolMessage) and is_id(message.tool_call_id):
         is_error = message.status == "error"
         blocks = _parts(message.content)
-        text = "\n".join(part.text for part in blocks if part.text is not None)
+        text = "\n".join(part.text for part in blocks if part.text)
         result = ToolResult(message.tool_call_id, text, is_error=is_error)
-        parts = [Part(tool_result=result), *(part for part in blocks if part.media)]
+        parts = [Part(tool_result=result), *(part for part in blocks if not part.text)]
+        parts = [part for part in parts if part.tool_result or part.media or part.extra_json]
     else:
-        parts = _parts(message.content)
+        parts = _parts(message.content, is_model=isinstance(message, AIMessage))
     if isinstance(message, AIMessage):
+        parts = [*parts, *_beside(message.additional_kwargs)]
         for call in message.tool_calls:
             if is_id(call["id"]) and is_id(call["name"]):
                 given = json.dumps(call["args"], ensure_ascii=False)
@@ -272,17 +291,45 @@ def said_in(message: BaseMessage) -> tuple[Role, list[Part]]:
     return role, parts
 
 
-def _parts(content: Any) -> list[Part]:
+def provider_format(message: BaseMessage) -> MessageFormat:
+    """The format of the provider's blocks in a message."""
+    provider = message.response_metadata.get("model_provider", "")
+    return _FORMATS.get(provider, MessageFormat.UNSPECIFIED)
+
+
+def _beside(more: dict[str, Any]) -> list[Part]:
+    """What integrations send again of a message, beside its content."""
+    parts: list[Part] = []
+    for name, value in more.items():
+        if name == "reasoning_content" and isinstance(value, str) and value:
+            parts.append(Part(thinking=Thinking(value)))
+        elif name in _SENT_AGAIN and value:
+            blocks = value if isinstance(value, list) else [value]
+            for block in blocks:
+                typed = isinstance(block, dict) and "type" in block
+                parts += opaque(block if typed else {name: block})
+    return parts
+
+
+def _parts(content: Any, *, is_model: bool = False) -> list[Part]:
     """What models read of a message's content."""
     parts: list[Part] = []
     for block in [content] if isinstance(content, str) else content:
         if isinstance(block, str):
             parts.append(Part(text=block))
-        elif isinstance(block.get("text"), str):
-            parts.append(Part(text=block["text"]))
-        else:
-            parts.extend(_media(block))
-    return parts
+            continue
+        kind, text = block.get("type"), block.get("text")
+        if isinstance(text, str):
+            told = {name: block[name] for name in ("annotations", "citations") if block.get(name)}
+            parts.append(Part(text=text, extra_json=opaque(told)[0].extra_json if told and text else ""))
+        elif is_model and kind == "thinking":
+            parts.append(Part(thinking=Thinking(block.get("thinking") or "", block.get("signature") or "")))
+        elif is_model and kind == "redacted_thinking":
+            parts.append(Part(thinking=Thinking(block.get("data") or "", redacted=True)))
+        elif kind not in _CALLS:
+            parts += _media(block) or opaque(block)
+    # Texts first: other clients read the first part of a turn.
+    return sorted(parts, key=lambda it: it.text == "" and bool(it.extra_json))
 
 
 def _media(block: dict[str, Any]) -> list[Part]:

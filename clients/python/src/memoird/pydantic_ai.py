@@ -48,6 +48,7 @@ from ._kept import (
     kept,
     kept_in,
     media,
+    opaque,
     text_of,
 )
 from ._steps import Clients, Steps
@@ -62,6 +63,11 @@ NAME = "pydantic_ai"
 _log = logging.getLogger(__name__)
 
 __all__ = ["MemoirdHistory", "Window"]
+
+_RESULTS = {"tool-return", "retry-prompt"}
+_SAID = {"system-prompt", "user-prompt", "text", "retry-prompt", "retry-feedback", "compaction"}
+# Values of a tool's result that providers are sent as files.
+_FILES = ("audio-url", "binary", "document-url", "image-url", "video-url")
 
 
 class MemoirdHistory:
@@ -272,27 +278,67 @@ def _turn(message: dict[str, Any]) -> Turn:
 
 def _parts(part: dict[str, Any]) -> list[Part]:
     """What models read of a message's part."""
-    kind, content = part["part_kind"], part.get("content")
-    if kind in ("tool-return", "retry-prompt") and part.get("tool_name"):
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        if is_id(part.get("tool_call_id")):
-            is_error = part.get("outcome", "retried") != "success"
-            return [Part(tool_result=ToolResult(part["tool_call_id"], text, is_error=is_error))]
-        return [Part(text=text)]
-    if kind == "tool-call" and is_id(part.get("tool_call_id")) and is_id(part["tool_name"]):
-        given = part.get("args") or ""
-        given = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-        return [Part(tool_use=ToolUse(part["tool_call_id"], part["tool_name"], given))]
-    if kind == "thinking" and content:
-        return [Part(thinking=Thinking(content, part.get("signature") or ""))]
+    kind, content, id = part["part_kind"], part.get("content"), part.get("tool_call_id")
+    details = part.get("provider_details") or {}
+    more = opaque(details)[0].extra_json if details else ""
+    if kind in _RESULTS and part.get("tool_name"):
+        text, files = _result(content)
+        if not is_id(id):
+            return [Part(text=text), *files]
+        is_error = part.get("outcome", "retried") != "success"
+        return [Part(tool_result=ToolResult(str(id), text, files, is_error))]
+    if kind == "tool-call" and is_id(id) and is_id(part["tool_name"]):
+        return [Part(tool_use=ToolUse(str(id), part["tool_name"], _arguments(part)), extra_json=more)]
+    if kind == "thinking":
+        return _thinking(part, more)
+    if kind == "builtin-tool-call":
+        name = {"id": id, "name": part.get("tool_name")}
+        return opaque({"type": "server_tool_use", **name, "input": part.get("args") or {}, **details})
+    if kind == "builtin-tool-return":
+        name = {"type": f"{part.get('tool_name')}_tool_result", "tool_use_id": id}
+        return opaque({**name, "content": content, **details})
+    if kind == "compaction" and details:
+        return opaque({"type": kind, "content": content or "", **details})
     if kind == "file":
         return _media(content)
-    if kind not in ("system-prompt", "user-prompt", "text", "retry-prompt", "retry-feedback"):
+    if kind not in _SAID:
         return []
     if kind in ("retry-prompt", "retry-feedback") and not isinstance(content, str):
         content = json.dumps(content, ensure_ascii=False)
+    if kind == "text" and content:
+        return [Part(text=content, extra_json=more)]
     said = content if isinstance(content, list) else [content]
     return [made for it in said for made in _said(it)]
+
+
+def _arguments(part: dict[str, Any]) -> str:
+    given = part.get("args") or ""
+    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+
+
+def _thinking(part: dict[str, Any], more: str) -> list[Part]:
+    text, signature = part.get("content") or "", part.get("signature") or ""
+    if part.get("id") == "redacted_thinking":
+        return [Part(thinking=Thinking(signature, redacted=True), extra_json=more)]
+    if text or signature or more:
+        return [Part(thinking=Thinking(text, signature), extra_json=more)]
+    return []
+
+
+def _result(content: Any) -> tuple[str, list[Part]]:
+    """The text of a tool's result, and its files, which the text names as the framework does."""
+    if isinstance(content, str):
+        return content, []
+    items = content if isinstance(content, list) else [content]
+    found = [_media(it) if isinstance(it, dict) and it.get("kind") in _FILES else [] for it in items]
+    files = [file for made in found for file in made]
+    if not files:
+        return json.dumps(content, ensure_ascii=False), []
+    told = [
+        f"See file {it.get('identifier')}." if made else it
+        for it, made in zip(items, found, strict=True)
+    ]
+    return (json.dumps(told, ensure_ascii=False) if isinstance(content, list) else told[0]), files
 
 
 def _said(content: Any) -> list[Part]:
@@ -310,7 +356,9 @@ def _media(content: Any) -> list[Part]:
     if isinstance(content.get("url"), str):
         return [media(kind, content["url"])]
     data = content.get("data")
-    return [media(kind, base64_uri(kind, data))] if isinstance(data, str) and data else []
+    if not isinstance(data, str) or not data:
+        return []
+    return [media(kind, base64_uri(kind, data.translate(FOR_URIS)))] if kind else []
 
 
 def _read(turns: Sequence[Turn]) -> list[ModelMessage]:

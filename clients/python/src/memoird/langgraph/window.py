@@ -25,14 +25,13 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from .. import errors
 from .._batches import batched, turn_bytes
 from .._history import Window, check, context
-from .._kept import ID_BYTES_MAX
+from .._kept import ID_BYTES_MAX, turn_format
 from .._steps import Call, Clients, Pause, Steps
 from ..client import AsyncClient, Client
-from ..langchain import said_in
+from ..langchain import provider_format, said_in
 from ..types import (
     AppendRequest,
     GetContextResponse,
-    MessageFormat,
     Part,
     Role,
     SessionInfo,
@@ -289,9 +288,7 @@ def _told(
 
 def _turn(message: BaseMessage, id: str) -> Turn:
     role, parts = said_in(message)
-    results = any(part.tool_result for part in parts)
-    # Results may then be of calls that nobody knows.
-    format = MessageFormat.OPENAI_RESPONSES if results else MessageFormat.UNSPECIFIED
+    format = turn_format(parts, provider_format(message))
     return Turn(role, parts or [Part(text="")], client_id=id, format=format)
 
 
