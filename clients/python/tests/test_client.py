@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -1080,3 +1081,12 @@ def test_what_is_generated_is_fresh():
     for name, text in generate.generated().items():
         if not name.startswith("v1/"):
             assert (HERE.parent / "src/memoird" / name).read_text() == text, f"{name} is stale"
+
+
+def test_the_package_has_its_licenses_and_no_link_that_leaves_it():
+    root = HERE.parent.parent.parent
+    for name in ("LICENSE-APACHE", "LICENSE-MIT"):
+        assert (HERE.parent / name).read_bytes() == (root / name).read_bytes()
+    # In a wheel a path of the repository leads nowhere.
+    links = re.findall(r"\]\(([^)]+)\)", (HERE.parent / "README.md").read_text())
+    assert [link for link in links if not link.startswith(("#", "https://"))] == []
