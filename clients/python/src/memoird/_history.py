@@ -230,8 +230,9 @@ def add(
         request = AppendRequest(session_id=session_id, subject=subject, **chunk)
         answer = yield Call("_call", call=_PLAIN_APPEND, request=request, timeout=None)
         generation = answer.session.generation
-        follows = tail and tail.next_seq == answer.first_seq
-        if follows and tail.generation in ("", generation):
+        if tail is None or tail.next_seq != answer.first_seq:
+            continue
+        if tail.generation in ("", generation):
             tail = Tail(generation, answer.last_seq, answer.last_seq + 1)
     return tail
 

@@ -441,7 +441,8 @@ async def _contents_of(
         context.model_copy(update={"session": session}), request
     ):
         pass
-    return request.contents
+    contents: list[types.Content] = request.contents
+    return contents
 
 
 class MemoirdMemoryService(BaseMemoryService):

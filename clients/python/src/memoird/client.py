@@ -67,8 +67,8 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A machine that is gone says nothing: while a call waits, the connection is asked whether it lives. Else
     # the system finds out after a quarter of an hour.
-    # NAT and proxies drop idle connections without a word, most of them after a minute or more. gRPC closes an idle
-    # connection after this time, or up to twice that, so that the next call opens a new one.
+    # NAT and proxies drop idle connections silently, most of them after a minute or more. gRPC closes a connection
+    # after 25 to 50 s without a call, and the next call opens a new one.
     ("grpc.client_idle_timeout_ms", 25_000),
     # Also the time limit of a connection attempt, which is 20 s by default.
     ("grpc.min_reconnect_backoff_ms", int(FIRST_CONTACT * 1000)),
@@ -311,7 +311,7 @@ class _Forks:
 _FORKS = _Forks()
 
 
-# Codes that gRPC itself gives a call, or a balancer, where no daemon answers.
+# Status codes of gRPC or a balancer if no daemon answers.
 _WITHOUT_DAEMON = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,

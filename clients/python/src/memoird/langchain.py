@@ -158,7 +158,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
             self._chosen = [*messages]
         return messages
 
-    def _changed(self, steps: Steps[None]) -> Steps[None]:
+    def _changed(self, steps: Steps[Any]) -> Steps[None]:
         """Steps after which a window is chosen anew, also where they fail."""
         self._chosen = None
         yield from steps

@@ -29,7 +29,7 @@ from . import _history, _wire
 from ._batches import batched, text_bytes
 from ._history import Window
 from ._kept import is_id
-from ._steps import Clients
+from ._steps import Clients, Steps
 from .client import AsyncClient, Client
 from .errors import (
     InvalidArgument,
@@ -193,7 +193,7 @@ class MemoirdSession:
         start: int,
         output: list[TResponseInputItem],
         prune_prefix: Callable[[TResponseInputItem], bool] | None,
-    ) -> _history.Steps[_history.Tail | None]:
+    ) -> Steps[_history.Tail | None]:
         """Replaces `read.messages[start:]`. Returns None, and changes nothing, if the session changed."""
         if prune_prefix is not None:
             whole = yield from _history.read_messages(self.session_id, FORMAT)
@@ -211,7 +211,7 @@ class MemoirdSession:
 
     def _replaced(
         self, chunks: list[dict[str, Any]], after_seq: int, expected: _history.Tail
-    ) -> _history.Steps[_history.Tail | None]:
+    ) -> Steps[_history.Tail | None]:
         return (
             yield from _history.replace(
                 self.session_id, chunks, self.subject, after_seq=after_seq, expected=expected

@@ -163,7 +163,7 @@ class MemoirdHistory:
         turns = yield from _history.turns(self.session_id, self.window)
         return _read(turns)
 
-    def _set(self, messages: Sequence[ModelMessage]) -> Steps[None]:
+    def _set(self, messages: Sequence[ModelMessage]) -> Steps[Any]:
         chunks = _history.turns_in_chunks(_turns(messages))
         return _history.replace(self.session_id, chunks, self.subject)
 
@@ -182,8 +182,7 @@ class MemoirdHistory:
         chunks = _history.turns_in_chunks(turns)
         return (yield from _history.add(self.session_id, chunks, self.subject))
 
-    def _tell(self, messages: Sequence[ModelMessage]) -> Steps[list[ModelMessage]]:
-        """Adds messages, and gives a window."""
+    def _add_and_choose(self, messages: Sequence[ModelMessage]) -> Steps[list[ModelMessage]]:
         chunks = _history.turns_in_chunks(_turns(messages))
         yield from _history.add(self.session_id, chunks, self.subject)
         return (yield from self._messages())
@@ -193,8 +192,8 @@ class MemoirdHistory:
 class _WindowPerCall(AbstractCapability[Any]):
     history: MemoirdHistory
     run_id: str = ""
-    told: int = 0
-    """Number of messages of this run that the session has."""
+    added: int = 0
+    """Number of messages of this run that are in the session."""
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -202,15 +201,15 @@ class _WindowPerCall(AbstractCapability[Any]):
         clients = self.history._clients
         of_run = [it for it in request_context.messages if it.run_id == ctx.run_id]
         if self.run_id != ctx.run_id:
-            self.run_id, self.told = ctx.run_id or "", 0
-        if not self.told and ctx.prompt is None:
+            self.run_id, self.added = ctx.run_id or "", 0
+        if not self.added and ctx.prompt is None:
             # A run without a prompt may begin with the last request of its history.
             pages = await clients.ado(_history.read_last(self.history.session_id, 1))
             newest = [turn for page in pages for turn in page.turns][-1:]
-            self.told = sum(turn.role is not Role.ASSISTANT for turn in newest)
-        steps = self.history._tell(of_run[self.told :])
+            self.added = sum(turn.role is not Role.ASSISTANT for turn in newest)
+        steps = self.history._add_and_choose(of_run[self.added :])
         request_context.messages = await clients.ado(steps)
-        self.told = len(of_run)
+        self.added = len(of_run)
         return request_context
 
     @classmethod
