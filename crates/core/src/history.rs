@@ -1,7 +1,8 @@
 //! The bounded history of a generation: first in, first out, in whole units.
 //!
 //! A unit is an assistant turn with tool uses and every turn that holds one of its
-//! results; it stays whole or leaves whole. The first user turn, the anchor, is held
+//! results, and all turns whose parts name each other ([`crate::ties`]); it stays whole or leaves
+//! whole. A unit that goes on, and is too large, loses its oldest calls. The first user turn, the anchor, is held
 //! apart and never leaves; neither do pinned turns and the units they belong to. The last user
 //! turn, the request, stays until the next one where there is room for it.
 //!
@@ -79,11 +80,12 @@ impl History {
         let is_new =
             is_new.any(|(record, results)| record.role == Role::User && results.is_empty());
         let mut late = Vec::new();
-        for ((record, results), targets) in arrivals.into_iter().zip(plan.targets) {
+        let ties = plan.targets.into_iter().zip(plan.joined);
+        for ((record, results), (targets, joined)) in arrivals.into_iter().zip(ties) {
             if targets.contains(&Target::Departed) {
                 late.push(record.seq);
             }
-            self.place(record, results, &targets);
+            self.place(record, results, &targets, &joined);
         }
         if is_new && let Some(passed) = self.passed_request() {
             self.remove_unit(passed, limits);
@@ -187,9 +189,44 @@ impl History {
     /// answers.
     fn remove_oldest(&mut self, front: u64, limits: &Limits) {
         let newest = self.tail.back().map_or(0, |newest| newest.seq);
-        let passed = self.passed_request();
-        let passed = passed.filter(|_| self.unit_of(front).contains(&newest));
-        self.remove_unit(passed.unwrap_or(front), limits);
+        let is_current = |unit: &BTreeSet<u64>| unit.contains(&newest);
+        let is_under_way = is_current(&self.unit_of(front));
+        let passed = self.passed_request().filter(|_| is_under_way);
+        let close = self.unit_by(front, TurnRecord::close_mates);
+        if passed.is_none() && is_under_way && !is_current(&close) && self.can_split(&close) {
+            self.split_off(&close, limits);
+        } else {
+            self.remove_unit(passed.unwrap_or(front), limits);
+        }
+    }
+
+    /// False where later turns would name another turn without these: an id was used before.
+    fn can_split(&self, close: &BTreeSet<u64>) -> bool {
+        let mut leaving = close.iter().filter_map(|seq| self.find(*seq));
+        leaving.all(|record| {
+            let later = record.joined().filter_map(|seq| self.find(seq));
+            let mut ids = later.flat_map(TurnRecord::refs);
+            ids.all(|id| {
+                let named = self.named_before(record.seq, id);
+                named.is_none_or(|named| close.contains(&named))
+            })
+        })
+    }
+
+    /// Lets the oldest calls of a unit leave that is too large.
+    fn split_off(&mut self, close: &BTreeSet<u64>, limits: &Limits) {
+        for seq in close {
+            let Some(record) = self.take(*seq) else {
+                continue;
+            };
+            for mate in record.joined() {
+                if let Some(mate) = self.find_mut(mate) {
+                    mate.unjoin(*seq);
+                }
+            }
+            self.depart(&record, limits);
+        }
+        self.forget_holes_before_tail();
     }
 
     /// The history that `kept` describes, from its turns in ascending order, and from what was
@@ -212,10 +249,15 @@ impl History {
                 history.aside.get_or_insert_default().preamble.push(record);
                 continue;
             }
-            let targets = history.targets_of(results);
+            let targets = history.targets_of(&record, results);
             match targets.contains(&Target::Departed) {
                 true => orphans.push(record.seq),
-                false => history.place(record, results, &targets),
+                false => {
+                    let named = |id: &Box<str>| history.named_before(record.seq, id);
+                    let joined = record.refs().iter().filter_map(named);
+                    let joined = BTreeSet::from_iter(joined);
+                    history.place(record, results, &targets, &Vec::from_iter(joined));
+                }
             }
         }
         for pin in pins {
@@ -343,12 +385,18 @@ impl History {
     }
 
     /// What the results of one turn answer, where nothing can be wrong with them.
-    fn targets_of(&self, results: &[Box<str>]) -> Vec<Target> {
+    fn targets_of(&self, record: &TurnRecord, results: &[Box<str>]) -> Vec<Target> {
+        // One that came too late was never kept.
+        let otherwise = if record.takes_orphans {
+            Target::Unknown
+        } else {
+            Target::Departed
+        };
         let target = |index: usize| {
             let id = &results[index];
             let earlier = results[..index].iter().filter(|earlier| *earlier == id);
             let call = self.open_call(id, earlier.count());
-            call.map_or(Target::Departed, Target::Use)
+            call.map_or(otherwise, Target::Use)
         };
         (0..results.len()).map(target).collect()
     }
@@ -363,18 +411,55 @@ impl History {
 
     /// The seqs of all turns that travel with this one, ascending, itself included.
     fn unit_of(&self, seq: u64) -> BTreeSet<u64> {
+        self.unit_by(seq, TurnRecord::mates)
+    }
+
+    /// The same by some of their ties.
+    fn unit_by<'a, I: Iterator<Item = u64>>(
+        &'a self,
+        seq: u64,
+        mates: impl Fn(&'a TurnRecord) -> I,
+    ) -> BTreeSet<u64> {
         let mut unit = BTreeSet::new();
         let mut rest = vec![seq];
         while let Some(seq) = rest.pop() {
             if let Some(record) = self.find(seq).filter(|_| unit.insert(seq)) {
-                rest.extend(record.mates());
+                rest.extend(mates(record));
             }
         }
         unit
     }
 
-    /// Puts a turn at the end, tied to the calls that it answers.
-    fn place(&mut self, mut record: TurnRecord, results: &[Box<str>], targets: &[Target]) {
+    /// The latest turn before `seq` with a part of this name.
+    fn named_before(&self, seq: u64, id: &str) -> Option<u64> {
+        let end = self.tail.partition_point(|record| record.seq < seq);
+        let tail = self.tail.range(..end).rev();
+        let pinned = self.pinned().iter().rev();
+        let mut newest = tail.chain(pinned.filter(|record| record.seq < seq));
+        let named = newest.find(|record| record.is_named(id));
+        named.map(TurnRecord::seq)
+    }
+
+    /// Ties a turn to a later one that names it.
+    fn join(&mut self, named: u64, seq: u64) {
+        for (one, other) in [(named, seq), (seq, named)] {
+            let Some(record) = self.find_mut(one) else {
+                continue;
+            };
+            if !record.joined().any(|joined| joined == other) {
+                record.join(other);
+            }
+        }
+    }
+
+    /// Puts a turn at the end, tied to the calls that it answers and to the turns that it names.
+    fn place(
+        &mut self,
+        mut record: TurnRecord,
+        results: &[Box<str>],
+        targets: &[Target],
+        joined: &[u64],
+    ) {
         if self.anchor.is_none() && record.role == Role::User && record.stands_alone() {
             self.anchor = Some(record);
             self.reshaped += 1;
@@ -391,14 +476,17 @@ impl History {
                     self.close_call(id, use_seq);
                 }
                 Target::Departed => self.forget_departed(id),
+                Target::Unknown => record.note_answers(record.seq),
             }
         }
         for id in record.open_uses() {
             let aside = self.aside.get_or_insert_default();
             aside.open.entry(id.clone()).or_default().push(record.seq);
         }
+        let seq = record.seq;
         self.capped = self.capped.plus(record.totals());
         self.tail.push_back(record);
+        joined.iter().for_each(|&named| self.join(named, seq));
     }
 
     /// True where a turn that is none of its results follows a call.

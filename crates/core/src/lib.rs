@@ -28,6 +28,7 @@ pub mod seq_ranges;
 pub mod session;
 pub mod sha256;
 pub mod state;
+pub mod ties;
 pub mod time;
 pub mod turn;
 pub mod window;

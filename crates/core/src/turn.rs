@@ -9,6 +9,7 @@ use crate::error::CoreError;
 use crate::ids::ID_BYTES_MAX;
 use crate::json::{VALUES_MAX, has_too_many_values};
 use crate::limits::Limits;
+use crate::ties::PartIds;
 use crate::time::Timestamp;
 
 /// Who contributed a turn.
@@ -161,13 +162,14 @@ impl Turn {
         }
     }
 
-    /// The tool uses and tool results in it, in order.
+    /// The tool uses and tool results in it, in order, and its other ties to other turns.
     pub fn links(&self) -> Links {
         let mut links = Links {
             takes_orphans: self.format == Some(MessageFormat::OpenAiResponses),
             ..Links::default()
         };
         for part in &self.parts {
+            links.add_ids(part.ids());
             match &part.kind {
                 PartKind::ToolUse { id, .. } => links.uses.push(id.as_str().into()),
                 PartKind::ToolResult { tool_use_id, .. } => {
@@ -322,15 +324,45 @@ pub struct Links {
     pub uses: Vec<Box<str>>,
     /// Ids of the calls it answers.
     pub results: Vec<Box<str>>,
-    /// True where a result may answer a call that nobody knows: lists of OpenAI's items have such.
-    /// It leaves the history at once, as one that comes too late.
+    /// Ids of its other parts that later turns may name. See [`crate::ties`].
+    pub names: Vec<Box<str>>,
+    /// Ids of parts of earlier turns that its parts name.
+    pub refs: Vec<Box<str>>,
+    /// True where a result may answer a call that the history never had: lists of OpenAI's items
+    /// have such, as the first turn after a session expired.
     pub takes_orphans: bool,
 }
 
 impl Links {
     /// True when the turn stands by itself.
     pub fn is_empty(&self) -> bool {
-        self.uses.is_empty() && self.results.is_empty()
+        let all = [&self.uses, &self.results, &self.names, &self.refs];
+        all.iter().all(|ids| ids.is_empty())
+    }
+
+    /// Adds the ids of the next part. What its own turn names or answers is no tie to another.
+    fn add_ids(&mut self, ids: PartIds) {
+        let PartIds {
+            name,
+            answers,
+            callers,
+        } = ids;
+        let mut is_own = |id: &Box<str>, ends: bool| {
+            let named = self.names.iter().position(|name| name == id);
+            if let Some(place) = named.filter(|_| ends) {
+                self.names.swap_remove(place);
+            }
+            named.is_some() || self.uses.contains(id)
+        };
+        let callers = callers.into_iter().filter(|id| !is_own(id, false));
+        let mut refs: Vec<Box<str>> = callers.collect();
+        let is_answer = answers.is_some();
+        let is_answered_here = answers.as_ref().is_some_and(|id| is_own(id, true));
+        refs.extend(answers.filter(|_| !is_answered_here));
+        refs.retain(|id| !self.refs.contains(id));
+        self.refs.extend(refs);
+        self.names
+            .extend(name.filter(|_| !(is_answer && is_answered_here)));
     }
 }
 

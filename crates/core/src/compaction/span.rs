@@ -108,7 +108,7 @@ pub(crate) fn before(
     // A unit that reaches into the tail stays.
     let older = view.tail_from(after_seq + 1).rev();
     for record in older.skip_while(|record| record.seq >= tail_seq) {
-        if record.seq <= through_seq && record.mates().any(|mate| mate > through_seq) {
+        if record.seq <= through_seq && record.close_mates().any(|mate| mate > through_seq) {
             through_seq = record.seq - 1;
         }
     }
@@ -152,18 +152,22 @@ fn boundary(
     keep: &Keep,
     tokens: impl Fn(&TurnRecord) -> u64,
 ) -> Option<(u64, u64)> {
-    let (mut tail, mut oldest_mate) = (Tail::default(), u64::MAX);
+    let mut tail = Tail::default();
+    let (mut oldest_mate, mut oldest_joined) = (u64::MAX, u64::MAX);
     let request = view.request_under_way().map_or(0, |request| request.seq);
     // Where it may not be split, all of it stays.
     let may_split = keep.splits_exchange || request == 0;
-    let (mut exchange, mut unit) = (None, None);
+    // A unit that is too large is split between its calls.
+    let (mut exchange, mut unit, mut split) = (None, None, None);
     for record in view.tail_from(after_seq + 1).rev() {
         if !is_apart(view, record) {
             tail.tokens += tokens(record);
             tail.turns += 1;
             tail.bytes += record.content.len() as u64;
         }
-        oldest_mate = record.mates().fold(oldest_mate, u64::min);
+        oldest_mate = record.close_mates().fold(oldest_mate, u64::min);
+        let joined = record.joined().filter(|seq| *seq > after_seq);
+        oldest_joined = joined.fold(oldest_joined, u64::min);
         if oldest_mate < record.seq {
             continue;
         }
@@ -171,24 +175,33 @@ fn boundary(
         let begins_exchange = record.role == Role::User && record.answers().is_empty();
         if begins_exchange {
             tail.exchanges += 1;
-            if fits {
+            if fits && oldest_joined >= record.seq {
                 exchange = Some((record.seq, tail.tokens));
             }
         }
         if tail.exchanges == 0 && fits && may_split {
-            unit = Some((record.seq, tail.tokens));
+            let best = if oldest_joined < record.seq {
+                &mut split
+            } else {
+                &mut unit
+            };
+            *best = Some((record.seq, tail.tokens));
         }
         if !may_split && record.seq <= request && exchange.is_none() {
             // However large it is.
             exchange = Some((record.seq, tail.tokens));
         }
         if tail.exchanges >= keep.exchanges || (tail.exchanges > 0 && !fits) {
-            return exchange.or(unit);
+            return exchange.or(unit).or(split);
         }
     }
     // All that is left is kept, unless even the newest exchange is too much.
     let is_all_kept = keep.is_exact || keep.holds(&tail);
-    if is_all_kept { None } else { exchange.or(unit) }
+    if is_all_kept {
+        None
+    } else {
+        exchange.or(unit).or(split)
+    }
 }
 
 /// Where the turns behind the last summary begin that are still there, and their tokens.

@@ -19,6 +19,8 @@ pub(super) enum Target {
     Use(u64),
     /// A call that has left the history.
     Departed,
+    /// A call that the history never had.
+    Unknown,
 }
 
 /// What an append will do.
@@ -26,6 +28,8 @@ pub(super) enum Target {
 pub(super) struct Plan {
     /// For each turn, what each of its results answers.
     pub(super) targets: Vec<Vec<Target>>,
+    /// For each turn, the turns that its parts name.
+    pub(super) joined: Vec<Vec<u64>>,
     /// Seqs of the turns that a pin will hold from now on.
     pub(super) held: BTreeSet<u64>,
 }
@@ -37,8 +41,13 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, CoreError> {
         let targets = match_results(history, arrivals)?;
-        let held = held_by_pins(history, arrivals, &targets, limits)?;
-        Ok(Self { targets, held })
+        let joined = match_refs(history, arrivals);
+        let held = held_by_pins(history, arrivals, (&targets, &joined), limits)?;
+        Ok(Self {
+            targets,
+            joined,
+            held,
+        })
     }
 }
 
@@ -61,14 +70,18 @@ fn match_results(
                 *taken += 1;
                 Some(seq)
             });
-            if target.is_none() {
-                let late = arrived_late.entry(id).or_default();
-                *late += 1;
-                if !record.takes_orphans && !history.has_departed(id, *late) {
-                    return Err(unknown(index, id));
+            targets.push(match target {
+                Some(seq) => Target::Use(seq),
+                None => {
+                    let late = arrived_late.entry(id).or_default();
+                    *late += 1;
+                    match history.has_departed(id, *late) {
+                        true => Target::Departed,
+                        false if record.takes_orphans => Target::Unknown,
+                        false => return Err(unknown(index, id)),
+                    }
                 }
-            }
-            targets.push(target.map_or(Target::Departed, Target::Use));
+            });
         }
         for id in record.uses() {
             opened.entry(&**id).or_default().push(record.seq);
@@ -76,6 +89,26 @@ fn match_results(
         all.push(targets);
     }
     Ok(all)
+}
+
+/// Finds the turns that the parts of each turn name: the latest that can be meant.
+fn match_refs(history: &History, arrivals: &[Arrival<'_>]) -> Vec<Vec<u64>> {
+    let joined = |(index, (record, _)): (usize, &Arrival<'_>)| {
+        let ids = record.refs().iter();
+        let found = ids.filter_map(|id| {
+            let mut arrived = arrivals[..index].iter().rev();
+            let named = arrived.find(|(earlier, _)| earlier.is_named(id));
+            named.map_or_else(
+                || history.named_before(record.seq, id),
+                |(earlier, _)| Some(earlier.seq),
+            )
+        });
+        let mut found: Vec<u64> = found.collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    };
+    arrivals.iter().enumerate().map(joined).collect()
 }
 
 fn unknown(index: usize, id: &str) -> CoreError {
@@ -87,29 +120,31 @@ fn unknown(index: usize, id: &str) -> CoreError {
 fn held_by_pins(
     history: &History,
     arrivals: &[Arrival<'_>],
-    targets: &[Vec<Target>],
+    (targets, joined): (&[Vec<Target>], &[Vec<u64>]),
     limits: &Limits,
 ) -> Result<BTreeSet<u64>, CoreError> {
     let mut anchor_missing = history.anchor.is_none();
     let mut mates: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut seeds = Vec::new();
     let mut late = Vec::new();
-    for (index, ((record, results), targets)) in arrivals.iter().zip(targets).enumerate() {
+    let ties = targets.iter().zip(joined);
+    for (index, ((record, results), (targets, joined))) in arrivals.iter().zip(ties).enumerate() {
         if anchor_missing && record.role == Role::User && record.stands_alone() {
             anchor_missing = false;
             continue;
         }
-        let uses = || {
-            targets.iter().filter_map(|target| match target {
+        let mates_before = || {
+            let uses = targets.iter().filter_map(|target| match target {
                 Target::Use(seq) => Some(*seq),
-                Target::Departed => None,
-            })
+                Target::Departed | Target::Unknown => None,
+            });
+            uses.chain(joined.iter().copied())
         };
-        for seq in uses() {
+        for seq in mates_before() {
             mates.entry(seq).or_default().push(record.seq);
             mates.entry(record.seq).or_default().push(seq);
         }
-        if record.pinned || uses().any(|seq| history.is_held(seq)) {
+        if record.pinned || mates_before().any(|seq| history.is_held(seq)) {
             seeds.push((index, record.seq));
         }
         let mut answers = targets.iter().zip(*results);

@@ -38,8 +38,13 @@ pub struct TurnRecord {
 struct Ties {
     /// Its calls, and the turns that answered them.
     uses: Vec<(Box<str>, Option<u64>)>,
-    /// The turns whose calls it answers.
+    /// The turns whose calls it answers; itself where the history never had the call.
     answers: Vec<u64>,
+    /// Ids under which later turns may name parts of it, and ids that its parts name.
+    names: Vec<Box<str>>,
+    refs: Vec<Box<str>>,
+    /// The turns that it names, and those that name it.
+    joined: Vec<u64>,
 }
 
 impl TurnRecord {
@@ -50,6 +55,9 @@ impl TurnRecord {
             Box::new(Ties {
                 uses: uses.map(|id| (id.clone(), None)).collect(),
                 answers: Vec::new(),
+                names: turn.links.names.clone(),
+                refs: turn.links.refs.clone(),
+                joined: Vec::new(),
             })
         });
         Self {
@@ -109,12 +117,54 @@ impl TurnRecord {
         open.map(|(id, _)| id)
     }
 
-    /// The seqs of the turns that it must travel with, directly.
+    /// The seqs of the turns of its unit that it is tied to directly.
     pub(crate) fn mates(&self) -> impl Iterator<Item = u64> {
-        self.answers().iter().copied().chain(self.answered_by())
+        self.close_mates().chain(self.joined())
     }
 
-    /// For each of its results, the seq of the turn whose call it answers.
+    /// Of these the ones that it is never shown without: its calls and results.
+    pub(crate) fn close_mates(&self) -> impl Iterator<Item = u64> {
+        let answers = self.answers().iter().copied();
+        let others = answers.filter(|seq| *seq != self.seq);
+        others.chain(self.answered_by())
+    }
+
+    /// The others: they leave together, but a unit that is too large is split between them.
+    pub(crate) fn joined(&self) -> impl Iterator<Item = u64> {
+        let joined = self.ties.iter().flat_map(|ties| &ties.joined);
+        joined.copied()
+    }
+
+    /// True where later turns may name a part of it so.
+    pub(super) fn is_named(&self, id: &str) -> bool {
+        let mut names = self.ties.iter().flat_map(|ties| &ties.names);
+        names.any(|name| **name == *id) || self.uses().any(|used| **used == *id)
+    }
+
+    /// The ids under which later turns may name parts of it.
+    #[cfg(test)]
+    pub(super) fn names(&self) -> &[Box<str>] {
+        self.ties.as_ref().map_or(&[], |ties| &ties.names)
+    }
+
+    /// The ids of earlier parts that its parts name.
+    pub(super) fn refs(&self) -> &[Box<str>] {
+        self.ties.as_ref().map_or(&[], |ties| &ties.refs)
+    }
+
+    /// Notes that it travels with this turn.
+    pub(super) fn join(&mut self, seq: u64) {
+        self.ties.get_or_insert_default().joined.push(seq);
+    }
+
+    /// Notes that this turn has left without it.
+    pub(super) fn unjoin(&mut self, seq: u64) {
+        let ties = self.ties.iter_mut();
+        ties.for_each(|ties| ties.joined.retain(|joined| *joined != seq));
+    }
+
+    /// For each of its results, the seq of the turn whose call it answers; its own where the
+    /// history never had the call.
     pub(crate) fn answers(&self) -> &[u64] {
         self.ties.as_ref().map_or(&[], |ties| &ties.answers)
     }

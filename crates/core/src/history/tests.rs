@@ -1,7 +1,8 @@
 //! Histories on paper: a word is a turn, and what is kept is a list of seqs.
 //!
 //! `u` user, `a` assistant, `s` system; `a+x` calls the tool with id `x`, `t-x` brings
-//! its result, `u-x` brings it in a user turn; `!` pins, and `?` may answer what nobody called.
+//! its result, `u-x` brings it in a user turn; `a^x` has a part of the name `x`, and `a~x` names
+//! it; `!` pins, and `?` may answer what nobody called.
 
 use std::collections::BTreeSet;
 
@@ -29,6 +30,12 @@ fn turn(word: &str) -> NewTurn {
                 .extend(ids.next().map(|id| id.to_string().into())),
             '-' => links
                 .results
+                .extend(ids.next().map(|id| id.to_string().into())),
+            '^' => links
+                .names
+                .extend(ids.next().map(|id| id.to_string().into())),
+            '~' => links
+                .refs
                 .extend(ids.next().map(|id| id.to_string().into())),
             '?' => links.takes_orphans = true,
             _ => pinned = true,
@@ -76,7 +83,7 @@ fn caps(turns: usize) -> Limits {
 /// Each case: the cap, the appends, the seqs kept, the turns that left in all.
 #[test]
 fn keeps_the_newest_whole_units_and_the_anchor() {
-    let cases: [(usize, &[&str], &[u64], u64); 13] = [
+    let cases: [(usize, &[&str], &[u64], u64); 20] = [
         (3, &["u", "a", "u"], &[1, 2, 3], 0),
         (2, &["u", "a", "u", "a"], &[1, 3, 4], 1),
         (2, &["u a u a u a"], &[1, 5, 6], 3),
@@ -104,6 +111,28 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
             &[1, 2, 3, 6, 7],
             2,
         ),
+        // A provider's call and its result leave together, whatever stands between.
+        (3, &["u", "a", "u", "a^x", "a~x", "u"], &[1, 4, 5, 6], 2),
+        (2, &["u", "a^x", "a~x", "u", "a"], &[1, 4, 5], 2),
+        (3, &["u a^x u a~x a u a"], &[1, 5, 6, 7], 3),
+        // So do all calls that a program makes, and its result.
+        (
+            6,
+            &["u", "a^x+1~x", "t-1", "a+2~x", "t-2", "a~x", "u", "a", "u"],
+            &[1, 7, 8, 9],
+            5,
+        ),
+        // One that is under way and too large loses its oldest calls.
+        (
+            4,
+            &["u", "a^x+1", "t-1", "a+2~x", "t-2", "a+3~x", "t-3"],
+            &[1, 4, 5, 6, 7],
+            2,
+        ),
+        // A later call of the same name is another one.
+        (2, &["u", "a^x", "a~x", "a^x", "a~x"], &[1, 4, 5], 2),
+        // A part may name a call and its result.
+        (2, &["u a+x t-x a~x u"], &[1, 5], 3),
         // A user turn that brings results is no anchor.
         (9, &["a+x", "u-x", "u"], &[1, 2, 3], 0),
     ];
@@ -121,17 +150,38 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
 }
 
 #[test]
-fn a_result_that_may_answer_nothing_leaves_at_once() {
+fn a_result_whose_call_was_never_there_is_kept_where_it_may_be_one() {
     let (mut history, mut last_seq) = (History::default(), 0);
-    for (words, left, kept) in [
-        ("u t-z? a+x t-x?", 1, &[1, 3, 4][..]),
-        ("t-x?", 1, &[1, 3, 4]),
-        ("a", 0, &[1, 3, 4, 6]),
+    for (words, kept) in [
+        ("t-z?", &[1][..]),
+        ("u t-z? a+x t-x-z?", &[1, 2, 3, 4, 5]),
+        ("t-x?", &[1, 2, 3, 4, 5, 6]),
+        ("a t-z!?", &[1, 2, 3, 4, 5, 6, 7, 8]),
     ] {
         let dropped = append(&mut history, &mut last_seq, words, &caps(9)).unwrap();
-        assert_eq!((dropped, &*seqs(&history)), (left, kept), "{words}");
+        assert_eq!((dropped, &*seqs(&history)), (0, kept), "{words}");
+        assert_eq!(seqs(&restore(&history, last_seq)), kept, "{words}");
     }
-    append(&mut history, &mut last_seq, "t-z!?", &caps(9)).unwrap_err();
+    append(&mut history, &mut last_seq, "a a a a", &caps(4)).unwrap();
+    assert_eq!(seqs(&history), [2, 8, 10, 11, 12]);
+}
+
+#[test]
+fn rewind_keeps_turns_that_name_each_other() {
+    let (mut history, mut last_seq) = (History::default(), 0);
+    append(&mut history, &mut last_seq, "u a^x u a~x a", &caps(9)).unwrap();
+    for after_seq in 2..4 {
+        let refused = history.rewind(after_seq, last_seq).unwrap_err();
+        let expected = CoreError::RewindSplitsUnit {
+            after_seq,
+            first_seq: 2,
+            last_seq: 4,
+        };
+        assert_eq!(refused, expected);
+    }
+    history.rewind(4, last_seq).unwrap();
+    history.rewind(1, last_seq).unwrap();
+    assert_eq!(seqs(&history), [1]);
 }
 
 #[test]
@@ -252,7 +302,15 @@ fn word() -> impl Strategy<Value = String> {
     let id = prop::sample::select(vec!["x", "y", "z"]);
     let ids = prop::collection::vec(id, 0..3);
     let pin = prop::sample::select(vec!["", "", "", "", "", "!"]);
-    (0..6, ids, pin).prop_map(|(kind, ids, pin)| match kind {
+    (0..8, ids, pin).prop_map(|(kind, ids, pin)| match kind {
+        6 => format!(
+            "a{}{pin}",
+            ids.iter().map(|id| format!("^{id}")).collect::<String>()
+        ),
+        7 => format!(
+            "a{}{pin}",
+            ids.iter().map(|id| format!("~{id}")).collect::<String>()
+        ),
         0 => format!("u{pin}"),
         1 => format!("a{pin}"),
         2 | 3 => format!(
@@ -485,7 +543,9 @@ fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<st
     let links = Links {
         uses,
         results: results.clone(),
-        takes_orphans: false,
+        names: record.names().to_vec(),
+        refs: record.refs().to_vec(),
+        takes_orphans: record.takes_orphans,
     };
     let new = NewTurn {
         role: record.role,
@@ -515,6 +575,8 @@ impl History {
                 .flat_map(|call| call.calls_answered_by(record.seq));
             once.extend(calls.cloned());
         }
+        let unknown = record.answers().iter().filter(|seq| **seq == record.seq);
+        once.extend(unknown.map(|_| "unknown".into()));
         once
     }
 }

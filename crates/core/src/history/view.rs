@@ -69,8 +69,8 @@ impl<'a> View<'a> {
         (!newest.is_some_and(is_answer)).then_some(request)
     }
 
-    /// The turn that is said now, with all it must travel with. Ascending. A result that
-    /// came too late for its call has left at once: then it is the turn before.
+    /// The turn that is said now, with the calls and results it is tied to. Ascending. A result
+    /// that came too late for its call has left at once: then it is the turn before.
     pub(crate) fn current_unit(&self) -> Vec<u64> {
         let mut unit = Vec::new();
         let newest = self.tail_from(0).next_back().into_iter();
@@ -79,7 +79,7 @@ impl<'a> View<'a> {
         while let Some(seq) = rest.pop() {
             if let Some(record) = self.record(seq).filter(|_| !unit.contains(&seq)) {
                 unit.push(seq);
-                rest.extend(record.mates());
+                rest.extend(record.close_mates());
             }
         }
         unit.sort_unstable();

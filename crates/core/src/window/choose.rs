@@ -610,14 +610,20 @@ impl<'a> Maker<'a> {
     /// The longest tail of whole units within so many tokens and turns; at least the current unit.
     fn last_units(&self, tokens_max: u64, turns_max: u64) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
-        let mut best = starts.next();
+        let first = starts.next();
+        let (mut whole, mut split) = (first.filter(|start| !start.splits_unit), first);
         while let Some(start) = starts.next() {
             if start.tokens > tokens_max || starts.turns > turns_max {
                 break;
             }
-            best = Some(start);
+            let best = if start.splits_unit {
+                &mut split
+            } else {
+                &mut whole
+            };
+            *best = Some(start);
         }
-        best
+        whole.or(split)
     }
 
     /// The smallest tail: the current turn, and what it must travel with.
@@ -638,6 +644,8 @@ impl<'a> Maker<'a> {
     fn start_within(&self, target: Target) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
         let (mut exchange, mut unit, mut current) = (None::<TailStart>, None::<TailStart>, None);
+        // A unit under way that is too large is split between its calls.
+        let mut split = None;
         let exchange_seq = self.exchange_seq();
         let mut is_inside = true;
         while let Some(start) = starts.next() {
@@ -648,7 +656,9 @@ impl<'a> Maker<'a> {
                 target.turns
             };
             let has_place = starts.turns <= turns_max && starts.bytes <= target.bytes;
-            if has_place && start.tokens <= target.tokens {
+            if has_place && start.tokens <= target.tokens && start.splits_unit {
+                split = Some(start);
+            } else if has_place && start.tokens <= target.tokens {
                 unit = Some(start);
                 if starts.at_exchange {
                     exchange = Some(start);
@@ -658,11 +668,11 @@ impl<'a> Maker<'a> {
                 let is_near = |exchange: &TailStart| {
                     unit.is_some_and(|unit| unit.tokens - exchange.tokens <= little)
                 };
-                return exchange.filter(is_near).or(unit).or(current);
+                return exchange.filter(is_near).or(unit).or(split).or(current);
             }
             current = current.or(Some(start));
         }
-        unit.or(current)
+        unit.or(split).or(current)
     }
 
     /// Lets the tail begin at `seq`; turns that are never left out are still shown.

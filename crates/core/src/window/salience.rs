@@ -47,12 +47,12 @@ pub(super) fn leave_torn(maker: &mut Maker<'_>) {
         |seq: u64| (view.record(seq)).is_some_and(|record| stays(record) || in_tail(seq));
     let may_leave = |record: &&TurnRecord| in_tail(record.seq) && !stays(record);
     let tail = view.tail_from(made.seq).filter(may_leave);
-    let torn = tail.filter(|record| record.mates().any(|mate| !is_shown(mate)));
+    let torn = tail.filter(|record| record.close_mates().any(|mate| !is_shown(mate)));
     let mut torn: Vec<&TurnRecord> = torn.collect();
     let mut out = BTreeSet::new();
     while let Some(record) = torn.pop() {
         if out.insert(record.seq) {
-            let mates = record.mates().filter_map(|mate| view.record(mate));
+            let mates = record.close_mates().filter_map(|mate| view.record(mate));
             torn.extend(mates.filter(may_leave));
         }
     }
@@ -150,8 +150,9 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
     for (index, record) in middle.iter().enumerate() {
         let importance = importance(record, (index as f32 + 1.0) / count, ask);
         let tokens = composer.shown_tokens(made, record);
-        let mate = record.answers().first();
-        let unit = mate.and_then(|mate| units.iter_mut().rev().find(|u| u.seqs.contains(mate)));
+        let mut mates = record.mates().filter(|mate| *mate < record.seq);
+        let mate = mates.next();
+        let unit = mate.and_then(|mate| units.iter_mut().rev().find(|u| u.seqs.contains(&mate)));
         match unit {
             Some(unit) => {
                 unit.seqs.push(record.seq);
@@ -168,10 +169,14 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
     // One that reaches into what stays, stays; one of which something has been left out
     // already cannot.
     let is_unit = |unit: &Unit| {
-        let turns = unit.seqs.iter().filter_map(|&seq| view.record(seq));
-        let mut mates = turns.flat_map(TurnRecord::mates);
-        let beyond = mates.find(|mate| !unit.seqs.contains(mate))?;
-        Some(current.contains(&beyond) || held(beyond))
+        let turns = || unit.seqs.iter().filter_map(|&seq| view.record(seq));
+        let is_beyond = |mate: &u64| !unit.seqs.contains(mate);
+        let mut beyond = turns().flat_map(TurnRecord::mates).filter(is_beyond);
+        if beyond.any(|mate| current.contains(&mate) || held(mate)) {
+            return Some(true);
+        }
+        let mut torn = turns().flat_map(TurnRecord::close_mates);
+        torn.any(|mate| is_beyond(&mate)).then_some(false)
     };
     let mut may_leave = Vec::new();
     let mut must_leave = Vec::new();

@@ -1,5 +1,5 @@
-//! Where a tail may begin without tearing a unit apart, and what each place makes of the
-//! window.
+//! Where a tail may begin without separating calls from their results, and what each place makes
+//! of the window.
 
 use crate::history::TurnRecord;
 use crate::turn::Role;
@@ -17,6 +17,8 @@ pub(super) struct TailStart {
     pub(super) tokens: u64,
     /// Of these, tokens reserved for lines where turns are left out.
     pub(super) lines: u64,
+    /// True where it splits a unit, though no call from its result.
+    pub(super) splits_unit: bool,
 }
 
 /// Where a tail may begin, from the end on.
@@ -32,6 +34,8 @@ pub(super) struct TailStarts<'a, I> {
     lines: u64,
     /// The oldest turn that some turn so far must travel with.
     oldest_mate: u64,
+    /// The oldest turn that some turn so far is joined to, of those that can be shown.
+    oldest_joined: u64,
     /// Turns and encoded bytes that the caps count, at the last place.
     pub(super) turns: u64,
     pub(super) bytes: u64,
@@ -64,6 +68,7 @@ impl<'a> TailStarts<'a, ()> {
             tokens: ask.fixed,
             lines: 0,
             oldest_mate: u64::MAX,
+            oldest_joined: u64::MAX,
             turns: 0,
             bytes: 0,
             at_exchange: false,
@@ -85,12 +90,28 @@ impl<'a> TailStarts<'a, ()> {
         starts.tokens += starts.lines + composer.block.map_or(0, Block::tokens);
         for record in always.iter().filter_map(|&seq| view.record(seq)) {
             starts.tokens += composer.shown_tokens(made, record);
+            starts.note_joined(record);
             if Some(record.seq) != anchor {
                 starts.turns += 1;
                 starts.bytes += record.content.len() as u64;
             }
         }
         starts
+    }
+}
+
+impl<I> TailStarts<'_, I> {
+    /// Notes the turns of its unit before it. What the cut does not show is no reason to keep it.
+    fn note_joined(&mut self, record: &TurnRecord) {
+        let (view, made, unit) = (self.composer.view, self.made, self.unit);
+        let may_show = |seq: &u64| {
+            let is_in_tail = *seq >= made.seq && !made.leaves_out(*seq);
+            is_in_tail && !unit.contains(seq) && view.record(*seq).is_some()
+        };
+        let joined = record.joined().filter(|seq| *seq < record.seq);
+        if let Some(oldest) = joined.filter(may_show).min() {
+            self.oldest_joined = self.oldest_joined.min(oldest);
+        }
     }
 }
 
@@ -112,9 +133,10 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
                     continue;
                 }
                 self.tokens += self.composer.shown_tokens(self.made, record);
-                if let Some(oldest) = record.mates().min() {
+                if let Some(oldest) = record.close_mates().min() {
                     self.oldest_mate = self.oldest_mate.min(oldest);
                 }
+                self.note_joined(record);
             }
             if self.oldest_mate >= record.seq {
                 self.at_exchange = record.role == Role::User && record.answers().is_empty();
@@ -128,6 +150,7 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
             seq,
             tokens: self.tokens,
             lines: self.lines,
+            splits_unit: self.oldest_joined < seq,
         }
     }
 }

@@ -128,8 +128,8 @@ impl Commands {
         Ok(Some(outcome))
     }
 
-    /// Looks in the journal for a call up to `after_seq` with a result behind it: the history has
-    /// dropped both.
+    /// Reads the journal for a turn up to `after_seq` that belongs to one after it: the history
+    /// has dropped both.
     async fn check_dropped_units(
         &self,
         session: &SessionRef,
@@ -146,7 +146,14 @@ impl Commands {
             ..range
         };
         let behind = JournalRange { after_seq, ..range };
-        let mut open = HashMap::new();
+        let splits = |first_seq, last_seq| {
+            Err(EngineError::Core(CoreError::RewindSplitsUnit {
+                after_seq,
+                first_seq,
+                last_seq,
+            }))
+        };
+        let (mut open, mut named) = (HashMap::new(), HashMap::new());
         for (range, is_behind) in [(before, false), (behind, true)] {
             let page = self.shared.sessions.read_journal(session, None, range);
             for (seq, content) in page.await?.unwrap_or_default().turns {
@@ -156,12 +163,19 @@ impl Commands {
                 let links = turn.links();
                 for result in links.results {
                     if let (Some(first_seq), true) = (open.remove(&result), is_behind) {
-                        return Err(EngineError::Core(CoreError::RewindSplitsUnit {
-                            after_seq,
-                            first_seq,
-                            last_seq: seq,
-                        }));
+                        return splits(first_seq, seq);
                     }
+                }
+                for id in links.refs {
+                    if let (Some(first_seq), true) = (named.get(&id).copied(), is_behind) {
+                        return splits(first_seq, seq);
+                    }
+                }
+                for name in links.names.into_iter().chain(links.uses.clone()) {
+                    match is_behind {
+                        true => named.remove(&name),
+                        false => named.insert(name, seq),
+                    };
                 }
                 for call in links.uses {
                     match is_behind {

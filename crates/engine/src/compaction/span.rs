@@ -110,7 +110,7 @@ fn cut_at_boundary(turns: &mut Turns) -> Option<u64> {
             continue;
         };
         let links = turn.links();
-        if links.results.is_empty() {
+        if links.results.is_empty() && links.refs.is_empty() {
             let is_exchange = turn.role == Role::User;
             if is_exchange {
                 // A call that the user did not wait for stays without a result.
