@@ -48,8 +48,8 @@
 //! | … `input_text`, `output_text`, where not usual; `text` | `text` | the text |
 //! | … `reasoning` | each `text` of `summary`, then of `content` | the thinking's text in pieces |
 //! | | `encrypted_content`, if that is a string | the signature; the text of a redacted one |
-//! | … `computer_call`, `shell_call`, `apply_patch_call`, and these with `_output` | `call_id` | the id |
-//! | | of a call the first of `action`, `actions`, `operation` that is not null | the input, as JSON |
+//! | … a call of [`calls`] that the bot answers, and its output | the field with its id | the id |
+//! | | of a call the first of `action`, `actions`, `operation`, `arguments` that is not null | the input, as JSON |
 //! | any other | none: memoird has no word for this part | |
 //!
 //! In that head stands the part's own `media_type`. It and the part's `name` are labels
@@ -80,6 +80,7 @@
 //! of the role tool.
 
 mod anthropic;
+mod calls;
 mod client;
 mod content;
 mod fields;

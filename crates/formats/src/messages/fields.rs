@@ -9,6 +9,7 @@ use memoird_core::error::CoreError;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
+use super::calls::CallKind;
 use super::content::{Content, ReadPart, read_items};
 
 /// The extra's key for what can be said in no other way.
@@ -136,6 +137,22 @@ impl<'a> Fields<'a> {
             Some(Value::String(text)) => Ok(mem::take(text)),
             other => Err(JsonPath::Field(&self.path, name).expected("a string", other.as_deref())),
         }
+    }
+
+    /// The id in the first of these fields that is a string, taken out of its place. `None` where
+    /// it is empty.
+    pub(super) fn hollow_id(&mut self, names: &[&str]) -> Option<String> {
+        let is_text = |name: &&&str| self.get(name).is_some_and(Value::is_string);
+        let name = names.iter().find(is_text)?;
+        match self.object.get_mut(*name) {
+            Some(Value::String(id)) if !id.is_empty() => Some(mem::take(id)),
+            _ => None,
+        }
+    }
+
+    /// True where the bot answers this call, or has written this output.
+    pub(super) fn is_for_client(&self, call: &CallKind) -> bool {
+        call.is_for_client(self.object)
     }
 
     /// The items of a list, taken out with their field; a list without items, or null in

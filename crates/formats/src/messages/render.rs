@@ -15,6 +15,7 @@
 //!   can bring signed or redacted thinking for Anthropic; all other thinking is dropped.
 //! - An id of a call that the provider would refuse, in Anthropic's messages also one that was
 //!   used before, is replaced, the same way in the call and in its result.
+//! - A result without its call is a note.
 //! - A failed tool's result begins with `Error: ` where the provider has no field for it,
 //!   unless it mentions an error early on.
 
@@ -25,6 +26,7 @@ mod ids;
 mod list;
 mod media;
 mod openai;
+mod pairs;
 mod pieces;
 mod responses;
 
@@ -64,6 +66,9 @@ pub struct RenderOptions<'a> {
     /// True where the provider is sent what is made: what it would refuse where it stands now is
     /// left out or said otherwise. False gives back what came in.
     pub is_request: bool,
+    /// True where the turns begin a conversation: a result without its call will never have one.
+    /// So it is in every request.
+    pub is_start: bool,
     /// True for a model whose chat template refuses two messages of the user in a row: in OpenAI's
     /// chat completions they are one then, whoever wrote them.
     pub takes_turns: bool,
@@ -72,10 +77,11 @@ pub struct RenderOptions<'a> {
 /// Writes turns as a provider's message array. The turns are in the provider's order: a
 /// call without a result stands at the very end, every other call's results follow it.
 pub fn render(format: MessageFormat, turns: &[Turn], options: &RenderOptions<'_>) -> Rendered {
+    let turns = pairs::paired(format, turns, options);
     let (system, messages, ends) = match format {
-        MessageFormat::OpenAi => openai::render(turns, options),
-        MessageFormat::OpenAiResponses => responses::render(turns, options),
-        MessageFormat::Anthropic => anthropic::render(turns, options),
+        MessageFormat::OpenAi => openai::render(&turns, options),
+        MessageFormat::OpenAiResponses => responses::render(&turns, options),
+        MessageFormat::Anthropic => anthropic::render(&turns, options),
     };
     // Writing values to a string has no way to fail: all keys are strings.
     let messages_json = serde_json::to_string(&messages).unwrap_or_default();

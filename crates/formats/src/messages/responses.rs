@@ -8,22 +8,19 @@ use memoird_core::error::CoreError;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
+use super::calls;
 use super::client::ForClient;
 use super::content::{Content, ReadPart, at_least_one};
 use super::fields::{Fields, JsonPath, OURS, extra};
 use super::openai::{audio, by_field};
 
-const FORMAT: MessageFormat = MessageFormat::OpenAiResponses;
+pub(super) const FORMAT: MessageFormat = MessageFormat::OpenAiResponses;
 
 /// A run of this many parts ends where it can, so that a turn's own limit is not met.
 const RUN_PARTS_MAX: usize = 64;
 
-/// Calls of other kinds that the bot itself answers, each with an item of the kind and
-/// `_output`.
-const ANSWERED_CALLS: [&str; 3] = ["computer_call", "shell_call", "apply_patch_call"];
-
-/// The fields with the input of such a call: the first one that is not null is used.
-pub(super) const INPUTS: [&str; 3] = ["action", "actions", "operation"];
+/// Fields with the input of a call: the first one that is not null is used.
+pub(super) const INPUTS: [&str; 4] = ["action", "actions", "operation", "arguments"];
 
 /// An item that was read.
 enum Item {
@@ -200,30 +197,32 @@ fn output(mut output: Fields<'_>) -> Result<Item, CoreError> {
     )))
 }
 
-/// An item of any other kind, kept whole. The ids of calls that the bot answers are
-/// read, because a window must not part them from their answers.
+/// An item of any other kind, kept whole. Calls that the bot answers, and its answers, are read as
+/// such, because no window may separate them.
 fn other(mut item: Fields<'_>, kind: &str) -> Item {
-    let answer = kind.strip_suffix("_output");
-    if ANSWERED_CALLS.contains(&answer.unwrap_or(kind))
-        && let Ok(id) = item.hollow_text("call_id")
-    {
-        return if answer.is_some() {
-            let result = Content::Absent.into_result(id, false);
-            Item::Turn(tool_turn(item.into_part(result)))
-        } else {
-            let mut inputs = INPUTS.iter();
-            let input = inputs.find(|name| item.get(name).is_some_and(|it| !it.is_null()));
-            let input = input.and_then(|name| item.replace(name, ""));
-            Item::Part(item.into_part(PartKind::ToolUse {
-                id,
-                name: kind.to_owned(),
-                input_json: input.map_or(String::new(), |input| input.to_string()),
-            }))
-        };
+    let call = calls::of_call(FORMAT, kind).filter(|call| item.is_for_client(call));
+    if let Some(id) = call.and_then(|call| item.hollow_id(&[call.id])) {
+        let mut inputs = INPUTS.iter();
+        let input = inputs.find(|name| item.get(name).is_some_and(|it| !it.is_null()));
+        let input = input.and_then(|name| item.replace(name, ""));
+        return Item::Part(item.into_part(PartKind::ToolUse {
+            id,
+            name: kind.to_owned(),
+            input_json: input.map_or(String::new(), |input| input.to_string()),
+        }));
     }
+    let answered = calls::of_output(FORMAT, kind);
+    let by_client = answered.filter(|call| item.is_for_client(call));
+    if let Some(id) = by_client.and_then(|call| item.hollow_id(call.links)) {
+        let result = Content::Absent.into_result(id, false);
+        return Item::Turn(tool_turn(item.into_part(result)));
+    }
+    let is_by_bot = match answered {
+        Some(call) => item.is_for_client(call),
+        None => kind.ends_with("_output"),
+    };
     let part = item.into_opaque_part();
-    // What the bot answers is no turn of the model's.
-    if answer.is_none() && kind != "mcp_approval_response" {
+    if !is_by_bot {
         return Item::Opaque(part);
     }
     let extra_json = json!({ OURS: { "items": [null] } }).to_string();

@@ -4,6 +4,7 @@ mod across;
 mod fixtures;
 mod fuzz;
 mod native;
+mod pairs;
 mod responses;
 
 use memoird_core::limits::Limits;

@@ -8,7 +8,7 @@ use memoird_core::json::{VALUES_MAX, has_too_many_values};
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
 use memoird_core::seq_ranges::SeqRanges;
-use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
+use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use memoird_core::window::{NextCut, Omission, OmissionReason, Policy, Report};
 use memoird_engine::{ContextOutcome, ContextRequest, WindowTurns};
 use memoird_formats::messages::{RenderOptions, Rendered, render};
@@ -336,6 +336,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         behind_gap: &behind_gap,
         mark,
         is_request: true,
+        is_start: true,
         takes_turns,
     };
     let mut rendered = render(format, &turns, &options);
@@ -392,11 +393,13 @@ fn insert_memories(turns: &mut Vec<Turn>, breakpoints: &mut [usize], block: Stri
 }
 
 /// The block comes last, where it does not change what a provider has cached. If the last turn
-/// is the model's, which it is to continue, or if a tool call waits for its result, no turn may
-/// follow: then the block comes before the last turn of the user.
+/// is the model's, which it is to continue, if a tool call waits for its result, or if the results
+/// go to a program that made the calls, no turn may follow: then the block comes before the last
+/// turn of the user.
 fn memories_index(turns: &[Turn]) -> usize {
     let is_reply = |last: &Turn| last.role == Role::Assistant;
-    if !turns.last().is_some_and(is_reply) && !waits(turns) {
+    let may_follow = turns.last().is_none_or(|last| !is_reply(last));
+    if may_follow && !waits(turns) && !answers_program(turns) {
         return turns.len();
     }
     let is_said_by_user = |turn: &Turn| turn.role == Role::User && turn.links().results.is_empty();
@@ -405,6 +408,22 @@ fn memories_index(turns: &[Turn]) -> usize {
         let system = turns.iter().take_while(|turn| turn.role == Role::System);
         system.count()
     })
+}
+
+/// True if the last turns are results of calls that a program made.
+fn answers_program(turns: &[Turn]) -> bool {
+    let is_result = |turn: &&Turn| !turn.links().results.is_empty();
+    let results = turns.iter().rev().take_while(is_result).count();
+    let (before, last) = turns.split_at(turns.len() - results);
+    let answered: HashSet<_> = last.iter().flat_map(|turn| turn.links().results).collect();
+    let is_made = |part: &Part| match &part.kind {
+        PartKind::ToolUse { id, .. } => {
+            answered.contains(id.as_str()) && !part.ids().callers.is_empty()
+        }
+        _ => false,
+    };
+    let caller = before.last().filter(|_| !answered.is_empty());
+    caller.is_some_and(|turn| turn.parts.iter().any(is_made))
 }
 
 /// True if a tool call has no result yet.

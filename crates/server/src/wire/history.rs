@@ -5,7 +5,7 @@ use memoird_core::turn::{MessageFormat, Turn};
 use memoird_engine::HistoryPage;
 use memoird_formats::messages::{RenderOptions, Rendered, render};
 use memoird_proto::{spliced, v1};
-use memoird_store::encoding;
+use memoird_store::{JournalRange, encoding};
 use prost::Message;
 use tonic::Status;
 
@@ -23,11 +23,16 @@ pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
 }
 
 /// The same turns in a provider's format, without those that were taken back: a provider's array
-/// cannot mark them. Nothing is said beside them.
+/// cannot mark them. On the page that begins the history, a result without its call is a note;
+/// nothing else is added.
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
-fn rendered(page: &HistoryPage, format: MessageFormat) -> Result<Rendered, Status> {
+fn rendered(
+    page: &HistoryPage,
+    range: JournalRange,
+    format: MessageFormat,
+) -> Result<Rendered, Status> {
     let opened = page.turns.iter().map(|turn| encoding::open_placed(turn));
     let opened: Option<Vec<_>> = opened.collect();
     let opened = opened.ok_or_else(status::turn_damaged)?;
@@ -39,6 +44,7 @@ fn rendered(page: &HistoryPage, format: MessageFormat) -> Result<Rendered, Statu
     let behind_gap: Vec<usize> = behind_gap.map(|(index, _)| index).collect();
     let options = RenderOptions {
         behind_gap: &behind_gap,
+        is_start: range.after_seq == 0 && !(range.last && page.more),
         ..RenderOptions::default()
     };
     Ok(render(format, &turns, &options))
@@ -61,18 +67,18 @@ fn with_mark(turn: &[u8]) -> Bytes {
 /// As [`rendered`].
 pub(crate) fn fitting_answer(
     mut page: HistoryPage,
-    last: bool,
+    range: JournalRange,
     format: Option<MessageFormat>,
 ) -> Result<spliced::GetHistoryResponse, Status> {
     loop {
-        let rendered = format.map(|format| rendered(&page, format)).transpose()?;
-        let answer = answer(page.clone(), last, rendered);
+        let rendered = format.map(|format| rendered(&page, range, format)).transpose()?;
+        let answer = answer(page.clone(), range.last, rendered);
         let (bytes, turns) = (answer.encoded_len(), page.turns.len());
         if bytes <= from::HISTORY_BYTES_MAX || turns <= 1 {
             return Ok(answer);
         }
         let fitting = turns * from::HISTORY_BYTES_MAX / bytes;
-        page.keep(fitting.clamp(1, turns - 1), last);
+        page.keep(fitting.clamp(1, turns - 1), range.last);
     }
 }
 

@@ -13,6 +13,7 @@ use super::list::ListFormat;
 use super::media::{Kind, Media, Source};
 use super::pieces::{Piece, Pieces, ToolResult};
 use super::{Parts, RenderOptions};
+use crate::messages::calls::{self, AnswerText};
 
 const FORMAT: MessageFormat = MessageFormat::OpenAiResponses;
 
@@ -92,32 +93,15 @@ fn assistant(pieces: Pieces<'_>, items: &mut Vec<Value>) {
 fn output(mut result: ToolResult<'_>, kinds: &HashMap<&str, String>) -> Value {
     let (id, is_error) = (result.id.clone(), result.is_error);
     let content = LIST.content(LIST.parts(result.take_content_with_error()));
-    let item = match kinds.get(&*id).map(String::as_str) {
-        Some("shell_call") => {
-            let outcome = json!({ "type": "exit", "exit_code": i32::from(is_error) });
-            let said = json!({ "stdout": text_of(&content), "stderr": "", "outcome": outcome });
-            json!({ "type": "shell_call_output", "call_id": id, "output": [said] })
-        }
-        Some("apply_patch_call") => {
-            let status = if is_error { "failed" } else { "completed" };
-            let said = text_of(&content);
-            json!({ "type": "apply_patch_call_output", "call_id": id, "status": status,
-                "output": said })
-        }
-        Some("custom_tool_call") => {
-            json!({ "type": "custom_tool_call_output", "call_id": id, "output": content })
-        }
-        _ => json!({ "type": "function_call_output", "call_id": id, "output": content }),
+    let kind = kinds.get(&*id).map_or("function_call", String::as_str);
+    let said = AnswerText {
+        id: &id,
+        content,
+        is_error,
     };
+    let write = calls::of_call(FORMAT, kind).and_then(|call| call.answer);
+    let item = write.map_or_else(|| calls::function_output(&said), |write| write(&said));
     with(item, result.fields)
-}
-
-/// The texts of a content.
-fn text_of(content: &Value) -> String {
-    let parts = content.as_array().into_iter().flatten();
-    let texts = parts.filter_map(|part| part.get("text")?.as_str());
-    let all: Vec<&str> = content.as_str().into_iter().chain(texts).collect();
-    all.join("\n")
 }
 
 /// The part for media; `None` for media that the provider does not take.

@@ -3,9 +3,10 @@
 use memoird_core::turn::{Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
+use crate::messages::calls;
 use crate::messages::render::extra::{Extra, fill, with};
 use crate::messages::render::given::{self, Hollow, WritePart, content, result_content};
-use crate::messages::responses::INPUTS;
+use crate::messages::responses::{FORMAT, INPUTS};
 
 const HOLLOWS: &[Hollow] = &[
     Hollow::text("input_text", &[&["text"]]),
@@ -112,7 +113,11 @@ fn single(part: &Part) -> Option<Value> {
             let (kind, input) = match kind {
                 None => ("function_call", "arguments"),
                 Some("custom_tool_call") => ("custom_tool_call", "input"),
-                Some(_) => return other_call(extra, id, input_json),
+                Some(kind) => {
+                    let id_field = calls::of_call(FORMAT, kind).map_or("call_id", |call| call.id);
+                    extra.fill(&[id_field], id)?;
+                    return other_call(extra, input_json);
+                }
             };
             json!({ "type": kind, "call_id": id, "name": name, input: input_json })
         }
@@ -127,8 +132,11 @@ fn single(part: &Part) -> Option<Value> {
                 None => "function_call_output",
                 Some("custom_tool_call_output") => "custom_tool_call_output",
                 // A shortened one is given whole: only the provider's own object will do.
-                Some(_) => {
-                    extra.fill(&["call_id"], tool_use_id)?;
+                Some(kind) => {
+                    let links =
+                        calls::of_output(FORMAT, kind).map_or(&["call_id"][..], |it| it.links);
+                    let link = links.iter().find(|link| extra.has_text(&[link]))?;
+                    extra.fill(&[link], tool_use_id)?;
                     return Some(extra.rest.into());
                 }
             };
@@ -150,9 +158,8 @@ fn single(part: &Part) -> Option<Value> {
     Some(with(item, extra.rest))
 }
 
-/// A call of another kind that the bot itself answers.
-fn other_call(mut extra: Extra, id: &str, input_json: &str) -> Option<Value> {
-    extra.fill(&["call_id"], id)?;
+/// A call of another kind that the bot itself answers, its id filled in.
+fn other_call(mut extra: Extra, input_json: &str) -> Option<Value> {
     if !input_json.is_empty() {
         let is_taken = |name: &&&str| extra.rest.get(**name).is_some_and(|it| !it.is_null());
         let name = *INPUTS.iter().find(is_taken)?;

@@ -1,0 +1,406 @@
+//! Calls and outputs whose other half is not among the turns, before they are rendered.
+//!
+//! - An output without its call becomes a note. In a history that holds for the first page only:
+//!   the calls of any other may be on the page before.
+//! - In a request, a call that nothing will answer any more leaves: one that the provider or a
+//!   program answers, and one that only a screenshot answers. Calls that a program makes lose their
+//!   link to it, and stay as ordinary calls. The same where a user's message stands between a
+//!   program and its output: the provider takes none there.
+//! - In a request to OpenAI's responses, reasoning leaves whose item does not follow it.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use memoird_core::mark::Mark;
+use memoird_core::quote;
+use memoird_core::ties::PartIds;
+use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
+use serde_json::{Map, Value, json};
+
+use super::RenderOptions;
+use super::extra::Extra;
+use crate::messages::calls::{self, AnsweredBy};
+use crate::messages::fields::{OURS, extra};
+
+/// A part: index of its turn, and its own in the turn.
+type Place = (usize, usize);
+
+/// Maximum length in bytes of an output that a note quotes as JSON.
+const QUOTE_BYTES_MAX: usize = 16 << 10;
+
+/// What becomes of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Edit {
+    /// It loses the fields with ids of calls that are not there.
+    Unlink,
+    /// A note stands for it.
+    Note,
+    /// It leaves.
+    Leave,
+}
+
+/// A call that something other than a result answers.
+#[derive(Debug, Default)]
+struct OpenCall {
+    place: Place,
+    /// Last turn that belongs to it.
+    last_turn: usize,
+    /// Calls that it makes, and other parts that name it as their caller.
+    made: Vec<Place>,
+    answers: Vec<Place>,
+}
+
+/// The turns without halves of pairs.
+pub(super) fn paired<'a>(
+    format: MessageFormat,
+    turns: &'a [Turn],
+    options: &RenderOptions<'_>,
+) -> Cow<'a, [Turn]> {
+    let mut turns = Cow::Borrowed(turns);
+    if options.is_request || options.is_start {
+        let edits = Finder::new(format, &turns).edits(options.is_request);
+        apply(format, &mut turns, &edits, options.mark);
+    }
+    if options.is_request && format == MessageFormat::OpenAiResponses {
+        let edits = lone_reasoning(format, &turns);
+        apply(format, &mut turns, &edits, options.mark);
+    }
+    turns
+}
+
+/// Finds what to change.
+struct Finder<'a> {
+    format: MessageFormat,
+    turns: &'a [Turn],
+    edits: BTreeMap<Place, Edit>,
+    /// Ids of calls so far.
+    known: HashSet<Box<str>>,
+    /// Calls that the provider or a program answers, by id.
+    open: HashMap<Box<str>, OpenCall>,
+    /// Program that makes a call, by the id of the call.
+    programs: HashMap<&'a str, Box<str>>,
+    /// Calls of types that take no synthesized answer, by id.
+    unanswerable: HashMap<&'a str, Place>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(format: MessageFormat, turns: &'a [Turn]) -> Self {
+        Self {
+            format,
+            turns,
+            edits: BTreeMap::new(),
+            known: HashSet::new(),
+            open: HashMap::new(),
+            programs: HashMap::new(),
+            unanswerable: HashMap::new(),
+        }
+    }
+
+    fn edits(mut self, is_request: bool) -> BTreeMap<Place, Edit> {
+        let turns = self.turns;
+        for (turn_index, turn) in turns.iter().enumerate() {
+            let is_ours = turn.format.is_none_or(|format| format == self.format);
+            for (part_index, part) in turn.parts.iter().enumerate() {
+                let ids = if is_ours {
+                    part.ids()
+                } else {
+                    PartIds::default()
+                };
+                self.read((turn_index, part_index), part, ids);
+            }
+        }
+        if is_request {
+            self.drop_open_calls();
+        }
+        self.edits
+    }
+
+    fn edit(&mut self, place: Place, edit: Edit) {
+        let found = self.edits.entry(place).or_insert(edit);
+        *found = edit.max(*found);
+    }
+
+    fn read(&mut self, place: Place, part: &'a Part, ids: PartIds) {
+        for id in ids.callers {
+            match self.open.get_mut(&id) {
+                Some(call) => {
+                    call.made.push(place);
+                    call.last_turn = place.0;
+                    if let PartKind::ToolUse { id: made, .. } = &part.kind {
+                        self.programs.insert(made, id);
+                    }
+                }
+                None if self.known.contains(&id) => {}
+                None => self.edit(place, Edit::Unlink),
+            }
+        }
+        match &part.kind {
+            PartKind::ToolUse { id, .. } => {
+                self.known.insert(id.as_str().into());
+                let kind = Extra::read(&part.extra_json);
+                let kind = kind
+                    .kind()
+                    .and_then(|kind| calls::of_call(self.format, kind));
+                if kind.is_some_and(|kind| kind.answer.is_none()) {
+                    self.unanswerable.insert(id, place);
+                }
+            }
+            PartKind::ToolResult { tool_use_id, .. } => {
+                let id = tool_use_id.as_str();
+                let program = self.programs.get(id);
+                if let Some(call) = program.and_then(|program| self.open.get_mut(program)) {
+                    call.last_turn = place.0;
+                }
+                if !self.known.contains(id) {
+                    self.edit(place, Edit::Note);
+                } else if let Some(call) = self.unanswerable.remove(id)
+                    && part.extra_json.is_empty()
+                {
+                    // Nobody but memoird answers so.
+                    self.edit(call, Edit::Leave);
+                    self.edit(place, Edit::Leave);
+                }
+            }
+            _ if ids.name.is_some() || ids.answers.is_some() => {
+                self.read_opaque(place, part, ids.name, ids.answers);
+            }
+            _ => {}
+        }
+    }
+
+    fn read_opaque(
+        &mut self,
+        place: Place,
+        part: &Part,
+        name: Option<Box<str>>,
+        answers: Option<Box<str>>,
+    ) {
+        let extra = Extra::read(&part.extra_json);
+        let kind = extra.kind().unwrap_or_default();
+        let is_call = calls::is_call(self.format, kind, &extra.rest);
+        if let (true, Some(name)) = (is_call, &name) {
+            let call = OpenCall {
+                place,
+                last_turn: place.0,
+                ..OpenCall::default()
+            };
+            self.open.insert(name.clone(), call);
+        } else if let Some(id) = answers {
+            match self.open.get_mut(&id) {
+                Some(call) => {
+                    call.answers.push(place);
+                    call.last_turn = place.0;
+                }
+                None if self.known.contains(&id) => {}
+                None if calls::is_output(self.format, kind) => self.edit(place, Edit::Note),
+                None if extra.rest.contains_key("approval_request_id") => {
+                    self.edit(place, Edit::Unlink);
+                }
+                None => {}
+            }
+        }
+        self.known.extend(name);
+    }
+
+    /// Lets calls leave that are not answered, though the conversation has gone on.
+    fn drop_open_calls(&mut self) {
+        let turns = self.turns;
+        let is_other = |part: &Part| !matches!(part.kind, PartKind::ToolResult { .. });
+        let is_said = |turn: &Turn| turn.role == Role::User && turn.parts.iter().any(is_other);
+        let goes_on = |after: usize| {
+            let mut later = turns[after + 1..].iter();
+            later.any(|turn| turn.role == Role::Assistant || is_said(turn))
+        };
+        for call in std::mem::take(&mut self.open).into_values() {
+            let is_open = call.answers.is_empty() && goes_on(call.last_turn);
+            let between = &turns[call.place.0 + 1..=call.last_turn];
+            if !is_open && !between.iter().any(is_said) {
+                continue;
+            }
+            self.edit(call.place, Edit::Leave);
+            for place in call.made {
+                self.edit(place, Edit::Unlink);
+            }
+            for place in call.answers {
+                self.edit(place, Edit::Note);
+            }
+        }
+        let unanswerable = std::mem::take(&mut self.unanswerable);
+        for place in unanswerable.into_values().filter(|place| goes_on(place.0)) {
+            self.edit(place, Edit::Leave);
+        }
+    }
+}
+
+/// Finds reasoning that is not followed by an item of the model.
+fn lone_reasoning(format: MessageFormat, turns: &[Turn]) -> BTreeMap<Place, Edit> {
+    let mut edits = BTreeMap::new();
+    let mut is_followed = false;
+    for (turn_index, turn) in turns.iter().enumerate().rev() {
+        if turn.role != Role::Assistant || turn.format != Some(format) {
+            is_followed = turn.role == Role::Assistant;
+            continue;
+        }
+        for (part_index, part) in turn.parts.iter().enumerate().rev() {
+            match part.kind {
+                PartKind::Thinking { .. } if !is_followed => {
+                    edits.insert((turn_index, part_index), Edit::Leave);
+                }
+                _ if Extra::read(&part.extra_json).is_placeholder() => {}
+                _ => is_followed = true,
+            }
+        }
+    }
+    edits
+}
+
+fn apply(
+    format: MessageFormat,
+    turns: &mut Cow<'_, [Turn]>,
+    edits: &BTreeMap<Place, Edit>,
+    mark: Mark,
+) {
+    if edits.is_empty() {
+        return;
+    }
+    let turns = turns.to_mut();
+    for (&(turn, part), edit) in edits.iter().rev() {
+        let mut edited = EditedTurn::new(&mut turns[turn]);
+        match edit {
+            Edit::Unlink => edited.unlink(part),
+            Edit::Note => edited.note(part, mark),
+            Edit::Leave => edited.leave(format, part),
+        }
+        edited.close();
+    }
+}
+
+/// A turn of which parts change, with the description of its items where it has one.
+struct EditedTurn<'t> {
+    turn: &'t mut Turn,
+    extra: Map<String, Value>,
+}
+
+impl<'t> EditedTurn<'t> {
+    fn new(turn: &'t mut Turn) -> Self {
+        let extra = serde_json::from_str(&turn.extra_json).unwrap_or_default();
+        Self { turn, extra }
+    }
+
+    fn close(self) {
+        self.turn.extra_json = extra(&self.extra);
+        let is_result = |part: &Part| matches!(part.kind, PartKind::ToolResult { .. });
+        if self.turn.role == Role::Tool && !self.turn.parts.iter().any(is_result) {
+            // It is no message of a tool any more.
+            self.turn.extra_json.clear();
+            self.turn.format = None;
+        }
+    }
+
+    fn items(&mut self) -> Option<&mut Vec<Value>> {
+        self.extra.get_mut(OURS)?.get_mut("items")?.as_array_mut()
+    }
+
+    /// The item that this part is; `None` where a part is not an item by itself.
+    fn item(&mut self, part: usize) -> Option<usize> {
+        let mut first = 0;
+        self.items()?.iter().position(|item| {
+            let parts = item.get(0).and_then(Value::as_u64);
+            let is_it = item.is_null() && first == part;
+            first += parts.map_or(1, |parts| usize::try_from(parts).unwrap_or(usize::MAX));
+            is_it
+        })
+    }
+
+    fn unlink(&mut self, part: usize) {
+        let part = &mut self.turn.parts[part];
+        let mut fields: Map<String, Value> =
+            serde_json::from_str(&part.extra_json).unwrap_or_default();
+        fields.shift_remove("caller");
+        if matches!(part.kind, PartKind::Text(_)) {
+            fields.shift_remove("approval_request_id");
+        }
+        part.extra_json = extra(&fields);
+    }
+
+    fn note(&mut self, part: usize, mark: Mark) {
+        let note = note(&self.turn.parts[part], mark);
+        if let Some(item) = self.item(part)
+            && let Some(items) = self.items()
+        {
+            items[item] = json!([note.len(), {}]);
+        }
+        self.turn.parts.splice(part..=part, note);
+    }
+
+    /// Lets a part leave, with the reasoning that led to it where that is an item.
+    fn leave(&mut self, format: MessageFormat, part: usize) {
+        let is_reasoning = |part: &Part| matches!(part.kind, PartKind::Thinking { .. });
+        let is_led =
+            format == MessageFormat::OpenAiResponses && !is_reasoning(&self.turn.parts[part]);
+        self.remove(part);
+        for before in (0..part).rev() {
+            if !is_led || !is_reasoning(&self.turn.parts[before]) {
+                break;
+            }
+            self.remove(before);
+        }
+    }
+
+    fn remove(&mut self, part: usize) {
+        if let Some(item) = self.item(part)
+            && let Some(items) = self.items()
+        {
+            items.remove(item);
+        }
+        self.turn.parts.remove(part);
+    }
+}
+
+/// What stands for an output without its call.
+fn note(part: &Part, mark: Mark) -> Vec<Part> {
+    let line = |what: &str| format!("[memoird {mark}: {what} of a call that is not shown here]");
+    let fields = Extra::read(&part.extra_json);
+    let kind = fields.kind().unwrap_or_default().to_owned();
+    match &part.kind {
+        PartKind::ToolResult {
+            content,
+            parts,
+            is_error,
+            ..
+        } => {
+            let what = if *is_error { "error" } else { "result" };
+            let content = if content.is_empty() && parts.is_empty() {
+                quoted(fields.rest)
+            } else {
+                content.clone()
+            };
+            let text = format!("{}\n{content}", line(what));
+            let said = vec![PartKind::Text(text.trim_end().to_owned()).into()];
+            [said, parts.clone()].concat()
+        }
+        _ => {
+            let by_client = calls::of_output(MessageFormat::OpenAiResponses, &kind)
+                .is_some_and(|call| call.by != AnsweredBy::Provider);
+            let content = if by_client {
+                quoted(fields.rest)
+            } else {
+                String::new()
+            };
+            let text = format!("{}\n{content}", line(&kind));
+            vec![PartKind::Text(text.trim_end().to_owned()).into()]
+        }
+    }
+}
+
+/// An output as JSON, without its ids; empty where it is too long, or has media.
+fn quoted(mut fields: Map<String, Value>) -> String {
+    fields.retain(|name, _| !["type", "id", "status", "execution"].contains(&name.as_str()));
+    fields.retain(|name, _| !name.ends_with("_id"));
+    let is_empty = fields.is_empty();
+    let json = Value::Object(fields).to_string();
+    if is_empty || json.len() > QUOTE_BYTES_MAX || json.contains("\"data:") {
+        return String::new();
+    }
+    quote::unmarked(&json).into_owned()
+}
