@@ -294,7 +294,7 @@ async fn a_turn_that_breaks_a_rule_is_named() {
             invalid,
         ),
         (tool_uses(&[""]), invalid),
-        (tool_uses(&[&"x".repeat(257)]), invalid),
+        (tool_uses(&[&"x".repeat((4 << 10) + 1)]), invalid),
         (
             Turn {
                 role: Role::Assistant.into(),

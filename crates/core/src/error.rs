@@ -3,19 +3,21 @@
 use thiserror::Error;
 
 use crate::budget::Budget;
-use crate::ids::{Generation, HOOK_NAME_BYTES_MAX, ID_BYTES_MAX};
+use crate::ids::{Generation, HOOK_NAME_BYTES_MAX};
 use crate::options::CLASS_NAME_BYTES_MAX;
 
 /// A command that the rules refuse. Nothing of it was done.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CoreError {
     /// An id is empty or too long.
-    #[error("{field} has {bytes} bytes; it takes 1 to {ID_BYTES_MAX}")]
+    #[error("{field} has {bytes} bytes; it takes 1 to {bytes_max}")]
     IdInvalid {
         /// Which id.
         field: &'static str,
-        /// How long it is.
+        /// Its length in bytes.
         bytes: usize,
+        /// Its maximum length in bytes.
+        bytes_max: usize,
     },
     /// A generation is not a ULID.
     #[error("generation {text:?} is not a ULID; send the one that SessionInfo gave")]

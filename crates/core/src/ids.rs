@@ -13,6 +13,10 @@ use crate::error::CoreError;
 /// The longest id that any client may choose, in bytes of UTF-8.
 pub const ID_BYTES_MAX: usize = 256;
 
+/// Maximum length in bytes of the id of a tool call. Gateways put the signature of Gemini's thoughts
+/// into it.
+pub const CALL_ID_BYTES_MAX: usize = 4 << 10;
+
 /// A name that was checked when it was parsed.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
@@ -73,7 +77,11 @@ macro_rules! text_id {
             pub fn parse(text: &str) -> Result<Self, CoreError> {
                 match text.len() {
                     1..=ID_BYTES_MAX => Ok(Self(text.into())),
-                    bytes => Err(CoreError::IdInvalid { field: $field, bytes }),
+                    bytes => Err(CoreError::IdInvalid {
+                        field: $field,
+                        bytes,
+                        bytes_max: ID_BYTES_MAX,
+                    }),
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::error::CoreError;
-use crate::ids::ID_BYTES_MAX;
+use crate::ids::{CALL_ID_BYTES_MAX, ID_BYTES_MAX};
 use crate::json::{VALUES_MAX, has_too_many_values};
 use crate::limits::Limits;
 use crate::ties::PartIds;
@@ -247,7 +247,7 @@ impl Part {
                 if role != Role::Assistant {
                     return Err("a tool use; only ROLE_ASSISTANT calls tools".into());
                 }
-                check_length("tool_use.id", id, 1, ID_BYTES_MAX)?;
+                check_length("tool_use.id", id, 1, CALL_ID_BYTES_MAX)?;
                 check_length("tool_use.name", name, 1, ID_BYTES_MAX)
             }
             PartKind::ToolResult {
@@ -263,7 +263,7 @@ impl Part {
                 }
                 let mut extras = parts.iter().map(|part| &part.extra_json);
                 extras.try_for_each(|extra| check_extra(extra))?;
-                check_length("tool_result.tool_use_id", tool_use_id, 1, ID_BYTES_MAX)
+                check_length("tool_result.tool_use_id", tool_use_id, 1, CALL_ID_BYTES_MAX)
             }
             PartKind::Media {
                 media_type,

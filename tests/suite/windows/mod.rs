@@ -9,6 +9,7 @@ mod forged;
 mod formats;
 mod looking;
 mod operating;
+mod pairs;
 mod policies;
 mod prefix;
 mod recall_tool;

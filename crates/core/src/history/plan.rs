@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::CoreError;
+use crate::ids::ID_BYTES_MAX;
 use crate::limits::Limits;
 use crate::turn::Role;
 
@@ -112,7 +113,7 @@ fn match_refs(history: &History, arrivals: &[Arrival<'_>]) -> Vec<Vec<u64>> {
 }
 
 fn unknown(index: usize, id: &str) -> CoreError {
-    let id = id.to_owned();
+    let id = id[..id.floor_char_boundary(ID_BYTES_MAX)].to_owned();
     CoreError::ToolUseUnknown { index, id }
 }
 

@@ -243,6 +243,7 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Stat
         refused(CoreError::IdInvalid {
             field: "target_session_id",
             bytes: request.target_session_id.len(),
+            bytes_max: ID_BYTES_MAX,
         })
     })?;
     let content = || {
@@ -324,7 +325,11 @@ pub(super) fn idempotency(
 pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
     match text.len() {
         0..=ID_BYTES_MAX => Ok(()),
-        bytes => Err(refused(CoreError::IdInvalid { field, bytes })),
+        bytes => Err(refused(CoreError::IdInvalid {
+            field,
+            bytes,
+            bytes_max: ID_BYTES_MAX,
+        })),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tool `read_earlier_turns` on the wire: its definition, its calls and their results.
 
 use memoird_core::CoreError;
-use memoird_core::ids::ID_BYTES_MAX;
+use memoird_core::ids::CALL_ID_BYTES_MAX;
 use memoird_core::recall_tool::{NAME, description, parameters};
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use memoird_engine::{RecallCall, RecallReply};
@@ -47,11 +47,12 @@ pub(crate) fn call(
     request: v1::ResolveRecallToolRequest,
 ) -> Result<(RecallCall, Option<CallToAnswer>), Status> {
     let format = history::format(request.format)?;
-    let is_id = (1..=ID_BYTES_MAX).contains(&request.call_id.len());
+    let is_id = (1..=CALL_ID_BYTES_MAX).contains(&request.call_id.len());
     if format.is_some() && !is_id {
         return Err(status::core(&CoreError::IdInvalid {
             field: "call_id",
             bytes: request.call_id.len(),
+            bytes_max: CALL_ID_BYTES_MAX,
         }));
     }
     let call = RecallCall {
