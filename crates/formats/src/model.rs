@@ -1,11 +1,16 @@
 //! Models: how many tokens each takes, who provides it, and how its tokens are counted.
 
+mod rules;
+
 use std::cmp::Reverse;
 use std::path::PathBuf;
 
 use memoird_core::budget::Budget;
 use memoird_core::config::by_name;
+use memoird_core::turn::MessageFormat;
 use serde::{Deserialize, Serialize};
+
+pub use rules::{ImageLimits, MessageRules};
 
 /// The properties of a model, under the name that calls use for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +37,6 @@ pub enum Provider {
     Google,
     /// A model with open weights, on any server.
     Open,
-}
-
-impl Provider {
-    /// True where a model's chat template may refuse two messages of the user in a row.
-    pub fn takes_turns(self) -> bool {
-        self == Self::Open
-    }
 }
 
 /// How text is counted.
@@ -78,6 +76,17 @@ fn profile(line: &'static str) -> Option<ModelProfile> {
 }
 
 impl ModelProfile {
+    /// What the model takes that a call names so: this one, or a relative of it.
+    pub fn rules_of(&self, model: &str, format: Option<MessageFormat>) -> MessageRules {
+        let name = if model.is_empty() { &self.name } else { model };
+        let mut rules = MessageRules::of(self.provider, name);
+        if format == Some(MessageFormat::Anthropic) && self.provider == Provider::OpenAi {
+            // No such model: the call did not say which one gets the request.
+            rules.images = ImageLimits::ANTHROPIC;
+        }
+        rules
+    }
+
     /// True when usage that a provider reports under this name is this model's: the name
     /// itself, or it with what providers put around it, which is a path before it
     /// (`models/…`, `openai/…`) and a date, `@…` or `:…` after it. The case does not

@@ -16,6 +16,7 @@ pub use calibrate::{Calibration, Charge};
 pub use dialect::{ChatTemplate, Dialect, Unseen};
 pub use estimate::Estimate;
 pub use lean::LeaningTokenizer;
+pub(crate) use media::image_side_px;
 pub use openai::OpenAiTokenizer;
 pub use scale::Scale;
 

@@ -22,6 +22,7 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
 use memoird_core::window::{Ask, Codec, NextCut, Policy as WindowPolicy, Window, WindowSettings};
+use memoird_formats::model::MessageRules;
 use memoird_formats::tokens::{Calibration, Charge};
 use memoird_store::encoding;
 
@@ -72,6 +73,8 @@ struct Plan {
     recalled: Option<Box<dyn RecalledMemories>>,
     /// Name that the call asked for; empty for the default model.
     asked_model: String,
+    /// What the model takes in a request.
+    rules: MessageRules,
     /// Where the provider can count: what it is to count beside the turns.
     counted_by_provider: Option<(String, String)>,
 }
@@ -173,7 +176,7 @@ impl Commands {
             session: built.session,
             appended,
             turns: built.window.turns,
-            provider: plan.model.profile.provider,
+            rules: plan.rules,
             cache_breakpoints: built.window.cache_breakpoints,
             memories: built.memories,
             next_cut: built.next_cut,
@@ -226,6 +229,7 @@ impl Commands {
             calibration: tenant.calibrations.of_session(&model.profile.name, session),
             keep: !request.peek && request.attempt == 0,
             peek: request.peek,
+            rules: model.profile.rules_of(&request.model, request.format),
             model,
             budget,
             input_budget,

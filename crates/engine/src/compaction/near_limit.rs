@@ -39,7 +39,7 @@ impl NearLimit {
         let options = RenderOptions {
             system: &self.system,
             is_request: true,
-            takes_turns: self.model.profile.provider.takes_turns(),
+            rules: self.model.profile.rules_of("", Some(format)),
             ..RenderOptions::default()
         };
         let rendered = render(format, &turns, &options);

@@ -23,6 +23,7 @@ mod anthropic;
 mod extra;
 mod given;
 mod ids;
+mod images;
 mod list;
 mod media;
 mod openai;
@@ -34,8 +35,12 @@ use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, Turn};
 use serde_json::Value;
 
+use crate::model::MessageRules;
+
 /// The text of a message that must not be empty, and would be.
 const EMPTY: &str = "(empty)";
+/// Said in the user's stead where the model began.
+const LEAD_IN: &str = "(The conversation begins with the assistant.)";
 
 /// What of a provider's request a window makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,15 +74,17 @@ pub struct RenderOptions<'a> {
     /// True where the turns begin a conversation: a result without its call will never have one.
     /// So it is in every request.
     pub is_start: bool,
-    /// True for a model whose chat template refuses two messages of the user in a row: in OpenAI's
-    /// chat completions they are one then, whoever wrote them.
-    pub takes_turns: bool,
+    /// What the model takes; for requests.
+    pub rules: MessageRules,
 }
 
 /// Writes turns as a provider's message array. The turns are in the provider's order: a
 /// call without a result stands at the very end, every other call's results follow it.
 pub fn render(format: MessageFormat, turns: &[Turn], options: &RenderOptions<'_>) -> Rendered {
-    let turns = pairs::paired(format, turns, options);
+    let mut turns = pairs::paired(format, turns, options);
+    if options.is_request {
+        turns = images::limited(format, turns, &options.rules.images, options.mark);
+    }
     let (system, messages, ends) = match format {
         MessageFormat::OpenAi => openai::render(&turns, options),
         MessageFormat::OpenAiResponses => responses::render(&turns, options),

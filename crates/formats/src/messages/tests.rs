@@ -6,6 +6,7 @@ mod fuzz;
 mod native;
 mod pairs;
 mod responses;
+mod rules;
 
 use memoird_core::limits::Limits;
 use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind, Role, Turn};

@@ -62,6 +62,13 @@ const LINE_TOKENS: u64 = 64;
 /// Google: 258 for a picture a second, 32 for the sound, and the time's own.
 const VIDEO_TOKENS_PER_SECOND: u64 = 300;
 
+/// Longer side of an image in pixels; `None` where its content is elsewhere, or cannot be read.
+pub(crate) fn image_side_px(source: &MediaSource) -> Option<u64> {
+    let head = Content::of(source).head(HEAD_BYTES_MAX)?;
+    let size = image::size(&head)?;
+    Some(size.width.max(size.height))
+}
+
 impl Media<'_> {
     /// Its tokens. Where the size is unknown, those of a common one.
     pub(super) fn tokens(self, scale: &Scale) -> u64 {

@@ -12,6 +12,7 @@ use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use memoird_core::window::{NextCut, Omission, OmissionReason, Policy, Report};
 use memoird_engine::{ContextOutcome, ContextRequest, WindowTurns};
 use memoird_formats::messages::{RenderOptions, Rendered, render};
+use memoird_formats::model::MessageRules;
 use memoird_memories::{RecallForWindow, RecallRequest};
 use memoird_proto::spliced::{self, EncodedTurns};
 use memoird_proto::v1;
@@ -69,8 +70,8 @@ struct Shown {
     mark: Mark,
     /// Which turns of the session were rewound.
     rewound: SeqRanges,
-    /// True for a model that may refuse two messages of the user in a row.
-    takes_turns: bool,
+    /// What the model takes in a request.
+    rules: MessageRules,
 }
 
 /// Bytes of what is to be read before a window is asked for.
@@ -183,7 +184,7 @@ pub(crate) async fn answered(
                 block: outcome.memories.text,
                 mark: outcome.mark,
                 rewound: outcome.rewound,
-                takes_turns: outcome.provider.takes_turns(),
+                rules: outcome.rules,
             };
             let rendered = writer.written(format, window, wanted).await?;
             response.system = rendered.system;
@@ -317,7 +318,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         block,
         mark,
         rewound,
-        takes_turns,
+        rules,
     } = window;
     let opened = turns
         .iter()
@@ -325,7 +326,8 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
     let (seqs, mut turns): (Vec<u64>, Vec<Turn>) =
         opened.collect::<Option<Vec<_>>>()?.into_iter().unzip();
     let mut behind_gap = behind_gap(&seqs, &rewound);
-    let block = (!block.is_empty()).then(|| insert_memories(&mut turns, &mut breakpoints, block));
+    let block =
+        (!block.is_empty()).then(|| insert_memories(&mut turns, &mut breakpoints, block, rules));
     for turn in &mut behind_gap {
         *turn += usize::from(block.is_some_and(|block| block <= *turn));
     }
@@ -337,7 +339,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         mark,
         is_request: true,
         is_start: true,
-        takes_turns,
+        rules,
     };
     let mut rendered = render(format, &turns, &options);
     if let Some(block) = block {
@@ -382,8 +384,13 @@ fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest,
 
 /// Inserts the block of memories as a turn of its own and returns its index. Breakpoints are
 /// moved with their turns.
-fn insert_memories(turns: &mut Vec<Turn>, breakpoints: &mut [usize], block: String) -> usize {
-    let index = memories_index(turns);
+fn insert_memories(
+    turns: &mut Vec<Turn>,
+    breakpoints: &mut [usize],
+    block: String,
+    rules: MessageRules,
+) -> usize {
+    let index = memories_index(turns, rules);
     let block = PartKind::Text(block).into();
     turns.insert(index, Turn::new(Role::User, vec![block]));
     for breakpoint in breakpoints {
@@ -393,13 +400,16 @@ fn insert_memories(turns: &mut Vec<Turn>, breakpoints: &mut [usize], block: Stri
 }
 
 /// The block comes last, where it does not change what a provider has cached. If the last turn
-/// is the model's, which it is to continue, if a tool call waits for its result, or if the results
-/// go to a program that made the calls, no turn may follow: then the block comes before the last
-/// turn of the user.
-fn memories_index(turns: &[Turn]) -> usize {
-    let is_reply = |last: &Turn| last.role == Role::Assistant;
-    let may_follow = turns.last().is_none_or(|last| !is_reply(last));
-    if may_follow && !waits(turns) && !answers_program(turns) {
+/// is the model's, which it is to continue, if a tool call waits for its result, or if results come
+/// last that the model takes alone, no turn may follow: then the block comes before the last turn
+/// of the user.
+fn memories_index(turns: &[Turn], rules: MessageRules) -> usize {
+    let is_result = |turn: &Turn| !turn.links().results.is_empty();
+    let may_follow = |last: &Turn| match last.role {
+        Role::Assistant => false,
+        _ => rules.user_after_tool || !is_result(last),
+    };
+    if turns.last().is_none_or(may_follow) && !waits(turns) && !answers_program(turns) {
         return turns.len();
     }
     let is_said_by_user = |turn: &Turn| turn.role == Role::User && turn.links().results.is_empty();

@@ -8,7 +8,7 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::MessageFormat;
 use memoird_core::window::{NextCut, Policy as WindowPolicy, Report, WindowTurns};
-use memoird_formats::model::Provider;
+use memoird_formats::model::MessageRules;
 
 use crate::commands::{AppendOutcome, RecallTool};
 use crate::sessions::SessionView;
@@ -52,8 +52,8 @@ pub struct ContextOutcome {
     pub appended: Option<AppendOutcome>,
     /// What the model sees, in order.
     pub turns: WindowTurns,
-    /// Whose rules for messages apply.
-    pub provider: Provider,
+    /// What the model takes in a request.
+    pub rules: MessageRules,
     /// Indices of turns after which a provider's cache may break, ascending.
     pub cache_breakpoints: Vec<usize>,
     /// The block of memories that were recalled for it.

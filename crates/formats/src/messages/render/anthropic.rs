@@ -46,7 +46,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     });
     let mut written: Vec<Option<Message>> = written.collect();
     if options.is_request {
-        place(&mut written, |index| {
+        place(&mut written, options.rules.system_inside, |index| {
             translate(&rest[index], &ids, options.mark)
         });
         // Where others are asked for, they take the place of the bot's own.
@@ -74,7 +74,11 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
 /// the assistant's or at the end; it may have stood so when it came, and what was around it has
 /// left.
 /// <https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages>
-fn place(written: &mut [Option<Message>], translate: impl Fn(usize) -> Option<Message>) {
+fn place(
+    written: &mut [Option<Message>],
+    takes_system: bool,
+    translate: impl Fn(usize) -> Option<Message>,
+) {
     let last = written.iter().rposition(Option::is_some);
     for (index, message) in written.iter_mut().enumerate() {
         message.iter_mut().for_each(Message::drop_refused);
@@ -90,7 +94,8 @@ fn place(written: &mut [Option<Message>], translate: impl Fn(usize) -> Option<Me
         let end = end.map_or(written.len(), |others| index + others);
         let before = written[..index].iter().rev().flatten().next();
         let after = written.get(end).and_then(Option::as_ref);
-        let is_placed = before.is_some_and(Message::takes_system_behind)
+        let is_placed = takes_system
+            && before.is_some_and(Message::takes_system_behind)
             && after.is_none_or(Message::is_assistant);
         if !is_placed {
             let run = written[index..end].iter_mut().zip(index..);

@@ -1,8 +1,8 @@
 //! OpenAI's chat completions. A call's results are messages of their own that follow it
 //! at once and hold text only, so what else came with them waits until the last of them.
 
+mod fitted;
 mod given;
-mod joined;
 
 use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
@@ -55,8 +55,9 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     }
     writer.answer_open_calls();
     writer.flush();
-    if options.takes_turns {
-        writer.messages = joined::joined(writer.messages, &mut writer.ends);
+    if options.is_request {
+        let (rules, mark) = (&options.rules, options.mark);
+        writer.messages = fitted::fitted(writer.messages, &mut writer.ends, rules, mark);
     }
     (String::new(), writer.messages, writer.ends)
 }

@@ -6,7 +6,8 @@
 //!   program answers, and one that only a screenshot answers. Calls that a program makes lose their
 //!   link to it, and stay as ordinary calls. The same where a user's message stands between a
 //!   program and its output: the provider takes none there.
-//! - In a request to OpenAI's responses, reasoning leaves whose item does not follow it.
+//! - In a request to OpenAI's responses, reasoning leaves whose item does not follow it. All of it
+//!   leaves where the model does not reason.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -36,6 +37,8 @@ enum Edit {
     /// A note stands for it.
     Note,
     /// It leaves.
+    Drop,
+    /// It leaves with the reasoning that led to it.
     Leave,
 }
 
@@ -57,6 +60,10 @@ pub(super) fn paired<'a>(
     options: &RenderOptions<'_>,
 ) -> Cow<'a, [Turn]> {
     let mut turns = Cow::Borrowed(turns);
+    if options.is_request && !options.rules.reasoning {
+        let edits = reasoning(&turns);
+        apply(format, &mut turns, &edits, options.mark);
+    }
     if options.is_request || options.is_start {
         let edits = Finder::new(format, &turns).edits(options.is_request);
         apply(format, &mut turns, &edits, options.mark);
@@ -232,6 +239,24 @@ impl<'a> Finder<'a> {
     }
 }
 
+/// Finds reasoning, and items that hold nothing but encrypted content.
+fn reasoning(turns: &[Turn]) -> BTreeMap<Place, Edit> {
+    let is_reasoning = |part: &Part| match &part.kind {
+        PartKind::Thinking { .. } => true,
+        PartKind::Text(text) if text.is_empty() => {
+            let extra = Extra::read(&part.extra_json);
+            extra.kind().is_some() && extra.has_text(&["encrypted_content"])
+        }
+        _ => false,
+    };
+    let places = turns.iter().enumerate().flat_map(|(turn_index, turn)| {
+        let parts = turn.parts.iter().enumerate();
+        let parts = parts.filter(|(_, part)| is_reasoning(part));
+        parts.map(move |(part_index, _)| ((turn_index, part_index), Edit::Drop))
+    });
+    places.collect()
+}
+
 /// Finds reasoning that is not followed by an item of the model.
 fn lone_reasoning(format: MessageFormat, turns: &[Turn]) -> BTreeMap<Place, Edit> {
     let mut edits = BTreeMap::new();
@@ -244,7 +269,7 @@ fn lone_reasoning(format: MessageFormat, turns: &[Turn]) -> BTreeMap<Place, Edit
         for (part_index, part) in turn.parts.iter().enumerate().rev() {
             match part.kind {
                 PartKind::Thinking { .. } if !is_followed => {
-                    edits.insert((turn_index, part_index), Edit::Leave);
+                    edits.insert((turn_index, part_index), Edit::Drop);
                 }
                 _ if Extra::read(&part.extra_json).is_placeholder() => {}
                 _ => is_followed = true,
@@ -269,6 +294,7 @@ fn apply(
         match edit {
             Edit::Unlink => edited.unlink(part),
             Edit::Note => edited.note(part, mark),
+            Edit::Drop => edited.remove(part),
             Edit::Leave => edited.leave(format, part),
         }
         edited.close();
@@ -333,14 +359,12 @@ impl<'t> EditedTurn<'t> {
         self.turn.parts.splice(part..=part, note);
     }
 
-    /// Lets a part leave, with the reasoning that led to it where that is an item.
+    /// Removes a part, with the reasoning before it where that is an item.
     fn leave(&mut self, format: MessageFormat, part: usize) {
-        let is_reasoning = |part: &Part| matches!(part.kind, PartKind::Thinking { .. });
-        let is_led =
-            format == MessageFormat::OpenAiResponses && !is_reasoning(&self.turn.parts[part]);
         self.remove(part);
-        for before in (0..part).rev() {
-            if !is_led || !is_reasoning(&self.turn.parts[before]) {
+        let has_items = format == MessageFormat::OpenAiResponses;
+        for before in (0..part).rev().take_while(|_| has_items) {
+            if !matches!(self.turn.parts[before].kind, PartKind::Thinking { .. }) {
                 break;
             }
             self.remove(before);

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Anthropic, OpenAi, OpenAiResponses, give, read, render};
 use crate::messages::RenderOptions;
+use crate::model::MessageRules;
 
 const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
 
@@ -487,17 +488,20 @@ fn a_model_that_takes_turns_gets_the_users_messages_in_a_row_as_one() {
         { "role": "user", "content": image },
     ]);
     let turns = read(OpenAi, &openai);
-    let sent = |takes_turns| {
+    let sent = |users_in_a_row| {
         let options = RenderOptions {
             is_request: true,
-            takes_turns,
+            rules: MessageRules {
+                users_in_a_row,
+                ..MessageRules::default()
+            },
             ..RenderOptions::default()
         };
         let rendered = crate::messages::render(OpenAi, &turns, &options);
         let messages: Value = serde_json::from_str(&rendered.messages_json).unwrap();
         (messages, rendered.ends)
     };
-    assert_eq!(sent(false), (openai, vec![1, 2, 3, 4, 5, 6]));
+    assert_eq!(sent(true), (openai, vec![1, 2, 3, 4, 5, 6]));
     let joined = json!([
         { "role": "system", "content": "Be brief." },
         { "role": "user", "content": "A long task.\n\nAnd this.", "name": "ann" },
@@ -508,5 +512,5 @@ fn a_model_that_takes_turns_gets_the_users_messages_in_a_row_as_one() {
             { "type": "image_url", "image_url": { "url": PNG } },
         ] },
     ]);
-    assert_eq!(sent(true), (joined, vec![1, 2, 2, 3, 4, 4]));
+    assert_eq!(sent(false), (joined, vec![1, 2, 2, 3, 4, 4]));
 }

@@ -318,7 +318,7 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
         block: block.to_owned(),
         mark: Mark::default(),
         rewound: SeqRanges::default(),
-        takes_turns: false,
+        rules: MessageRules::default(),
     }
 }
 
@@ -374,7 +374,7 @@ fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<Value>, Vec<usize>)
         block: "known: tea".into(),
         mark: Mark::default(),
         rewound: SeqRanges::default(),
-        takes_turns: false,
+        rules: MessageRules::default(),
     };
     let rendered = rendered(format, window, &wanted(format)).expect("messages");
     assert_eq!(rendered.ends.len(), count, "the block is nobody's turn");
@@ -465,11 +465,19 @@ fn memories_follow_results_and_part_no_call_from_its_own() {
 fn breakpoints_move_with_their_turns() {
     let mut turns = vec![says(Role::User, "a"), calls(&["c1"])];
     let mut breakpoints = [0, 1];
-    assert_eq!(insert_memories(&mut turns, &mut breakpoints, "x".into()), 0);
+    assert_eq!(
+        insert_memories(
+            &mut turns,
+            &mut breakpoints,
+            "x".into(),
+            MessageRules::default()
+        ),
+        0
+    );
     assert_eq!(breakpoints, [1, 2]);
     let mut turns = vec![says(Role::System, "be kind"), says(Role::Assistant, "hi")];
     assert_eq!(
-        insert_memories(&mut turns, &mut [], "x".into()),
+        insert_memories(&mut turns, &mut [], "x".into(), MessageRules::default()),
         1,
         "behind the system prompt"
     );

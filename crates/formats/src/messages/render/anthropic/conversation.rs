@@ -9,10 +9,9 @@ use std::mem;
 
 use serde_json::{Map, Value, json};
 
+use crate::messages::render::LEAD_IN;
 use crate::messages::render::extra::{add, typed, with};
 
-/// Said in the user's stead where the model began.
-const LEAD_IN: &str = "(The conversation begins with the assistant.)";
 /// The field of a block up to which the provider caches.
 const MARK: &str = "cache_control";
 

@@ -1,0 +1,106 @@
+//! Images of a request beyond what the provider takes: a note stands for each. The newest stay.
+
+use std::borrow::Cow;
+
+use memoird_core::mark::Mark;
+use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
+
+use super::extra::Extra;
+use super::media::{Kind, Media, Source};
+use crate::model::ImageLimits;
+use crate::tokens::image_side_px;
+
+/// Images leave in steps of this share of the limit, so that a provider's cache breaks once for
+/// several new images.
+const STEPS: usize = 5;
+
+/// Place of an image: its turn, its part, and its part of a result.
+type Place = (usize, usize, Option<usize>);
+
+/// The turns with no more and no larger images than the limits.
+pub(super) fn limited<'a>(
+    format: MessageFormat,
+    mut turns: Cow<'a, [Turn]>,
+    limits: &ImageLimits,
+    mark: Mark,
+) -> Cow<'a, [Turn]> {
+    let out = beyond(&images(format, &turns, limits), limits);
+    if out.is_empty() {
+        return turns;
+    }
+    let note = format!("[memoird {mark}: an image is left out here]");
+    let note = Part::from(PartKind::Text(note));
+    let shown = turns.to_mut();
+    for (turn, part, inner) in out {
+        let part = &mut shown[turn].parts[part];
+        match (&mut part.kind, inner) {
+            (PartKind::ToolResult { parts, .. }, Some(inner)) => parts[inner] = note.clone(),
+            _ => *part = note.clone(),
+        }
+    }
+    turns
+}
+
+/// The images that are sent, oldest first, each with its longer side in pixels; 0 if unknown.
+fn images(format: MessageFormat, turns: &[Turn], limits: &ImageLimits) -> Vec<(Place, u64)> {
+    let mut images = Vec::new();
+    if *limits == ImageLimits::NONE {
+        return images;
+    }
+    for (turn_index, turn) in turns.iter().enumerate() {
+        if matches!(turn.role, Role::Assistant | Role::System) {
+            continue;
+        }
+        let side = |part: &Part| {
+            let media = Media::read(part, &Extra::read(&part.extra_json), turn.format, format)?;
+            let is_sent = media.kind == Kind::Image && !matches!(media.source, Source::Elsewhere);
+            let PartKind::Media { source, .. } = &part.kind else {
+                return None;
+            };
+            let is_limited = limits.side_px < u64::MAX;
+            let side = is_limited.then(|| image_side_px(source)).flatten();
+            is_sent.then_some(side.unwrap_or(0))
+        };
+        for (part_index, part) in turn.parts.iter().enumerate() {
+            let inner = match &part.kind {
+                PartKind::ToolResult { parts, .. } => parts.as_slice(),
+                _ => &[],
+            };
+            let inner = inner
+                .iter()
+                .enumerate()
+                .map(|(index, part)| (Some(index), part));
+            for (index, part) in inner.chain([(None, part)]) {
+                images.extend(side(part).map(|side| ((turn_index, part_index, index), side)));
+            }
+        }
+    }
+    images
+}
+
+/// How many leave of so many.
+fn surplus(images: usize, limit: usize) -> usize {
+    let surplus = images.saturating_sub(limit);
+    surplus.next_multiple_of((limit / STEPS).max(1)).min(images)
+}
+
+/// Those that have to leave. The last many may be large; where one of them is, no other stays.
+fn beyond(images: &[(Place, u64)], limits: &ImageLimits) -> Vec<Place> {
+    let fits = |side: u64, side_max: u64| side <= side_max;
+    let (mut sent, mut out): (Vec<_>, Vec<_>) = images
+        .iter()
+        .partition(|(_, side)| fits(*side, limits.side_px));
+    if sent.len() > limits.many {
+        let newest = &sent[sent.len() - limits.many..];
+        if newest
+            .iter()
+            .any(|(_, side)| !fits(*side, limits.side_px_of_many))
+        {
+            out.extend(sent.drain(..surplus(sent.len(), limits.many)));
+        } else {
+            out.extend(sent.extract_if(.., |(_, side)| !fits(*side, limits.side_px_of_many)));
+        }
+    }
+    out.extend(sent.drain(..surplus(sent.len(), limits.count)));
+    out.into_iter().map(|(place, _)| place).collect()
+}

@@ -1,0 +1,166 @@
+//! Messages in an order, and with texts, that the model takes. What it does not take is joined to
+//! the message before it, or follows a message that memoird inserts.
+
+use memoird_core::mark::Mark;
+use serde_json::{Map, Value, json};
+
+use crate::messages::render::extra::add;
+use crate::messages::render::{EMPTY, LEAD_IN};
+use crate::model::MessageRules;
+
+/// Separates two texts.
+const BETWEEN: &str = "\n\n";
+
+/// Fields with the reasoning of servers that speak this protocol.
+const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
+
+/// Fits the messages to the model, and moves the ends of the turns. Two texts become one that
+/// begins with the first, so that what a server has cached of it can be used.
+pub(super) fn fitted(
+    messages: Vec<Value>,
+    ends: &mut [usize],
+    rules: &MessageRules,
+    mark: Mark,
+) -> Vec<Value> {
+    if *rules == MessageRules::default() {
+        return messages;
+    }
+    let mut fitter = Fitter {
+        rules,
+        mark,
+        messages: Vec::with_capacity(messages.len()),
+    };
+    let mut counts = vec![0];
+    for message in messages {
+        if let Value::Object(message) = message {
+            fitter.push(message);
+        }
+        counts.push(fitter.messages.len());
+    }
+    for end in ends {
+        *end = counts[*end];
+    }
+    fitter.messages.into_iter().map(Value::from).collect()
+}
+
+struct Fitter<'a> {
+    rules: &'a MessageRules,
+    mark: Mark,
+    messages: Vec<Map<String, Value>>,
+}
+
+impl Fitter<'_> {
+    fn push(&mut self, mut message: Map<String, Value>) {
+        if !self.rules.reasoning {
+            REASONING
+                .iter()
+                .for_each(|name| drop(message.shift_remove(*name)));
+        }
+        if !self.rules.empty_text && !fill(&mut message) {
+            return;
+        }
+        if !self.rules.any_order && is_system(&message) {
+            self.demote(&mut message);
+        }
+        let last = self.messages.last();
+        let is_first = last.is_none_or(is_system);
+        let is_after_tool = last.is_some_and(|last| role(last) == "tool");
+        if is_first && !self.rules.any_order && role(&message) == "assistant" {
+            self.messages.push(said("user", LEAD_IN.to_owned()));
+        }
+        if is_after_tool && role(&message) == "user" && !self.rules.user_after_tool {
+            let nothing = format!("[memoird {}: no reply was given here]", self.mark);
+            self.messages.push(said("assistant", nothing));
+        }
+        match self.messages.last_mut() {
+            Some(last) if joins(last, &message, self.rules) => join(last, message),
+            _ => self.messages.push(message),
+        }
+    }
+
+    /// Makes a system message the first one, or one of the user where another message is before it.
+    fn demote(&self, message: &mut Map<String, Value>) {
+        let is_leading = self.messages.iter().all(is_system);
+        let role = if is_leading { "system" } else { "user" };
+        message.insert("role".to_owned(), role.into());
+        if is_leading {
+            return;
+        }
+        let text = format!("[system {}] ", self.mark);
+        match message.get_mut("content") {
+            Some(Value::String(content)) => content.insert_str(0, &text),
+            Some(Value::Array(parts)) => parts.insert(0, json!({ "type": "text", "text": text })),
+            _ => {}
+        }
+    }
+}
+
+fn role(message: &Map<String, Value>) -> &str {
+    let role = message.get("role").and_then(Value::as_str);
+    role.unwrap_or_default()
+}
+
+fn is_system(message: &Map<String, Value>) -> bool {
+    ["system", "developer"].contains(&role(message))
+}
+
+fn said(role: &str, text: String) -> Map<String, Value> {
+    let fields = [("role", role.into()), ("content", Value::from(text))];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value));
+    fields.into_iter().collect()
+}
+
+/// True where the message goes on with what the last one says.
+fn joins(last: &Map<String, Value>, message: &Map<String, Value>, rules: &MessageRules) -> bool {
+    let is_same = role(last) == role(message);
+    match role(message) {
+        "user" => is_same && !rules.users_in_a_row,
+        "system" => is_same && !rules.any_order,
+        "assistant" => is_same && !rules.any_order && !last.contains_key("tool_calls"),
+        _ => false,
+    }
+}
+
+/// The message goes on with what the other one says.
+fn join(message: &mut Map<String, Value>, mut other: Map<String, Value>) {
+    let more = other.shift_remove("content").unwrap_or_default();
+    let content = message.entry("content").or_insert(Value::Null);
+    *content = match (content.take(), more) {
+        (said, Value::Null) => said,
+        (Value::Null, more) => more,
+        (Value::String(said), Value::String(more)) => format!("{said}{BETWEEN}{more}").into(),
+        (said, more) => [parts(said), parts(more)].concat().into(),
+    };
+    add(message, other);
+}
+
+fn parts(content: Value) -> Vec<Value> {
+    match content {
+        Value::Array(parts) => parts,
+        Value::String(text) => vec![json!({ "type": "text", "text": text })],
+        _ => Vec::new(),
+    }
+}
+
+/// Takes empty texts away. False where nothing is left of a message that may be missing.
+fn fill(message: &mut Map<String, Value>) -> bool {
+    let is_blank = |text: Option<&str>| text.is_some_and(|text| text.trim().is_empty());
+    let is_empty = match message.get_mut("content") {
+        Some(Value::String(text)) => is_blank(Some(text)),
+        Some(Value::Array(parts)) => {
+            parts.retain(|part| !is_blank(part.get("text").and_then(Value::as_str)));
+            parts.is_empty()
+        }
+        _ => false,
+    };
+    if !is_empty {
+        return true;
+    }
+    let content = match role(message) {
+        "user" | "tool" => EMPTY.into(),
+        _ if message.contains_key("tool_calls") => Value::Null,
+        _ => return false,
+    };
+    message.insert("content".to_owned(), content);
+    true
+}

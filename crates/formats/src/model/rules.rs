@@ -1,0 +1,230 @@
+//! What a model takes in a request, beyond its message format: by provider and family.
+
+use super::{Provider, base_name};
+
+/// What a model takes in a request. The default takes everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageRules {
+    /// Takes several user messages in a row.
+    pub users_in_a_row: bool,
+    /// Takes any order of roles and any number of system messages. Otherwise: at most one system
+    /// message, first; then user and assistant in turn, the user first.
+    pub any_order: bool,
+    /// Takes a user message directly after the result of a tool.
+    pub user_after_tool: bool,
+    /// Takes the role `system` inside Anthropic's `messages`.
+    pub system_inside: bool,
+    /// Takes messages with empty text.
+    pub empty_text: bool,
+    /// Takes reasoning and encrypted content of earlier replies.
+    pub reasoning: bool,
+    /// Images of a request.
+    pub images: ImageLimits,
+}
+
+/// Limits on the images of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageLimits {
+    /// Maximum number.
+    pub count: usize,
+    /// Maximum length of the longer side, in pixels.
+    pub side_px: u64,
+    /// With more images than this, `side_px_of_many` applies.
+    pub many: usize,
+    /// Maximum length of the longer side of each of many images, in pixels.
+    pub side_px_of_many: u64,
+}
+
+impl ImageLimits {
+    pub(crate) const NONE: Self = Self {
+        count: usize::MAX,
+        side_px: u64::MAX,
+        many: usize::MAX,
+        side_px_of_many: u64::MAX,
+    };
+
+    /// <https://platform.openai.com/docs/guides/images-vision>
+    const OPENAI: Self = Self {
+        count: 500,
+        ..Self::NONE
+    };
+
+    /// <https://docs.anthropic.com/en/docs/build-with-claude/vision>
+    pub(super) const ANTHROPIC: Self = Self {
+        count: 100,
+        side_px: 8_000,
+        many: 20,
+        side_px_of_many: 2_000,
+    };
+
+    /// <https://ai.google.dev/gemini-api/docs/image-understanding>
+    const GOOGLE: Self = Self {
+        count: 3_000,
+        ..Self::NONE
+    };
+}
+
+impl Default for MessageRules {
+    fn default() -> Self {
+        Self {
+            users_in_a_row: true,
+            any_order: true,
+            user_after_tool: true,
+            system_inside: true,
+            empty_text: true,
+            reasoning: true,
+            images: ImageLimits::NONE,
+        }
+    }
+}
+
+/// Changes the rules of a provider to those of a family.
+type Change = fn(&mut MessageRules);
+
+/// The server of a model's maker refuses a user message after a result.
+const NO_USER_AFTER_TOOL: Change = |rules| rules.user_after_tool = false;
+/// The chat template raises an error for anything but user and assistant in turn.
+const STRICT: Change = |rules| {
+    rules.any_order = false;
+    rules.user_after_tool = false;
+};
+/// The server of a model's maker refuses empty text.
+const NO_EMPTY_TEXT: Change = |rules| rules.empty_text = false;
+/// The model does not reason, and its provider refuses what models that do have left.
+const NO_REASONING: Change = |rules| rules.reasoning = false;
+
+/// Families by the start of a part of the model's name. Every match applies.
+const FAMILIES: [(&str, Change); 24] = [
+    ("mistral", NO_USER_AFTER_TOOL),
+    ("ministral", NO_USER_AFTER_TOOL),
+    ("magistral", NO_USER_AFTER_TOOL),
+    ("codestral", NO_USER_AFTER_TOOL),
+    ("devstral", NO_USER_AFTER_TOOL),
+    ("pixtral", NO_USER_AFTER_TOOL),
+    ("voxtral", NO_USER_AFTER_TOOL),
+    ("mixtral", NO_USER_AFTER_TOOL),
+    ("mistral-7b", STRICT),
+    ("mixtral-8x", STRICT),
+    ("gemma", STRICT),
+    ("codegemma", STRICT),
+    ("medgemma", STRICT),
+    ("llama-2", STRICT),
+    ("llama2", STRICT),
+    ("kimi", NO_EMPTY_TEXT),
+    ("moonshot", NO_EMPTY_TEXT),
+    ("glm", NO_EMPTY_TEXT),
+    ("chatglm", NO_EMPTY_TEXT),
+    ("gpt-3", NO_REASONING),
+    ("gpt-4", NO_REASONING),
+    ("chatgpt-4", NO_REASONING),
+    ("claude-instant", NO_REASONING),
+    ("claude-2", NO_REASONING),
+];
+
+/// The first version of Claude that reasons, and the first that takes `system` inside `messages`.
+const CLAUDE_REASONS: (u32, u32) = (3, 7);
+const CLAUDE_TAKES_SYSTEM: (u32, u32) = (4, 8);
+
+impl MessageRules {
+    /// The rules of a model.
+    pub fn of(provider: Provider, model: &str) -> Self {
+        let name = base_name(model).to_ascii_lowercase().replace('.', "-");
+        let mut rules = Self::default();
+        match provider {
+            Provider::OpenAi => rules.images = ImageLimits::OPENAI,
+            Provider::Google => rules.images = ImageLimits::GOOGLE,
+            // Which template a server has is not known: most refuse a second message of the user.
+            Provider::Open => rules.users_in_a_row = false,
+            Provider::Anthropic => {
+                let version = claude_version(&name);
+                rules.images = ImageLimits::ANTHROPIC;
+                rules.reasoning = version.is_none_or(|version| version >= CLAUDE_REASONS);
+                rules.system_inside = version.is_some_and(|version| version >= CLAUDE_TAKES_SYSTEM);
+            }
+        }
+        for (family, change) in FAMILIES {
+            if starts_a_part(&name, family) {
+                change(&mut rules);
+            }
+        }
+        rules.users_in_a_row &= rules.any_order;
+        rules
+    }
+}
+
+/// True where a part of the name begins so.
+fn starts_a_part(name: &str, family: &str) -> bool {
+    let mut starts = name.match_indices(family).map(|(start, _)| start);
+    starts.any(|start| start == 0 || !name.as_bytes()[start - 1].is_ascii_alphanumeric())
+}
+
+/// The version of a model of Anthropic's: its first two numbers that are no date.
+fn claude_version(name: &str) -> Option<(u32, u32)> {
+    let is_number = |part: &&str| part.len() <= 2;
+    let mut parts = name.split(['-', '@', ':', '_']);
+    let major = parts
+        .by_ref()
+        .filter(is_number)
+        .find_map(|part| part.parse().ok())?;
+    let minor = parts.next().filter(is_number);
+    Some((major, minor.and_then(|part| part.parse().ok()).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Provider::{Anthropic, Google, Open, OpenAi};
+    use super::*;
+
+    #[test]
+    fn rules_follow_from_the_provider_and_the_family() {
+        let takes = |provider, model| {
+            let rules = MessageRules::of(provider, model);
+            let all = [
+                ("in a row", rules.users_in_a_row),
+                ("any order", rules.any_order),
+                ("after tool", rules.user_after_tool),
+                ("system", rules.system_inside),
+                ("empty", rules.empty_text),
+                ("reasoning", rules.reasoning),
+            ];
+            let lacks = all.into_iter().filter(|(_, takes)| !takes);
+            lacks.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+        };
+        let strict = "in a row, any order, after tool";
+        for (provider, model, lacks) in [
+            (OpenAi, "default", ""),
+            (OpenAi, "gpt-5", ""),
+            (OpenAi, "o3", ""),
+            (OpenAi, "gpt-4.1-2025-04-14", "reasoning"),
+            (OpenAi, "openai/gpt-4o-mini", "reasoning"),
+            (OpenAi, "ft:gpt-4.1:acme", "reasoning"),
+            (Anthropic, "claude-opus-4-8", ""),
+            (Anthropic, "claude-sonnet-5-20260801", ""),
+            (Anthropic, "claude-haiku-5-5", ""),
+            (Anthropic, "claude-opus-4-7", "system"),
+            (Anthropic, "anthropic/claude-sonnet-4.5", "system"),
+            (
+                Anthropic,
+                "us.anthropic.claude-sonnet-4-20250514-v1:0",
+                "system",
+            ),
+            (Anthropic, "claude-3-7-sonnet-latest", "system"),
+            (Anthropic, "claude-3-5-haiku-20241022", "system, reasoning"),
+            (Anthropic, "ours", "system"),
+            (Google, "gemini-2.5-pro", ""),
+            (Google, "gemma-4-31b-it", strict),
+            (Open, "qwen3.8-27b", "in a row"),
+            (Open, "google/gemma-3-27b-it", strict),
+            (Open, "mistral-large-4", "in a row, after tool"),
+            (Open, "mistralai/Mistral-7B-Instruct-v0.2", strict),
+            (Open, "moonshotai/kimi-k3", "in a row, empty"),
+            (Open, "glm-5.3", "in a row, empty"),
+        ] {
+            assert_eq!(takes(provider, model), lacks, "{model}");
+        }
+        assert_eq!(
+            MessageRules::of(Anthropic, "claude-opus-5").images.count,
+            100
+        );
+    }
+}
