@@ -38,6 +38,15 @@ pub(super) enum Step {
         bytes: usize,
     },
     Media,
+    /// A call that the provider answers itself, under one of few ids.
+    Program {
+        id: u8,
+    },
+    /// Calls a tool for a program, or brings its output.
+    OfProgram {
+        id: u8,
+        is_output: bool,
+    },
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
@@ -56,6 +65,9 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         ),
         1 => bytes.prop_map(|bytes| Step::AnswerAll { bytes }),
         1 => Just(Step::Media),
+        1 => (0..2_u8).prop_map(|id| Step::Program { id }),
+        2 => (0..2_u8, proptest::bool::weighted(0.2))
+            .prop_map(|(id, is_output)| Step::OfProgram { id, is_output }),
     ]
 }
 
@@ -129,6 +141,25 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
                 .flat_map(|id| result(&id, words(*bytes)).parts);
             Turn::new(Role::User, parts.collect())
         }
+        Step::Program { id } => {
+            let extra = format!("{{\"type\":\"server_tool_use\",\"id\":\"p{id}\"}}");
+            Turn::new(Role::Assistant, vec![opaque(extra)])
+        }
+        Step::OfProgram {
+            id,
+            is_output: true,
+        } => {
+            let extra = format!("{{\"type\":\"tool_result\",\"tool_use_id\":\"p{id}\"}}");
+            Turn::new(Role::Assistant, vec![opaque(extra)])
+        }
+        Step::OfProgram { id, .. } => {
+            let made = format!("c{calls}");
+            *calls += 1;
+            let mut turn = call(&[&made], "{}");
+            turn.parts[0].extra_json = format!("{{\"caller\":{{\"tool_id\":\"p{id}\"}}}}");
+            waiting.push(made);
+            turn
+        }
         Step::Media => {
             let source = MediaSource::Data(vec![7; 100]);
             let (media_type, name) = ("image/png".into(), String::new());
@@ -145,6 +176,14 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
             )
         }
     })
+}
+
+/// A part that memoird has no type for.
+fn opaque(extra_json: String) -> Part {
+    Part {
+        kind: PartKind::Text(String::new()),
+        extra_json,
+    }
 }
 
 fn budget() -> impl Strategy<Value = u64> {
