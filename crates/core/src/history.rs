@@ -254,8 +254,8 @@ impl History {
                 true => orphans.push(record.seq),
                 false => {
                     let named = |id: &Box<str>| history.named_before(record.seq, id);
-                    let joined = record.refs().iter().filter_map(named);
-                    let joined = BTreeSet::from_iter(joined);
+                    let named = record.refs().iter().filter_map(named);
+                    let joined = BTreeSet::from_iter(named.chain(history.led_by(&record, None)));
                     history.place(record, results, &targets, &Vec::from_iter(joined));
                 }
             }
@@ -440,7 +440,16 @@ impl History {
         named.map(TurnRecord::seq)
     }
 
-    /// Ties a turn to a later one that names it.
+    /// The turn directly before this one, `before` or the newest, where it is reasoning that led to
+    /// this one.
+    fn led_by(&self, record: &TurnRecord, before: Option<&TurnRecord>) -> Option<u64> {
+        let newest = self.tail.back().or(self.pinned().last());
+        let before = before.or(newest)?;
+        let is_led = before.leads_on && record.role == Role::Assistant;
+        (is_led && !self.has_gap(before.seq, record.seq)).then_some(before.seq)
+    }
+
+    /// Ties a turn to a later one of its unit.
     fn join(&mut self, named: u64, seq: u64) {
         for (one, other) in [(named, seq), (seq, named)] {
             let Some(record) = self.find_mut(one) else {

@@ -50,13 +50,14 @@ fn present<'de, D: serde::Deserializer<'de>>(field: D) -> Result<Option<Value>, 
 impl Part {
     /// Reads the ids in its provider's fields. The id of a call or a result is not one of them.
     pub fn ids(&self) -> PartIds {
-        if memmem::find(self.extra_json.as_bytes(), b"id\"").is_none() {
+        let is_opaque = matches!(&self.kind, PartKind::Text(text) if text.is_empty());
+        let wanted: &[u8] = if is_opaque { b"id\"" } else { b"\"caller\"" };
+        if memmem::find(self.extra_json.as_bytes(), wanted).is_none() {
             return PartIds::default();
         }
         let fields = serde_json::from_str(&self.extra_json).unwrap_or_else(|_| Fields::default());
         let callers = fields.caller.as_ref().and_then(Value::as_object);
         let callers = callers.map(callers_of).unwrap_or_default();
-        let is_opaque = matches!(&self.kind, PartKind::Text(text) if text.is_empty());
         let kind = fields.r#type.as_ref().and_then(Value::as_str);
         let Some(kind) = kind.filter(|_| is_opaque) else {
             return PartIds {

@@ -164,8 +164,11 @@ impl Turn {
 
     /// The tool uses and tool results in it, in order, and its other ties to other turns.
     pub fn links(&self) -> Links {
+        let has_items = self.format == Some(MessageFormat::OpenAiResponses);
+        let last = self.parts.last().map(|part| &part.kind);
         let mut links = Links {
-            takes_orphans: self.format == Some(MessageFormat::OpenAiResponses),
+            takes_orphans: has_items,
+            leads_on: has_items && matches!(last, Some(PartKind::Thinking { .. })),
             ..Links::default()
         };
         for part in &self.parts {
@@ -331,13 +334,15 @@ pub struct Links {
     /// True where a result may answer a call that the history never had: lists of OpenAI's items
     /// have such, as the first turn after a session expired.
     pub takes_orphans: bool,
+    /// True where it ends in reasoning: OpenAI takes no such item without the one that follows.
+    pub leads_on: bool,
 }
 
 impl Links {
     /// True when the turn stands by itself.
     pub fn is_empty(&self) -> bool {
         let all = [&self.uses, &self.results, &self.names, &self.refs];
-        all.iter().all(|ids| ids.is_empty())
+        all.iter().all(|ids| ids.is_empty()) && !self.leads_on
     }
 
     /// Adds the ids of the next part. What its own turn names or answers is no tie to another.

@@ -76,7 +76,7 @@ fn profile(line: &'static str) -> Option<ModelProfile> {
 }
 
 impl ModelProfile {
-    /// What the model takes that a call names so: this one, or a relative of it.
+    /// Rules of the model of this name, which is this profile or a relative of it.
     pub fn rules_of(&self, model: &str, format: Option<MessageFormat>) -> MessageRules {
         let name = if model.is_empty() { &self.name } else { model };
         let mut rules = MessageRules::of(self.provider, name);

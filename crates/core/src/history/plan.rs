@@ -29,7 +29,7 @@ pub(super) enum Target {
 pub(super) struct Plan {
     /// For each turn, what each of its results answers.
     pub(super) targets: Vec<Vec<Target>>,
-    /// For each turn, the turns that its parts name.
+    /// For each turn, the earlier turns of its unit that no result ties it to.
     pub(super) joined: Vec<Vec<u64>>,
     /// Seqs of the turns that a pin will hold from now on.
     pub(super) held: BTreeSet<u64>,
@@ -92,7 +92,8 @@ fn match_results(
     Ok(all)
 }
 
-/// Finds the turns that the parts of each turn name: the latest that can be meant.
+/// Finds the turns that the parts of each turn name, the latest that can be meant, and the turn
+/// with the reasoning that led to it.
 fn match_refs(history: &History, arrivals: &[Arrival<'_>]) -> Vec<Vec<u64>> {
     let joined = |(index, (record, _)): (usize, &Arrival<'_>)| {
         let ids = record.refs().iter();
@@ -104,7 +105,9 @@ fn match_refs(history: &History, arrivals: &[Arrival<'_>]) -> Vec<Vec<u64>> {
                 |(earlier, _)| Some(earlier.seq),
             )
         });
+        let before = index.checked_sub(1).map(|before| &arrivals[before].0);
         let mut found: Vec<u64> = found.collect();
+        found.extend(history.led_by(record, before));
         found.sort_unstable();
         found.dedup();
         found

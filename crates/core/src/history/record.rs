@@ -30,6 +30,8 @@ pub struct TurnRecord {
     pub(super) held: bool,
     /// True when it may answer a call that nobody knows.
     pub(super) takes_orphans: bool,
+    /// True when the assistant's next turn belongs to it.
+    pub(super) leads_on: bool,
     ties: Option<Box<Ties>>,
 }
 
@@ -38,7 +40,7 @@ pub struct TurnRecord {
 struct Ties {
     /// Its calls, and the turns that answered them.
     uses: Vec<(Box<str>, Option<u64>)>,
-    /// The turns whose calls it answers; itself where the history never had the call.
+    /// Seqs of the turns whose calls it answers; its own seq for an unknown call.
     answers: Vec<u64>,
     /// Ids under which later turns may name parts of it, and ids that its parts name.
     names: Vec<Box<str>>,
@@ -70,6 +72,7 @@ impl TurnRecord {
             pinned: turn.pinned,
             held: false,
             takes_orphans: turn.links.takes_orphans,
+            leads_on: turn.links.leads_on,
             ties,
         }
     }
@@ -163,8 +166,8 @@ impl TurnRecord {
         ties.for_each(|ties| ties.joined.retain(|joined| *joined != seq));
     }
 
-    /// For each of its results, the seq of the turn whose call it answers; its own where the
-    /// history never had the call.
+    /// For each of its results, the seq of the turn whose call it answers; its own seq for an
+    /// unknown call.
     pub(crate) fn answers(&self) -> &[u64] {
         self.ties.as_ref().map_or(&[], |ties| &ties.answers)
     }

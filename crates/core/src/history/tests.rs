@@ -2,7 +2,8 @@
 //!
 //! `u` user, `a` assistant, `s` system; `a+x` calls the tool with id `x`, `t-x` brings
 //! its result, `u-x` brings it in a user turn; `a^x` has a part of the name `x`, and `a~x` names
-//! it; `!` pins, and `?` may answer what nobody called.
+//! it; `a>` ends in reasoning that leads to the next turn; `!` pins, and `?` accepts results
+//! of unknown calls.
 
 use std::collections::BTreeSet;
 
@@ -37,6 +38,7 @@ fn turn(word: &str) -> NewTurn {
             '~' => links
                 .refs
                 .extend(ids.next().map(|id| id.to_string().into())),
+            '>' => links.leads_on = true,
             '?' => links.takes_orphans = true,
             _ => pinned = true,
         }
@@ -83,7 +85,7 @@ fn caps(turns: usize) -> Limits {
 /// Each case: the cap, the appends, the seqs kept, the turns that left in all.
 #[test]
 fn keeps_the_newest_whole_units_and_the_anchor() {
-    let cases: [(usize, &[&str], &[u64], u64); 20] = [
+    let cases: [(usize, &[&str], &[u64], u64); 23] = [
         (3, &["u", "a", "u"], &[1, 2, 3], 0),
         (2, &["u", "a", "u", "a"], &[1, 3, 4], 1),
         (2, &["u a u a u a"], &[1, 5, 6], 3),
@@ -111,7 +113,7 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
             &[1, 2, 3, 6, 7],
             2,
         ),
-        // A provider's call and its result leave together, whatever stands between.
+        // A provider's call and its result leave together, also with turns between them.
         (3, &["u", "a", "u", "a^x", "a~x", "u"], &[1, 4, 5, 6], 2),
         (2, &["u", "a^x", "a~x", "u", "a"], &[1, 4, 5], 2),
         (3, &["u a^x u a~x a u a"], &[1, 5, 6, 7], 3),
@@ -129,8 +131,12 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
             &[1, 4, 5, 6, 7],
             2,
         ),
-        // A later call of the same name is another one.
+        // A name can be used again.
         (2, &["u", "a^x", "a~x", "a^x", "a~x"], &[1, 4, 5], 2),
+        // Reasoning leaves with the turn that it led to.
+        (4, &["u", "u", "a>", "a>", "a+x", "t-x", "u"], &[1, 7], 5),
+        (3, &["u", "a>", "u", "a", "u"], &[1, 3, 4, 5], 1),
+        (2, &["u u a> a u"], &[1, 5], 3),
         // A part may name a call and its result.
         (2, &["u a+x t-x a~x u"], &[1, 5], 3),
         // A user turn that brings results is no anchor.
@@ -302,12 +308,13 @@ fn word() -> impl Strategy<Value = String> {
     let id = prop::sample::select(vec!["x", "y", "z"]);
     let ids = prop::collection::vec(id, 0..3);
     let pin = prop::sample::select(vec!["", "", "", "", "", "!"]);
-    (0..8, ids, pin).prop_map(|(kind, ids, pin)| match kind {
+    (0..9, ids, pin).prop_map(|(kind, ids, pin)| match kind {
         6 => format!(
             "a{}{pin}",
             ids.iter().map(|id| format!("^{id}")).collect::<String>()
         ),
-        7 => format!(
+        7 => format!("a>{pin}"),
+        8 => format!(
             "a{}{pin}",
             ids.iter().map(|id| format!("~{id}")).collect::<String>()
         ),
@@ -546,6 +553,7 @@ fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<st
         names: record.names().to_vec(),
         refs: record.refs().to_vec(),
         takes_orphans: record.takes_orphans,
+        leads_on: record.leads_on,
     };
     let new = NewTurn {
         role: record.role,

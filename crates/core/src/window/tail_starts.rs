@@ -17,7 +17,7 @@ pub(super) struct TailStart {
     pub(super) tokens: u64,
     /// Of these, tokens reserved for lines where turns are left out.
     pub(super) lines: u64,
-    /// True where it splits a unit, though no call from its result.
+    /// True if it splits a unit, but no call from its result.
     pub(super) splits_unit: bool,
 }
 

@@ -73,7 +73,7 @@ struct Plan {
     recalled: Option<Box<dyn RecalledMemories>>,
     /// Name that the call asked for; empty for the default model.
     asked_model: String,
-    /// What the model takes in a request.
+    /// Rules of the model for requests.
     rules: MessageRules,
     /// Where the provider can count: what it is to count beside the turns.
     counted_by_provider: Option<(String, String)>,

@@ -74,7 +74,7 @@ pub struct RenderOptions<'a> {
     /// True where the turns begin a conversation: a result without its call will never have one.
     /// So it is in every request.
     pub is_start: bool,
-    /// What the model takes; for requests.
+    /// Rules of the model. They apply to requests.
     pub rules: MessageRules,
 }
 

@@ -1,8 +1,8 @@
-//! What a model takes in a request, beyond its message format: by provider and family.
+//! Rules of models for requests, beyond their message format. They depend on provider and family.
 
 use super::{Provider, base_name};
 
-/// What a model takes in a request. The default takes everything.
+/// Rules of a model for requests. The default allows everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRules {
     /// Takes several user messages in a row.

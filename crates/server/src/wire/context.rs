@@ -70,7 +70,7 @@ struct Shown {
     mark: Mark,
     /// Which turns of the session were rewound.
     rewound: SeqRanges,
-    /// What the model takes in a request.
+    /// Rules of the model for requests.
     rules: MessageRules,
 }
 

@@ -52,7 +52,7 @@ pub struct ContextOutcome {
     pub appended: Option<AppendOutcome>,
     /// What the model sees, in order.
     pub turns: WindowTurns,
-    /// What the model takes in a request.
+    /// Rules of the model for requests.
     pub rules: MessageRules,
     /// Indices of turns after which a provider's cache may break, ascending.
     pub cache_breakpoints: Vec<usize>,

@@ -1,4 +1,5 @@
-//! Images of a request beyond what the provider takes: a note stands for each. The newest stay.
+//! Limits the images of a request. A note replaces each image that exceeds the limits of the
+//! provider; the newest images stay.
 
 use std::borrow::Cow;
 
@@ -17,7 +18,7 @@ const STEPS: usize = 5;
 /// Place of an image: its turn, its part, and its part of a result.
 type Place = (usize, usize, Option<usize>);
 
-/// The turns with no more and no larger images than the limits.
+/// Replaces the images that exceed the limits.
 pub(super) fn limited<'a>(
     format: MessageFormat,
     mut turns: Cow<'a, [Turn]>,
@@ -41,7 +42,7 @@ pub(super) fn limited<'a>(
     turns
 }
 
-/// The images that are sent, oldest first, each with its longer side in pixels; 0 if unknown.
+/// Images of the request, oldest first, with their longer side in pixels; 0 if unknown.
 fn images(format: MessageFormat, turns: &[Turn], limits: &ImageLimits) -> Vec<(Place, u64)> {
     let mut images = Vec::new();
     if *limits == ImageLimits::NONE {
@@ -78,13 +79,14 @@ fn images(format: MessageFormat, turns: &[Turn], limits: &ImageLimits) -> Vec<(P
     images
 }
 
-/// How many leave of so many.
+/// Number of images to remove.
 fn surplus(images: usize, limit: usize) -> usize {
     let surplus = images.saturating_sub(limit);
     surplus.next_multiple_of((limit / STEPS).max(1)).min(images)
 }
 
-/// Those that have to leave. The last many may be large; where one of them is, no other stays.
+/// Images to remove. Large images are valid only in a request with few images: if one of the newest
+/// is large, all older ones are removed.
 fn beyond(images: &[(Place, u64)], limits: &ImageLimits) -> Vec<Place> {
     let fits = |side: u64, side_max: u64| side <= side_max;
     let (mut sent, mut out): (Vec<_>, Vec<_>) = images

@@ -1,4 +1,4 @@
-//! Calls and outputs whose other half is not among the turns, before they are rendered.
+//! Repairs incomplete pairs of calls and outputs before turns are rendered.
 //!
 //! - An output without its call becomes a note. In a history that holds for the first page only:
 //!   the calls of any other may be on the page before.
@@ -29,12 +29,12 @@ type Place = (usize, usize);
 /// Maximum length in bytes of an output that a note quotes as JSON.
 const QUOTE_BYTES_MAX: usize = 16 << 10;
 
-/// What becomes of a part.
+/// Change of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Edit {
     /// It loses the fields with ids of calls that are not there.
     Unlink,
-    /// A note stands for it.
+    /// A note replaces it.
     Note,
     /// It leaves.
     Drop,
@@ -80,7 +80,7 @@ struct Finder<'a> {
     format: MessageFormat,
     turns: &'a [Turn],
     edits: BTreeMap<Place, Edit>,
-    /// Ids of calls so far.
+    /// Ids of the calls read so far.
     known: HashSet<Box<str>>,
     /// Calls that the provider or a program answers, by id.
     open: HashMap<Box<str>, OpenCall>,
@@ -163,7 +163,7 @@ impl<'a> Finder<'a> {
                 } else if let Some(call) = self.unanswerable.remove(id)
                     && part.extra_json.is_empty()
                 {
-                    // Nobody but memoird answers so.
+                    // The client sends an object of the provider; this result is from memoird.
                     self.edit(call, Edit::Leave);
                     self.edit(place, Edit::Leave);
                 }
@@ -301,7 +301,7 @@ fn apply(
     }
 }
 
-/// A turn of which parts change, with the description of its items where it has one.
+/// A turn whose parts change, and its extra, which describes its items.
 struct EditedTurn<'t> {
     turn: &'t mut Turn,
     extra: Map<String, Value>,
@@ -317,7 +317,7 @@ impl<'t> EditedTurn<'t> {
         self.turn.extra_json = extra(&self.extra);
         let is_result = |part: &Part| matches!(part.kind, PartKind::ToolResult { .. });
         if self.turn.role == Role::Tool && !self.turn.parts.iter().any(is_result) {
-            // It is no message of a tool any more.
+            // A tool message without a result is invalid.
             self.turn.extra_json.clear();
             self.turn.format = None;
         }
@@ -359,7 +359,7 @@ impl<'t> EditedTurn<'t> {
         self.turn.parts.splice(part..=part, note);
     }
 
-    /// Removes a part, with the reasoning before it where that is an item.
+    /// Removes a part and, from items, the reasoning directly before it.
     fn leave(&mut self, format: MessageFormat, part: usize) {
         self.remove(part);
         let has_items = format == MessageFormat::OpenAiResponses;
@@ -381,7 +381,7 @@ impl<'t> EditedTurn<'t> {
     }
 }
 
-/// What stands for an output without its call.
+/// Text that replaces an output without its call, and the media of the output.
 fn note(part: &Part, mark: Mark) -> Vec<Part> {
     let line = |what: &str| format!("[memoird {mark}: {what} of a call that is not shown here]");
     let fields = Extra::read(&part.extra_json);

@@ -178,7 +178,7 @@ fn talks() -> Vec<(MessageFormat, Vec<Value>)> {
     anthropic.chain(responses).collect()
 }
 
-/// What a provider would refuse in a request.
+/// Returns why a provider would reject the request.
 fn problem(format: MessageFormat, messages: &Value) -> Option<String> {
     let messages = messages.as_array().expect("a list");
     match format {
@@ -324,7 +324,7 @@ fn responses_problem(items: &[Value]) -> Option<String> {
     (last == Some("reasoning")).then(|| "reasoning at the end".into())
 }
 
-/// The results that memoird puts behind calls that are not answered, where something follows.
+/// Adds the results that a window has for unanswered calls.
 fn with_abandoned(turns: &[Turn]) -> Vec<Turn> {
     let mut all = Vec::new();
     for (index, turn) in turns.iter().enumerate() {
@@ -398,7 +398,7 @@ fn user_message_between_a_call_and_its_output_is_sent_as_the_provider_takes_it()
             for message in &talk {
                 turns.extend(read(format, &json!([message])));
             }
-            // What a window does with results that come late: it moves them to their calls.
+            // A window moves late results to their calls.
             let calls = turns.iter().flat_map(|turn| turn.links().uses).count();
             if calls > 0 {
                 continue;

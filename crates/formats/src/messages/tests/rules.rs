@@ -1,4 +1,4 @@
-//! What a model takes beyond its format: order of roles, empty text, reasoning, images.
+//! Rules of models: order of roles, empty text, reasoning, images.
 
 use memoird_core::turn::{MediaSource, PartKind, Role, Turn};
 use serde_json::{Value, json};
@@ -212,7 +212,7 @@ fn model_that_does_not_reason_gets_no_reasoning_and_no_encrypted_content() {
     assert_eq!(shown[2], said("assistant", "b"));
 }
 
-/// A GIF of so many pixels, as far as its head tells.
+/// A GIF whose header states this width in pixels.
 fn gif(side: u16) -> Turn {
     let side = side.to_le_bytes();
     let mut data = b"GIF89a".to_vec();

@@ -1,5 +1,5 @@
-//! Messages in an order, and with texts, that the model takes. What it does not take is joined to
-//! the message before it, or follows a message that memoird inserts.
+//! Fits OpenAI's chat messages to the rules of a model: joins messages, inserts missing ones, and
+//! removes empty text.
 
 use memoird_core::mark::Mark;
 use serde_json::{Map, Value, json};
@@ -110,7 +110,7 @@ fn said(role: &str, text: String) -> Map<String, Value> {
     fields.into_iter().collect()
 }
 
-/// True where the message goes on with what the last one says.
+/// True where the model takes the message only as a part of the last one.
 fn joins(last: &Map<String, Value>, message: &Map<String, Value>, rules: &MessageRules) -> bool {
     let is_same = role(last) == role(message);
     match role(message) {
@@ -121,7 +121,7 @@ fn joins(last: &Map<String, Value>, message: &Map<String, Value>, rules: &Messag
     }
 }
 
-/// The message goes on with what the other one says.
+/// Appends the content of another message.
 fn join(message: &mut Map<String, Value>, mut other: Map<String, Value>) {
     let more = other.shift_remove("content").unwrap_or_default();
     let content = message.entry("content").or_insert(Value::Null);
