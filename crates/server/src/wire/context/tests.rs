@@ -360,6 +360,14 @@ async fn a_damaged_turn_is_told_and_no_panic() {
 }
 
 fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<Value>, Vec<usize>) {
+    messages_by(MessageRules::default(), format, turns)
+}
+
+fn messages_by(
+    rules: MessageRules,
+    format: MessageFormat,
+    turns: Vec<Turn>,
+) -> (Vec<Value>, Vec<usize>) {
     let turns: Vec<WindowTurn> = turns
         .into_iter()
         .map(|turn| WindowTurn {
@@ -374,7 +382,7 @@ fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<Value>, Vec<usize>)
         block: "known: tea".into(),
         mark: Mark::default(),
         rewound: SeqRanges::default(),
-        rules: MessageRules::default(),
+        rules,
     };
     let rendered = rendered(format, window, &wanted(format)).expect("messages");
     assert_eq!(rendered.ends.len(), count, "the block is nobody's turn");
@@ -459,6 +467,38 @@ fn memories_follow_results_and_part_no_call_from_its_own() {
             assert!(place == 1 && count > 1, "{format:?}: {place} of {count}");
         }
     }
+}
+
+#[test]
+fn memories_precede_the_users_message_where_results_must_come_last() {
+    let mut made = calls(&["c1"]);
+    let program = r#"{"type":"server_tool_use","id":"p","name":"code_execution","input":{}}"#;
+    made.parts[0].extra_json = r#"{"caller":{"type":"code_execution","tool_id":"p"}}"#.into();
+    made.parts.insert(
+        0,
+        Part {
+            kind: PartKind::Text(String::new()),
+            extra_json: program.into(),
+        },
+    );
+    made.format = Some(MessageFormat::Anthropic);
+    let mut answered = result("c1");
+    answered.role = Role::User;
+    let asked = || says(Role::User, "asked");
+    let (sent, _) = messages(MessageFormat::Anthropic, vec![asked(), made, answered]);
+    let last = sent.last().expect("the result");
+    assert_eq!(last["content"].as_array().map(Vec::len), Some(1), "{last}");
+    assert!(sent[0].to_string().contains("known: tea"), "{sent:?}");
+
+    let rules = MessageRules {
+        user_after_tool: false,
+        ..MessageRules::default()
+    };
+    let turns = vec![asked(), calls(&["c1"]), result("c1")];
+    let (sent, _) = messages_by(rules, MessageFormat::OpenAi, turns);
+    let roles: Vec<_> = sent.iter().filter_map(|it| it["role"].as_str()).collect();
+    assert_eq!(roles, ["user", "user", "assistant", "tool"]);
+    assert_eq!(sent[0]["content"], "known: tea");
 }
 
 #[test]
