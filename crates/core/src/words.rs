@@ -21,9 +21,9 @@ pub use fold::decimal;
 pub use languages::{Languages, stem};
 pub use segments::{Token, Tokens, tokens};
 pub use stop_words::{is_stop_word, is_telling};
-use unicode_normalization::UnicodeNormalization as _;
 
-use fold::{is_diacritic, is_picture};
+#[cfg(test)]
+use fold::is_picture;
 use segments::{beginning, runs};
 use spellings::spelled;
 
@@ -127,27 +127,6 @@ pub fn deny_alike(one: &str, other: &str) -> bool {
         found
     };
     denials(one) == denials(other)
-}
-
-/// True unless two texts have the same word with other diacritics, on both sides: "bò" is not "bơ",
-/// but a writer of "bo" may mean either. Words are compared in their order, as far as both go.
-pub fn marks_agree(one: &str, other: &str) -> bool {
-    // The dot of a small letter is on the capital one only.
-    let marks = |token: &Token<'_>| -> String {
-        let small = token.word.to_lowercase().replace("i\u{307}", "i");
-        small.nfd().filter(is_diacritic).collect()
-    };
-    runs(one).zip(runs(other)).all(|(one, other)| {
-        let (own, others) = (marks(&one), marks(&other));
-        own == others || own.is_empty() || others.is_empty() || one.folded() != other.folded()
-    })
-}
-
-/// True unless two texts have other pictures, on both sides.
-pub fn pictures_agree(one: &str, other: &str) -> bool {
-    let pictures = |text: &str| -> Vec<char> { text.chars().filter(|c| is_picture(*c)).collect() };
-    let (one, other) = (pictures(one), pictures(other));
-    one == other || one.is_empty() || other.is_empty()
 }
 
 /// The signs of a text that are no words and change what it says, in their order: "C" is not "C++",
@@ -385,15 +364,6 @@ mod tests {
                 assert_eq!(fold::fold(word), word, "{name}");
             }
         }
-    }
-
-    #[test]
-    fn other_pictures_keep_texts_apart() {
-        assert!(!pictures_agree("I like 🍎", "I like 🍌"));
-        assert!(pictures_agree("I like tea 🍵", "I like tea!"));
-        assert!(pictures_agree("👍🏽 tea", "tea 👍"));
-        assert!(marks_agree("KÖYDE ÇAY İÇER", "köyde çay içer"));
-        assert!(!marks_agree("bò", "bơ"));
     }
 
     #[test]

@@ -585,6 +585,7 @@ class SyncCalls:
         subject_prefix: str = "",
         vector: Sequence[float] = (),
         metadata: Mapping[str, str] = MappingProxyType({}),
+        min_relevance: float | None = None,
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -604,6 +605,7 @@ class SyncCalls:
             subject_prefix=subject_prefix,
             vector=vector,
             metadata=metadata,
+            min_relevance=min_relevance,
         )
         return self._call(RECALL, request, timeout)
 
@@ -1506,6 +1508,7 @@ class AsyncCalls:
         subject_prefix: str = "",
         vector: Sequence[float] = (),
         metadata: Mapping[str, str] = MappingProxyType({}),
+        min_relevance: float | None = None,
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -1525,6 +1528,7 @@ class AsyncCalls:
             subject_prefix=subject_prefix,
             vector=vector,
             metadata=metadata,
+            min_relevance=min_relevance,
         )
         return await self._call(RECALL, request, timeout)
 

@@ -750,6 +750,7 @@ def read_recall_request(m):
     it.subject_prefix = m.subject_prefix
     it.vector = list(m.vector)
     it.metadata = dict(m.metadata)
+    it.min_relevance = m.min_relevance if m.HasField('min_relevance') else None
     return it
 
 
@@ -770,6 +771,7 @@ def write_recall_request(it):
         subject_prefix=it.subject_prefix,
         vector=write_list(it.vector),
         metadata=dict(it.metadata),
+        min_relevance=it.min_relevance,
     )
 
 
@@ -780,7 +782,7 @@ def read_score_parts(m):
     it.words_share = m.words_share
     it.meaning_share = m.meaning_share if m.HasField('meaning_share') else None
     it.form = m.form
-    it.relevance = m.relevance
+    it.fused = m.fused
     it.beside = m.beside
     it.importance = m.importance
     it.recency = m.recency
@@ -795,7 +797,7 @@ def write_score_parts(it):
         words_share=it.words_share,
         meaning_share=it.meaning_share,
         form=it.form,
-        relevance=it.relevance,
+        fused=it.fused,
         beside=it.beside,
         importance=it.importance,
         recency=it.recency,
@@ -811,6 +813,9 @@ def read_recall_hit(m):
     it.vector_rank = m.vector_rank
     it.age = read_span(m.age) if m.HasField('age') else None
     it.parts = read_score_parts(m.parts) if m.HasField('parts') else None
+    it.relevance = m.relevance
+    it.cosine = m.cosine if m.HasField('cosine') else None
+    it.word_coverage = m.word_coverage
     return it
 
 
@@ -822,6 +827,9 @@ def write_recall_hit(it):
         vector_rank=it.vector_rank,
         age=None if it.age is None else write_span(it.age),
         parts=None if it.parts is None else write_score_parts(it.parts),
+        relevance=it.relevance,
+        cosine=it.cosine,
+        word_coverage=it.word_coverage,
     )
 
 

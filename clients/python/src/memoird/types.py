@@ -453,7 +453,7 @@ class ToolUse:
     """A call of a tool. Only in turns of ROLE_ASSISTANT."""
 
     id: str = ""
-    """The provider's id of the call, 1 to 256 bytes. It may be used again in one generation once
+    """The provider's id of the call, 1 to 4096 bytes. It may be used again in one generation once
     its call has its result.
     """
     name: str = ""
@@ -473,8 +473,9 @@ class ToolResult:
 
     tool_use_id: str = ""
     """The call it answers: the latest one of this id that has no result yet. In turns of
-    MESSAGE_FORMAT_OPENAI_RESPONSES it may be one that nobody knows: then the turn is in the
-    journal, and in no history or window.
+    MESSAGE_FORMAT_OPENAI_RESPONSES it may be one that the generation never had, such as an
+    approval after the session expired: windows and histories in a provider's format show it as
+    a note.
     """
     content: str = ""
     """The answer as text; kept to the byte."""
@@ -1042,6 +1043,10 @@ class RecallRequest:
     """Only those whose metadata has all of these texts. Up to 64 of together 16 KiB. Beside
     `metadata_filter_json` both have to fit.
     """
+    min_relevance: float | None = None
+    """Minimum `relevance` of a hit, 0 to 1. Default: in GetContext a floor that drops unrelated
+    memories, in Recall none.
+    """
 
     @property
     def metadata_filter(self) -> Any:
@@ -1051,7 +1056,7 @@ class RecallRequest:
 
 @dataclass(slots=True)
 class ScoreParts:
-    """The parts of a score, which is (`relevance` + `beside`) × `importance` × `recency`."""
+    """The factors of a score, which is (`fused` + `beside`) × `importance` × `recency`."""
 
     words: float = 0.0
     """By words (BM25): 0 or more."""
@@ -1067,8 +1072,8 @@ class ScoreParts:
     """The factor of its length and form, where both ways were asked: a text of few words, and a
     question, count less.
     """
-    relevance: float = 0.0
-    """How relevant it is by itself: both shares by their weights, times `form`."""
+    fused: float = 0.0
+    """Both shares by their weights, times `form`."""
     beside: float = 0.0
     """What it has from what was said right before and after it."""
     importance: float = 0.0
@@ -1077,7 +1082,7 @@ class ScoreParts:
     """The factor of its age."""
     reranker: float | None = None
     """What the reranker says of it, 0 to 1; absent where it was not asked. It takes the place of
-    both shares and `form` in `relevance`.
+    both shares and `form` in `fused`.
     """
 
 
@@ -1097,6 +1102,20 @@ class RecallHit:
     """How long ago it was observed."""
     parts: ScoreParts | None = None
     """The parts of its score; only where the request has `explain`."""
+    relevance: float = 0.0
+    """How relevant it is to the query, 0 to 1; unlike `score` comparable across queries. By
+    meaning: its cosine, rescaled so that unrelated memories have 0, plus up to 0.3 for shared
+    words. By words alone: `word_coverage`. The reply to a question has up to 0.75 of the
+    question's.
+    """
+    cosine: float | None = None
+    """By meaning, -1 to 1; absent where the search was by words only, and of a memory without a
+    vector.
+    """
+    word_coverage: float = 0.0
+    """The share of the query that its words cover, 0 to 1: rare words weigh more, and words of
+    requests and courtesies nothing.
+    """
 
 
 @dataclass(slots=True)
@@ -2042,7 +2061,9 @@ class GetHistoryRequest:
     after_seq: int = 0
     """Only turns after this seq."""
     limit: int = 0
-    """At most so many turns: up to 1,000; 0: 1,000. An answer also ends at 2 MiB."""
+    """Maximum number of turns, 1 to 1,000. Default 1,000. An answer also ends at 2 MiB, with
+    `messages_json` in it; a turn that is larger is an answer of its own.
+    """
     last: int = 0
     """Only the last so many turns, up to 1,000, rather than the first; 0: the first. Not together
     with `limit`. Where they are more than 2 MiB, the older ones are left out.

@@ -196,7 +196,7 @@ fn typed_for(c: char) -> Option<&'static str> {
 }
 
 /// True of marks on letters of Latin, Greek and Cyrillic.
-pub(super) fn is_diacritic(c: &char) -> bool {
+fn is_diacritic(c: &char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
         | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
 }

@@ -71,7 +71,9 @@ pub(crate) fn fitting_answer(
     format: Option<MessageFormat>,
 ) -> Result<spliced::GetHistoryResponse, Status> {
     loop {
-        let rendered = format.map(|format| rendered(&page, range, format)).transpose()?;
+        let rendered = format
+            .map(|format| rendered(&page, range, format))
+            .transpose()?;
         let answer = answer(page.clone(), range.last, rendered);
         let (bytes, turns) = (answer.encoded_len(), page.turns.len());
         if bytes <= from::HISTORY_BYTES_MAX || turns <= 1 {

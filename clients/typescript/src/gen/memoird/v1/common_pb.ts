@@ -199,7 +199,7 @@ export const PartSchema: GenMessage<Part> = /*@__PURE__*/
  */
 export type ToolUse = Message<"memoird.v1.ToolUse"> & {
   /**
-   * The provider's id of the call, 1 to 256 bytes. It may be used again in one
+   * The provider's id of the call, 1 to 4096 bytes. It may be used again in one
    * generation once its call has its result.
    *
    * @generated from field: string id = 1;
@@ -236,8 +236,9 @@ export const ToolUseSchema: GenMessage<ToolUse> = /*@__PURE__*/
 export type ToolResult = Message<"memoird.v1.ToolResult"> & {
   /**
    * The call it answers: the latest one of this id that has no result yet. In turns of
-   * MESSAGE_FORMAT_OPENAI_RESPONSES it may be one that nobody knows: then the turn is in the
-   * journal, and in no history or window.
+   * MESSAGE_FORMAT_OPENAI_RESPONSES it may be one that the generation never had, such as an
+   * approval after the session expired: windows and histories in a provider's format show it as a
+   * note.
    *
    * @generated from field: string tool_use_id = 1;
    */

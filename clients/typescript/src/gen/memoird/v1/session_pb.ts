@@ -1070,7 +1070,8 @@ export type GetHistoryRequest = Message<"memoird.v1.GetHistoryRequest"> & {
   afterSeq: bigint;
 
   /**
-   * At most so many turns: up to 1,000; 0: 1,000. An answer also ends at 2 MiB.
+   * Maximum number of turns, 1 to 1,000. Default 1,000. An answer also ends at 2 MiB, with
+   * `messages_json` in it; a turn that is larger is an answer of its own.
    *
    * @generated from field: uint32 limit = 5;
    */
