@@ -94,7 +94,7 @@ async fn a_recall_that_explains_has_the_parts_of_scores_and_leaves_no_trace() {
     let explained = ask(&mut client, request).await;
     let hit = &explained.memories[0];
     let parts = hit.parts.as_ref().expect("its parts");
-    let score = (parts.relevance + parts.beside) * parts.importance * parts.recency;
+    let score = (parts.fused + parts.beside) * parts.importance * parts.recency;
     assert!((score - hit.score).abs() < 1e-9, "{hit:?}");
     // A recall that counts is counted behind the one that would have been.
     ask(&mut client, window(MessageFormat::Openai, "launch")).await;
