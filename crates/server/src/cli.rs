@@ -144,7 +144,7 @@ enum Command {
     Reload,
     /// Print live sessions with their turns and state as JSON lines, to be imported elsewhere
     Export(ExportArgs),
-    /// Import what `memoird export` printed; what is there already is left alone
+    /// Import sessions from `memoird export`, ChatGPT or Claude; existing turns are left alone
     Import(ImportArgs),
     /// Check journal and memories: turns by their checksums, files page by page
     Verify(VerifyArgs),

@@ -1,8 +1,12 @@
-//! `memoird import`: the lines of an export. A session that is there already is compared turn by
+//! `memoird import`: the lines of an export, or the export of another product. A session that is there already is compared turn by
 //! turn, and only what is missing at its end is added, and its state where it never had one: so an
 //! import can be repeated. A session that is refused is told at the end, and the others are imported.
 
-use std::path::PathBuf;
+mod chats;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memoird_proto::v1::{AppendRequest, GetHistoryRequest, PatchStateRequest, SessionInfo, Turn};
@@ -11,6 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::Sender;
 
 use super::connect::Target;
 use super::exit::{CliError, Exit};
@@ -29,8 +34,14 @@ const WAITING_MAX: usize = 64;
 /// What to import.
 #[derive(Args)]
 pub(crate) struct ImportArgs {
-    /// JSON lines that `memoird export` printed; `-` reads stdin
+    /// JSON lines that `memoird export` printed, or the export of another product; `-` reads stdin
     file: PathBuf,
+    /// The other product
+    #[arg(long, value_enum, value_name = "PRODUCT")]
+    from: Option<chats::Source>,
+    /// Put before each of its conversations' ids to make the session's id
+    #[arg(long, value_name = "PREFIX", default_value = "", requires = "from")]
+    session_prefix: String,
 }
 
 /// A line as it stands in the file.
@@ -97,7 +108,10 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
     let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, mut items) = mpsc::channel(WAITING_MAX);
     // Not awaited: it may wait for a line of stdin that nobody needs any more.
-    drop(tokio::task::spawn_blocking(move || lines.each(&to, read)));
+    drop(tokio::task::spawn_blocking(move || match args.from {
+        None => lines.each(&to, read),
+        Some(source) => read_chats(source, &args, &to),
+    }));
     let mut importer = Importer {
         target: &target,
         current: None,
@@ -145,6 +159,39 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
     output::print(&format!(
         "{sessions} sessions: {imported} turns imported, {there} there already"
     ))
+}
+
+/// Sends the items of another product's export, up to the first that cannot be read. Blocks.
+fn read_chats(source: chats::Source, args: &ImportArgs, to: &Sender<Result<ReadItem, CliError>>) {
+    let mut number = 0;
+    let each = |items: Vec<Item>| {
+        number += 1;
+        items.into_iter().all(|item| {
+            let read = ReadItem {
+                item,
+                line: number,
+                bytes: 0,
+            };
+            to.blocking_send(Ok(read)).is_ok()
+        })
+    };
+    let ended = open(&args.file)
+        .map_err(CliError::no_input(&args.file))
+        .and_then(|file| {
+            chats::read(source, file, &args.session_prefix, each)
+                .map_err(|error| CliError::failed(Exit::Data, format!("no export: {error}")))
+        });
+    if let Err(error) = ended {
+        // The import may have ended.
+        to.blocking_send(Err(error)).ok();
+    }
+}
+
+fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    Ok(Box::new(BufReader::new(File::open(path)?)))
 }
 
 fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadItem, CliError> {

@@ -9,6 +9,9 @@ use tokio::sync::mpsc::Sender;
 use super::exit::{CliError, Exit};
 use super::progress::Progress;
 
+/// Written by some Windows programs at the beginning of a UTF-8 file.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A source of lines.
 pub(crate) struct Lines {
     name: String,
@@ -106,6 +109,9 @@ impl Lines {
             if read as u64 > self.line_bytes_max {
                 let limit = self.line_bytes_max >> 20;
                 return Err(self.bad(self.line, &format!("the line is longer than {limit} MiB")));
+            }
+            if self.line == 1 && text.starts_with(BYTE_ORDER_MARK) {
+                text.drain(..BYTE_ORDER_MARK.len());
             }
             match read {
                 0 => return Ok(None),

@@ -34,7 +34,7 @@ use super::{ClientArgs, clock, output};
 /// What to play, and where to.
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
-    /// JSON lines of the form {"id", "messages"}; `-` reads stdin
+    /// JSON lines of the form {"id", "messages"}, and "system" for anthropic; `-` reads stdin
     file: PathBuf,
     /// The provider whose message format the file has
     // Responses have items in their array, not messages that stand alone.
@@ -60,7 +60,8 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
     let input = Lines::open(&args.file, LINE_BYTES_MAX)?;
     if args.dry.dry_run {
         let (lines, conversations) = mpsc::channel(1);
-        drop(tokio::task::spawn_blocking(move || read(input, &lines)));
+        let read = move || read(input, args.format, &lines);
+        drop(tokio::task::spawn_blocking(read));
         let format = match args.format {
             MessageFormat::Anthropic => memoird_core::turn::MessageFormat::Anthropic,
             _ => memoird_core::turn::MessageFormat::OpenAi,
@@ -79,7 +80,7 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
     let concurrency = usize::from(args.concurrency);
     let (lines, conversations) = mpsc::channel(concurrency);
     // Not awaited: it may still wait for a line of stdin when the replay has ended.
-    let read = move || read(input, &lines);
+    let read = move || read(input, args.format, &lines);
     drop(tokio::task::spawn_blocking(read));
     play_all(&player, conversations, concurrency).await?;
     let counts = *player.counts();
@@ -233,7 +234,7 @@ impl Player {
             session_id: self.session_id(conversation),
             messages_json: conversation.messages[index].clone(),
             format: self.format as i32,
-            idempotency_key: format!("replay:{index}"),
+            idempotency_key: conversation.key(index),
             ..AppendRequest::default()
         }
     }
@@ -290,9 +291,9 @@ impl Player {
 
     fn failed(&self, conversation: &Conversation, index: usize, status: Status) -> CliError {
         let place = format!(
-            "line {}, message {} of session {}{}",
+            "line {}, {} of session {}{}",
             conversation.line,
-            index + 1,
+            conversation.name(index),
             self.session_prefix,
             conversation.id
         );
@@ -365,6 +366,31 @@ struct Conversation {
     id: String,
     /// Each message as an array of one: what an append takes.
     messages: Vec<String>,
+    /// Whether the first message is the system prompt, which is not one of the file's messages.
+    has_system: bool,
+}
+
+impl Conversation {
+    /// Name of a message in errors: messages are counted as in the file, from 1.
+    fn name(&self, index: usize) -> String {
+        match self.place(index) {
+            None => "the system prompt".to_owned(),
+            Some(place) => format!("message {}", place + 1),
+        }
+    }
+
+    /// Idempotency key of a message.
+    fn key(&self, index: usize) -> String {
+        match self.place(index) {
+            None => "replay:system".to_owned(),
+            Some(place) => format!("replay:{place}"),
+        }
+    }
+
+    /// Index in the file's messages; `None` for the system prompt.
+    fn place(&self, index: usize) -> Option<usize> {
+        index.checked_sub(usize::from(self.has_system))
+    }
 }
 
 #[derive(Deserialize)]
@@ -373,14 +399,25 @@ struct Parsed<'a> {
     id: Cow<'a, str>,
     #[serde(borrow)]
     messages: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    system: Option<&'a RawValue>,
 }
 
-/// Hands over one conversation after the other, up to the first line that is wrong. Blocks.
-fn read(lines: Lines, to: &Sender<Result<Conversation, CliError>>) {
+/// The system prompt of a request to Anthropic as a message, which other formats have among their
+/// messages; `None` without one.
+fn system_message(format: MessageFormat, parsed: &Parsed<'_>) -> Option<String> {
+    let system = parsed.system?.get();
+    let is_given = format == MessageFormat::Anthropic && !matches!(system, "null" | "\"\"" | "[]");
+    is_given.then(|| format!(r#"[{{"role":"system","content":{system}}}]"#))
+}
+
+/// Sends one conversation after the other, up to the first line that is wrong. Blocks.
+fn read(lines: Lines, format: MessageFormat, to: &Sender<Result<Conversation, CliError>>) {
     let mut ids = HashSet::new();
     lines.each(to, |lines, line| {
         let parsed: Parsed<'_> = serde_json::from_slice(line.text)
             .map_err(|error| lines.no_json(line.number, &error))?;
+        let system = system_message(format, &parsed);
         let id = parsed.id.into_owned();
         if !ids.insert(id.clone()) {
             // Both would have the same session and the same keys.
@@ -392,7 +429,11 @@ fn read(lines: Lines, to: &Sender<Result<Conversation, CliError>>) {
             line: line.number,
             bytes: line.text.len() as u64,
             id,
-            messages: messages.map(|message| format!("[{message}]")).collect(),
+            has_system: system.is_some(),
+            messages: system
+                .into_iter()
+                .chain(messages.map(|message| format!("[{message}]")))
+                .collect(),
         })
     });
 }
@@ -445,9 +486,16 @@ mod tests {
     }
 
     fn conversations(text: &'static str) -> Vec<Result<Conversation, CliError>> {
+        conversations_in(MessageFormat::Openai, text)
+    }
+
+    fn conversations_in(
+        format: MessageFormat,
+        text: &'static str,
+    ) -> Vec<Result<Conversation, CliError>> {
         let lines = Lines::of("f", text.as_bytes(), LINE_BYTES_MAX);
         let (to, mut from) = mpsc::channel(16);
-        read(lines, &to);
+        read(lines, format, &to);
         drop(to);
         std::iter::from_fn(|| from.try_recv().ok()).collect()
     }
@@ -465,6 +513,52 @@ mod tests {
         let second = lines[1].as_ref().expect("a conversation");
         assert_eq!((second.line, second.messages.len()), (4, 0));
         assert_eq!(lines.len(), 2);
+    }
+
+    #[test]
+    fn byte_order_mark_before_the_first_line_is_ignored() {
+        let lines = conversations("\u{feff}{\"id\":\"a\",\"messages\":[]}\n");
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0].as_ref().expect("a conversation").id, "a");
+        let text = "{\"id\":\"a\",\"messages\":[]}\n\u{feff}{\"id\":\"b\",\"messages\":[]}";
+        let second = conversations(text).pop().expect("an item");
+        second.expect_err("a mark within a file is no JSON");
+    }
+
+    #[test]
+    fn system_prompt_of_an_anthropic_request_comes_first() {
+        let blocks = r#"[{"type":"text","text":"Be brief."}]"#;
+        for system in ["\"Be brief.\"", blocks] {
+            let line = format!(r#"{{"id":"a","system":{system},"messages":[{{"b":1}},{{}}]}}"#);
+            let lines = conversations_in(MessageFormat::Anthropic, line.leak());
+            let conversation = lines[0].as_ref().expect("a conversation");
+            let first = format!(r#"[{{"role":"system","content":{system}}}]"#);
+            assert_eq!(conversation.messages, [&first, r#"[{"b":1}]"#, "[{}]"]);
+            // Keys and names are those of the file's messages.
+            let keys = [0, 1, 2].map(|index| conversation.key(index));
+            assert_eq!(keys, ["replay:system", "replay:0", "replay:1"]);
+            let names = [0, 1].map(|index| conversation.name(index));
+            assert_eq!(names, ["the system prompt", "message 1"]);
+        }
+        let without = [
+            r#"{"id":"a","messages":[{}]}"#,
+            r#"{"id":"a","system":null,"messages":[{}]}"#,
+            r#"{"id":"a","system":"","messages":[{}]}"#,
+        ];
+        for line in without {
+            let lines = conversations_in(MessageFormat::Anthropic, line);
+            let conversation = lines[0].as_ref().expect("a conversation");
+            assert_eq!(
+                (conversation.messages.len(), conversation.key(0)),
+                (1, "replay:0".into())
+            );
+        }
+        // OpenAI has it among its messages.
+        let lines = conversations(r#"{"id":"a","system":"Be brief.","messages":[{}]}"#);
+        assert_eq!(
+            lines[0].as_ref().expect("a conversation").messages,
+            ["[{}]"]
+        );
     }
 
     #[test]

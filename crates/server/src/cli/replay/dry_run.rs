@@ -261,7 +261,7 @@ impl SessionPlayer<'_> {
         for (place, conversation) in conversations.iter().enumerate() {
             for (index, message) in conversation.messages.iter().enumerate() {
                 let turns = messages::parse(self.simulation.format, message).map_err(|error| {
-                    let place = format!("line {}, message {}", conversation.line, index + 1);
+                    let place = format!("line {}, {}", conversation.line, conversation.name(index));
                     CliError::failed(Exit::Data, format!("{place}: {error}"))
                 })?;
                 // One system prompt is enough for a session.
