@@ -56,6 +56,13 @@ def eventually(what, condition, seconds=60):
     return found
 
 
+def answers(client):
+    try:
+        return client.list_sessions()
+    except memoird.errors.Unavailable:
+        return None
+
+
 class Cluster:
     """Daemons over the databases at these ports, of which one takes changes."""
 
@@ -98,8 +105,9 @@ class Balancer:
         log = open(folder / "log", "wb")
         self.process = subprocess.Popen([program, *argv[name]], stdout=log, stderr=log)
         atexit.register(self.process.kill)
-        with memoird.Client(self.addr, timeout=30) as client:
-            client.list_sessions()
+        with memoird.Client(self.addr) as client:
+            # A client that has never reached a daemon gives up sooner than Envoy starts on a busy machine.
+            eventually("the balancer answers", lambda: answers(client))
 
     @property
     def addr(self):
