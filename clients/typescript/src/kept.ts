@@ -25,7 +25,8 @@ export const BYTES_MAX = 6 << 20;
 export const PARTS_MAX = 128;
 // A text of so many characters that a part has is not kept twice.
 const LONG_TEXT = 64;
-const ID_BYTES_MAX = 256;
+const NAME_BYTES_MAX = 256;
+const CALL_ID_BYTES_MAX = 4096;
 // Shorter strings of provider metadata are ids, not sealed reasoning.
 const SEALED_CHARS_MIN = 64;
 /** Key of an object that stands for a value which is in the turns. */
@@ -128,9 +129,14 @@ export function isMade(turn: Turn): boolean {
   return MADE in turn.metadata;
 }
 
-/** Whether this may be the id of a call, or a tool's name. */
+/** Whether this is a valid id of a call. */
 export function isId(value: unknown): value is string {
-  return typeof value === "string" && value !== "" && Buffer.byteLength(value) <= ID_BYTES_MAX;
+  return typeof value === "string" && value !== "" && Buffer.byteLength(value) <= CALL_ID_BYTES_MAX;
+}
+
+/** Whether this is a valid name of a tool. */
+export function isName(value: unknown): value is string {
+  return isId(value) && Buffer.byteLength(value) <= NAME_BYTES_MAX;
 }
 
 /** Texts of a part that a message may have too, by where they are. */

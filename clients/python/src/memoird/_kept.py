@@ -14,6 +14,7 @@ from .types import Media, MessageFormat, Part, Role, Turn
 # A text of so many characters that a part has is not kept twice.
 LONG_TEXT = 64
 ID_BYTES_MAX = 256
+CALL_ID_BYTES_MAX = 4096
 # Of a memory, of what is asked for in memories, and of a label of one.
 CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 _LIFTED, _WHOLE = "$memoird", "whole"
@@ -147,8 +148,13 @@ def base64_uri(media_type: str, data: str) -> str:
 
 
 def is_id(value: object) -> bool:
-    """True for what may be the id of a call, or a tool's name."""
-    return isinstance(value, str) and 0 < len(value.encode(errors="surrogatepass")) <= ID_BYTES_MAX
+    """True for a valid id of a call."""
+    return isinstance(value, str) and 0 < len(value.encode(errors="surrogatepass")) <= CALL_ID_BYTES_MAX
+
+
+def is_name(value: object) -> bool:
+    """True for a valid name of a tool."""
+    return is_id(value) and len(str(value).encode(errors="surrogatepass")) <= ID_BYTES_MAX
 
 
 def cut(text: str, most: int) -> str:

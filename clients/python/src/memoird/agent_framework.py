@@ -27,7 +27,7 @@ from agent_framework._sessions import filter_new_messages
 
 from . import _history
 from ._history import Window
-from ._kept import is_id, kept, kept_in, media, opaque, text_of
+from ._kept import is_id, is_name, kept, kept_in, media, opaque, text_of
 from ._steps import Clients, Steps
 from .client import AsyncClient, Client
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
@@ -165,7 +165,7 @@ def _parts(content: dict[str, Any]) -> list[Part]:
         encrypted = content.get("protected_data") or ""
         return [Part(thinking=Thinking(text or "", encrypted))] if text or encrypted else []
     call = content.get("call_id")
-    if kind == "function_call" and is_id(call) and is_id(content.get("name")):
+    if kind == "function_call" and is_id(call) and is_name(content.get("name")):
         given = _text(content.get("arguments"))
         return [Part(tool_use=ToolUse(str(call), content["name"], given))]
     if kind == "function_result" and is_id(call):

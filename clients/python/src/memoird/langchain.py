@@ -28,7 +28,7 @@ from langchain_core.stores import BaseStore
 from . import _history
 from ._documents import PAGE_MAX, asked, done, removed
 from ._history import Window
-from ._kept import base64_uri, is_id, kept, kept_in, media, opaque, text_of
+from ._kept import base64_uri, is_id, is_name, kept, kept_in, media, opaque, text_of
 from ._steps import Call, Clients, Steps
 from .client import AsyncClient, Client
 from .types import (
@@ -285,7 +285,7 @@ def said_in(message: BaseMessage) -> tuple[Role, list[Part]]:
     if isinstance(message, AIMessage):
         parts = [*parts, *_beside(message.additional_kwargs)]
         for call in message.tool_calls:
-            if is_id(call["id"]) and is_id(call["name"]):
+            if is_id(call["id"]) and is_name(call["name"]):
                 given = json.dumps(call["args"], ensure_ascii=False)
                 parts.append(Part(tool_use=ToolUse(call["id"] or "", call["name"], given)))
     return role, parts

@@ -45,6 +45,7 @@ from ._kept import (
     FOR_URIS,
     base64_uri,
     is_id,
+    is_name,
     kept,
     kept_in,
     media,
@@ -286,7 +287,7 @@ def _parts(part: dict[str, Any]) -> list[Part]:
             return [Part(text=text), *files]
         is_error = part.get("outcome", "retried") != "success"
         return [Part(tool_result=ToolResult(str(id), text, files, is_error))]
-    if kind == "tool-call" and is_id(id) and is_id(part["tool_name"]):
+    if kind == "tool-call" and is_id(id) and is_name(part["tool_name"]):
         return [Part(tool_use=ToolUse(str(id), part["tool_name"], _arguments(part)), extra_json=more)]
     if kind == "thinking":
         return _thinking(part, more)

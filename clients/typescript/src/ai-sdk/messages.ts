@@ -6,7 +6,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { MessageFormat, PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Media, Part, ToolResult, Turn } from "../gen/memoird/v1/common_pb.js";
 import type { GetContextResponse } from "../gen/memoird/v1/session_pb.js";
-import { hasMarks, isId, isMade, isMark, LIFTED, mapped, PARTS_MAX, sealedIn } from "../kept.js";
+import { hasMarks, isId, isMade, isMark, isName, LIFTED, mapped, PARTS_MAX, sealedIn } from "../kept.js";
 
 /** A `UIMessage` of the AI SDK, whatever its own types are. */
 export interface UiMessage {
@@ -245,7 +245,7 @@ function recordedIn(given: Fields): Recorded {
   }
   const inputJson = JSON.stringify(given.input ?? given.rawInput ?? {});
   const result = resultOf(given);
-  if (!isId(id) || !isId(name)) {
+  if (!isId(id) || !isName(name)) {
     // Counted as text, because no turn takes a call of such a name or id.
     const value = `${name}(${inputJson})${result ? ` → ${result.content}` : ""}`;
     return { part: partOf({ case: "text", value }), filled: {} };

@@ -7,7 +7,7 @@ import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
 import { MessageFormat, PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Part, ToolResult, Turn } from "../gen/memoird/v1/common_pb.js";
-import { grouped, isId, isMade, json, keep, keptIn, PARTS_MAX, sealedIn } from "../kept.js";
+import { grouped, isId, isMade, isName, json, keep, keptIn, PARTS_MAX, sealedIn } from "../kept.js";
 
 const FRAMEWORK = "mastra";
 
@@ -228,7 +228,7 @@ function saidIn(given: Fields, isModel: boolean, isCalled: boolean): Said {
     case "tool-invocation": {
       const call: Fields = given.toolInvocation ?? {};
       const answer = answerOf(call);
-      if (!isModel || isCalled || !isId(call.toolCallId) || !isId(call.toolName)) {
+      if (!isModel || isCalled || !isId(call.toolCallId) || !isName(call.toolName)) {
         return { part: textPart(`${call.toolName}(${textIn(call.args)})${answer ? ` → ${answer.content}` : ""}`) };
       }
       const { toolCallId: id, toolName: name } = call;
