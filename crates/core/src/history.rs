@@ -253,8 +253,8 @@ impl History {
             match targets.contains(&Target::Departed) {
                 true => orphans.push(record.seq),
                 false => {
-                    let named = |id: &Box<str>| history.named_before(record.seq, id);
-                    let named = record.refs().iter().filter_map(named);
+                    let ids = record.refs().iter();
+                    let named = ids.filter_map(|id| history.named_before(record.seq, id));
                     let joined = BTreeSet::from_iter(named.chain(history.led_by(&record, None)));
                     history.place(record, results, &targets, &Vec::from_iter(joined));
                 }

@@ -345,29 +345,28 @@ impl Links {
         all.iter().all(|ids| ids.is_empty()) && !self.leads_on
     }
 
-    /// Adds the ids of the next part. What its own turn names or answers is no tie to another.
+    /// Adds the ids of the next part. Ids that its own turn names are no ties to another.
     fn add_ids(&mut self, ids: PartIds) {
         let PartIds {
             name,
             answers,
             callers,
         } = ids;
-        let mut is_own = |id: &Box<str>, ends: bool| {
-            let named = self.names.iter().position(|name| name == id);
-            if let Some(place) = named.filter(|_| ends) {
-                self.names.swap_remove(place);
-            }
-            named.is_some() || self.uses.contains(id)
+        let is_own = |links: &Self, id: &str| {
+            let mut own = links.names.iter().chain(&links.uses);
+            own.any(|own| **own == *id)
         };
-        let callers = callers.into_iter().filter(|id| !is_own(id, false));
-        let mut refs: Vec<Box<str>> = callers.collect();
-        let is_answer = answers.is_some();
-        let is_answered_here = answers.as_ref().is_some_and(|id| is_own(id, true));
-        refs.extend(answers.filter(|_| !is_answered_here));
-        refs.retain(|id| !self.refs.contains(id));
-        self.refs.extend(refs);
-        self.names
-            .extend(name.filter(|_| !(is_answer && is_answered_here)));
+        let answers_own = answers.as_deref().filter(|id| is_own(self, id));
+        let answered = answers_own.map(Box::<str>::from);
+        for id in callers.into_iter().chain(answers) {
+            if !is_own(self, &id) && !self.refs.contains(&id) {
+                self.refs.push(id);
+            }
+        }
+        match answered {
+            Some(answered) => self.names.retain(|name| *name != answered),
+            None => self.names.extend(name),
+        }
     }
 }
 

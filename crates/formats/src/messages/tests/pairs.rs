@@ -14,7 +14,7 @@ fn user(text: &str) -> Value {
     json!({ "role": "user", "content": text })
 }
 
-fn anthropic(role: &str, blocks: Value) -> Value {
+fn anthropic(role: &str, blocks: &Value) -> Value {
     json!({ "role": role, "content": blocks })
 }
 
@@ -28,9 +28,9 @@ fn anthropic_talks() -> Vec<Vec<Value>> {
             user("Search."),
             anthropic(
                 "assistant",
-                json!([{ "type": "text", "text": "I search." }, server("s", name)]),
+                &json!([{ "type": "text", "text": "I search." }, server("s", name)]),
             ),
-            anthropic("assistant", json!([result(kind, "s"), text])),
+            anthropic("assistant", &json!([result(kind, "s"), text])),
         ]
     };
     let called = |id: &str| {
@@ -40,7 +40,7 @@ fn anthropic_talks() -> Vec<Vec<Value>> {
     let answered = |id: &str| {
         anthropic(
             "user",
-            json!([{ "type": "tool_result", "tool_use_id": id, "content": "1" }]),
+            &json!([{ "type": "tool_result", "tool_use_id": id, "content": "1" }]),
         )
     };
     let mut talks: Vec<Vec<Value>> = [
@@ -63,12 +63,12 @@ fn anthropic_talks() -> Vec<Vec<Value>> {
         user("Ask."),
         anthropic(
             "assistant",
-            json!([{ "type": "mcp_tool_use", "id": "m", "name": "q",
+            &json!([{ "type": "mcp_tool_use", "id": "m", "name": "q",
             "server_name": "s", "input": {} }]),
         ),
         anthropic(
             "assistant",
-            json!([{ "type": "mcp_tool_result", "tool_use_id": "m",
+            &json!([{ "type": "mcp_tool_result", "tool_use_id": "m",
             "is_error": false, "content": [] }, text]),
         ),
     ]);
@@ -76,14 +76,14 @@ fn anthropic_talks() -> Vec<Vec<Value>> {
         user("Sum."),
         anthropic(
             "assistant",
-            json!([server("p", "code_execution"), called("t1")]),
+            &json!([server("p", "code_execution"), called("t1")]),
         ),
         answered("t1"),
-        anthropic("assistant", json!([called("t2")])),
+        anthropic("assistant", &json!([called("t2")])),
         answered("t2"),
         anthropic(
             "assistant",
-            json!([result("code_execution_tool_result", "p"), text]),
+            &json!([result("code_execution_tool_result", "p"), text]),
         ),
     ]);
     talks
@@ -486,9 +486,9 @@ fn output_without_its_call_is_a_note_in_requests_and_whole_histories() {
         }
     }
     let result = json!({ "type": "tool_result", "tool_use_id": "t", "content": "yes" });
-    let turns = read(Anthropic, &json!([anthropic("user", json!([result]))]));
+    let turns = read(Anthropic, &json!([anthropic("user", &json!([result]))]));
     let text = json!([{ "type": "text", "text": format!("{line}yes") }]);
-    assert_eq!(send(Anthropic, &turns), json!([anthropic("user", text)]));
+    assert_eq!(send(Anthropic, &turns), json!([anthropic("user", &text)]));
     let turns = read(
         OpenAi,
         &json!([{ "role": "tool", "tool_call_id": "t", "content": "yes" }]),
