@@ -56,7 +56,7 @@ fn user(text: &str) -> Value {
     json!({ "role": "user", "content": text })
 }
 
-fn assistant(content: Value) -> Value {
+fn assistant(content: &Value) -> Value {
     json!({ "role": "assistant", "content": content })
 }
 
@@ -64,8 +64,8 @@ fn paused() -> [Value; 2] {
     let call = json!({ "type": "server_tool_use", "id": "s", "name": "web_search", "input": {} });
     let result = json!({ "type": "web_search_tool_result", "tool_use_id": "s", "content": [] });
     [
-        assistant(json!([call])),
-        assistant(json!([result, { "type": "text", "text": "Found." }])),
+        assistant(&json!([call])),
+        assistant(&json!([result, { "type": "text", "text": "Found." }])),
     ]
 }
 
@@ -74,13 +74,13 @@ async fn first_in_first_out_keeps_split_calls_of_a_provider_whole() {
     let daemon = capped(3).await;
     let mut client = daemon.sessions();
     let [call, result] = paused();
-    let (one, two) = (assistant(json!("One.")), assistant(json!("Two.")));
+    let (one, two) = (assistant(&json!("One.")), assistant(&json!("Two.")));
     for message in [&user("a"), &one, &user("b"), &call, &result, &user("c")] {
         add(&mut client, ANTHROPIC, std::slice::from_ref(message)).await;
     }
     let whole = [user("a"), call, result, user("c")];
     assert_eq!(history(&mut client, ANTHROPIC).await, whole);
-    add(&mut client, ANTHROPIC, &[two.clone()]).await;
+    add(&mut client, ANTHROPIC, std::slice::from_ref(&two)).await;
     let left = [user("a"), user("c"), two];
     assert_eq!(history(&mut client, ANTHROPIC).await, left);
 }
@@ -89,7 +89,7 @@ async fn first_in_first_out_keeps_split_calls_of_a_provider_whole() {
 async fn first_in_first_out_keeps_items_of_a_local_shell_whole() {
     let daemon = capped(3).await;
     let mut client = daemon.sessions();
-    let said = assistant(json!("Two files."));
+    let said = assistant(&json!("Two files."));
     let items = [
         user("ls"),
         json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA" }),
@@ -117,6 +117,7 @@ async fn first_in_first_out_keeps_items_of_a_local_shell_whole() {
             "{shown:?}"
         );
         assert_ne!(kinds(&shown)[0], "local_shell_call_output");
+        assert_eq!(has("reasoning"), has("local_shell_call"), "{shown:?}");
     }
 }
 
@@ -152,7 +153,7 @@ async fn calls_of_a_program_are_never_sent_without_it() {
         json!({ "role": "user", "content": [
             { "type": "tool_result", "tool_use_id": format!("t{number}"), "content": rows } ] })
     };
-    let first = assistant(json!([program, call(0)]));
+    let first = assistant(&json!([program, call(0)]));
     add(
         &mut client,
         ANTHROPIC,
@@ -160,7 +161,7 @@ async fn calls_of_a_program_are_never_sent_without_it() {
     )
     .await;
     for number in 1..100 {
-        let next = [assistant(json!([call(number)])), result(number)];
+        let next = [assistant(&json!([call(number)])), result(number)];
         add(&mut client, ANTHROPIC, &next).await;
         let sent = window(&mut client, ANTHROPIC, 8_000).await;
         let text = json!(sent).to_string();
@@ -173,7 +174,7 @@ async fn calls_of_a_program_are_never_sent_without_it() {
         &mut client,
         ANTHROPIC,
         &[assistant(
-            json!([done, { "type": "text", "text": "Done." }]),
+            &json!([done, { "type": "text", "text": "Done." }]),
         )],
     )
     .await;
@@ -212,7 +213,7 @@ async fn approval_after_the_session_expired_is_shown_as_a_note() {
         let mut roles = shown.iter().map(|message| message["role"].as_str());
         assert!(roles.all(|role| role == Some("user")), "{text}");
     }
-    add(&mut client, RESPONSES, &[assistant(json!("Paid."))]).await;
+    add(&mut client, RESPONSES, &[assistant(&json!("Paid."))]).await;
     assert_eq!(history(&mut client, RESPONSES).await.len(), 3);
 }
 
@@ -247,7 +248,7 @@ async fn empty_assistant_message_is_accepted_and_not_sent() {
         add(
             &mut client,
             ANTHROPIC,
-            &[user("a"), assistant(content), user("b")],
+            &[user("a"), assistant(&content), user("b")],
         )
         .await;
     }
