@@ -132,11 +132,11 @@ impl SessionService for Api {
         let page = self.engine.commands.history(&tenant, &session, query).await;
         let page = page.map_err(|error| status::engine(&error))?;
         if format.is_none() {
-            let answer = history::fitting_answer(page, query.range, None);
+            let answer = history::fitting_answer(page, (query.scope, query.range), None);
             return answer.map(Response::new);
         }
         let bytes = page.turns.iter().map(|turn| turn.len()).sum();
-        let render = move || history::fitting_answer(page, query.range, format);
+        let render = move || history::fitting_answer(page, (query.scope, query.range), format);
         let written = self.heavy.run(&tenant.id, bytes, render).await?;
         Ok(Response::new(written))
     }

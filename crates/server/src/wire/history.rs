@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use memoird_core::turn::{MessageFormat, Turn};
-use memoird_engine::HistoryPage;
+use memoird_engine::{HistoryPage, HistoryScope};
 use memoird_formats::messages::{RenderOptions, Rendered, render};
 use memoird_proto::{spliced, v1};
 use memoird_store::{JournalRange, encoding};
@@ -23,13 +23,14 @@ pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
 }
 
 /// The same turns in a provider's format, without those that were taken back: a provider's array
-/// cannot mark them. On the page that begins the history, a result without its call is a note;
-/// nothing else is added.
+/// cannot mark them. Where the page begins the live history, which is for a provider, a result
+/// without its call is a note; nothing else is added. A journal is read back as it was appended.
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
 fn rendered(
     page: &HistoryPage,
+    scope: HistoryScope,
     range: JournalRange,
     format: MessageFormat,
 ) -> Result<Rendered, Status> {
@@ -44,7 +45,7 @@ fn rendered(
     let behind_gap: Vec<usize> = behind_gap.map(|(index, _)| index).collect();
     let options = RenderOptions {
         behind_gap: &behind_gap,
-        is_start: range.after_seq == 0 && !(range.last && page.more),
+        is_start: scope == HistoryScope::Live && range.after_seq == 0 && !(range.last && page.more),
         ..RenderOptions::default()
     };
     Ok(render(format, &turns, &options))
@@ -67,12 +68,12 @@ fn with_mark(turn: &[u8]) -> Bytes {
 /// As [`rendered`].
 pub(crate) fn fitting_answer(
     mut page: HistoryPage,
-    range: JournalRange,
+    (scope, range): (HistoryScope, JournalRange),
     format: Option<MessageFormat>,
 ) -> Result<spliced::GetHistoryResponse, Status> {
     loop {
         let rendered = format
-            .map(|format| rendered(&page, range, format))
+            .map(|format| rendered(&page, scope, range, format))
             .transpose()?;
         let answer = answer(page.clone(), range.last, rendered);
         let (bytes, turns) = (answer.encoded_len(), page.turns.len());
