@@ -420,7 +420,8 @@ fn memories_index(turns: &[Turn], rules: MessageRules) -> usize {
     })
 }
 
-/// True if the last turns are results of calls that a program made.
+/// True if the last turns are results of calls that a program made, or that came with a call that
+/// Anthropic has yet to answer itself.
 fn answers_program(turns: &[Turn]) -> bool {
     let is_result = |turn: &&Turn| !turn.links().results.is_empty();
     let results = turns.iter().rev().take_while(is_result).count();
@@ -433,7 +434,10 @@ fn answers_program(turns: &[Turn]) -> bool {
         _ => false,
     };
     let caller = before.last().filter(|_| !answered.is_empty());
-    caller.is_some_and(|turn| turn.parts.iter().any(is_made))
+    caller.is_some_and(|turn| {
+        let is_open = turn.format == Some(MessageFormat::Anthropic);
+        turn.parts.iter().any(is_made) || (is_open && !turn.links().names.is_empty())
+    })
 }
 
 /// True if a tool call has no result yet.
