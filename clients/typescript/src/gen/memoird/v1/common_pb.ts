@@ -237,8 +237,8 @@ export type ToolResult = Message<"memoird.v1.ToolResult"> & {
   /**
    * The call it answers: the latest one of this id that has no result yet. In turns of
    * MESSAGE_FORMAT_OPENAI_RESPONSES it may be one that the generation never had, such as an
-   * approval after the session expired: windows and histories in a provider's format show it as a
-   * note.
+   * approval after the session expired: windows, and HISTORY_SCOPE_LIVE in a provider's format,
+   * show it as a note.
    *
    * @generated from field: string tool_use_id = 1;
    */
