@@ -143,7 +143,7 @@ impl Memories {
         } else if !state.is_measured(embedder.model()) {
             // Without a measurement the vectors are usable. The next call measures again.
             let measured = self.probe(embedder).await;
-            measured.or_else(|_| Ok(())).and_then(|()| state.usable())?;
+            measured.or(Ok(())).and_then(|()| state.usable())?;
         }
         Ok(vectors)
     }
