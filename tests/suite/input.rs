@@ -199,7 +199,8 @@ async fn an_append_of_nothing_of_too_much_or_of_two_kinds_is_refused() {
 
 #[tokio::test]
 async fn of_a_message_array_it_is_named_which_turn_is_refused() {
-    let daemon = Daemon::start().await;
+    let setup = Setup::default().section("limits: { turn_bytes: 1MiB }");
+    let daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
     let messages = |last: String| AppendRequest {
         messages_json: format!(r#"[{{"role":"user","content":"hi"}},{last}]"#),
@@ -215,8 +216,57 @@ async fn of_a_message_array_it_is_named_which_turn_is_refused() {
 }
 
 #[tokio::test]
+async fn large_media_is_taken_with_the_default_limits_and_errors_name_the_setting() {
+    let setup = Setup::default().section("limits: { memory: 1GiB }");
+    let daemon = Daemon::with(setup).await;
+    let mut client = daemon.sessions();
+    let image = |bytes: usize| {
+        let data = "A".repeat(bytes);
+        AppendRequest {
+            messages_json: format!(
+                r#"[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{data}"}}}}]}}]"#
+            ),
+            format: MessageFormat::Openai.into(),
+            ..append("chat", [])
+        }
+    };
+    let taken = client.append(image(19 << 20)).await;
+    assert_eq!(taken.expect("19 MiB are taken").into_inner().last_seq, 1);
+    assert_eq!(live(&mut client, "chat").await.len(), 1);
+    let said = refuses(&mut client, image(28 << 20), "TURN_TOO_LARGE").await;
+    assert!(said.contains("limits.turn_bytes"), "{said}");
+    let said = refused(
+        client.append(image(32 << 20)).await,
+        Code::ResourceExhausted,
+        "REQUEST_TOO_LARGE",
+    );
+    assert!(said.contains("server.max_request_bytes"), "{said}");
+    let call = tool_uses(&["a"]);
+    let many = turn(Role::User, vec![Kind::Text("x".into()); 129]);
+    let said = refuses(&mut client, append("chat", [call, many]), "TURN_TOO_LARGE").await;
+    assert!(said.contains("limits.parts_per_turn"), "{said}");
+}
+
+#[tokio::test]
+async fn a_history_smaller_than_a_turn_is_named_where_it_limits_it() {
+    let small = Setup::default().section("short_term: { max_history_bytes: 4KiB }");
+    let of_a_tenant = Setup::default().two_tenants("", "max_history_bytes: 4KiB");
+    for (setup, key) in [(small, ""), (of_a_tenant, Setup::BETA)] {
+        let daemon = Daemon::with(setup).await;
+        let mut client = match key {
+            "" => daemon.sessions(),
+            key => daemon.sessions_of(key),
+        };
+        let large = append("chat", [user(&"x".repeat(5_000))]);
+        let said = refuses(&mut client, large, "TURN_TOO_LARGE").await;
+        assert!(said.contains("max_history_bytes"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_turn_that_breaks_a_rule_is_named() {
-    let daemon = Daemon::start().await;
+    let setup = Setup::default().section("limits: { turn_bytes: 1MiB }");
+    let daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
     let (invalid, large) = ("TURN_INVALID", "TURN_TOO_LARGE");
     let empty_part = Turn {

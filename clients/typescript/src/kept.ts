@@ -19,7 +19,7 @@ export type Window = Pick<
 
 /** Turns that a call adds. */
 export const TURNS_MAX = 256;
-/** Their bytes: a request may have 8 MiB (`server.max_request_bytes`), and room is left for what else is in it. */
+/** Their bytes: a request may have at least 8 MiB by default (`server.max_request_bytes`), and room is left for what else is in it. */
 export const BYTES_MAX = 6 << 20;
 /** Parts of a turn (`limits.parts_per_turn`). */
 export const PARTS_MAX = 128;

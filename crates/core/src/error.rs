@@ -64,7 +64,7 @@ pub enum CoreError {
         problem: String,
     },
     /// A turn, or a part of it, is larger than a limit.
-    #[error("turns[{index}]: {what} is {actual}, the limit is {limit}")]
+    #[error("turns[{index}]: {what} is {actual}, the limit is {limit} ({setting})")]
     TurnTooLarge {
         /// Its place in the append, from 0.
         index: usize,
@@ -74,9 +74,11 @@ pub enum CoreError {
         actual: usize,
         /// What it may measure.
         limit: usize,
+        /// The setting that says so.
+        setting: &'static str,
     },
     /// An append without turns, or with too many.
-    #[error("an append takes 1 to {limit} turns, this one has {actual}")]
+    #[error("an append takes 1 to {limit} turns (limits.turns_per_append), this one has {actual}")]
     TurnCountInvalid {
         /// How many it has.
         actual: usize,

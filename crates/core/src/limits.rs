@@ -5,8 +5,18 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AsText, Problems, Size};
+use crate::error::CoreError;
 use crate::options::{LABELS_MAX, SessionOptions};
 
+/// Default of [`Limits::turn_bytes`]: an image of 15 MB as base64, about the most that providers take.
+const TURN_BYTES: usize = 20 << 20;
+/// The same for less memory than [`MEMORY_FOR_MEDIA`]: this share of it, but no less than before.
+const TURN_SHARE: u64 = 32;
+const TURN_BYTES_MIN: usize = 1 << 20;
+/// Memory for sessions, in bytes, from which on the default holds.
+const MEMORY_FOR_MEDIA: u64 = 512 << 20;
+/// Turns of the maximum size that the automatic `max_history_bytes` has room for.
+const LARGE_TURNS: usize = 2;
 /// Smallest automatic value of [`Limits::max_history_bytes`].
 const HISTORY_BYTES_MIN: usize = 4 << 20;
 /// Bytes of history per token of the largest context window. A token of English or JSON has about
@@ -27,8 +37,8 @@ pub struct Limits {
     /// Encoded bytes of those turns. At least 1.
     #[serde(skip)]
     pub max_history_bytes: usize,
-    /// One turn, encoded; never more than `max_history_bytes`.
-    #[serde(with = "AsText::<Size>")]
+    /// One turn, encoded. A tenant's own `max_history_bytes` may be less, and limits its turns.
+    #[serde(skip)]
     pub turn_bytes: usize,
     /// Turns of one append.
     pub turns_per_append: usize,
@@ -70,7 +80,7 @@ impl Default for Limits {
         Self {
             max_history_turns: 1_000,
             max_history_bytes: HISTORY_BYTES_MIN,
-            turn_bytes: 1 << 20,
+            turn_bytes: TURN_BYTES,
             turns_per_append: 256,
             parts_per_turn: 128,
             metadata_entries: 64,
@@ -88,20 +98,33 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Returns the automatic value of `turn_bytes` for `memory_bytes` of memory for sessions (0: no
+    /// limit): 20 MiB, or below 512 MiB of memory 1/32 of it, at least 1 MiB.
+    pub fn turn_bytes_for(memory_bytes: u64) -> usize {
+        match memory_bytes {
+            1..MEMORY_FOR_MEDIA => {
+                let share = usize::try_from(memory_bytes / TURN_SHARE).unwrap_or(TURN_BYTES);
+                share.max(TURN_BYTES_MIN)
+            }
+            _ => TURN_BYTES,
+        }
+    }
+
     /// Returns the automatic value of `max_history_bytes` for models with windows of up to
-    /// `context_window` tokens: 8 bytes per token, at least 4 MiB.
-    pub fn history_bytes_for(context_window: u64) -> usize {
+    /// `context_window` tokens and turns of up to `turn_bytes` bytes: 8 bytes per token, at least
+    /// two such turns and 4 MiB.
+    pub fn history_bytes_for(context_window: u64, turn_bytes: usize) -> usize {
         let bytes = context_window.saturating_mul(HISTORY_BYTES_PER_TOKEN);
         // A larger value would be out of reach anyway, and its products must not overflow.
         let bytes = usize::try_from(bytes)
             .unwrap_or(usize::MAX)
             .min(OUT_OF_REACH);
-        bytes.max(HISTORY_BYTES_MIN)
+        let turns = turn_bytes.saturating_mul(LARGE_TURNS).min(OUT_OF_REACH);
+        bytes.max(turns).max(HISTORY_BYTES_MIN)
     }
 
     /// Adds the problems of the limits that have a key.
     pub fn check(&self, problems: &mut Problems) {
-        problems.at_least_one("turn_bytes", self.turn_bytes);
         problems.at_least_one("turns_per_append", self.turns_per_append);
         problems.at_least_one("parts_per_turn", self.parts_per_turn);
         problems.at_least_one("state_bytes", self.state_bytes);
@@ -125,6 +148,27 @@ impl Limits {
         self.turn_bytes.min(self.max_history_bytes)
     }
 
+    /// Checks the encoded bytes of the turn at `index` of an append.
+    ///
+    /// # Errors
+    /// [`CoreError::TurnTooLarge`], naming the setting that limits it.
+    pub fn check_turn_bytes(&self, index: usize, actual: usize) -> Result<(), CoreError> {
+        let limit = self.turn_bytes_effective();
+        if actual <= limit {
+            return Ok(());
+        }
+        Err(CoreError::TurnTooLarge {
+            index,
+            what: "encoded bytes",
+            actual,
+            limit,
+            setting: match self.turn_bytes < self.max_history_bytes {
+                true => "limits.turn_bytes",
+                false => "max_history_bytes, in short_term or the tenant's limits",
+            },
+        })
+    }
+
     /// The pin limit that applies: one place is always left for the conversation.
     pub fn pinned_turns_effective(&self) -> usize {
         self.pinned_turns
@@ -143,10 +187,26 @@ mod tests {
 
     #[test]
     fn history_bytes_grow_with_the_context_window_from_4_mib() {
-        assert_eq!(Limits::history_bytes_for(8_192), 4 << 20);
-        assert_eq!(Limits::history_bytes_for(524_288), 4 << 20);
-        assert_eq!(Limits::history_bytes_for(1_048_576), 8 << 20);
-        assert_eq!(Limits::history_bytes_for(2_000_000), 16_000_000);
-        assert_eq!(Limits::history_bytes_for(u64::MAX), OUT_OF_REACH);
+        let bytes = |context_window| Limits::history_bytes_for(context_window, 1 << 20);
+        assert_eq!(bytes(8_192), 4 << 20);
+        assert_eq!(bytes(524_288), 4 << 20);
+        assert_eq!(bytes(1_048_576), 8 << 20);
+        assert_eq!(bytes(2_000_000), 16_000_000);
+        assert_eq!(bytes(u64::MAX), OUT_OF_REACH);
+    }
+
+    #[test]
+    fn history_bytes_have_room_for_two_of_the_largest_turns() {
+        assert_eq!(Limits::history_bytes_for(1_048_576, 20 << 20), 40 << 20);
+        assert_eq!(Limits::history_bytes_for(0, usize::MAX), OUT_OF_REACH);
+    }
+
+    #[test]
+    fn turn_bytes_shrink_below_512_mib_of_memory() {
+        for (memory_mib, turn_mib) in [(0, 20), (4_096, 20), (512, 20), (256, 8), (64, 2), (1, 1)] {
+            let bytes = Limits::turn_bytes_for(memory_mib << 20);
+            assert_eq!(bytes, turn_mib << 20, "{memory_mib} MiB");
+        }
+        assert!(Limits::turn_bytes_for((512 << 20) - 1) < 20 << 20);
     }
 }

@@ -195,13 +195,14 @@ impl Turn {
     /// [`CoreError::TurnInvalid`] or [`CoreError::TurnTooLarge`], naming the place.
     pub fn check(&self, index: usize, limits: &Limits) -> Result<(), CoreError> {
         let invalid = |problem: String| CoreError::TurnInvalid { index, problem };
-        let at_most = |what, actual, limit| match actual <= limit {
+        let at_most = |(what, setting), actual, limit| match actual <= limit {
             true => Ok(()),
             false => Err(CoreError::TurnTooLarge {
                 index,
                 what,
                 actual,
                 limit,
+                setting,
             }),
         };
         if self.parts.is_empty() {
@@ -216,14 +217,20 @@ impl Turn {
         }
         check_extra(&self.extra_json).map_err(invalid)?;
         let parts = self.parts.iter().map(Part::count).sum();
-        at_most("parts", parts, limits.parts_per_turn)?;
+        at_most(
+            ("parts", "limits.parts_per_turn"),
+            parts,
+            limits.parts_per_turn,
+        )?;
         let entries = self.metadata.len();
-        at_most("metadata entries", entries, limits.metadata_entries)?;
+        let what = ("metadata entries", "limits.metadata_entries");
+        at_most(what, entries, limits.metadata_entries)?;
         let metadata = self.metadata.iter();
         let bytes = metadata.map(|(name, value)| name.len() + value.len()).sum();
-        at_most("metadata bytes", bytes, limits.metadata_bytes)?;
+        let what = ("metadata bytes", "limits.metadata_bytes");
+        at_most(what, bytes, limits.metadata_bytes)?;
         check_length("client_id", &self.client_id, 0, ID_BYTES_MAX).map_err(invalid)?;
-        let what = "client_json bytes (limits.client_json_bytes)";
+        let what = ("client_json bytes", "limits.client_json_bytes");
         at_most(what, self.client_json.len(), limits.client_json_bytes)?;
         check_client_json(&self.client_json).map_err(invalid)?;
         for (position, part) in self.parts.iter().enumerate() {

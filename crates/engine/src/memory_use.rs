@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_core::config::{AsText, Auto, Size};
+#[cfg(doc)]
+use memoird_core::limits::Limits;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -35,6 +37,9 @@ pub struct CapacityConfig {
     /// of what the daemon may use of it.
     #[serde(with = "AsText::<Auto>")]
     pub memory: Option<usize>,
+    /// One turn, encoded, in bytes; `None`: see [`Limits::turn_bytes_for`].
+    #[serde(with = "AsText::<Auto>")]
+    pub turn_bytes: Option<usize>,
     /// Bytes of turns that the journal may have, of all tenants together; 0: no limit.
     #[serde(with = "AsText::<Size>")]
     pub journal_bytes: usize,

@@ -56,6 +56,8 @@ const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
 /// Sockets bound, sessions back, nothing running but the admin port, which says so.
 pub(crate) struct App {
     server: ServerConfig,
+    /// Maximum bytes of one request.
+    request_bytes: usize,
     api: Api,
     stop: CancellationToken,
     auth_layer: AuthLayer,
@@ -149,6 +151,7 @@ impl App {
         }
         data_files.check_key()?;
         let server = config.server.clone();
+        let request_bytes = config.request_bytes();
         let tls = server.tls.clone().zip(config.tls.take());
         let tls = tls.map(|(paths, loaded)| Arc::new(Tls::new(paths, loaded)));
         let schedule = Arc::<Schedule>::default();
@@ -243,7 +246,7 @@ impl App {
             watching: Watching::new(engine.clone(), stop.clone()),
             maintenance: Maintenance::new(data_files, elsewhere, engine.erasures.copies().clone()),
             heavy: HeavyWork::default(),
-            rates: Rates::new(server.max_request_bytes),
+            rates: Rates::new(request_bytes),
             started_at: process::wall_clock(),
         };
         let calls = CallMetrics::new();
@@ -269,6 +272,7 @@ impl App {
         admin.open(engine, registry, keeper.away(), members);
         Ok(Self {
             server,
+            request_bytes,
             api,
             stop,
             auth_layer,
@@ -297,11 +301,11 @@ impl App {
         let calls = TaskTracker::new();
         let (health, health_service) = tonic_health::server::health_reporter();
         let sessions = SessionServiceServer::new(self.api.clone())
-            .max_decoding_message_size(self.server.max_request_bytes);
+            .max_decoding_message_size(self.request_bytes);
         let memories = MemoryServiceServer::new(self.api.clone())
-            .max_decoding_message_size(self.server.max_request_bytes);
+            .max_decoding_message_size(self.request_bytes);
         let documents = DocumentServiceServer::new(self.api.clone())
-            .max_decoding_message_size(self.server.max_request_bytes);
+            .max_decoding_message_size(self.request_bytes);
         let admin = AdminServiceServer::new(self.api.clone())
             .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX);
         let mut routes = vec![

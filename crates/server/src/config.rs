@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memoird_core::config::{AsText, Environment, Problem, Problems, Size, Span};
+use memoird_core::config::{AsText, Auto, Environment, Problem, Problems, Size, Span, Unit};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_engine::{
@@ -52,6 +52,11 @@ pub(crate) use settings::differing;
 /// The default configuration with its comments, as operators read it. A test proves that it
 /// says what the components' defaults are.
 pub(crate) const DEFAULT_YAML: &str = include_str!("../../../config/memoird.yaml");
+
+/// Smallest automatic value of `server.max_request_bytes`, and what a request has in addition to
+/// its largest turn.
+const REQUEST_BYTES_MIN: usize = 8 << 20;
+const REQUEST_ROOM_BYTES: usize = 4 << 20;
 
 /// Where `long_term.dir: auto` is, in the data directory.
 const MEMORIES_DIR: &str = crate::data_files::MEMORIES;
@@ -130,9 +135,9 @@ pub(crate) struct ServerConfig {
     pub(crate) reflection: bool,
     /// Calls at once; more are refused.
     pub(crate) max_calls_in_flight: usize,
-    /// Bytes of one request.
-    #[serde(with = "AsText::<Size>")]
-    pub(crate) max_request_bytes: usize,
+    /// Bytes of one request; `None`: see [`request_bytes_for`].
+    #[serde(with = "AsText::<Auto>")]
+    pub(crate) max_request_bytes: Option<usize>,
 }
 
 /// Sockets in the file system: who may open them, and call without a key.
@@ -181,7 +186,7 @@ impl Default for ServerConfig {
             connections: ConnectionsConfig::default(),
             reflection: true,
             max_calls_in_flight: 4_096,
-            max_request_bytes: 8 << 20,
+            max_request_bytes: None,
         }
     }
 }
@@ -214,7 +219,7 @@ impl ServerConfig {
         let streams = self.max_streams_per_connection;
         problems.at_least_one("max_streams_per_connection", streams);
         problems.at_least_one("max_calls_in_flight", self.max_calls_in_flight);
-        problems.at_least_one("max_request_bytes", self.max_request_bytes);
+        problems.at_least_one("max_request_bytes", self.max_request_bytes.unwrap_or(1));
         problems.within("connections", |problems| self.connections.check(problems));
         let is_socket = matches!(self.listen, ListenAddress::Unix(_));
         problems.unless(
@@ -233,6 +238,12 @@ impl ServerConfig {
 }
 
 impl Config {
+    /// Maximum bytes of one request.
+    pub(crate) fn request_bytes(&self) -> usize {
+        let configured = self.server.max_request_bytes;
+        configured.unwrap_or_else(|| request_bytes_for(self.engine.limits.turn_bytes))
+    }
+
     /// True where nobody needs a key, or anything else that shows who they are.
     pub(crate) fn is_open(&self) -> bool {
         self.keys.is_empty() && self.keyless == Keyless::default()
@@ -530,6 +541,42 @@ fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) 
     problems.unless(server.allow_without_keys, "allow_without_keys", is_missing);
 }
 
+/// Maximum bytes of one request where the file has none: a turn of the maximum size in base64 and
+/// 4 MiB, at least 8 MiB.
+fn request_bytes_for(turn_bytes: usize) -> usize {
+    let in_base64 = turn_bytes.saturating_add(turn_bytes / 3);
+    let bytes = in_base64.saturating_add(REQUEST_ROOM_BYTES);
+    bytes.max(REQUEST_BYTES_MIN)
+}
+
+/// Maximum bytes of one turn. Where the file has none, it follows the memory, and the sizes of
+/// requests and histories where the file has those.
+fn turn_bytes(file: &File, memory_bytes: u64, problems: &mut Problems) -> usize {
+    let around = [
+        ("server.max_request_bytes", file.server.max_request_bytes),
+        (
+            "short_term.max_history_bytes",
+            file.short_term.first.max_history_bytes,
+        ),
+    ];
+    let Some(bytes) = file.limits.third.turn_bytes else {
+        let sizes = around.iter().filter_map(|(_, bytes)| *bytes);
+        return sizes.fold(Limits::turn_bytes_for(memory_bytes), usize::min);
+    };
+    problems.at_least_one("limits.turn_bytes", bytes);
+    for (setting, size) in around {
+        if let Some(size) = size.filter(|size| *size < bytes) {
+            let [bytes, size] = [bytes, size].map(|bytes| Size::format(&bytes));
+            let problem = format!(
+                "is {bytes}, and {setting} is {size}: no turn could have {bytes}; set {setting} to \
+                 auto, or leave it out"
+            );
+            problems.add("limits.turn_bytes", problem);
+        }
+    }
+    bytes
+}
+
 fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems) -> EngineConfig {
     let (caps, sessions) = (&file.short_term.first, &file.short_term.second);
     problems.within("short_term", |problems| {
@@ -548,19 +595,22 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
         .iter()
         .map(|model| model.profile.budget.context_window);
     let window_max = windows.max().unwrap_or_default();
+    let memory_bytes = match file.limits.third.memory {
+        Some(bytes) => bytes as u64,
+        None => process::memory_bytes() / 2,
+    };
+    let turn_bytes = turn_bytes(file, memory_bytes, problems);
     EngineConfig {
         limits: Limits {
             max_history_turns: caps.max_history_turns,
             max_history_bytes: caps
                 .max_history_bytes
-                .unwrap_or_else(|| Limits::history_bytes_for(window_max)),
+                .unwrap_or_else(|| Limits::history_bytes_for(window_max, turn_bytes)),
+            turn_bytes,
             ..file.limits.first.clone()
         },
         sessions: sessions.clone(),
-        memory_bytes: match file.limits.third.memory {
-            Some(bytes) => bytes as u64,
-            None => process::memory_bytes() / 2,
-        },
+        memory_bytes,
         journal_bytes: file.limits.third.journal_bytes as u64,
         journal: file.journal.first.clone(),
         context,

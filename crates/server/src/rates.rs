@@ -74,6 +74,8 @@ struct Bucket {
 pub(crate) struct RequestMeter {
     bytes_left: u64,
     bytes_max: u64,
+    /// True where `server.max_request_bytes` says how many.
+    is_large: bool,
     /// False before its first bytes.
     has_begun: bool,
     /// Bytes that are taken already, and have not come yet.
@@ -141,7 +143,8 @@ impl Rates {
         state_bytes: usize,
         rates: Option<Arc<TenantRates>>,
     ) -> RequestMeter {
-        let bytes_max = match size_of(path) {
+        let size = size_of(path);
+        let bytes_max = match size {
             Some(RequestSize::Small) => SMALL_REQUEST_BYTES,
             Some(RequestSize::Text) => TEXT_REQUEST_BYTES,
             Some(RequestSize::Patch) => {
@@ -155,6 +158,7 @@ impl Rates {
             // Where the operator allows less than that, the services refuse it.
             bytes_left: bytes_max.saturating_add(BESIDE_BYTES),
             bytes_max,
+            is_large: matches!(size, Some(RequestSize::Large) | None),
             has_begun: false,
             bytes_taken: 0,
             rates,
@@ -284,7 +288,7 @@ impl RequestMeter {
             false => announced_bytes(data).max(bytes),
         };
         if announced > self.bytes_left {
-            return Err(status::request_too_large(self.bytes_max));
+            return Err(status::request_too_large(self.bytes_max, self.is_large));
         }
         self.bytes_left -= bytes;
         let more = announced.saturating_sub(self.bytes_taken);

@@ -9,7 +9,7 @@ from . import _wire
 
 # Turns of an append, or operations on documents.
 COUNT_MAX = 256
-# A request may have 8 MiB (`server.max_request_bytes`): room is left for what else is in it.
+# A request may have at least 8 MiB by default (`server.max_request_bytes`): room is left for what else is in it.
 BYTES_MAX = 6 << 20
 
 Item = TypeVar("Item")

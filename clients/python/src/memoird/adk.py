@@ -122,7 +122,7 @@ class MemoirdSessionService(BaseSessionService):
     another has appended to since it was read is refused (`StaleSessionError`), as ADK's databases do.
 
     Limits are the daemon's: a session expires by `short_term.session_ttl`, an event with its content
-    is a turn (`limits.turn_bytes`, 1 MiB), the state of a session may have `limits.state_bytes` (64 KiB).
+    is a turn (`limits.turn_bytes`, 20 MiB), the state of a session may have `limits.state_bytes` (64 KiB).
     State that begins with `app:` or `user:` does not expire. With durability `off` a session has the
     events that `short_term.max_history_turns` keeps; else all.
     """

@@ -61,7 +61,7 @@ class MemoirdHistoryProvider(HistoryProvider):
     Set `default_options={"store": False}` for the agent. Otherwise nothing is loaded, with a warning, as long as the
     session names a conversation of the service.
 
-    A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
+    A message has at most 20 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
     media 256 KiB (`limits.client_json_bytes`).
     """
 

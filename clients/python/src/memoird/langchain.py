@@ -85,7 +85,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
     Otherwise they are all of the live session. A session that ended, for instance because nothing touched it for
     its TTL, has none; with durability `off` the oldest leave at the daemon's `max_history_turns`.
 
-    A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
+    A message has at most 20 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
     media 256 KiB (`limits.client_json_bytes`). Messages that are not JSON, such as those with an `artifact`
     that is none, are refused with a TypeError.
     """

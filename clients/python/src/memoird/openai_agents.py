@@ -123,7 +123,7 @@ class MemoirdSession:
     ) -> None:
         """Adds items, in one call for up to 256, with up to 64 parts of the model's in a row.
 
-        An item has at most 1 MiB unless configured otherwise (`limits.turn_bytes`).
+        An item has at most 20 MiB unless configured otherwise (`limits.turn_bytes`).
         """
         steps = _history.add(self.session_id, _appends(items), self.subject, self._known)
         self._known = await self._clients.ado(steps)

@@ -85,7 +85,7 @@ class MemoirdHistory:
     A run takes its `message_history` once; with `capabilities=[history.window_per_call()]` memoird chooses for each
     model call of the run.
 
-    A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
+    A message has at most 20 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
     media 256 KiB (`limits.client_json_bytes`). Messages that Pydantic AI could not read again are refused with
     InvalidArgument, and none of the call is added.
     """

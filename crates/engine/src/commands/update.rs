@@ -274,15 +274,7 @@ fn turn_update(
     turn.format = turn.format.or(before.format);
     turn.check(0, limits)?;
     let after: NewTurn = encoding::encode(turn);
-    let (actual, limit) = (after.body.len(), limits.turn_bytes_effective());
-    if actual > limit {
-        return Err(CoreError::TurnTooLarge {
-            index: 0,
-            what: "encoded bytes",
-            actual,
-            limit,
-        });
-    }
+    limits.check_turn_bytes(0, after.body.len())?;
     Ok(Some(TurnUpdate {
         seq,
         before: encoding::encode(before),

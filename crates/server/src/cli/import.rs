@@ -22,7 +22,7 @@ use super::exit::{CliError, Exit};
 use super::lines::{Line, Lines};
 use super::{ClientArgs, export, json, output};
 
-/// A line longer than this is no turn: those of a daemon are 1 MiB unless configured, and JSON
+/// A line longer than this is no turn: those of a daemon are 20 MiB unless configured, and JSON
 /// writes bytes with more.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Turns of one call, and encoded bytes after which it has enough.

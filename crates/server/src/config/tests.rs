@@ -46,7 +46,7 @@ fn a_shape_error_names_line_and_column() {
             "a duration such as 90s or 24h",
         ),
         (
-            "limits: { turn_bytes: big }\n",
+            "limits: { metadata_bytes: big }\n",
             "a size such as 512KiB or 4MiB",
         ),
         ("journal: { durability: maybe }\n", "sync"),
@@ -520,4 +520,54 @@ fn a_key_that_stands_where_a_variable_is_named_is_not_shown() {
         !problem.contains("sk-live") && problem.contains("keys[0]"),
         "{problem}"
     );
+}
+
+#[test]
+fn turn_bytes_is_the_one_setting_for_the_size_of_media() {
+    let sizes = |text: &str| {
+        let config = parse(text).expect(text);
+        let limits = &config.engine.limits;
+        let sizes = [
+            limits.turn_bytes,
+            limits.max_history_bytes,
+            config.request_bytes(),
+        ];
+        sizes.map(|bytes| bytes >> 20)
+    };
+    for (text, expected) in [
+        ("limits: { memory: 1GiB }", [20, 40, 30]),
+        ("limits: { memory: 0 }", [20, 40, 30]),
+        ("limits: { memory: 256MiB }", [8, 16, 14]),
+        ("limits: { memory: 64MiB }", [2, 8, 8]),
+        ("limits: { turn_bytes: 50MiB }", [50, 100, 70]),
+        ("limits: { turn_bytes: 1MiB }", [1, 8, 8]),
+        (
+            "limits: { memory: 1GiB }\nshort_term: { max_history_bytes: 4MiB }",
+            [4, 4, 9],
+        ),
+        (
+            "limits: { memory: 1GiB }\nserver: { max_request_bytes: 8MiB }",
+            [8, 16, 8],
+        ),
+    ] {
+        assert_eq!(sizes(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn turn_bytes_above_a_size_around_it_is_refused_with_both_settings() {
+    for (text, around) in [
+        (
+            "short_term: { max_history_bytes: 4MiB }",
+            "short_term.max_history_bytes is 4MiB",
+        ),
+        (
+            "server: { max_request_bytes: 8MiB }",
+            "server.max_request_bytes is 8MiB",
+        ),
+    ] {
+        let problem = problem(&format!("limits: {{ turn_bytes: 16MiB }}\n{text}"));
+        assert!(problem.contains("limits.turn_bytes: is 16MiB"), "{problem}");
+        assert!(problem.contains(around), "{problem}");
+    }
 }

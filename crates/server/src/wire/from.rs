@@ -530,20 +530,11 @@ fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> 
 
 fn encoded(turns: Vec<Turn>, limits: &Limits) -> Result<Vec<NewTurn>, CoreError> {
     check_count(turns.len(), limits)?;
-    let limit = limits.turn_bytes_effective();
     let encode = |(index, turn): (usize, Turn)| {
         turn.check(index, limits)?;
         let turn = encoding::encode(turn);
-        let actual = turn.body.len();
-        match actual <= limit {
-            true => Ok(turn),
-            false => Err(CoreError::TurnTooLarge {
-                index,
-                what: "encoded bytes",
-                actual,
-                limit,
-            }),
-        }
+        limits.check_turn_bytes(index, turn.body.len())?;
+        Ok(turn)
     };
     turns.into_iter().enumerate().map(encode).collect()
 }

@@ -118,8 +118,15 @@ fn context_window_alone_scales_the_reserves_of_a_model() {
 
 #[test]
 fn max_history_bytes_grows_with_the_largest_context_window() {
-    let bytes = |text: &str| parse(text).expect(text).engine.limits.max_history_bytes;
-    assert_eq!(bytes("{}"), 8 << 20, "8 bytes for each of 1,048,576 tokens");
+    let turns = "limits: { turn_bytes: 1MiB }\n";
+    let bytes = |text: &str| {
+        parse(&format!("{turns}{text}"))
+            .expect(text)
+            .engine
+            .limits
+            .max_history_bytes
+    };
+    assert_eq!(bytes(""), 8 << 20, "8 bytes for each of 1,048,576 tokens");
     let large = "context: { models: { ours: { context_window: 4000000 } } }";
     assert_eq!(bytes(large), 32_000_000);
     let explicit = format!("short_term: {{ max_history_bytes: 1MiB }}\n{large}");
