@@ -12,6 +12,7 @@ pub mod compaction;
 mod condense;
 pub mod config;
 pub mod date;
+pub mod embedded_media;
 pub mod error;
 pub mod hex;
 pub mod history;

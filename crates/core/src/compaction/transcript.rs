@@ -5,10 +5,12 @@ mod sentences;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
+use crate::embedded_media;
 use crate::quote::unmarked;
 use crate::time::Timestamp;
 use crate::turn::{Part, PartKind, Role, Turn};
@@ -165,7 +167,7 @@ impl TranscriptTurn {
     fn add_part(&mut self, part: &Part) {
         match &part.kind {
             PartKind::Text(text) => {
-                let range = self.push(text);
+                let range = self.push(&without_media(text));
                 // Some providers' tools answer in texts.
                 if self.role == Role::Tool {
                     self.results.push(CallResult {
@@ -184,7 +186,7 @@ impl TranscriptTurn {
                 self.add_call(Call {
                     id: id.clone(),
                     name: name.clone(),
-                    input: input_json.clone(),
+                    input: without_media(input_json).into_owned(),
                 });
             }
             PartKind::ToolResult {
@@ -194,10 +196,11 @@ impl TranscriptTurn {
                 is_error,
             } => {
                 let texts = parts.iter().map(|part| match &part.kind {
-                    PartKind::Text(text) => compact(text).into_owned(),
+                    PartKind::Text(text) => compact(&without_media(text)).into_owned(),
                     kind => media(kind),
                 });
-                let texts = std::iter::once(compact(content).into_owned()).chain(texts);
+                let content = compact(&without_media(content)).into_owned();
+                let texts = std::iter::once(content).chain(texts);
                 let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
                 let text = texts.join("\n");
                 let range = if *is_error {
@@ -232,6 +235,20 @@ impl TranscriptTurn {
     }
 }
 
+/// A text with a marker in place of each of its media in base64, which no excerpt may cut.
+fn without_media(text: &str) -> Cow<'_, str> {
+    embedded_media::replaced(text, media_marker)
+}
+
+fn media_marker(media_type: &str) -> &'static str {
+    match media_type.split('/').next() {
+        Some("image") => "[image]",
+        Some("audio") => "[audio]",
+        Some("video") => "[video]",
+        _ => "[document]",
+    }
+}
+
 /// The marker of a media part; nothing for what else has no text.
 fn media(kind: &PartKind) -> String {
     let PartKind::Media {
@@ -240,12 +257,7 @@ fn media(kind: &PartKind) -> String {
     else {
         return String::new();
     };
-    let marker = match media_type.split('/').next() {
-        Some("image") => "[image]",
-        Some("audio") => "[audio]",
-        Some("video") => "[video]",
-        _ => "[document]",
-    };
+    let marker = media_marker(media_type);
     let name: Vec<&str> = name.split_whitespace().collect();
     if name.is_empty() {
         marker.to_owned()

@@ -1,13 +1,16 @@
 //! Long content in fewer bytes.
 //!
 //! JSON results become rows of `key: value`, or, where that is too long, their distinct values. Other
-//! text keeps head and tail. Call arguments stay JSON. Content that would not get shorter stays as it
+//! text keeps head and tail. Media in base64 are replaced as a whole by a marker. Call arguments stay JSON. Content that would not get shorter stays as it
 //! is.
+
+use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
 use super::words;
 use crate::condense;
+use crate::embedded_media;
 use crate::mark::Mark;
 use crate::quote::unmarked;
 
@@ -15,11 +18,20 @@ use crate::quote::unmarked;
 const ROWS_PERCENT: usize = 150;
 /// Strings inside call arguments are not shortened below this, in bytes.
 const STRING_BYTES_MIN: usize = 48;
+/// Characters that no text has (Unicode's noncharacters): each stands for media of one type.
+const MEDIA_PLACES: RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
 /// How often limits are lowered until call arguments are short enough.
 const ROUNDS_MAX: usize = 12;
 
 /// A tool result in about `bytes` bytes.
 pub(super) fn result(text: &str, bytes: usize, mark: Mark) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    around_media(text, mark, |text| short_result(text, bytes, mark))
+}
+
+fn short_result(text: &str, bytes: usize, mark: Mark) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }
@@ -47,7 +59,44 @@ pub(super) fn said(text: &str, bytes: usize, mark: Mark) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }
-    ends(text, bytes * 5 / 6, bytes / 6, mark)
+    around_media(text, mark, |text| {
+        ends(text, bytes * 5 / 6, bytes / 6, mark)
+    })
+}
+
+/// Shortens a text in which each of its media is one character, and puts markers in their place.
+fn around_media(text: &str, mark: Mark, shorten: impl FnOnce(&str) -> String) -> String {
+    let found = embedded_media::find(text);
+    if found.is_empty() {
+        return shorten(text);
+    }
+    let mut types: Vec<&str> = Vec::new();
+    let (mut bare, mut end) = (String::new(), 0);
+    let push = |bare: &mut String, text: &str| {
+        bare.extend(text.chars().filter(|c| !MEDIA_PLACES.contains(c)));
+    };
+    for media in &found {
+        push(&mut bare, &text[end..media.range.start]);
+        let known = types.iter().position(|known| *known == media.media_type);
+        let index = known.unwrap_or_else(|| {
+            types.push(media.media_type);
+            types.len() - 1
+        });
+        // More types than there are places share the last one.
+        bare.extend(
+            MEDIA_PLACES
+                .clone()
+                .nth(index)
+                .or(Some(*MEDIA_PLACES.end())),
+        );
+        end = media.range.end;
+    }
+    push(&mut bare, &text[end..]);
+    let mut short = shorten(&bare);
+    for (place, media_type) in MEDIA_PLACES.zip(types) {
+        short = short.replace(place, &words::media_left_out(media_type, mark));
+    }
+    short
 }
 
 /// Head and tail of a text with a marker between them, whole characters only.
@@ -102,7 +151,10 @@ fn short_json(value: &Value, bytes: usize, mark: Mark) -> Option<String> {
 fn shorten(value: &Value, items_max: usize, bytes_max: usize, mark: Mark) -> Value {
     let short = |value: &Value| shorten(value, items_max, bytes_max, mark);
     match value {
-        Value::String(text) => ends(text, bytes_max * 2 / 3, bytes_max / 3, mark).into(),
+        Value::String(text) if text.len() > bytes_max => {
+            let short = |text: &str| ends(text, bytes_max * 2 / 3, bytes_max / 3, mark);
+            around_media(text, mark, short).into()
+        }
         Value::Array(items) if items.len() > items_max + 1 => {
             let (head, tail) = (items_max.div_ceil(2), items_max / 2);
             let left_out = items.len() - head - tail;
@@ -196,6 +248,59 @@ mod tests {
             let own = short.replacen("[memoird 000000000: values", "", 1);
             assert!(!crate::quote::has_marks(own.as_bytes()), "{short}");
         }
+    }
+
+    /// Base64 of a PNG of about `bytes` bytes.
+    fn png(bytes: usize) -> String {
+        format!("iVBORw0KGgo{}", "Ab3/x+9Q".repeat(bytes / 8))
+    }
+
+    #[test]
+    fn media_leave_as_a_whole_and_leave_a_marker() {
+        let data = png(40_000);
+        let text = "what the page shows ".repeat(100);
+        let block = serde_json::json!({ "type": "image", "data": data, "mimeType": "image/png" });
+        let blocks = serde_json::json!([{ "type": "text", "text": text }, block, block]);
+        let wrapped = serde_json::json!({ "content": blocks, "isError": false }).to_string();
+        let twice = serde_json::json!({ "output": wrapped }).to_string();
+        let uri = format!("{text} ![shot](data:image/png;base64,{data}) {text}");
+        let marker = words::media_left_out("image/png", Mark::default());
+        for text in [blocks.to_string(), wrapped, twice, uri] {
+            for bytes in [300, 3_000, 5_000, 30_000, 80_000] {
+                if text.len() <= bytes {
+                    continue;
+                }
+                for short in [
+                    result(&text, bytes, Mark::default()),
+                    said(&text, bytes, Mark::default()),
+                    arguments(
+                        &serde_json::json!({ "a": text }).to_string(),
+                        bytes,
+                        Mark::default(),
+                    ),
+                ] {
+                    assert!(!short.contains("x+9Q"), "{bytes}: {short}");
+                    assert!(!short.contains("iVBOR"), "{bytes}: {short}");
+                    assert!(!short.contains('\u{fdd0}'), "{bytes}: {short}");
+                    assert!(short.len() < bytes + 500, "{bytes}: {}", short.len());
+                }
+                let short = result(&text, bytes, Mark::default());
+                assert!(bytes < 5_000 || short.contains(&marker), "{bytes}: {short}");
+            }
+        }
+    }
+
+    #[test]
+    fn result_that_is_short_without_media_stays_json() {
+        let text = serde_json::json!([
+            { "type": "text", "text": "a shot" },
+            { "type": "image", "data": png(9_000), "mimeType": "image/png" },
+        ]);
+        let short = result(&text.to_string(), 400, Mark::default());
+        let value: Value = serde_json::from_str(&short).unwrap();
+        assert_eq!(value[0]["text"], "a shot");
+        let marker = words::media_left_out("image/png", Mark::default());
+        assert_eq!(value[1]["data"], marker);
     }
 
     #[test]

@@ -12,13 +12,13 @@ use serde_json::Value;
 use super::Scale;
 use crate::media_type::is_text;
 use crate::model::Provider;
-use content::Content;
+pub(super) use content::Content;
 
-/// A media part.
+/// A media part, or media inside JSON.
 #[derive(Clone, Copy)]
 pub(super) struct Media<'a> {
     pub(super) media_type: &'a str,
-    pub(super) source: &'a MediaSource,
+    pub(super) content: Content<'a>,
     /// The provider's object around the content, or empty.
     pub(super) extra_json: &'a str,
 }
@@ -72,7 +72,7 @@ pub(crate) fn image_side_px(source: &MediaSource) -> Option<u64> {
 impl Media<'_> {
     /// Its tokens. Where the size is unknown, those of a common one.
     pub(super) fn tokens(self, scale: &Scale) -> u64 {
-        let content = Content::of(self.source);
+        let content = self.content;
         let object = self.object();
         let provider = scale.provider();
         match self.kind(&content, &object) {
@@ -95,8 +95,8 @@ impl Media<'_> {
             }
             // They take none: a line is sent in its place.
             Kind::Video if matches!(provider, Provider::OpenAi | Provider::Anthropic) => {
-                let uri = match self.source {
-                    MediaSource::Uri(uri) if !uri.starts_with("data:") => uri.as_str(),
+                let uri = match content {
+                    Content::Elsewhere(uri) => uri,
                     _ => "",
                 };
                 let shown: String = uri.chars().take(LINE_CHARS_MAX).collect();
@@ -116,6 +116,11 @@ impl Media<'_> {
                 image.max(document::tokens(provider, pages.min(PAGES_ELSEWHERE)))
             }
         }
+    }
+
+    /// True where its type or its bytes say what it is.
+    pub(super) fn is_known(self) -> bool {
+        self.kind(&self.content, &self.object()) != Kind::Unknown
     }
 
     fn seconds(self, content: &Content<'_>, elsewhere: u64) -> u64 {

@@ -20,7 +20,7 @@ fn scale(provider: Provider) -> Scale {
 fn weigh(provider: Provider, media_type: &str, source: &MediaSource, extra_json: &str) -> u64 {
     Media {
         media_type,
-        source,
+        content: Content::of(source),
         extra_json,
     }
     .tokens(&scale(provider))

@@ -1,8 +1,10 @@
 //! What a turn weighs for one model: the tokens of its parts by the tokenizer, and what
 //! the provider adds around them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use memoird_core::embedded_media::{self, Embedded};
 use memoird_core::turn::{MessageFormat, Part, PartKind, Turn};
 use serde_json::{Map, Value};
 
@@ -179,7 +181,12 @@ impl Scale {
                 is_error: _,
             } => {
                 let text = self.result_text(content) + self.overheads.result;
-                let inner = parts.iter().map(|part| self.part(part));
+                let inner = parts.iter().map(|part| match &part.kind {
+                    PartKind::Text(text) => self
+                        .structured(text)
+                        .saturating_add(self.extra(&part.extra_json)),
+                    _ => self.part(part),
+                });
                 inner.fold(text, u64::saturating_add)
             }
             PartKind::Media {
@@ -189,7 +196,7 @@ impl Scale {
             } => {
                 let media = media::Media {
                     media_type,
-                    source,
+                    content: media::Content::of(source),
                     extra_json: &part.extra_json,
                 };
                 media.tokens(self).saturating_add(self.text(name))
@@ -220,20 +227,29 @@ impl Scale {
     fn result_text(&self, content: &str) -> u64 {
         let is_object = self.dialect == Dialect::Google && content.trim_start().starts_with('{');
         if !is_object {
-            return self.text(content);
+            return self.structured(content);
         }
         match serde_json::from_str(content) {
             Ok(Value::Object(fields)) => {
                 let field = |(key, value): (&String, &Value)| {
                     let value = match value {
-                        Value::String(text) => self.text(text),
-                        other => self.text(&other.to_string()),
+                        Value::String(text) => self.structured(text),
+                        other => self.structured(&other.to_string()),
                     };
                     self.text(key).saturating_add(value)
                 };
                 fields.iter().map(field).fold(0, u64::saturating_add)
             }
             _ => self.text(content),
+        }
+    }
+
+    /// Tokens of a text that may be JSON with content blocks, as of MCP. Base64 in other text counts
+    /// as the model reads it.
+    fn structured(&self, text: &str) -> u64 {
+        match text.trim_start().starts_with(['{', '[']) {
+            true => self.mixed(text, Other::Text),
+            false => self.text(text),
         }
     }
 
@@ -256,7 +272,7 @@ impl Scale {
     /// not see.
     fn extra(&self, json: &str) -> u64 {
         let Ok(fields) = serde_json::from_str::<Map<String, Value>>(json) else {
-            return self.mixed(json);
+            return self.mixed(json, Other::Data);
         };
         let is_seen = |(key, value): &(&String, &Value)| {
             let is_empty = match value {
@@ -293,12 +309,57 @@ impl Scale {
                 .iter()
                 .map(|(key, value)| self.field(key, value))
                 .fold(0, u64::saturating_add),
-            other => self.text(key) + self.mixed(&other.to_string()),
+            // The name of the field says what is in it, as that of `audio` does.
+            Value::Object(_) if key == "audio" => {
+                self.mixed(&format!("\"{key}\":{value}"), Other::Data)
+            }
+            other => self.text(key) + self.mixed(&other.to_string(), Other::Data),
         }
     }
 
-    /// Text in which data may stand. Long base64 is not weighed as text, which it is not.
-    fn mixed(&self, text: &str) -> u64 {
+    /// Tokens of a text with media in base64, which count by the rules of media.
+    fn mixed(&self, text: &str, other: Other) -> u64 {
+        let mut tokens = 0_u64;
+        let mut text_start = 0;
+        for embedded in embedded_media::find(text) {
+            let Some(data) = self.embedded(&embedded) else {
+                continue;
+            };
+            let before = self.around(&text[text_start..embedded.range.start], other);
+            tokens = tokens.saturating_add(before).saturating_add(data);
+            text_start = embedded.range.end;
+        }
+        tokens.saturating_add(self.around(&text[text_start..], other))
+    }
+
+    fn around(&self, text: &str, other: Other) -> u64 {
+        match other {
+            Other::Data => self.text_around_data(text),
+            Other::Text => self.text(text),
+        }
+    }
+
+    /// Tokens of media in base64; `None` where they count as the text around them.
+    fn embedded(&self, embedded: &Embedded<'_>) -> Option<u64> {
+        let is_broken = |c| matches!(c, '\\' | '\r' | '\n');
+        let data: Cow<'_, str> = match embedded.data.contains(is_broken) {
+            true => unescaped(embedded.data).into(),
+            false => embedded.data.into(),
+        };
+        let media = media::Media {
+            media_type: embedded.media_type,
+            content: media::Content::Base64 {
+                media_type: "",
+                data: &data,
+            },
+            extra_json: "",
+        };
+        media.is_known().then(|| media.tokens(self))
+    }
+
+    /// Text in which data may stand that is no media. Long base64 is not weighed as text, which it
+    /// is not.
+    fn text_around_data(&self, text: &str) -> u64 {
         if text.len() < OPAQUE_RUN_CHARS_MIN {
             return self.text(text);
         }
@@ -311,6 +372,24 @@ impl Scale {
         }
         tokens + self.text(&text[text_start..])
     }
+}
+
+/// How base64 counts that is no media.
+#[derive(Clone, Copy)]
+enum Other {
+    /// As data that the provider keeps from its model, or shows it in another form.
+    Data,
+    /// As the text that the model reads.
+    Text,
+}
+
+/// Base64 without line breaks and the escapes of JSON.
+fn unescaped(data: &str) -> String {
+    let breaks = ["\\r", "\\n", "\\", "\r", "\n"];
+    let text = data.to_owned();
+    breaks
+        .iter()
+        .fold(text, |text, part| text.replace(part, ""))
 }
 
 fn opaque(chars: usize) -> u64 {

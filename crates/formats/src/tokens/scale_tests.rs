@@ -197,7 +197,7 @@ fn data_in_an_extra_is_not_text() {
     let scale = scale(Dialect::Open(ChatTemplate::Plain));
     let part = |data: &str| {
         let extra_json = format!(
-            r#"{{"type":"video_url","video_url":{{"url":"data:video/mp4;base64,{data}"}}}}"#
+            r#"{{"type":"blob_url","blob_url":{{"url":"data:application/octet-stream;base64,{data}"}}}}"#
         );
         Turn::new(
             Role::User,
@@ -219,6 +219,102 @@ fn data_in_an_extra_is_not_text() {
     let between = format!("é{0}é{0}é", "A".repeat(4_000));
     let both = scale.turn(&part(&between));
     assert!((empty + 2_000..empty + 2_020).contains(&both), "{both}");
+}
+
+/// Base64 of a PNG of these pixels, as long as a real one.
+fn png(width: u32, height: u32) -> String {
+    let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    bytes.extend(width.to_be_bytes());
+    bytes.extend(height.to_be_bytes());
+    bytes.extend([8, 6, 0, 0, 0]);
+    let noise = (0_u32..200_000).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8);
+    bytes.extend(noise);
+    crate::base64::encode(&bytes)
+}
+
+#[test]
+fn media_inside_json_count_by_the_rules_of_media() {
+    let data = png(1_280, 800);
+    let uri = format!("data:image/png;base64,{data}");
+    let as_part = |scale: &Scale| {
+        scale.turn(&turn(PartKind::Media {
+            media_type: String::new(),
+            source: MediaSource::Uri(uri.clone()),
+            name: String::new(),
+        }))
+    };
+    let opaque = |extra: Value| {
+        let mut part = Part::from(PartKind::Text(String::new()));
+        part.extra_json = extra.to_string();
+        Turn::new(Role::Assistant, vec![part])
+    };
+    let block = serde_json::json!({ "type": "image", "data": data, "mimeType": "image/png" });
+    let blob = serde_json::json!({ "type": "resource",
+        "resource": { "uri": "a", "mimeType": "image/png", "blob": data } });
+    let in_turn = |extra: Value| Turn {
+        extra_json: extra.to_string(),
+        ..turn(PartKind::Text("here it is".into()))
+    };
+    let image = serde_json::json!({ "type": "image_url", "image_url": { "url": uri } });
+    let turns = [
+        opaque(
+            serde_json::json!({ "type": "computer_call_output", "call_id": "a",
+            "output": { "type": "computer_screenshot", "image_url": uri } }),
+        ),
+        opaque(serde_json::json!({ "type": "mcp_call", "name": "shot",
+            "output": serde_json::json!([block]).to_string() })),
+        opaque(serde_json::json!({ "type": "mcp_call", "name": "shot",
+            "output": serde_json::json!({ "content": [blob] }).to_string() })),
+        opaque(serde_json::json!({ "type": "image_generation_call", "result": data })),
+        in_turn(serde_json::json!({ "images": [image] })),
+        turn(result(
+            "a",
+            &serde_json::json!([block]).to_string(),
+            Vec::new(),
+        )),
+        turn(result(
+            "a",
+            &serde_json::json!({ "content": [blob] }).to_string(),
+            Vec::new(),
+        )),
+        turn(result(
+            "a",
+            "",
+            vec![PartKind::Text(serde_json::json!({ "content": [block] }).to_string()).into()],
+        )),
+    ];
+    for dialect in DIALECTS {
+        let scale = scale(dialect);
+        let image = as_part(&scale);
+        for turn in &turns {
+            let tokens = scale.turn(turn);
+            assert!(
+                (image..image + 80).contains(&tokens),
+                "{image} {tokens} {dialect:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn audio_of_a_message_counts_by_its_length() {
+    let scale = scale(Dialect::OpenAiChat);
+    let data = "A".repeat(400_000);
+    let mut spoken = turn(PartKind::Text("hello".into()));
+    let bare = scale.turn(&spoken);
+    let audio = serde_json::json!({ "audio": { "id": "audio_1", "data": data, "expires_at": 1 } });
+    spoken.extra_json = audio.to_string();
+    let tokens = scale.turn(&spoken) - bare;
+    // 300 kB, and 4 kB for a second.
+    assert!((75 * 32..75 * 32 + 80).contains(&tokens), "{tokens}");
+}
+
+#[test]
+fn base64_in_text_that_is_no_json_counts_as_text() {
+    let scale = scale(Dialect::OpenAiChat);
+    let text = format!("<img src=\"data:image/png;base64,{}\">", png(100, 100));
+    let tokens = scale.turn(&turn(result("a", &text, Vec::new())));
+    assert!(tokens >= scale.text(&text), "{tokens}");
 }
 
 #[test]

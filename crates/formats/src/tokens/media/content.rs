@@ -7,7 +7,8 @@ use memoird_core::turn::MediaSource;
 use crate::base64;
 
 /// The content of a media part.
-pub(super) enum Content<'a> {
+#[derive(Clone, Copy)]
+pub(in crate::tokens) enum Content<'a> {
     /// As they are.
     Bytes(&'a [u8]),
     /// In base64, of this media type.
@@ -22,7 +23,7 @@ pub(super) enum Content<'a> {
 const PREFIX_BYTES_MAX: usize = 1_024;
 
 impl<'a> Content<'a> {
-    pub(super) fn of(source: &'a MediaSource) -> Self {
+    pub(in crate::tokens) fn of(source: &'a MediaSource) -> Self {
         match source {
             MediaSource::Data(bytes) => Self::Bytes(bytes),
             MediaSource::Uri(uri) => Self::of_data_uri(uri).unwrap_or(Self::Elsewhere(uri)),
