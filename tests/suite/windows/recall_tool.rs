@@ -2,14 +2,15 @@
 
 use memoird_proto::v1::{
     AppendRequest, GetContextRequest, GetContextResponse, MessageFormat, ResetSessionRequest,
-    ResolveRecallToolRequest, ResolveRecallToolResponse, RewindSessionRequest, UpdateTurnRequest,
+    ResolveRecallToolRequest, ResolveRecallToolResponse, RewindSessionRequest,
+    SearchTranscriptsRequest, UpdateTurnRequest,
 };
 use serde_json::{Value, json};
 use tonic::Code;
 
 use super::bot::{ask, look, report};
 use super::plain;
-use crate::harness::{Daemon, Sessions, append, live, refused, user};
+use crate::harness::{Daemon, Sessions, append, eventually, live, refused, user};
 
 const FORMATS: [MessageFormat; 3] = [
     MessageFormat::Openai,
@@ -325,6 +326,15 @@ async fn query_does_not_find_earlier_calls_of_the_tool() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     long_chat(&mut client).await;
+    eventually("the search has turn 5", async || {
+        let request = SearchTranscriptsRequest {
+            query: "topic5".into(),
+            ..SearchTranscriptsRequest::default()
+        };
+        let found = daemon.memories().search_transcripts(request).await;
+        (!found.ok()?.into_inner().hits.is_empty()).then_some(())
+    })
+    .await;
     for (id, arguments) in [
         ("c1", json!({ "from_seq": 5, "to_seq": 5 })),
         ("c2", json!({ "query": "topic5" })),

@@ -369,8 +369,8 @@ class SessionOrder(Open):
 
 @dataclass(slots=True)
 class Turn:
-    """One contribution by one role. At most `limits.turn_bytes` encoded (1 MiB unless configured)
-    and `limits.parts_per_turn` parts (128).
+    """One contribution by one role. At most `limits.turn_bytes` encoded (20 MiB unless configured,
+    less with little memory) and `limits.parts_per_turn` parts (128).
     """
 
     role: Role = Role.UNSPECIFIED
