@@ -503,8 +503,18 @@ async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Wri
     })
     .await;
     let told = all_told(members);
-    let ended = number("SELECT count(*) FROM memoird.generations WHERE ended_at IS NOT NULL");
-    assert_eq!(told.len() as u64, ended, "every end is told");
+    let ended = "SELECT convert_from(session, 'UTF8') || ': ' || count(*)
+                 FROM memoird.generations WHERE ended_at IS NOT NULL GROUP BY session";
+    let ended = chaos.server.run(database, ended);
+    let ended: BTreeSet<String> = ended.lines().map(str::to_owned).collect();
+    let mut counts = BTreeMap::new();
+    for life in told.values() {
+        *counts.entry(life.session.as_str()).or_insert(0) += 1;
+    }
+    let counts = counts
+        .iter()
+        .map(|(session, count)| format!("{session}: {count}"));
+    assert_eq!(BTreeSet::from_iter(counts), ended, "every end is told");
     for writer in writers {
         for mut client in clients() {
             writer.check(&mut client, &told).await;

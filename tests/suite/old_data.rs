@@ -504,7 +504,6 @@ async fn opens_and_goes_on(name: &str, step: usize) {
     let texts: Vec<String> = embeddings.calls().concat();
     // Besides the query the embedder gets sentences by which it is checked.
     let query = "doctor at the harbour hospital";
-    assert!(texts.iter().any(|text| text == query), "{texts:?}");
     let stored = old.expected.to_string();
     let is_stored = |text: &&String| *text != query && stored.contains(text.as_str());
     let again: Vec<&String> = texts.iter().filter(is_stored).collect();
