@@ -356,7 +356,7 @@ def test_refusals_are_typed(calls):
     async def read():
         with pytest.raises(errors.InvalidArgument):
             await MemoirdHistoryProvider(client=calls).save_messages(
-                "large", [Message("user", ["x" * (2 << 20)])]
+                "large", [Message("user", ["x" * (24 << 20)])]
             )
 
     asyncio.run(read())

@@ -245,7 +245,7 @@ def test_refusals_are_typed(daemon):
     with pytest.raises(TypeError):
         history.add_message(ToolMessage("a", tool_call_id="c", artifact=object()))
     with pytest.raises(errors.InvalidArgument):
-        history.add_message(HumanMessage("x" * (2 << 20)))
+        history.add_message(HumanMessage("x" * (24 << 20)))
     with pytest.raises(errors.InvalidArgument, match="client_json"):
         history.add_message(HumanMessage("a", additional_kwargs={"x": "x" * (300 << 10)}))
 

@@ -302,10 +302,10 @@ def test_a_replacement_that_is_refused_changes_nothing(calls):
         await session.add_items(items)
         snapshot = await session._get_compaction_snapshot(10)
         with pytest.raises(errors.InvalidArgument):
-            await snapshot.replace_suffix(2, [{"role": "user", "content": "x" * (2 << 20)}])
+            await snapshot.replace_suffix(2, [{"role": "user", "content": "x" * (24 << 20)}])
         assert await session.get_items() == items
         with pytest.raises(errors.InvalidArgument):
-            await session._atomic_replace_items([{"role": "user", "content": "x" * (2 << 20)}])
+            await session._atomic_replace_items([{"role": "user", "content": "x" * (24 << 20)}])
         assert await session.get_items() == items
         assert await snapshot.replace_suffix(2, [SUMMARY])
         assert await session.get_items() == [*items[:2], SUMMARY]
@@ -429,7 +429,7 @@ def test_refusals_are_typed(calls):
             await MemoirdSession("x" * 300, client=calls).add_items([made(1)])
         with pytest.raises(errors.InvalidArgument):
             await MemoirdSession("large", client=calls).add_items(
-                [{"role": "user", "content": "x" * (2 << 20)}]
+                [{"role": "user", "content": "x" * (24 << 20)}]
             )
         for items in (made(1), "text"):
             with pytest.raises(errors.InvalidArgument, match="items takes a list"):

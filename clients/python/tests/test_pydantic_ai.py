@@ -205,7 +205,7 @@ def test_what_memoird_says_in_other_words_is_a_message(daemon):
 def test_refusals_are_typed(daemon):
     with pytest.raises(errors.InvalidArgument):
         MemoirdHistory("large", sync_client=daemon).add_sync(
-            [ModelRequest([UserPromptPart("x" * (2 << 20))])]
+            [ModelRequest([UserPromptPart("x" * (24 << 20))])]
         )
 
 

@@ -554,7 +554,7 @@ test("messages of more than four megabytes", async () => {
 
 test("a message that is too large, or an id, leaves the connection to others", async () => {
   await using own = await memoird.local();
-  const turns = [memoird.user("x".repeat(24 << 20))];
+  const turns = [memoird.user("x".repeat(40 << 20))];
   const tooLarge = (error: errors.MemoirdError) => error.reason === "REQUEST_TOO_LARGE";
   await assert.rejects(own.append({ sessionId: "large", turns }, { timeoutMs: 10_000 }), tooLarge);
   const badId = (error: errors.MemoirdError) => error.reason === "ID_INVALID";

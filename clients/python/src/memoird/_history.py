@@ -94,8 +94,9 @@ def read_last(
     plain: bool = False,
 ) -> Steps[list[Any]]:
     """The newest turns of a live session, oldest first, as `read_all` gives pages."""
-    if 0 < turns <= TURNS_PER_PAGE:
-        # From memory, without the journal; mostly that is all there is.
+    if 0 < turns <= TURNS_PER_PAGE and format is MessageFormat.UNSPECIFIED:
+        # From memory, without the journal; mostly that is all there is. In a provider's format it
+        # has notes in place of results without their calls, and messages are read back as they came.
         page = yield from _page(session_id, format, plain, scope=HistoryScope.LIVE, last=turns)
         if page is None or _is_whole(page, turns):
             return [page] if page else []
