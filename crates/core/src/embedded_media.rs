@@ -47,11 +47,11 @@ const HEADS: [(&str, &str); 14] = [
     ("AAAAGGZ0eX", "video/mp4"),
     ("AAAAHGZ0eX", "video/mp4"),
 ];
-/// Where `WEBP` and `WAVE` stand in base64 of a RIFF file, and these words there.
+/// Range of the kind (`WEBP`, `WAVE`) in the base64 of a RIFF file, and the kinds in base64.
 const RIFF_KIND: Range<usize> = 11..16;
 const RIFF_KINDS: [(&str, &str); 2] = [("XRUJQ", "image/webp"), ("XQVZF", "audio/wav")];
 
-/// Fields whose value is base64.
+/// JSON fields that hold base64.
 const DATA_FIELDS: [&str; 8] = [
     "data",
     "blob",

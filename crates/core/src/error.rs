@@ -74,7 +74,7 @@ pub enum CoreError {
         actual: usize,
         /// What it may measure.
         limit: usize,
-        /// The setting that says so.
+        /// The setting of this limit.
         setting: &'static str,
     },
     /// An append without turns, or with too many.

@@ -95,8 +95,8 @@ pub struct Ask<'a> {
     pub codec: Codec,
     /// True when the decision applies to the next window as well.
     pub keep: bool,
-    /// The share of the budget, in percent, from which on a summary is prepared for the next cut;
-    /// `None` where it is made at the cut, or never.
+    /// Fill in percent of the budget at which the summary for the next cut is requested; `None` if
+    /// summaries are made at the cut, or never.
     pub soft_percent: Option<u8>,
     /// The maximum size of a summary; `None` where nothing is summarized.
     pub summary_tokens: Option<SummaryTokens>,

@@ -74,7 +74,7 @@ struct Bucket {
 pub(crate) struct RequestMeter {
     bytes_left: u64,
     bytes_max: u64,
-    /// True where `server.max_request_bytes` says how many.
+    /// True if the limit is `server.max_request_bytes`.
     is_large: bool,
     /// False before its first bytes.
     has_begun: bool,

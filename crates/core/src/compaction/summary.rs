@@ -190,8 +190,8 @@ impl Body {
     }
 }
 
-/// Labels lines with their day where it is another one than that of the line before, or for the
-/// first line than the last day of the summary.
+/// Labels a line with its day if the day differs from the previous line's; the first line's is
+/// compared with the summary's last day.
 struct Days(Option<Date>);
 
 impl Days {

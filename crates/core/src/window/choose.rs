@@ -331,8 +331,8 @@ impl<'a> Maker<'a> {
         guess
     }
 
-    /// Tokens that the current request takes in a summary of the turns before `end`. The request
-    /// under way is counted where it is shown.
+    /// Tokens of the current request in a summary of the turns before `end`, without the request
+    /// that the window shows itself.
     fn opening_tokens(&self, end: u64) -> u64 {
         let (composer, view) = (self.composer, self.composer.view);
         let known = composer.block.map(|block| &block.summary.body);
@@ -393,8 +393,8 @@ impl<'a> Maker<'a> {
         texts.collect::<Vec<_>>().join("\n")
     }
 
-    /// Trims the newest results where even they do not fit: each gets an equal part of the room,
-    /// and what a smaller one leaves goes to the others.
+    /// Trims the newest results if they do not fit: each gets an equal share of the room, and the
+    /// unused part of a share goes to the others.
     fn fit_newest_results(&mut self) {
         let view = self.composer.view;
         let records = self.newest_results.clone();
@@ -761,8 +761,8 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// The turns with results after the assistant's last one, which the model has not read; the last
-/// turn with results where there are none.
+/// Unread results: turns with results after the assistant's newest turn, or without any the last
+/// turn with results.
 pub(super) fn newest_results(composer: &Composer<'_>) -> Vec<u64> {
     let mut newest = Vec::new();
     let mut is_read = false;

@@ -17,7 +17,7 @@ const NAME_CHARS_MAX: usize = 64;
 pub(super) struct Gap {
     pub(super) first: u64,
     pub(super) last: u64,
-    /// True where the summary after it stands for the turns.
+    /// True if the summary after it covers the turns.
     pub(super) is_summarized: bool,
     /// Times of the turns before and after it in seconds since 1970; 0 if unknown.
     pub(super) between: (i64, i64),

@@ -309,7 +309,7 @@ impl Scale {
                 .iter()
                 .map(|(key, value)| self.field(key, value))
                 .fold(0, u64::saturating_add),
-            // The name of the field says what is in it, as that of `audio` does.
+            // This field always holds audio.
             Value::Object(_) if key == "audio" => {
                 self.mixed(&format!("\"{key}\":{value}"), Other::Data)
             }
@@ -357,8 +357,7 @@ impl Scale {
         media.is_known().then(|| media.tokens(self))
     }
 
-    /// Text in which data may stand that is no media. Long base64 is not weighed as text, which it
-    /// is not.
+    /// Tokens of a text that may contain long base64 of an unknown type, which counts as data.
     fn text_around_data(&self, text: &str) -> u64 {
         if text.len() < OPAQUE_RUN_CHARS_MIN {
             return self.text(text);

@@ -80,7 +80,7 @@ struct Finder<'a> {
     format: MessageFormat,
     turns: &'a [Turn],
     edits: BTreeMap<Place, Edit>,
-    /// Ids of the calls read so far.
+    /// Ids of all earlier calls.
     known: HashSet<Box<str>>,
     /// Calls that the provider or a program answers, by id.
     open: HashMap<Box<str>, OpenCall>,
