@@ -1,8 +1,8 @@
 //! Recalled memories in a window: a block behind the turns, within the budget, without what
 //! the window holds anyway.
 //!
-//! The recall asks by the bot's query, or by the exchange under way. What scores too little beside
-//! the best is left out.
+//! The query is the bot's, or the current exchange. Memories below the floor of relevance, or far below
+//! the best one, are left out.
 
 use std::sync::{Arc, OnceLock};
 
