@@ -19,6 +19,7 @@ task      the first message of the conversation under way: 60 % of the distinct 
           600 characters in 1,200 consecutive characters of one message
 standing  the planted instructions: 70 % of the words in one line; also by the number of
           compactions so far (1st, 2nd to 5th)
+precise   lines of the section "Standing instructions" that hold a planted instruction
 changes   the state-changing calls of the conversation under way: the first argument's value
 
 A share without a sample is `nan`. `values` is the number of samples of `used`. Columns about all
@@ -58,7 +59,7 @@ from kit import Daemon, check_openai, generated, settled  # noqa: E402
 
 PRICES = (0.1, 0.25, 0.5)
 ALTERNATIVES = ("sliding", "plain", "raw end")
-COLUMNS = ("cuts", "values", "used", "task", "standing", "1st", "2-5", "changes", "prefix",
+COLUMNS = ("cuts", "values", "used", "task", "standing", "1st", "2-5", "precise", "changes", "prefix",
            *(f"cost {price}" for price in PRICES), "fill", "invalid", "over")
 
 
@@ -75,6 +76,8 @@ class Cut:
     grades: dict
     texts: list
     summary: str
+    # For each line of the standing instructions, whether it is a planted one.
+    precise: list
 
 
 @dataclasses.dataclass
@@ -223,7 +226,17 @@ def grade(run, position, window, messages):
         grades={label: judge.judge(session, position, texts) for label, texts in shown.items()},
         texts=[f"{message['role']}: {text}" for message, text in zip(messages, texts)],
         summary="\n".join(summary),
+        precise=standing_lines(session, "\n".join(summary)),
     )
+
+
+def standing_lines(session, summary):
+    """For each line of the standing instructions of a summary, whether it holds a planted one."""
+    _, _, section = summary.partition("## Standing instructions\n")
+    lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("- ")]
+    planted = [judge.words(sentence) for _, sentence in session.planted]
+    return [any(len(judge.words(line) & words) >= 0.7 * len(words) for words in planted)
+            for line in lines]
 
 
 def turn_text(turn):
@@ -272,7 +285,9 @@ def summarize(name, budget, runs):
         "label": f"{name} {budget}", "name": name, "budget": budget,
         "room": mean([run.room for run in runs]), "cuts": len(cuts),
         "values": sum(len(cut.grades["memoird"]["used"]) for cut in cuts),
-        **shares(cuts, "memoird"), "prefix": 100 * reused / sent,
+        **shares(cuts, "memoird"),
+        "precise": 100 * mean([planted for cut in cuts for planted in cut.precise]),
+        "prefix": 100 * reused / sent,
         **{f"cost {price}": cost(sent, reused, price) / cost(*sliding, price) for price in PRICES},
         "fill": 100 * mean([cut.fill for cut in cuts]),
         "invalid": sum(run.invalid for run in runs), "over": sum(run.over for run in runs),
@@ -396,6 +411,7 @@ def arguments():
     add("--seed", type=int, default=7)
     add("--check", action="store_true", help="plant the other half of the instructions")
     add("--hard", action="store_true", help="plant instructions in the words of the domain")
+    add("--short", action="store_true", help="plant instructions of a few words")
     add("--embed", action="store_true", help="plant inside the user's next turn")
     add("--tools", type=int, default=0, help="tokens of tool definitions")
     add("--dump", type=path, help="write windows and summaries to this folder")

@@ -74,6 +74,21 @@ HARD = [
     "I never buy travel insurance.",
     "Do not exchange an item for another color on your own.",
 ]
+# For `--short`: instructions of a few words.
+SHORT = [
+    "Call me Sam.",
+    "I am vegan.",
+    "Be brief.",
+    "No emojis please.",
+    "Answer in German.",
+    "Use metric units.",
+    "I'm colorblind.",
+    "Je suis sourd.",
+    "Пиши на ты.",
+    "Ich bin blind.",
+    "Sin gluten, siempre.",
+    "敬語で話して。",
+]
 LANGUAGES = {sentence: language for language, group in PLANTED.items() for sentence in group}
 REPLIES = [
     "I have made a note of that.",
@@ -141,7 +156,7 @@ def sessions(name, conversations, size, options):
     """Chains conversations into sessions of `size`, in `options.orders` different orders."""
     rng = random.Random(options.seed)
     middle = {language: len(group) // 2 for language, group in PLANTED.items()}
-    sentences = HARD if options.hard else [
+    sentences = HARD if options.hard else SHORT if options.short else [
         sentence for language, group in PLANTED.items()
         for sentence in (group[middle[language]:] if options.check else group[:middle[language]])]
     made = []

@@ -3,11 +3,13 @@
 //! A line depends on the name of the tool and the form of its arguments, not on the language of the
 //! conversation. In doubt a call is a change.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::calls::is_change;
-use super::transcript::{CallResult, TranscriptTurn};
+use super::transcript::TranscriptTurn;
 use crate::condense::{head_and_tail, parse, rows};
 use crate::quote::one_line;
 
@@ -16,6 +18,8 @@ const ARGUMENTS_BYTES_MAX: usize = 160;
 const ARGUMENT_BYTES_MAX: usize = 72;
 /// Maximum length in bytes of the outcome in a line.
 const OUTCOME_BYTES_MAX: usize = 80;
+/// Maximum length in bytes of a value that is remembered as known.
+const KNOWN_BYTES_MAX: usize = 256;
 /// Between a call and its outcome.
 const OUTCOME: &str = " → ";
 
@@ -33,20 +37,24 @@ pub fn changes(turns: &[TranscriptTurn]) -> Vec<Done> {
     let mut done = Vec::new();
     // Calls that wait for their result: id, and the line where the call is a change.
     let mut open: Vec<(&str, Option<usize>)> = Vec::new();
+    let mut known = Known::default();
     for turn in turns {
         for result in &turn.results {
+            let text = turn.text.get(result.range.clone()).unwrap_or_default();
+            let parsed = parse(text);
             let position = match result.call_id.as_str() {
                 "" => open.len().checked_sub(1),
                 id => open.iter().position(|(call, _)| *call == id),
             };
-            let Some((_, line)) = position.map(|position| open.remove(position)) else {
-                continue;
-            };
+            let line = position.and_then(|position| open.remove(position).1);
             if let Some(line) = line {
                 let done: &mut Done = &mut done[line];
-                let outcome = outcome(turn, result, &done.text);
+                let outcome = outcome(text, parsed.as_ref(), result.is_error, &done.text, &known);
                 done.text.push_str(OUTCOME);
                 done.text.push_str(&outcome);
+            }
+            if let Some(value) = &parsed {
+                known.add(value);
             }
         }
         for call in &turn.calls {
@@ -86,31 +94,81 @@ pub(super) fn call_line(name: &str, input: &str) -> String {
     )
 }
 
-/// The beginning of a result, without the values that the call has as well.
-fn outcome(turn: &TranscriptTurn, result: &CallResult, call: &str) -> String {
-    let text = turn.text.get(result.range.clone()).unwrap_or_default();
-    let text = match parse(text) {
-        Some(Value::Object(mut fields)) => {
-            fields.retain(|_, value| match value {
-                Value::String(text) => text.is_empty() || !call.contains(text.as_str()),
-                _ => true,
+/// Renders a result in one line: first the fields that no earlier result had, which are what the
+/// call changed, without the values of the call itself.
+fn outcome(
+    text: &str,
+    parsed: Option<&Value>,
+    is_error: bool,
+    call: &str,
+    known: &Known,
+) -> String {
+    let text = match parsed {
+        Some(Value::Object(fields)) => {
+            let is_in_call = |value: &Value| {
+                let text = value.as_str();
+                text.is_some_and(|text| !text.is_empty() && call.contains(text))
+            };
+            let mut fields: Vec<_> = fields
+                .iter()
+                .filter(|(_, value)| !is_in_call(value))
+                .collect();
+            // New before known ones, and single values before what contains more of them.
+            fields.sort_by_key(|(_, value)| {
+                (
+                    !known.lacks_any(value),
+                    value.is_object() || value.is_array(),
+                )
             });
-            // Values before what contains more of them.
-            let (plain, nested): (Map<_, _>, Map<_, _>) = fields
-                .into_iter()
-                .partition(|(_, value)| !value.is_object() && !value.is_array());
-            rows(&Value::Object(plain.into_iter().chain(nested).collect()))
+            let fields = fields.into_iter();
+            rows(
+                &fields
+                    .map(|(key, value)| (key.clone(), value.clone()))
+                    .collect(),
+            )
         }
-        Some(value) => rows(&value),
+        Some(value) => rows(value),
         None => text.to_owned(),
     };
     // A longer beginning than this is not read.
     let end = text.floor_char_boundary(4 * OUTCOME_BYTES_MAX);
     let line = one_line(&text[..end], OUTCOME_BYTES_MAX);
-    match (result.is_error, line.is_empty()) {
+    match (is_error, line.is_empty()) {
         (true, _) => format!("failed: {line}"),
         (false, true) => "ok".to_owned(),
         (false, false) => line,
+    }
+}
+
+/// The strings and numbers of earlier results.
+#[derive(Default)]
+struct Known(HashSet<String>);
+
+impl Known {
+    fn add(&mut self, value: &Value) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Value::Object(fields) => fields.values().for_each(|field| self.add(field)),
+            Value::String(text) if text.len() <= KNOWN_BYTES_MAX => {
+                self.0.insert(text.clone());
+            }
+            Value::Number(number) => {
+                self.0.insert(number.to_string());
+            }
+            _ => {}
+        }
+    }
+
+    /// True if the value contains something that no earlier result did. A flag always does.
+    fn lacks_any(&self, value: &Value) -> bool {
+        match value {
+            Value::Array(items) => items.iter().any(|item| self.lacks_any(item)),
+            Value::Object(fields) => fields.values().any(|field| self.lacks_any(field)),
+            Value::String(text) => !text.is_empty() && !self.0.contains(text),
+            Value::Number(number) => !self.0.contains(&number.to_string()),
+            Value::Bool(_) => true,
+            Value::Null => false,
+        }
     }
 }
 
@@ -145,6 +203,32 @@ mod tests {
             ),
             ["add_to_cart(sku=RAM-6032, quantity=2) → cart_total: 59.98; items: 2"]
         );
+    }
+
+    #[test]
+    fn an_outcome_begins_with_what_earlier_results_did_not_have() {
+        let call = |id: &str, name: &str| {
+            TranscriptTurn::new(1, Role::Assistant, "").with_call(Call {
+                id: id.into(),
+                name: name.into(),
+                input: r#"{"id":"NQNU5R"}"#.into(),
+            })
+        };
+        let result = |id: &str, text: &str| {
+            let mut turn = TranscriptTurn::new(2, Role::Tool, text);
+            turn.results[0].call_id = id.into();
+            turn
+        };
+        let before = r#"{"id":"NQNU5R","user":"aarav","legs":[{"from":"MCO","price":90}]}"#;
+        let after = r#"{"id":"NQNU5R","user":"aarav","legs":[{"from":"MCO","price":90}],"refunds":[{"amount":412}],"status":"cancelled"}"#;
+        let changes = changes(&[
+            call("a", "get_reservation"),
+            result("a", before),
+            call("b", "cancel_reservation"),
+            result("b", after),
+        ]);
+        let expected = "cancel_reservation(NQNU5R) → status: cancelled; refunds (amount: 412); ";
+        assert!(changes[0].text.starts_with(expected), "{changes:?}");
     }
 
     #[test]
