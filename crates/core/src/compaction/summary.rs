@@ -136,7 +136,7 @@ impl Body {
     pub fn text(&self, covered: Covered) -> String {
         let mut text = String::new();
         self.write_standing(&mut text);
-        self.write_request(&mut text);
+        self.write_requests(&mut text);
         let lines = self.done.iter().map(|done| done.text.as_str());
         write_list(&mut text, "Done", lines);
         let questions = self.open_questions.iter().map(String::as_str);
@@ -169,24 +169,37 @@ impl Body {
         }
     }
 
-    fn write_request(&self, text: &mut String) {
-        if self.user_turns.is_empty() {
-            return;
-        }
-        text.push_str(match self.is_answered {
-            true => "\n## Earlier requests\n",
-            false => "\n## Current request\n",
-        });
+    fn write_requests(&self, text: &mut String) {
+        let (earlier, current) = self.user_turns.split_at(self.current_request());
         let mut days = Days::new(self.until);
-        for turn in &self.user_turns {
-            let _ = write!(text, "- {}turn {}: ", days.label(turn.said_at), turn.seq);
-            let mut lines = turn.text.trim().lines();
-            push_line(text, lines.next().unwrap_or_default());
-            for line in lines {
-                text.push_str("  ");
-                push_line(text, line);
+        for (title, turns) in [("Earlier requests", earlier), ("Current request", current)] {
+            if turns.is_empty() {
+                continue;
+            }
+            let _ = write!(text, "\n## {title}\n");
+            for turn in turns {
+                let _ = write!(text, "- {}turn {}: ", days.label(turn.said_at), turn.seq);
+                let mut lines = turn.text.trim().lines();
+                push_line(text, lines.next().unwrap_or_default());
+                for line in lines {
+                    text.push_str("  ");
+                    push_line(text, line);
+                }
             }
         }
+    }
+
+    /// Index of the first user turn of the task under way: the newest opening, with the openings
+    /// directly before it. The number of user turns if a later turn started another task.
+    fn current_request(&self) -> usize {
+        let turns = &self.user_turns;
+        if self.is_answered {
+            return turns.len();
+        }
+        let newest = turns.iter().rposition(|turn| turn.opens).unwrap_or(0);
+        let is_run = |two: &&[UserTurn]| two[0].opens && two[0].seq + 1 == two[1].seq;
+        let run = turns.get(..=newest).unwrap_or_default().windows(2).rev();
+        newest - run.take_while(is_run).count()
     }
 }
 
@@ -243,4 +256,38 @@ fn push_line(text: &mut String, line: &str) {
 fn day(seconds: i64) -> Option<Date> {
     let at = (seconds > 0).then(|| Timestamp::new(seconds, 0)).flatten();
     at.map(Date::of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_before_the_newest_opening_are_earlier_ones() {
+        let turn = |seq, text: &str, opens| UserTurn {
+            seq,
+            said_at: 0,
+            text: text.to_owned(),
+            opens,
+        };
+        let mut body = Body {
+            user_turns: vec![
+                turn(1, "Return a laptop.", true),
+                turn(9, "Thanks!", false),
+                turn(11, "Cancel order 7.", true),
+                turn(12, "No, order 8.", true),
+                turn(14, "By mail.", false),
+            ],
+            ..Body::default()
+        };
+        let text = body.text(Covered::default());
+        let (earlier, current) = text.split_once("## Current request\n").unwrap();
+        assert!(
+            earlier.contains("- turn 9: Thanks!") && !earlier.contains("turn 11"),
+            "{text}"
+        );
+        assert!(current.starts_with("- turn 11: Cancel"), "{text}");
+        body.is_answered = true;
+        assert!(!body.text(Covered::default()).contains("Current request"));
+    }
 }
