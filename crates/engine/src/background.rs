@@ -1,12 +1,13 @@
-//! Where long computations run that no call waits for: on threads that give way to calls.
+//! Runs long computations that no call waits for, on low-priority threads.
 
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::blocking::give_way;
 
-/// Computes on a thread of its own, called `name` and of low priority. `None` when the computation
-/// panicked, or there was no thread to have.
+/// Runs `compute` on a new low-priority thread called `name`.
+///
+/// Returns `None` if the computation panicked or no thread could be started.
 pub async fn run_in_background<T: Send + 'static>(
     name: &'static str,
     compute: impl FnOnce() -> T + Send + 'static,
@@ -16,7 +17,7 @@ pub async fn run_in_background<T: Send + 'static>(
         .name(name.to_owned())
         .spawn(move || {
             give_way();
-            // The caller may have gone.
+            // The caller may have been cancelled.
             let _ = sender.send(compute());
         });
     match spawned {

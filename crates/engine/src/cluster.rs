@@ -1,11 +1,12 @@
-//! Several daemons over one journal: which of them does what is to be done once.
+//! Cluster membership: several daemons share one journal, and one of them leads.
 //!
-//! No session's safety depends on it: a change is written on the version that it was built on, or
-//! not at all, whoever made it.
+//! The leader runs the cluster-wide tasks. Correctness does not depend on there being one leader:
+//! the store applies a change only to the revision it was based on, no matter which daemon sends
+//! it.
 
 use tokio::sync::watch;
 
-/// The cluster, as this daemon sees it.
+/// This daemon's view of the cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     node: u128,
@@ -13,24 +14,25 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Of which this daemon has a number that no other one has or had, and leads while `leads` is true.
+    /// `node` must be unique among all past and present members. This daemon leads while `leads` is
+    /// true.
     pub fn new(node: u128, leads: watch::Receiver<bool>) -> Self {
         Self { node, leads }
     }
 
-    /// The number of this daemon.
+    /// The unique number of this daemon.
     pub fn node(&self) -> u128 {
         self.node
     }
 
-    /// True while this daemon does what is to be done once.
+    /// Whether this daemon runs the cluster-wide tasks.
     pub fn leads(&self) -> bool {
         *self.leads.borrow()
     }
 
-    /// Waits until this daemon leads.
+    /// Waits until this daemon is the leader.
     pub async fn lead(&mut self) {
-        // Where nobody says so any more, it never does.
+        // The sender was dropped, so this daemon never becomes the leader again.
         if self.leads.wait_for(|leads| *leads).await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! The configuration of the engine, composed of those of its components.
+//! Engine configuration, composed of its components' configurations.
 
 use memoird_core::compaction::CompactionPolicy;
 use memoird_core::limits::Limits;
@@ -11,36 +11,33 @@ use crate::journal::JournalConfig;
 use crate::models::ContextConfig;
 use crate::tenants::{SessionConfig, TenantConfig, TenantsConfig};
 
-/// What an operator decides of the engine.
+/// Configuration of the engine.
 #[derive(Clone, Debug, Default)]
 pub struct EngineConfig {
-    /// What clients may send and keep, unless their tenant has other limits.
+    /// Default client limits, for tenants without their own.
     pub limits: Limits,
-    /// How many sessions live, and how long.
     pub sessions: SessionConfig,
-    /// Memory that sessions and calls may use, in bytes; 0: no limit.
+    /// Maximum memory for sessions and calls in bytes. 0 means no limit.
     pub memory_bytes: u64,
-    /// Bytes of turns that the journal may have, of all tenants together; 0: no limit.
+    /// Maximum bytes of turns in the journal, across all tenants. 0 means no limit.
     pub journal_bytes: u64,
-    /// How the journal is kept.
     pub journal: JournalConfig,
-    /// How windows are built.
     pub context: ContextConfig,
-    /// How sessions are compacted.
     pub compaction: CompactionConfig,
-    /// The hooks.
     pub hooks: HooksConfig,
-    /// The tenants that are known from the start.
+    /// Tenants to create at startup.
     pub tenants: Vec<TenantConfig>,
-    /// What the marks in windows are made from. `None`: one that no other process knows, so that
-    /// marks do not outlive this one. It applies when the engine is opened.
+    /// Secret from which the nonces in windows are derived, read only by
+    /// [`Engine::open`](crate::Engine::open).
+    ///
+    /// `None` generates a secret for this process, so nonces do not survive a restart.
     pub mark_secret: Option<MarkSecret>,
-    /// Where other daemons have the same journal. It applies when the engine is opened.
+    /// Set if other daemons share the journal. Read only when the engine is opened.
     pub cluster: Option<Cluster>,
 }
 
 impl EngineConfig {
-    /// What applies to tenants: in common, and to each.
+    /// The settings of tenants: common ones, and overrides by tenant.
     pub(crate) fn tenants(&self) -> TenantsConfig {
         TenantsConfig {
             limits: self.limits.clone(),

@@ -1,4 +1,4 @@
-//! The engine: opens the components, and closes them in order.
+//! Opens the engine's components, and closes them in order.
 
 mod cluster_worker;
 mod event_exchange;
@@ -34,31 +34,25 @@ use crate::worker::{OfLeader, Supervisor, Worker, WorkerStatus};
 use cluster_worker::ClusterWorker;
 use event_exchange::EventExchanger;
 
-/// All sessions of the process, component by component. Cheap to clone; every clone is the
-/// same engine.
+/// Handle to all components of the process. Clones are cheap and share the same engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    /// Who sessions belong to.
     pub tenants: Arc<Tenants>,
-    /// The sessions themselves.
     pub sessions: Sessions,
-    /// What bots ask of sessions.
+    /// Commands of bots on their sessions.
     pub commands: Commands,
-    /// Summaries of long sessions.
+    /// Compaction of long sessions into summaries.
     pub compaction: Compaction,
-    /// Hooks and their deliveries.
     pub hooks: Hooks,
-    /// What removes a session or a subject for good.
+    /// Permanent erasure of sessions and subjects.
     pub erasures: Erasures,
-    /// What was said, for an index that follows the journal.
+    /// Journaled turns, for an index that follows the journal.
     pub transcripts: Transcripts,
-    /// What happens to sessions.
+    /// Session events, for watchers.
     pub events: Events,
-    /// The clocks and the randomness.
     pub machine: Arc<dyn Machine>,
-    /// Where blocking calls run.
     pub blocking: Blocking,
-    /// Where files are read for calls, tenants in turn.
+    /// Threads that read files for calls, shared fairly between tenants.
     pub readers: Executor,
     models: Arc<ModelRegistry>,
     stats: Arc<Stats>,
@@ -67,13 +61,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the engine with every session that lives in `journal`, and starts the background
-    /// work, which ends what expired meanwhile or is above the caps: however much that is,
-    /// nobody waits for it. In a cluster sessions are loaded when they are asked for. Without a
-    /// journal, or with durability `off`, no session outlives the process.
+    /// Opens the engine with the live sessions of `journal`, and starts the background workers.
+    ///
+    /// The workers end sessions that expired during the downtime or exceed the caps; calls do not
+    /// wait for that. In a cluster, sessions are loaded on demand instead. Without a journal, or
+    /// with durability `off`, no session survives the process.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn open(
         config: EngineConfig,
         journal: Option<Arc<dyn Store>>,
@@ -188,18 +183,20 @@ impl Engine {
         }
     }
 
-    /// Applies another configuration to an engine that runs: nothing stops, and no session is
-    /// lost that the new limits allow. Lowered caps evict, a shortened TTL expires, and both
-    /// are done when this returns; histories that are longer than allowed are shortened.
-    /// Durability and the room of the journal's queue stay as they are. A tenant that is gone
-    /// lives by the common limits until its sessions end.
+    /// Applies a new configuration to the running engine.
+    ///
+    /// Sessions that the new limits allow stay live. When this returns, sessions above lowered caps
+    /// are evicted, sessions past a shortened TTL are expired, and histories above lowered limits
+    /// are shortened. The durability and the size of the journal queue do not change. A tenant that
+    /// is no longer configured has the common limits until its sessions end.
     pub async fn reconfigure(&self, config: EngineConfig) {
         self.adopt(config);
         self.enforce_limits().await;
     }
 
-    /// The first half of [`Self::reconfigure`]: from here on every call lives by the other
-    /// configuration. Sessions that it no longer allows are still there.
+    /// First half of [`Self::reconfigure`]: the new settings apply to all calls from here on.
+    ///
+    /// Sessions that exceed the new limits are still live.
     pub fn adopt(&self, config: EngineConfig) {
         self.models.reconfigure(&config.context);
         self.commands.reconfigure(config.context.settings);
@@ -214,11 +211,11 @@ impl Engine {
             .reconfigure(max_sessions, &config.journal, &shortened);
     }
 
-    /// The second half: ends the sessions that the limits no longer allow.
+    /// Second half of [`Self::reconfigure`]: ends the sessions that exceed the limits.
     pub async fn enforce_limits(&self) {
         let enforced = async {
             self.sessions.enforce_caps().await?;
-            // The sweeper may have been faster: its ends have to be written, too.
+            // The sweeper may have ended some of them already. Wait for its writes, too.
             self.sessions.wait_all_processed().await
         };
         if let Err(error) = enforced.await {
@@ -230,17 +227,17 @@ impl Engine {
         }
     }
 
-    /// The daemons that share the journal; `None` where this one has it alone.
+    /// The cluster of daemons that share the journal, if there is one.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
     }
 
-    /// True where this daemon does what is to be done once, and tells what is of all of them.
+    /// Whether this daemon runs the cluster-wide tasks. Always true without a cluster.
     pub fn leads(&self) -> bool {
         self.cluster.as_ref().is_none_or(Cluster::leads)
     }
 
-    /// Why the last commit failed, for the operator; `None` where it did not.
+    /// The error of the last commit, for the operator. `None` if it succeeded.
     pub fn journal_failure(&self) -> Option<String> {
         let failure = self.sessions.journal_failure()?;
         Some(match failure {
@@ -249,12 +246,12 @@ impl Engine {
         })
     }
 
-    /// How long the turns of an ended generation stay readable.
+    /// How long the turns of an ended generation remain readable.
     pub fn retention(&self) -> Duration {
         self.hooks.retention()
     }
 
-    /// Counts at this moment.
+    /// Takes a snapshot of the counters.
     pub fn stats(&self) -> StatsSnapshot {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let tenants = self.tenants.all().into_iter().map(|tenant| {
@@ -275,41 +272,42 @@ impl Engine {
         }
     }
 
-    /// How long commits take and how much they hold, for a metrics registry.
+    /// Process-wide counters and histograms, for a metrics registry.
     pub fn commit_stats(&self) -> Arc<Stats> {
         Arc::clone(&self.stats)
     }
 
-    /// Runs a worker until the engine is closed.
     pub fn run_worker(&self, worker: impl Worker) {
         self.supervisor.run(worker);
     }
 
-    /// Starts to erase, with all that keeps something beside the journal, until the engine is
-    /// closed. Until then erasures are only written down.
+    /// Starts the erasure worker, which erases in the journal and in `erasers`.
+    ///
+    /// Before this call, erasures are only recorded as jobs.
     pub fn start_erasing(&self, erasers: Vec<Arc<dyn Eraser>>) {
         let worker = self.erasures.worker(erasers, self.stopping());
         let worker = OfLeader::new(worker, self.cluster.clone());
         self.supervisor.run(worker);
     }
 
-    /// What the background workers have done so far.
+    /// Status of each background worker.
     pub fn workers(&self) -> Vec<Arc<WorkerStatus>> {
         self.supervisor.statuses()
     }
 
-    /// Cancelled when the workers are to stop: for what may hang in the middle of a step.
+    /// Cancelled at shutdown. Steps of workers that may hang should select on it.
     pub fn stopping(&self) -> CancellationToken {
         self.supervisor.stopping()
     }
 
-    /// Cancelled when a background worker has panicked: the process has to end.
+    /// Cancelled when a background worker has panicked. The process must exit then.
     pub fn broken(&self) -> CancellationToken {
         self.supervisor.broken()
     }
 
-    /// Stops the background work and writes what waits. Without a journal every session ends,
-    /// with its hooks. No call may follow.
+    /// Stops the background workers and flushes the journal queue.
+    ///
+    /// Without a journal, this ends every session and runs its hooks. No call may follow.
     pub async fn close(&self) {
         if !self.sessions.have_journal()
             && let Err(error) = self.sessions.end_all(EndReason::Shutdown).await

@@ -1,4 +1,4 @@
-//! The port of erasures: what keeps something of sessions beside the journal, and can erase it.
+//! Port for erasing session data that is stored outside the journal.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -8,43 +8,42 @@ use std::sync::Arc;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_store::EraseTarget;
 
-/// What is to be erased.
+/// What to erase.
 #[derive(Clone, Debug)]
 pub struct EraseRequest {
-    /// Whose it is.
     pub tenant: TenantId,
-    /// The session or the subject. What the journal has forgotten long ago is found by it.
+    /// Session or subject. Needed to find data whose journal entries were pruned long ago.
     pub target: EraseTarget,
-    /// The generations that the journal had of it, ascending, each with its session. Their rows
-    /// are gone.
+    /// Generations of the target that were in the journal, ascending, each with its session.
+    ///
+    /// Their journal rows are already deleted.
     pub generations: Arc<[(Generation, SessionId)]>,
 }
 
-/// What was erased.
+/// Result of an [`Eraser`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErasedElsewhere {
-    /// Memories, older versions included.
+    /// Number of memory versions erased.
     pub memories: u64,
-    /// Commits that were written anew, or left out.
+    /// Number of commits rewritten or dropped.
     pub commits: u64,
-    /// What could not be reached, for people: no text, no path.
+    /// Human-readable list of what could not be reached. Contains no content and no paths.
     pub outside: Vec<String>,
-    /// Nothing was erased yet, because somebody else has to come first: it is asked again soon.
+    /// Nothing was erased because another eraser must run first. The call is repeated soon.
     pub has_to_wait: bool,
 }
 
-/// Something that keeps what was said, or what came of it.
+/// Owner of session content, or of data derived from it, outside the journal.
 ///
-/// It is asked again where it failed, or where the daemon died meanwhile, and then erases the
-/// rest.
+/// After an error or a crash, `erase` is called again and must erase the remainder.
 pub trait Eraser: Debug + Send + Sync + 'static {
-    /// Its name in the log.
+    /// Name in the log.
     fn name(&self) -> &'static str;
 
-    /// Erases, from its files' pages too. Cancelled, by being dropped, when the daemon stops.
+    /// Erases the data, including its remains in file pages. Dropped when the daemon stops.
     fn erase(&self, request: EraseRequest) -> EraseFuture<'_>;
 }
 
-/// What was erased, or why not all was, for the log.
+/// Future of an erasure. The error is for the log.
 pub type EraseFuture<'a> =
     Pin<Box<dyn Future<Output = Result<ErasedElsewhere, String>> + Send + 'a>>;

@@ -1,171 +1,152 @@
-//! Why a call could not be done.
+//! The error type of the engine's calls.
 
 use memoird_core::CoreError;
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, SessionId};
 use memoird_store::{Refused, StoreError};
 use thiserror::Error;
 
-/// A call that could not be done.
+/// Error of an engine call.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum EngineError {
-    /// The rules refuse it.
+    /// The command is invalid under the rules of `memoird-core`.
     #[error(transparent)]
     Core(#[from] CoreError),
-    /// There is no live session of this id.
+    /// The session has no live generation.
     #[error("session {session} is not live; the next append starts it")]
     SessionNotFound {
-        /// The id.
+        /// The client's session id.
         session: SessionId,
     },
-    /// The live generation has no turn of this seq.
+    /// The live generation has no turn with this seq.
     #[error("session {session} has no turn {seq}")]
     TurnNotFound {
-        /// The id.
+        /// The client's session id.
         session: SessionId,
-        /// The seq.
         seq: u64,
     },
-    /// No turn of the live generation has this id of the client's.
+    /// No turn of the live generation has this client-assigned id.
     #[error("session {session} has no turn whose client_id is {client_id:?}")]
     ClientIdNotFound {
-        /// The id of the session.
         session: SessionId,
-        /// The client's id.
         client_id: String,
     },
-    /// Several turns have this id of the client's.
+    /// Several turns have this client-assigned id.
     #[error(
         "session {session} has several turns whose client_id is {client_id:?}, such as {first} and \
          {second}; name one by its seq"
     )]
     ClientIdNotUnique {
-        /// The id of the session.
         session: SessionId,
-        /// The client's id.
         client_id: String,
-        /// The seq of the first.
         first: u64,
-        /// The seq of the second.
         second: u64,
     },
-    /// A session lives where a copy should be made.
+    /// The copy requires that its target is absent, but the target is live.
     #[error("session {session} lives; name another target, or say that it is not to be absent")]
     TargetLives {
-        /// The id.
+        /// The client's session id.
         session: SessionId,
     },
-    /// There are no turns to be copied.
+    /// The source has no turns to copy.
     #[error("session {session} has no turn up to through_seq")]
     CopyEmpty {
-        /// The id.
+        /// The client's session id.
         session: SessionId,
     },
-    /// More turns than a copy may have.
+    /// The source exceeds the limits of a copy.
     #[error(
         "session {session} has more turns than one copy takes: {turns_max}, or {bytes_max} bytes"
     )]
     CopyTooLarge {
-        /// The id.
         session: SessionId,
-        /// Turns of a copy, at most.
         turns_max: usize,
-        /// Bytes of a copy, at most.
         bytes_max: usize,
     },
-    /// The session has no such generation, or no longer.
+    /// The generation never existed, or its retention has ended.
     #[error("session {session} has no such generation, or its retention is over")]
     GenerationNotFound {
-        /// The id.
         session: SessionId,
-        /// The generation, where one was named.
+        /// `None` if the call did not name one.
         generation: Option<Generation>,
     },
-    /// Nothing of this id is owed.
+    /// No delivery has this id: it was dropped, or its retention has ended.
     #[error("there is no delivery {id}; it was dropped, or its retention is over")]
     DeliveryNotFound {
-        /// The id.
+        /// The id in the call.
         id: DeliveryId,
     },
-    /// There is no erasure of this name.
+    /// The tenant has no erasure with this id.
     #[error("there is no erasure {id}; it was done very long ago, or is another tenant's")]
     ErasureNotFound {
-        /// The id.
+        /// The id in the call.
         id: ErasureId,
     },
-    /// As many erasures of the tenant are under way as may be.
+    /// The tenant's limit on concurrent erasures is reached.
     #[error("too many erasures are under way; try again when one is done")]
     ErasuresTooMany,
-    /// Durability is `off`.
+    /// The call needs a journal, but durability is `off`.
     #[error("there is no journal (durability: off); only the live history can be read")]
     JournalOff,
-    /// Too much waits for the disk.
+    /// The journal queue had no room within the configured wait, or too many reads are queued.
     #[error("too much waits for the journal; try again")]
     JournalBusy,
-    /// Clients use as much memory as they may, and nothing of it can leave.
+    /// A memory limit is reached, and no idle content can be unloaded.
     #[error(
         "no memory is left: {used_bytes} of {limit_bytes} bytes ({whose}) are used; end \
          sessions, or try again later; nothing was changed"
     )]
     MemoryFull {
-        /// The limit, by its name in the configuration.
+        /// Configuration path of the limit.
         whose: &'static str,
-        /// How much is used.
         used_bytes: u64,
-        /// How much may be.
         limit_bytes: u64,
     },
-    /// The journal has as many turns of the tenant, or of all, as it may.
+    /// The tenant's or the global limit on turns in the journal is reached.
     #[error(
         "the journal has {used_bytes} of {limit_bytes} bytes that it may have (journal_bytes, \
          {whose}); erase sessions, or ask your operator for more room or a shorter journal.retention"
     )]
     JournalQuota {
-        /// Whose limit it is: `tenant` or `all`.
+        /// `tenant` or `all`.
         whose: &'static str,
-        /// What it has.
         used_bytes: u64,
-        /// What it may have.
         limit_bytes: u64,
     },
-    /// The disk is full.
     #[error("no room is left for the journal; nothing was changed")]
     JournalFull,
-    /// The journal cannot be read or written.
     #[error("the journal cannot be read or written; nothing was changed")]
     JournalFailed {
-        /// What happened, for the log.
+        /// For the log.
         detail: String,
     },
-    /// Something that the call was built on was not written.
+    /// A change that this call was based on could not be written.
     #[error("an earlier change of the session was not written; nothing was changed, try again")]
     SessionReloaded,
-    /// A cap is reached, and every session that could make room was used or ended meanwhile.
+    /// A session cap is reached, and every eviction candidate was used or ended in the meantime.
     #[error("no room for a session could be made; try again")]
     NoRoomForSession,
-    /// Others changed the session again and again before this call could.
+    /// Concurrent changes to the session made this call fail repeatedly.
     #[error("others kept changing the session; try again")]
     RetriesExhausted,
-    /// Nothing is summarized while a call waits for its result or a reply is streaming.
+    /// Compaction is impossible while a tool call has no result or a reply is streaming.
     #[error("a call waits for its result, or a reply is streaming; append it first")]
     CallPending,
-    /// One compaction at a time.
+    /// Another compaction of the session is in progress.
     #[error("a compaction of the session is being made; try again")]
     CompactionRunning,
-    /// There is no summary, and nothing was changed.
+    /// No summary could be made. Nothing was changed.
     #[error("no summary could be made ({reason}): {problem}; nothing was changed")]
     CompactionFailed {
-        /// Its name in metrics and events.
+        /// Name of the reason in metrics and events.
         reason: &'static str,
-        /// What happened.
         problem: String,
     },
-    /// There is nothing to take back.
+    /// There is no summary to undo.
     #[error("session {session} has no summary")]
     NoSummary {
-        /// The id.
+        /// The client's session id.
         session: SessionId,
     },
-    /// The daemon is stopping.
     #[error("the daemon is stopping; nothing was changed")]
     Stopping,
 }

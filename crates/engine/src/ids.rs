@@ -1,5 +1,7 @@
-//! Names for what is made here, in the order in which it is made: also within a millisecond,
-//! in which random numbers alone would bring two generations of a session in any order.
+//! Generation ids that sort by creation time.
+//!
+//! Ids generated within the same millisecond are also ordered. With random numbers alone, two
+//! generations of a session could sort in either order.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,14 +10,14 @@ use memoird_core::time::Timestamp;
 
 use crate::machine::Machine;
 
-/// The names that were given out last.
+/// The ids generated last.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     generation: Mutex<Option<Generation>>,
 }
 
 impl Ids {
-    /// A name for a life of a session.
+    /// Generates the id of a new generation.
     pub(crate) fn generation(&self, machine: &dyn Machine, at: Timestamp) -> Generation {
         let name = |last| Generation::after(last, at.as_ms(), machine.random());
         next(&self.generation, name)

@@ -1,5 +1,4 @@
-//! How many bytes of turns the journal may have, of one tenant and of all, and whether there is
-//! room for more.
+//! Accounting of the bytes of turns in the journal, per tenant and in total, against their limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,38 +7,37 @@ use tokio::sync::Notify;
 use crate::error::EngineError;
 use crate::tenants::Tenant;
 
-/// The turns of all tenants in the journal, in bytes: as they were counted last, and what came
-/// since.
+/// Bytes of turns in the journal across all tenants: the last count, plus changes since.
 #[derive(Debug, Default)]
 pub(crate) struct JournalUse {
-    /// 0: no limit.
+    /// 0 means no limit.
     limit: AtomicU64,
     used: AtomicU64,
-    /// Notified when there was no room: meanwhile turns may have been forgotten, or erased.
+    /// Notified when a call found no room, so that pruned and erased turns are recounted.
     pub(crate) refused: Notify,
 }
 
 impl JournalUse {
-    /// Another limit of all tenants together applies, in bytes; 0: none.
+    /// Sets the limit for all tenants together in bytes. 0 removes it.
     pub(crate) fn set_limit(&self, limit_bytes: u64) {
         self.limit.store(limit_bytes, Ordering::Relaxed);
     }
 
-    /// True where all tenants together have a limit.
+    /// Whether there is a limit for all tenants together.
     pub(crate) fn is_limited(&self) -> bool {
         self.limit.load(Ordering::Relaxed) > 0
     }
 
-    /// A tenant's turns changed from `before` to `after` bytes.
+    /// Records that a tenant's turns changed from `before` to `after` bytes.
     pub(crate) fn change(&self, before: u64, after: u64) {
         self.used
             .fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// Whether a tenant has room for so many bytes more.
+    /// Checks that a tenant may add `more` bytes of turns.
     ///
     /// # Errors
-    /// [`EngineError::JournalQuota`].
+    /// [`EngineError::JournalQuota`] if the tenant's or the global limit would be exceeded.
     pub(crate) fn check_room(&self, tenant: &Tenant, more: u64) -> Result<(), EngineError> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let own = (

@@ -1,12 +1,11 @@
-//! Everything concurrent: who may speak to a session when, what is written in which order,
-//! what expires, and how it all stops.
+//! The concurrent core of memoird: sessions, the journal, background work and shutdown.
 //!
-//! [`Engine::open`] takes a configuration, a journal and a machine, and gives a handle with
-//! plain method calls, component by component. gRPC is one client of it; a test is another.
+//! [`Engine::open`] takes a configuration, a journal and a machine, and returns a handle with one
+//! field per component. The gRPC server and the tests are both clients of this handle.
 //!
-//! The components own their state, and use each other in one direction:
-//! `journal` ← `sessions` ← `compaction` ← `commands`, `sessions` ← `hooks` ← `erasure`, and
-//! `sessions` ← `transcripts`; `engine` composes them. Only `sessions` knows where a session is.
+//! Components own their state and depend on each other in one direction: `journal` ← `sessions` ←
+//! `compaction` ← `commands`, `sessions` ← `hooks` ← `erasure`, and `sessions` ← `transcripts`.
+//! `engine` composes them. Only `sessions` knows where a session is stored.
 
 mod background;
 mod blocking;

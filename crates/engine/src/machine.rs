@@ -1,9 +1,9 @@
-//! What the engine asks of the machine: the time, and randomness. Only this file looks
-//! at a clock.
+//! The engine's interface to clocks and randomness. Only this file reads a clock.
 //!
-//! Idle times are measured on a time line that never steps: the monotonic clock, tied across
-//! restarts to the time since boot, and across boots to the wall clock, which then counts only
-//! forwards. So a wall clock that steps a day expires nothing early and keeps nothing for ever.
+//! Idle times are measured on the steady clock, which never steps. It follows the monotonic clock
+//! while the daemon runs, the time since boot across restarts, and the wall clock across boots,
+//! where a negative difference counts as zero. A wall clock that jumps by a day therefore neither
+//! expires sessions early nor keeps them forever.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,37 +13,37 @@ use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::ClockAnchor;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The time, and randomness.
+/// Source of time and randomness.
 pub trait Machine: std::fmt::Debug + Send + Sync + 'static {
-    /// The present on both clocks.
+    /// The current time on the wall clock and the steady clock.
     fn now(&self) -> Now;
 
-    /// The present, tied to the clocks of the machine.
+    /// The current steady time together with the system clocks it corresponds to.
     fn anchor(&self) -> ClockAnchor;
 
-    /// At least 80 random bits.
+    /// Returns at least 80 random bits.
     fn random(&self) -> u128;
 
-    /// Sees to it that the steady clock is at this moment or further.
+    /// Advances the steady clock to at least this time.
     fn advance_to(&self, _: Steady) {}
 }
 
-/// The machine that the process runs on.
+/// The real system clocks and random number generator.
 #[derive(Debug)]
 pub struct SystemMachine {
     started: tokio::time::Instant,
-    /// It only grows.
+    /// Only ever increases.
     steady_at_start: AtomicU64,
     boot_id: String,
     boot_ms_at_start: u64,
 }
 
 impl SystemMachine {
-    /// Goes on where `last` stopped.
+    /// Continues the steady clock from `last`.
     ///
-    /// As long as the machine was not booted since, the time in between is known from
-    /// the time since boot, which cannot be set. After a boot the wall clock has to do;
-    /// one that went back counts as no time at all.
+    /// Within the same boot, the downtime is measured by the time since boot, which cannot be set.
+    /// After a reboot it is measured by the wall clock. A wall clock that went back counts as no
+    /// downtime.
     #[allow(clippy::disallowed_methods)]
     pub fn resume(last: Option<&ClockAnchor>) -> Self {
         let (boot_id, boot_ms) = boot().unwrap_or_default();
@@ -61,7 +61,7 @@ impl SystemMachine {
         Self::start(steady_at_start, boot_id, boot_ms)
     }
 
-    /// Begins at this moment, where that of other daemons is known.
+    /// Starts the steady clock at the time read from the other cluster members.
     pub fn at(steady: Steady) -> Self {
         let (boot_id, boot_ms) = boot().unwrap_or_default();
         Self::start(steady, boot_id, boot_ms)
@@ -113,7 +113,7 @@ impl Machine for SystemMachine {
     }
 }
 
-/// A secret for the marks of sessions that no other process has.
+/// Generates a secret for session nonces.
 pub fn new_mark_secret(machine: &dyn Machine) -> MarkSecret {
     let mut bytes = [0; 32];
     bytes[..16].copy_from_slice(&machine.random().to_le_bytes());
@@ -121,23 +121,21 @@ pub fn new_mark_secret(machine: &dyn Machine) -> MarkSecret {
     MarkSecret::new(bytes)
 }
 
-/// Measures how long something takes, for metrics.
+/// Measures durations for metrics.
 #[derive(Debug)]
 pub struct Stopwatch(tokio::time::Instant);
 
 impl Stopwatch {
-    /// Begins to measure.
     #[allow(clippy::disallowed_methods)]
     pub fn start() -> Self {
         Self(tokio::time::Instant::now())
     }
 
-    /// The time since it began.
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
 
-    /// The same in seconds.
+    /// Elapsed time in seconds.
     pub fn seconds(&self) -> f64 {
         self.elapsed().as_secs_f64()
     }
@@ -150,7 +148,7 @@ fn wall() -> Timestamp {
     Timestamp::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
-/// The boot's name and the milliseconds since it, where the system tells (Linux).
+/// Boot id and milliseconds since boot, if the system reports them (Linux).
 fn boot() -> Option<(String, u64)> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let up = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;

@@ -1,9 +1,12 @@
-//! How much memory clients make the daemon use, and how much it may be.
+//! Accounting of the memory used on behalf of clients, and its limit.
 //!
-//! Counted is what grows with what clients send: sessions, their content, calls under way with
-//! their answers and with what they copy, events that can still be watched, and what hooks are given
-//! or owed. Content of idle sessions leaves memory when the limit is passed; heads stay, and answer
-//! what needs no more. Not counted are pages of files, which have a limit of their own where these are opened.
+//! Counts everything that grows with client input: sessions and their content, in-flight calls with
+//! their replies and copies, events that can still be watched, and the input of hooks. Without a
+//! journal it also counts pending deliveries.
+//!
+//! Above the limit, the content of idle sessions is unloaded. Session heads stay in memory and
+//! serve calls that need only them. File pages are not counted; they are limited where the files
+//! are opened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,53 +19,54 @@ use tokio::sync::Notify;
 
 use crate::error::EngineError;
 
-/// What a session takes beside its content: its head, its places in the table and the list.
+/// Estimated bytes of a session without content: its head and its table and list entries.
 const SESSION_BYTES: u64 = 1 << 10;
-/// Once a limit is passed, so much of it is made free: one part of this many.
+/// Unloading frees 1/32 of the limit beyond it, so that it is not needed at every call.
 pub(crate) const SHARE_KEPT_FREE: u64 = 32;
-/// The share that events may have: one part of this many.
+/// Events may use 1/32 of the limit.
 const EVENTS_SHARE: u64 = 32;
-/// The share that content which hooks are given may have; without a journal, what they are owed has
-/// as much.
+/// Content passed to hooks may use a quarter of the limit. Without a journal, pending deliveries
+/// may use another quarter.
 const HOOKS_SHARE: u64 = 4;
 
-/// The share that what is copied may have.
+/// Copies may use a quarter of the limit.
 const COPIES_SHARE: u64 = 4;
 
-/// How much clients may make the daemon use; in a configuration file a part of `limits`.
+/// Global capacity limits, part of `limits` in the configuration file.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CapacityConfig {
-    /// Memory of sessions and calls, in bytes; 0: no limit; `None`: half of the machine's, or
-    /// of what the daemon may use of it.
+    /// Maximum memory for sessions and calls in bytes. 0 means no limit.
+    ///
+    /// `None` selects half of the memory available to the daemon.
     #[serde(with = "AsText::<Auto>")]
     pub memory: Option<usize>,
-    /// One turn, encoded, in bytes; `None`: see [`Limits::turn_bytes_for`].
+    /// Maximum encoded size of a turn in bytes. For `None` see [`Limits::turn_bytes_for`].
     #[serde(with = "AsText::<Auto>")]
     pub turn_bytes: Option<usize>,
-    /// Bytes of turns that the journal may have, of all tenants together; 0: no limit.
+    /// Maximum bytes of turns in the journal, across all tenants. 0 means no limit.
     #[serde(with = "AsText::<Size>")]
     pub journal_bytes: usize,
 }
 
-/// The memory that is used for clients, in bytes.
+/// Bytes of memory used on behalf of clients.
 #[derive(Debug, Default)]
 pub struct MemoryUse {
-    /// 0: no limit.
+    /// 0 means no limit.
     limit: AtomicU64,
     sessions: AtomicU64,
-    /// Of what bots decided about sessions, in bytes.
+    /// Bytes of session options.
     options: AtomicU64,
     content: AtomicU64,
     calls: AtomicU64,
     events: AtomicU64,
     hooks: AtomicU64,
     unloads: AtomicU64,
-    /// Notified when the limit is passed, or a tenant's own.
+    /// Notified when this limit or a tenant's own is exceeded.
     passed: Notify,
 }
 
-/// Bytes that a call holds beside its request and its answer, counted until this is dropped.
+/// Bytes held by a call in addition to its request and reply. Uncounted on drop.
 #[derive(Debug)]
 pub(crate) struct CallBytes {
     memory: Arc<MemoryUse>,
@@ -78,7 +82,7 @@ impl CallBytes {
         }
     }
 
-    /// It holds so many bytes now.
+    /// Sets the number of bytes held.
     pub(crate) fn set(&mut self, bytes: u64) {
         self.memory.count_calls(self.bytes, bytes);
         self.bytes = bytes;
@@ -91,27 +95,27 @@ impl Drop for CallBytes {
     }
 }
 
-/// The same at one moment.
+/// Snapshot of [`MemoryUse`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySnapshot {
-    /// How much it may be, in bytes; 0: no limit.
+    /// 0 means no limit.
     pub limit_bytes: u64,
-    /// Of sessions without their content.
+    /// Sessions without their content.
     pub session_bytes: u64,
-    /// Of turns and states of sessions that are loaded.
+    /// Turns and states of loaded sessions.
     pub content_bytes: u64,
-    /// Of calls and their answers.
+    /// Calls and their replies.
     pub call_bytes: u64,
-    /// Of events that can still be watched.
+    /// Events that can still be watched.
     pub event_bytes: u64,
-    /// Of content that hooks are given and, without a journal, are owed.
+    /// Content passed to hooks, and without a journal also pending deliveries.
     pub hook_bytes: u64,
-    /// How often the content of a session has left memory.
+    /// Number of times a session's content was unloaded.
     pub unloads: u64,
 }
 
 impl MemorySnapshot {
-    /// All of it.
+    /// Sum over all categories.
     pub fn used_bytes(&self) -> u64 {
         let parts = [
             self.session_bytes,
@@ -125,18 +129,17 @@ impl MemorySnapshot {
 }
 
 impl MemoryUse {
-    /// Another limit applies from now on, in bytes; 0: none.
+    /// Sets the limit in bytes. 0 removes it.
     pub(crate) fn set_limit(&self, limit_bytes: u64) {
         self.limit.store(limit_bytes, Ordering::Relaxed);
         self.passed.notify_one();
     }
 
-    /// How much it may be, in bytes; 0: no limit.
+    /// 0 means no limit.
     pub fn limit_bytes(&self) -> u64 {
         read(&self.limit)
     }
 
-    /// How much it is.
     pub fn snapshot(&self) -> MemorySnapshot {
         MemorySnapshot {
             limit_bytes: read(&self.limit),
@@ -149,32 +152,32 @@ impl MemoryUse {
         }
     }
 
-    /// What calls and their answers took changes from `before` to `after` bytes.
+    /// Records that the memory of calls and their replies changed from `before` to `after` bytes.
     pub fn count_calls(&self, before: u64, after: u64) {
         self.shift(&self.calls, before, after);
     }
 
-    /// What the events of a tenant took changes from `before` to `after` bytes.
+    /// Records that a tenant's events changed from `before` to `after` bytes.
     pub(crate) fn count_events(&self, before: u64, after: u64) {
         self.shift(&self.events, before, after);
     }
 
-    /// The same of what hooks are given or owed.
+    /// Records that the memory of hooks and deliveries changed from `before` to `after` bytes.
     pub(crate) fn count_hooks(&self, before: u64, after: u64) {
         self.shift(&self.hooks, before, after);
     }
 
-    /// Bytes that the events of all tenants may have.
+    /// Maximum bytes of events, across all tenants.
     pub(crate) fn events_max(&self) -> u64 {
         limit(self.limit_bytes()) / EVENTS_SHARE
     }
 
-    /// Bytes that what hooks are given may have, and without a journal what they are owed.
+    /// Maximum bytes of hook input and, separately, of pending deliveries without a journal.
     pub(crate) fn hooks_max(&self) -> u64 {
         limit(self.limit_bytes()) / HOOKS_SHARE
     }
 
-    /// Bytes that what is copied may have.
+    /// Maximum bytes of copies.
     pub(crate) fn copies_max(&self) -> u64 {
         limit(self.limit_bytes()) / COPIES_SHARE
     }
@@ -187,12 +190,12 @@ impl MemoryUse {
         self.shift(&self.sessions, 1, 0);
     }
 
-    /// What a bot decided about a session took `before` bytes, and takes `after`.
+    /// Records that a session's options changed from `before` to `after` bytes.
     pub(crate) fn count_options(&self, before: u64, after: u64) {
         self.shift(&self.options, before, after);
     }
 
-    /// What the content of a session took changes from `before` to `after` bytes.
+    /// Records that a session's content changed from `before` to `after` bytes.
     pub(crate) fn count_content(&self, before: u64, after: u64) {
         self.shift(&self.content, before, after);
     }
@@ -201,10 +204,10 @@ impl MemoryUse {
         self.unloads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether so many bytes more may be used.
+    /// Checks that `more_bytes` can be used.
     ///
     /// # Errors
-    /// [`EngineError::MemoryFull`].
+    /// [`EngineError::MemoryFull`] if not.
     pub(crate) fn check_room(&self, more_bytes: u64) -> Result<(), EngineError> {
         let now = self.snapshot();
         match now.used_bytes().saturating_add(more_bytes) > limit(now.limit_bytes) {
@@ -213,10 +216,10 @@ impl MemoryUse {
         }
     }
 
-    /// Whether one session more has room where all content can leave memory.
+    /// Checks that one more session would fit if all content were unloaded.
     ///
     /// # Errors
-    /// [`EngineError::MemoryFull`].
+    /// [`EngineError::MemoryFull`] if not.
     pub(crate) fn check_session_room(&self) -> Result<(), EngineError> {
         let now = self.snapshot();
         match now.session_bytes >= limit(now.limit_bytes) {
@@ -225,19 +228,19 @@ impl MemoryUse {
         }
     }
 
-    /// True when so much is free that not every call has to look for room.
+    /// Whether enough is free that calls need not check for room first.
     pub(crate) fn is_roomy(&self) -> bool {
         let now = self.snapshot();
         let limit = limit(now.limit_bytes);
         now.used_bytes() <= limit - limit / SHARE_KEPT_FREE
     }
 
-    /// Waits until a limit was passed: this one, or a tenant's own.
+    /// Waits until this limit or a tenant's own is exceeded.
     pub(crate) async fn passed(&self) {
         self.passed.notified().await;
     }
 
-    /// A tenant's own limit is passed.
+    /// Reports that a tenant's own limit is exceeded.
     pub(crate) fn notify_passed(&self) {
         self.passed.notify_one();
     }

@@ -6,38 +6,38 @@ use memoird_core::breaker::{Breaker, BreakerPolicy};
 use memoird_core::time::Steady;
 use thiserror::Error;
 
-/// How long a provider is left alone that asked for it: a longer pause is tried after this one.
+/// Maximum `Retry-After` pause that is honored. Longer ones are capped, and the provider is
+/// retried.
 const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Why a model, or its provider, gave no answer.
+/// Error of a call to a model provider.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{problem}")]
 pub struct ModelFault {
-    /// Whether another attempt helps.
     pub kind: FaultKind,
-    /// For an operator: without secrets, and without any of the texts that were sent.
+    /// For operators. Contains no secrets and none of the texts sent.
     pub problem: String,
-    /// The pause that the provider asked for, where trying again may help.
+    /// Pause requested by the provider.
     pub after: Option<Duration>,
 }
 
-/// Whether another attempt helps.
+/// Whether and how a retry may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The provider is not there, is busy, or failed: trying again later may help.
+    /// The provider is unavailable, busy or failing. Retry later.
     Later,
-    /// The answer cannot be used. The next one may be better, but costs as much.
+    /// The reply is unusable. A retry may return a better one, at full cost.
     Unusable,
-    /// The configuration is wrong (key, model, address): it will not help before it changes.
+    /// The configuration (key, model, address) is wrong. Retries fail until it changes.
     Misconfigured,
-    /// The model does not take as much as was sent: less may help.
+    /// The input exceeds the model's limit. A shorter one may succeed.
     TooLong,
-    /// The provider refuses what was sent, and would again.
+    /// The provider rejects this input. Retries fail as well.
     Refused,
 }
 
 impl ModelFault {
-    /// A fault without a pause.
+    /// Creates a fault without a requested pause.
     pub fn new(kind: FaultKind, problem: impl Into<String>) -> Self {
         Self {
             kind,
@@ -46,8 +46,10 @@ impl ModelFault {
         }
     }
 
-    /// Notes in the breaker of its provider that a call failed so. What one request is refused for
-    /// says nothing of the others, and who asked for a pause gets it.
+    /// Records this fault in the provider's circuit breaker.
+    ///
+    /// A rejected input counts as a success, because it says nothing about other requests. A pause
+    /// requested by the provider is applied.
     pub(crate) fn note(&self, breaker: &mut Breaker, now: Steady, policy: &BreakerPolicy) {
         match self.is_refusal() {
             true => breaker.succeeded(),
@@ -59,7 +61,7 @@ impl ModelFault {
         }
     }
 
-    /// True when the provider does not take what was sent.
+    /// Whether the provider rejected this particular input.
     pub fn is_refusal(&self) -> bool {
         matches!(self.kind, FaultKind::Refused | FaultKind::TooLong)
     }

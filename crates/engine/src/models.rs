@@ -1,5 +1,4 @@
-//! The models that windows are built for, and what was counted of the prompts that come
-//! with every call of a tenant.
+//! Model registry, and a per-tenant cache of prompt token counts.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,70 +14,73 @@ use memoird_formats::tokens::{Dialect, Scale, Tokenizer};
 
 use crate::token_counter::TokenCounter;
 
-/// Prompts of a tenant whose counts are remembered.
+/// Capacity of a tenant's prompt token cache, in entries.
 const PROMPTS_MAX: usize = 1_024;
-/// What a refusal quotes of a name.
+/// Maximum bytes of a model name quoted in an error.
 const NAME_BYTES_MAX: usize = 256;
 
-/// How windows are built.
+/// Configuration of models and windows.
 #[derive(Clone, Debug, Default)]
 pub struct ContextConfig {
-    /// What an operator decides of windows.
+    /// The operator's window settings.
     pub settings: WindowSettings,
-    /// The models that are known; each name once.
+    /// Known models, with unique names.
     pub models: Vec<ContextModel>,
-    /// The model of a call that names none; one of `models`.
+    /// Model for calls that do not name one. Must be in `models`.
     pub default_model: String,
 }
 
-/// A model, and what counts its tokens.
+/// A configured model with its token counters.
 #[derive(Clone, Debug)]
 pub struct ContextModel {
-    /// Its profile.
     pub profile: ModelProfile,
-    /// What counts its tokens.
+    /// Local tokenizer.
     pub tokenizer: Arc<dyn Tokenizer>,
-    /// What counts them where its provider does, for decisions near the limit.
+    /// The provider's token counting endpoint, called only near the budget limit.
     pub counter: Option<Arc<dyn TokenCounter>>,
 }
 
-/// A model, ready for use.
+/// A model, prepared for use.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) profile: ModelProfile,
     pub(crate) scale: Scale,
     pub(crate) scale_id: ScaleId,
-    /// Counted at first use: a vocabulary takes some megabytes.
+    /// Computed on first use, because loading a vocabulary takes several megabytes.
     overheads: OnceLock<Overheads>,
-    /// What counts tokens where the provider does.
+    /// The provider's token counting endpoint.
     pub(crate) counter: Option<Arc<dyn TokenCounter>>,
 }
 
-/// All models, by name.
+/// The models of one configuration, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Models {
     by_name: HashMap<String, Arc<Model>>,
     default: String,
 }
 
-/// The ids of scales: what counted a turn once is known again after a reload.
+/// Assigns an id to each pair of tokenizer and dialect.
+///
+/// Ids survive a reload, so cached token counts of turns stay valid.
 #[derive(Debug, Default)]
 struct ScaleIds {
     known: Mutex<HashMap<(TokenizerKind, Dialect), ScaleId>>,
 }
 
-/// The models of the current configuration, and the ids of scales across configurations.
+/// The current models, and scale ids that outlive a reload.
 #[derive(Debug)]
 pub(crate) struct ModelRegistry {
     current: ArcSwap<Models>,
     scale_ids: ScaleIds,
 }
 
-/// The scale, the texts' digest, and the interface that the request goes to.
+/// Scale, digest of the texts, and the request's message format.
 pub(crate) type PromptKey = (ScaleId, u64, Option<MessageFormat>);
 
-/// What was counted of a tenant's system prompts and tool schemas, which come with every call.
-/// Each tenant has its own: how long a count takes would tell what others send.
+/// LRU cache of token counts for a tenant's system prompts and tool schemas.
+///
+/// Each tenant has its own cache. A shared one would be a timing side channel: a fast reply would
+/// reveal that another tenant sent the same prompt.
 #[derive(Debug)]
 pub(crate) struct Prompts {
     tokens: Mutex<LruCache<PromptKey, u64>>,
@@ -86,7 +88,7 @@ pub(crate) struct Prompts {
 }
 
 impl Model {
-    /// What windows for this model add of their own, in its tokens.
+    /// Token counts of the text that memoird itself adds to windows for this model.
     pub(crate) fn overheads(&self) -> Overheads {
         *self
             .overheads
@@ -95,7 +97,6 @@ impl Model {
 }
 
 impl ModelRegistry {
-    /// The models of a configuration.
     pub(crate) fn new(config: &ContextConfig) -> Self {
         let scale_ids = ScaleIds::default();
         Self {
@@ -104,12 +105,11 @@ impl ModelRegistry {
         }
     }
 
-    /// The models that apply now.
     pub(crate) fn current(&self) -> Arc<Models> {
         self.current.load_full()
     }
 
-    /// Other models apply from now on.
+    /// Replaces the current models.
     pub(crate) fn reconfigure(&self, config: &ContextConfig) {
         let models = Models::new(config, &self.scale_ids);
         self.current.store(Arc::new(models));
@@ -142,7 +142,7 @@ impl Models {
         }
     }
 
-    /// The model of this name, or its closest relative; the default one for an empty name.
+    /// Returns the model with this name or its closest relative. An empty name selects the default.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Model>, CoreError> {
         let wanted = if name.is_empty() { &self.default } else { name };
         let known = self.by_name.get(wanted).or_else(|| {
@@ -161,14 +161,14 @@ impl Models {
         })
     }
 
-    /// The scale of this id.
     pub(crate) fn scale(&self, id: ScaleId) -> Option<Scale> {
         let mut models = self.by_name.values();
         Some(models.find(|model| model.scale_id == id)?.scale.clone())
     }
 
-    /// True when a provider that names a model so may mean this profile: a name that no
-    /// profile answers to may mean any.
+    /// Whether the model name reported by a provider may refer to `profile`.
+    ///
+    /// An empty name, or one that matches no profile, may refer to any.
     pub(crate) fn may_mean(&self, provider_name: &str, profile: &str) -> bool {
         let answers = |model: &Model| model.profile.answers_to(provider_name);
         provider_name.is_empty()
@@ -198,17 +198,15 @@ impl Default for Prompts {
 }
 
 impl Prompts {
-    /// Tells a text from any other, as long as the process lives.
+    /// Process-local hash of a system prompt and tool schemas.
     pub(crate) fn digest(&self, texts: [&str; 2]) -> u64 {
         self.hasher.hash_one(texts)
     }
 
-    /// What was counted of it.
     pub(crate) fn get(&self, key: PromptKey) -> Option<u64> {
         self.lock().get(&key).copied()
     }
 
-    /// Notes what was counted of it.
     pub(crate) fn put(&self, key: PromptKey, tokens: u64) {
         self.lock().insert(key, tokens);
     }

@@ -1,5 +1,4 @@
-//! The port of remote token counters: a request in, its tokens as the provider counts them
-//! out.
+//! Port for remote token counters, which count as the provider does.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -9,29 +8,31 @@ use memoird_core::turn::MessageFormat;
 
 use crate::model_fault::ModelFault;
 
-/// Counts the tokens of a request where the provider does.
+/// Counts the tokens of a request with the provider's API.
 pub trait TokenCounter: Debug + Send + Sync + 'static {
-    /// Names it in logs and metrics: the provider and its model.
+    /// Provider and model, for logs and metrics.
     fn name(&self) -> &str;
 
-    /// In which format it takes messages.
+    /// Message format of [`CountRequest::messages_json`].
     fn format(&self) -> MessageFormat;
 
-    /// The tokens of a request. It has a time limit of its own and does not repeat.
-    /// Cancelled by being dropped.
+    /// Counts the tokens of a request.
+    ///
+    /// Implementations enforce their own timeout and do not retry. Dropping the future cancels the
+    /// call.
     fn count(&self, request: CountRequest) -> CountFuture<'_>;
 }
 
-/// A request whose tokens are to be counted.
+/// The request to count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountRequest {
-    /// The system prompt; empty for none.
+    /// System prompt, or empty.
     pub system: String,
-    /// The tools, as the provider takes them; empty for none.
+    /// Tools in the provider's format, or empty.
     pub tools_json: String,
-    /// The messages, as the provider takes them: a JSON array.
+    /// JSON array of messages in the provider's format.
     pub messages_json: String,
 }
 
-/// The count, on its way.
+/// Future of a token count.
 pub type CountFuture<'a> = Pin<Box<dyn Future<Output = Result<u64, ModelFault>> + Send + 'a>>;

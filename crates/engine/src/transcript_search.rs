@@ -15,16 +15,15 @@ pub trait TranscriptSearch: Debug + Send + Sync + 'static {
     fn find<'a>(&'a self, query: TranscriptQuery<'a>) -> TranscriptSearchFuture<'a>;
 }
 
-/// The turns that match, in the future.
+/// Future of a search.
 pub type TranscriptSearchFuture<'a> =
     Pin<Box<dyn Future<Output = Result<FoundTurns, TranscriptSearchError>> + Send + 'a>>;
 
 /// Words to search for, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct TranscriptQuery<'a> {
-    /// The tenant of the session.
     pub tenant: &'a Arc<Tenant>,
-    /// The bot's own id of the session.
+    /// The client's session id.
     pub session: &'a SessionId,
     /// The generation to search.
     pub generation: Generation,

@@ -1,4 +1,4 @@
-//! The port by which a window gets memories. What a memory is, the engine does not know.
+//! Port through which memories are added to a window. The engine does not know what a memory is.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -9,70 +9,68 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::window::Window;
 use memoird_formats::tokens::Scale;
 
-/// Memories that are to be recalled for one window. Its request has been checked.
+/// A validated request to recall memories for one window.
 pub trait WindowMemories: Debug + Send + Sync + 'static {
-    /// Recalls what fits into a window. It does not fail: a window without memories is
-    /// better than none, and the notes say why there are none.
+    /// Recalls what fits into a window.
+    ///
+    /// Never fails: a window without memories is better than none. The notes say why memories are
+    /// missing.
     fn recall<'a>(&'a self, room: WindowRoom<'a>) -> WindowRecall<'a>;
 }
 
-/// What was recalled, on its way.
+/// Future of a recall.
 pub type WindowRecall<'a> = Pin<Box<dyn Future<Output = Recalled> + Send + 'a>>;
 
-/// The window that memories are recalled for.
+/// The window to recall memories for.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowRoom<'a> {
-    /// The session of the window.
     pub session: &'a SessionId,
-    /// Tokens that the whole window may use.
+    /// Token budget of the whole window.
     pub input_budget: u64,
-    /// What counts tokens.
     pub scale: &'a Scale,
-    /// Only look: the recall leaves no trace.
+    /// If set, the recall leaves no trace.
     pub peek: bool,
 }
 
-/// What was recalled for a window.
+/// Result of a recall.
 #[derive(Debug, Default)]
 pub struct Recalled {
-    /// The memories; `None` when the recall failed.
+    /// `None` if the recall failed.
     pub memories: Option<Box<dyn RecalledMemories>>,
-    /// What differs from what was requested, for people.
+    /// Human-readable deviations from the request.
     pub notes: Vec<String>,
 }
 
-/// Recalled memories, to be put into a window once its turns are chosen.
+/// Recalled memories, rendered into a window after its turns are selected.
 pub trait RecalledMemories: Debug + Send + Sync {
-    /// Tokens to be kept free for the block.
+    /// Tokens to reserve for the block.
     fn tokens(&self) -> u64;
 
-    /// The block of those memories that the window does not hold already. Called again
-    /// where the window is planned again; the last block counts.
+    /// Renders the memories that the window does not already contain.
+    ///
+    /// Called again each time the window is planned again. Only the last block is used.
     fn block(&self, window: &Window, session: SessionPoint<'_>, scale: &Scale) -> MemoryBlock;
 }
 
-/// A session at one point of its life.
+/// A session at one point in time.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionPoint<'a> {
-    /// The bot's own id of it.
+    /// The client's session id.
     pub session: &'a SessionId,
-    /// Its live generation.
     pub generation: Generation,
-    /// Its newest turn.
     pub last_seq: u64,
-    /// Which of its turns were rewound.
+    /// Seqs of rewound turns.
     pub rewound: Option<&'a SeqRanges>,
-    /// What memoird's own words in its windows bear.
+    /// Nonce of memoird's own text in the session's windows.
     pub mark: Mark,
 }
 
-/// The block in which a model reads memories.
+/// The rendered block of memories in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryBlock {
-    /// The text; empty without memories.
+    /// Empty if there are no memories.
     pub text: String,
-    /// Tokens of the text.
     pub tokens: u64,
-    /// Which of the recalled memories it shows, best first.
+    /// Indexes of the recalled memories in the block, best first.
     pub shown: Vec<usize>,
 }

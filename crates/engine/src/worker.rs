@@ -1,4 +1,4 @@
-//! Background work: small bounded steps, one supervisor, one way to stop.
+//! Background workers: bounded steps under one supervisor.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,34 +14,34 @@ use tracing::{Instrument, error, info_span, warn};
 
 use crate::cluster::Cluster;
 
-/// Something that goes on in the background.
+/// A background worker, driven by the supervisor.
 pub trait Worker: Send + 'static {
-    /// Its name in logs and metrics.
+    /// Name in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// Waits until there is something to do; cancelled when the daemon stops.
+    /// Waits until there is work. Cancelled when the daemon stops.
     fn wait(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// One bounded unit of work; never cancelled.
+    /// Does one bounded unit of work. Never cancelled.
     ///
     /// # Errors
-    /// What went wrong; the next step comes after a growing pause.
+    /// If the step failed. The next step runs after an exponential backoff.
     fn step(&mut self) -> impl Future<Output = Result<(), WorkError>> + Send;
 
-    /// The last unit of work, when the daemon stops.
+    /// Does the last unit of work when the daemon stops.
     fn finish(&mut self) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
 
-/// A worker whose work is done by one daemon of a cluster: it rests while another one leads.
+/// A worker that runs only on the cluster's leader.
 pub(crate) struct OfLeader<W> {
     worker: W,
     cluster: Option<Cluster>,
 }
 
 impl<W> OfLeader<W> {
-    /// Without a cluster it never rests.
+    /// Without a cluster, the worker always runs.
     pub(crate) fn new(worker: W, cluster: Option<Cluster>) -> Self {
         Self { worker, cluster }
     }
@@ -74,24 +74,23 @@ impl<W: Worker> Worker for OfLeader<W> {
     }
 }
 
-/// Why a step failed, for the log.
+/// The error of a worker's step, for the log.
 #[derive(Debug)]
 pub struct WorkError(pub String);
 
-/// What a worker has done so far.
+/// Counters of one worker.
 #[derive(Debug)]
 pub struct WorkerStatus {
-    /// Its name.
     pub name: &'static str,
     steps: AtomicU64,
     failures: AtomicU64,
 }
 
-/// Runs the workers.
+/// Runs the background workers.
 #[derive(Debug, Default)]
 pub(crate) struct Supervisor {
     stop: CancellationToken,
-    /// Set when a worker panicked: the process has to end.
+    /// Cancelled when a worker has panicked. The process must exit then.
     broken: CancellationToken,
     tasks: TaskTracker,
     statuses: Mutex<Vec<Arc<WorkerStatus>>>,
@@ -101,12 +100,12 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl WorkerStatus {
-    /// Units of work done.
+    /// Number of steps completed, including failed ones.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Units of work that failed.
+    /// Number of steps that failed.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
@@ -122,12 +121,14 @@ impl Supervisor {
         });
     }
 
-    /// The same on a thread of its own, for a worker whose steps block it: no other thread is woken
-    /// before a step has ended.
+    /// Runs a worker on a dedicated thread.
+    ///
+    /// For workers whose steps block: on a runtime thread, other tasks would wait for the end of a
+    /// step.
     pub(crate) fn run_on_thread(&self, worker: impl Worker) {
         let name = worker.name();
         let (alarm, task) = self.prepare(worker);
-        // Timers and tasks are those of the runtime.
+        // Timers and spawned tasks use the runtime.
         let (runtime, tracked) = (Handle::current(), self.tasks.token());
         let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _entered = runtime.enter();
@@ -140,8 +141,10 @@ impl Supervisor {
         }
     }
 
-    /// What runs a worker, and what tells of its panic: it is dropped by an unwinding panic, and
-    /// disarmed after an orderly end.
+    /// Returns the worker's main loop, and a guard that reports its panic.
+    ///
+    /// Dropping the guard, as an unwinding panic does, cancels `broken`. Disarm it after an orderly
+    /// end.
     fn prepare<W: Worker>(
         &self,
         worker: W,
@@ -158,18 +161,17 @@ impl Supervisor {
         (self.broken.clone().drop_guard(), task)
     }
 
-    /// Resolves when a worker has panicked.
+    /// Cancelled when a worker has panicked.
     pub(crate) fn broken(&self) -> CancellationToken {
         self.broken.clone()
     }
 
-    /// Cancelled when the workers are to stop: for what may hang in the middle of a step, and
-    /// may be dropped there.
+    /// Cancelled at shutdown. For operations inside a step that may hang and can be dropped.
     pub(crate) fn stopping(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Stops all workers, each after its last unit of work.
+    /// Stops all workers and waits for their last unit of work.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -211,7 +213,7 @@ async fn drive(mut worker: impl Worker, status: Arc<WorkerStatus>, stop: Cancell
     worker.finish().await;
 }
 
-/// Wakes a thread that is parked.
+/// A waker that unparks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -220,7 +222,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls a future on the calling thread, which is parked in between.
+/// Runs a future to completion on the calling thread, which is parked between polls.
 fn block_on(task: impl Future<Output = ()>) {
     let mut task = pin!(task);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));

@@ -1,4 +1,4 @@
-//! What a daemon of a cluster does from time to time, because others do not tell it what they did.
+//! Periodic tasks of a cluster member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use crate::hooks::Outbox;
 use crate::machine::Machine;
 use crate::worker::{WorkError, Worker};
 
-/// How often others may have given this daemon something to do.
+/// Polling interval for work that other daemons created.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The worker that keeps the time line, and asks the journal what other daemons left to be done.
+/// Synchronizes the steady clock, and makes other workers poll the journal for work of other
+/// daemons.
 pub(crate) struct ClusterWorker {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) erasures: Erasures,

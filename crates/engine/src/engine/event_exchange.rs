@@ -1,5 +1,4 @@
-//! Events of one daemon that are watched at another: told through the journal that they share, as long
-//! as somebody watches.
+//! Exchanges events with other daemons through the shared journal, while they are watched.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +14,27 @@ use crate::tenants::Tenant;
 use crate::watch::Events;
 use crate::worker::{WorkError, Worker};
 
-/// How often daemons ask each other.
+/// Pause between two exchanges.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Events that are told at once, of all tenants.
+/// Maximum number of events posted at once, across all tenants.
 const POSTED_MAX: usize = 1_024;
-/// Of all tenants, where all are watched, what happened so long ago is still told: longer than it
-/// takes to learn that somebody watches.
+/// When a daemon watches all tenants, events up to this old are still posted to it.
+///
+/// Longer than it takes to learn about a new watcher.
 const RECENT_MS: i64 = 10_000;
 
-/// The worker that tells other daemons what is watched and what happened here.
+/// Worker that publishes watches and events to other daemons, and receives theirs.
 pub(crate) struct EventExchanger {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) events: Events,
     pub(crate) machine: Arc<dyn Machine>,
-    /// What is watched at other daemons.
+    /// What other daemons watch.
     pub(crate) watched: Watched,
-    /// There is more to tell, or to be told.
+    /// Whether there is more to post or to receive, so the next step runs without a pause.
     pub(crate) is_behind: bool,
 }
 
-/// The last event of a tenant that is being told.
+/// A tenant, and the number of its last event being posted.
 type Told = (Arc<Tenant>, u64);
 
 impl Worker for EventExchanger {
@@ -77,7 +77,7 @@ impl Worker for EventExchanger {
 }
 
 impl EventExchanger {
-    /// What others watch and were not told of yet.
+    /// Collects the events that other daemons watch and that have not been posted yet.
     fn to_post(&self) -> (Vec<PostedEvent>, Vec<Told>) {
         let tenants = self.events.tenants();
         let now = self.machine.now().wall;
@@ -114,7 +114,7 @@ impl EventExchanger {
                 let tenant = self.events.tenants().get_or_insert(&event.tenant);
                 tenant.events.push_of_other(node, told, happened);
             }
-            // A newer daemon has kinds that this one does not know; its number is then missing.
+            // A newer daemon may have event kinds that this version lacks. The event is skipped.
             Err(error) => {
                 warn!(tenant = %event.tenant, %error, "an event of another daemon is not known here");
             }
