@@ -1,9 +1,11 @@
-//! Where blocking calls run: those of a store, and long computations.
+//! Thread pools for blocking calls: store access and long computations.
 //!
-//! Commits have a thread of their own, which is that of the worker that makes them. At most
-//! `READERS_MAX` threads read: the journal, memories, and the index of what was said. Counting tokens
-//! and making summaries have a thread for each core. What waits for threads is served tenant by
-//! tenant. Tests with a paused clock use tokio's pool or no thread at all.
+//! - The worker that commits has a dedicated thread.
+//! - At most `READERS_MAX` threads read files: the journal, memories and the transcript index.
+//! - Token counting and summarizing have one thread per core.
+//!
+//! Queued calls are served round-robin by tenant. Tests with a paused clock use tokio's blocking
+//! pool, or run the call inline.
 
 mod fair_queue;
 mod fair_threads;
@@ -22,46 +24,47 @@ use tracing::debug;
 use crate::error::EngineError;
 use fair_threads::FairThreads;
 
-/// A thread of the runtime that is ready to run gets nine tenths of a core that it shares with
-/// a thread of this niceness.
+/// Niceness of background threads.
+///
+/// A runnable runtime thread gets nine tenths of a core that it shares with such a thread.
 const NICENESS: i32 = 10;
 
-/// From now on the calling thread gives way to those of the runtime, so that no call waits for
-/// the long work of another one.
+/// Lowers the calling thread's priority, so that long work does not delay the runtime and its
+/// calls.
 pub(crate) fn give_way() {
     thread_local!(static GIVES_WAY: Cell<bool> = const { Cell::new(false) });
     if GIVES_WAY.replace(true) {
         return;
     }
-    // On Linux this is of the thread alone. Where it is refused, the work is done all the same.
+    // Linux applies niceness per thread. If the call is denied, the work still runs.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);
 }
 
-/// How many threads can compute at once here.
+/// Number of CPU cores available.
 pub(crate) fn cores() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// Where blocking calls run.
+/// Strategy for running blocking calls.
 #[derive(Clone, Copy, Debug)]
 pub enum Blocking {
-    /// On threads of the engine's own, a bounded number for each kind of call, so that no kind
-    /// starves another one: commits; reads of the journal, of memories and of the index of what
-    /// was said; counting. All else runs on tokio's pool.
+    /// On the engine's own threads, with a bounded pool per kind of call: commits, file reads
+    /// (journal, memories, transcript index) and counting. A kind cannot starve another. Other
+    /// calls use tokio's blocking pool.
     Threads,
-    /// On tokio's pool of threads for such calls. For tests: a paused clock stands still while
-    /// one of these threads works, and does not know of any other thread.
+    /// On tokio's blocking pool. For tests: a paused clock does not auto-advance while such a
+    /// thread works, but it ignores other threads.
     Pool,
-    /// On the calling thread: a simulation with a seed then repeats exactly.
+    /// On the calling thread, so that a seeded simulation is reproducible.
     Inline,
-    /// The same, but every answer to a read of the store takes so long on its way back, on the
-    /// runtime's clock: what it says may be old by then.
+    /// Like `Inline`, but delays the result of each store read on the runtime's clock, so that it
+    /// may be stale on arrival.
     InlineWithReadDelay(fn() -> Duration),
 }
 
 impl Blocking {
-    /// True where blocking calls run on the calling thread.
+    /// Whether blocking calls run on the calling thread.
     pub(crate) fn is_inline(self) -> bool {
         matches!(self, Self::Inline | Self::InlineWithReadDelay(_))
     }
@@ -76,7 +79,7 @@ impl Blocking {
     /// Runs a blocking call.
     ///
     /// # Errors
-    /// When the call panicked.
+    /// If the call panicked.
     pub async fn run<T: Send + 'static>(
         self,
         action: impl FnOnce() -> T + Send + 'static,
@@ -99,32 +102,30 @@ impl Blocking {
     }
 }
 
-/// Where blocking calls of one kind run: at most so many at once, and tenants in turn.
+/// Runs blocking calls of one kind with bounded concurrency, round-robin by tenant.
 #[derive(Clone, Debug)]
 pub struct Executor(Place);
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// On threads of their own.
+    /// On dedicated threads.
     Own(Arc<FairThreads>),
-    /// Where other blocking calls run.
+    /// Together with other blocking calls.
     Shared(Blocking),
 }
 
 impl Executor {
-    /// Up to `threads_max` threads of this name, where calls run on threads at all. They give
-    /// way to those of the runtime.
+    /// Creates a pool of up to `threads_max` low-priority threads, if `blocking` uses threads.
     pub fn new(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
         Self::on(blocking, FairThreads::new(name, threads_max, give_way))
     }
 
-    /// Those that read files for calls: the journal, memories, the index of what was said.
+    /// Creates the pool that reads files for calls: the journal, memories and the transcript index.
     pub(crate) fn readers(blocking: Blocking) -> Self {
         Self::new(blocking, "reader", READERS_MAX)
     }
 
-    /// Up to `threads_max` threads of this name that give way to nobody, because calls wait for what
-    /// they do.
+    /// Like [`Self::new`], but with normal priority, for work that calls wait for.
     pub(crate) fn awaited(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
         Self::on(blocking, FairThreads::new(name, threads_max, || {}))
     }
@@ -138,10 +139,10 @@ impl Executor {
         })
     }
 
-    /// Runs a blocking call for a tenant; `None`: for the daemon itself.
+    /// Runs a blocking call for a tenant, or for the daemon itself if `None`.
     ///
     /// # Errors
-    /// When too many calls wait, or the call panicked.
+    /// If too many calls are queued, or the call panicked.
     pub async fn run<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,
@@ -153,8 +154,9 @@ impl Executor {
         }
     }
 
-    /// Runs a blocking call of the daemon itself, whose outcome nobody waits for. It is not run
-    /// where too many calls wait.
+    /// Starts a blocking call of the daemon itself without waiting for it.
+    ///
+    /// The call is dropped if too many calls are queued.
     fn start(&self, action: impl FnOnce() + Send + 'static) {
         match &self.0 {
             Place::Own(threads) => threads.start(action),
@@ -164,14 +166,14 @@ impl Executor {
     }
 }
 
-/// Whether the log is moved.
+/// State of the log checkpoint.
 #[derive(Debug, Default)]
 struct LogMove {
     is_under_way: AtomicBool,
     is_over: Notify,
 }
 
-/// One move of the log, also one that is not begun.
+/// A checkpoint that is queued or running. Dropping this marks it as finished.
 struct Settling(Arc<LogMove>);
 
 impl Drop for Settling {
@@ -181,13 +183,13 @@ impl Drop for Settling {
     }
 }
 
-/// A store, and where its calls run.
+/// A store, with the pools that run its calls.
 #[derive(Clone)]
 pub(crate) struct StoreAccess {
     store: Arc<dyn Store>,
-    /// Where commits run. They have a thread of their own, which is the one that calls
-    /// ([`Supervisor::run_on_thread`](crate::worker::Supervisor::run_on_thread)): no read ever takes
-    /// it from a commit.
+    /// How commits run. With [`Blocking::Threads`] they run inline, on the committer's dedicated
+    /// thread ([`Supervisor::run_on_thread`](crate::worker::Supervisor::run_on_thread)), so reads
+    /// cannot delay them.
     commits: Blocking,
     readers: Executor,
     log_move: Arc<LogMove>,
@@ -199,7 +201,7 @@ impl StoreAccess {
         Self::beside(Executor::readers(blocking), store, blocking)
     }
 
-    /// The same, where other files are read as well.
+    /// Like [`Self::new`], but shares the pool of readers.
     pub(crate) fn beside(readers: Executor, store: Arc<dyn Store>, blocking: Blocking) -> Self {
         Self {
             store,
@@ -213,12 +215,12 @@ impl StoreAccess {
         }
     }
 
-    /// True where turns can be written ahead of their set ([`Store::commit_beside`]).
+    /// Whether the store can prewrite turns ahead of their set's commit ([`Store::commit_beside`]).
     pub(crate) fn writes_ahead(&self) -> bool {
         self.store.writes_ahead()
     }
 
-    /// Calls the store, off the runtime's threads, for a tenant; `None`: for the daemon itself.
+    /// Reads the store on the reader pool, for a tenant or, if `None`, for the daemon itself.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,
@@ -233,7 +235,9 @@ impl StoreAccess {
         outcome.map_err(|error| EngineError::from(&error))
     }
 
-    /// Moves the store's log to its place ([`Store::settle_log`]). False where that is under way.
+    /// Starts a checkpoint of the store's log ([`Store::settle_log`]).
+    ///
+    /// Returns false if one is already running.
     pub(crate) fn settle_log(&self) -> bool {
         if self.log_move.is_under_way.swap(true, Ordering::AcqRel) {
             return false;
@@ -249,19 +253,19 @@ impl StoreAccess {
         true
     }
 
-    /// True while the log is moved to its place.
+    /// Whether a checkpoint is running.
     pub(crate) fn is_settling(&self) -> bool {
         self.log_move.is_under_way.load(Ordering::Acquire)
     }
 
-    /// Waits for the end of a move of the log. Only for the one caller that commits.
+    /// Waits until no checkpoint is running. Only for the committer: a single waiter is notified.
     pub(crate) async fn settled(&self) {
         while self.is_settling() {
             self.log_move.is_over.notified().await;
         }
     }
 
-    /// The same for the one caller that commits.
+    /// Writes to the store. Only for the committer.
     pub(crate) async fn commit<T: Send + 'static>(
         &self,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,

@@ -14,8 +14,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// `node` must be unique among all past and present members. This daemon leads while `leads` is
-    /// true.
+    /// Creates the view of daemon `node`, which leads while `leads` is true.
+    ///
+    /// `node` must be unique among all past and present members.
     pub fn new(node: u128, leads: watch::Receiver<bool>) -> Self {
         Self { node, leads }
     }

@@ -1,4 +1,4 @@
-//! What bots ask of sessions, a file for each kind of command.
+//! Commands of clients on sessions, one file per kind of command.
 
 mod append;
 mod context;
@@ -35,7 +35,7 @@ pub use rewind::{RemovedTurns, RewindOutcome};
 pub use state::{PatchCommand, PatchOutcome};
 pub use update::{TurnName, TurnUpdateCommand, TurnUpdateOutcome};
 
-/// The commands on sessions. Cheap to clone.
+/// Executes commands on sessions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Commands {
     shared: Arc<Shared>,
@@ -48,9 +48,9 @@ struct Shared {
     models: Arc<ModelRegistry>,
     window_settings: ArcSwap<WindowSettings>,
     counting: TokenCounting,
-    /// Places for the copies that are made of sessions, of all tenants.
+    /// Limits concurrent session copies, across all tenants.
     copies: Semaphore,
-    /// Room in memory for what is copied, in parts of all that copies may have.
+    /// Limits the memory of copies, in fractions of the maximum for all copies.
     copy_room: Semaphore,
 }
 
@@ -76,12 +76,12 @@ impl Commands {
         }
     }
 
-    /// Another configuration applies from now on.
+    /// Applies new window settings.
     pub(crate) fn reconfigure(&self, window_settings: WindowSettings) {
         self.shared.window_settings.store(Arc::new(window_settings));
     }
 
-    /// Looks at one live session.
+    /// Reads a live session without its turns.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`].
@@ -94,10 +94,10 @@ impl Commands {
         self.shared.sessions.head(&session).await
     }
 
-    /// Lists live sessions from behind `after`.
+    /// Lists live sessions after the position `after`.
     ///
     /// # Errors
-    /// In a cluster, a journal that cannot be read.
+    /// In a cluster, an error of the journal.
     pub async fn sessions(
         &self,
         tenant: &Arc<Tenant>,

@@ -1,7 +1,8 @@
-//! Compaction: the oldest exchanges of a session become a summary, in the background, from a
-//! snapshot. It is committed only if the session is still in the state of the snapshot.
+//! Compaction: replacing the oldest exchanges of a session by a summary, in the background.
 //!
-//! Remote summarizers have a breaker for all sessions, beside that of each session.
+//! The summary is made from a snapshot, and committed only if the session has not changed since.
+//!
+//! Remote summarizers have a global circuit breaker, in addition to one per session.
 
 mod attempt;
 mod chunks;
@@ -39,65 +40,63 @@ use remote_counts::RemoteCounts;
 pub use summarizer::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd};
 pub(crate) use worker::CompactionWorker;
 
-/// How sessions are compacted.
+/// Configuration of compaction.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionConfig {
-    /// When, and how far.
+    /// When sessions are compacted, and how far.
     #[serde(skip)]
     pub policy: CompactionPolicy,
-    /// Who makes summaries. Without one windows are cut, and nothing is compacted.
+    /// Makes the summaries. Without one, windows are cut and nothing is compacted.
     #[serde(skip)]
     pub summarizer: Option<Arc<dyn Summarizer>>,
-    /// Compactions under way at once, at least 1.
+    /// Maximum concurrent compactions, at least 1.
     pub concurrency: usize,
-    /// Of these, of one tenant.
+    /// Maximum concurrent compactions per tenant.
     pub tenant_concurrency: usize,
-    /// How long one summary may take, with all its pieces.
+    /// Timeout of one summary, across all its chunks.
     #[serde(with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// When a remote summarizer that fails is stopped for all sessions.
+    /// Global circuit breaker of a remote summarizer.
     pub provider_breaker: ProviderBreaker,
 }
 
-/// When a remote summarizer that fails is stopped for all sessions, and for how long.
+/// Configuration of the global circuit breaker of a remote summarizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderBreaker {
     /// Failures in a row that stop it. At least 1.
     #[serde(rename = "failures")]
     pub failures_max: u32,
-    /// How long it is stopped then.
+    /// How long it stays open.
     #[serde(with = "AsText::<Span>")]
     pub cool_down: Duration,
 }
 
-/// What a compaction did.
+/// Result of a compaction.
 #[derive(Clone, Debug)]
 pub struct CompactionOutcome {
-    /// The session after it.
     pub session: SessionView,
-    /// The summary; `None` when there was nothing to summarize, and never was.
+    /// The current summary. `None` if there is none and there was nothing to summarize.
     pub summary: Option<Arc<Summary>>,
-    /// False when there was nothing to summarize: `summary` is the one that stood before.
+    /// Whether the summary is new. False if there was nothing to summarize.
     pub is_new: bool,
-    /// Tokens of what it newly stands for and of the summary before it. Estimated.
+    /// Estimated tokens of the newly covered turns and of the previous summary.
     pub tokens_before: u64,
-    /// Its own.
+    /// Tokens of the summary.
     pub tokens_after: u64,
 }
 
-/// A session, looked at closely.
+/// Details of a session.
 #[derive(Clone, Debug)]
 pub struct SessionDetail {
-    /// The session without its turns.
     pub session: SessionView,
-    /// What stands for its oldest turns.
+    /// Summary of its oldest turns.
     pub summary: Option<Arc<Summary>>,
 }
 
 impl CompactionConfig {
-    /// Adds its problems; the policy is checked by itself.
+    /// Adds validation errors to `problems`. The policy is validated separately.
     pub fn check(&self, problems: &mut Problems) {
         const SECOND: Duration = Duration::from_secs(1);
         const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -124,7 +123,7 @@ impl CompactionConfig {
         );
     }
 
-    /// True where sessions are compacted without being asked.
+    /// Whether sessions are compacted automatically.
     pub(crate) fn is_on(&self) -> bool {
         self.policy.enabled && self.summarizer.is_some()
     }
@@ -153,7 +152,6 @@ impl Default for ProviderBreaker {
 }
 
 impl ProviderBreaker {
-    /// The same as the breaker takes it.
     fn policy(&self) -> BreakerPolicy {
         BreakerPolicy {
             failures_max: self.failures_max,
@@ -175,14 +173,14 @@ struct Shared {
     config: ArcSwap<CompactionConfig>,
     models: Arc<ModelRegistry>,
     remote_counts: RemoteCounts,
-    /// Of a remote summarizer, for all sessions.
+    /// Global breaker of the remote summarizer.
     provider_breaker: Mutex<Breaker>,
     stats: Arc<Stats>,
-    /// Where turns are read and summaries made and looked at.
+    /// Threads that decode turns, and make and validate summaries.
     threads: Executor,
 }
 
-/// What compaction is built from.
+/// Dependencies of [`Compaction`].
 pub(crate) struct CompactionParts {
     pub(crate) sessions: Sessions,
     pub(crate) queue: Arc<CompactionQueue>,
@@ -209,8 +207,8 @@ impl Compaction {
         }
     }
 
-    /// Another configuration applies from now on. Its provider, or the same with another key,
-    /// is called as if it had never failed.
+    /// Applies a configuration. Resets the provider's breaker, as the provider or its key may have
+    /// changed.
     pub(crate) fn reconfigure(&self, config: CompactionConfig) {
         self.queue().note_summarizer(config.summarizer.as_ref());
         self.shared.config.store(Arc::new(config));
@@ -229,12 +227,12 @@ impl Compaction {
         &self.shared.queue
     }
 
-    /// How many compactions are requested or under way.
+    /// Number of compactions requested or running.
     pub fn pending(&self) -> usize {
         self.queue().pending()
     }
 
-    /// Waits until no compaction is requested or under way.
+    /// Waits until no compaction is requested or running.
     pub async fn idle(&self) {
         self.queue().idle().await;
     }
@@ -244,19 +242,20 @@ impl Compaction {
         breaker.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When calls of a remote summarizer stop for all sessions.
+    /// Policy of the remote summarizer's global breaker.
     fn provider_policy(&self) -> BreakerPolicy {
         self.config().provider_breaker.policy()
     }
 
-    /// Replaces the oldest exchanges of a session by a summary, and waits for it. Keeps exactly
-    /// `keep_exchanges` of the newest exchanges; without a number 5, or fewer if they need over
-    /// 30 % of the window.
+    /// Replaces the oldest exchanges of a session by a summary, and waits for it.
+    ///
+    /// Retains exactly `keep_exchanges` of the newest exchanges. The default is 5, or fewer if
+    /// these need more than 30 % of the window.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::CallPending`],
-    /// [`EngineError::CompactionRunning`], [`EngineError::CompactionFailed`], a journal that
-    /// cannot be written.
+    /// [`EngineError::CompactionRunning`], [`EngineError::CompactionFailed`], or an error of the
+    /// journal.
     pub async fn compact_session(
         &self,
         tenant: &Arc<Tenant>,
@@ -264,7 +263,7 @@ impl Compaction {
         keep_exchanges: Option<u32>,
     ) -> Result<CompactionOutcome, EngineError> {
         let session = SessionRef::new(tenant, session);
-        // Before it waits for its turn.
+        // Fail early if the session does not exist.
         self.sessions().head(&session).await?;
         let (reply, answer) = oneshot::channel();
         let mut request = CompactionRequest::new(session, Trigger::Command);
@@ -274,11 +273,12 @@ impl Compaction {
         answer.await.unwrap_or(Err(EngineError::Stopping))
     }
 
-    /// Takes the last summary back. Gives the session, and how many turns windows show again.
+    /// Undoes the last summary. Returns the session, and the number of turns shown in windows
+    /// again.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::NoSummary`],
-    /// [`EngineError::CompactionRunning`], a journal that cannot be written.
+    /// [`EngineError::CompactionRunning`], or an error of the journal.
     pub async fn undo_compaction(
         &self,
         tenant: &Arc<Tenant>,
@@ -316,8 +316,8 @@ impl Compaction {
         Ok((view, restored))
     }
 
-    /// What the remote summarizer's breaker lets through, with the summarizer's name; `None`
-    /// where the summarizer is not remote, or there is none.
+    /// Name and breaker state of the remote summarizer. `None` if the summarizer is local or
+    /// absent.
     pub fn summarizer_state(&self) -> Option<(String, BreakerState)> {
         let config = self.config();
         let summarizer = config.summarizer.as_ref()?;
@@ -329,7 +329,7 @@ impl Compaction {
         Some((summarizer.name().to_owned(), state))
     }
 
-    /// Looks at one live session closely, without touching it.
+    /// Reads the details of a live session. Does not count as a use.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`].

@@ -27,8 +27,7 @@ pub struct EngineConfig {
     pub hooks: HooksConfig,
     /// Tenants to create at startup.
     pub tenants: Vec<TenantConfig>,
-    /// Secret from which the nonces in windows are derived, read only by
-    /// [`Engine::open`](crate::Engine::open).
+    /// Secret for deriving the nonces in windows. Read only when the engine is opened.
     ///
     /// `None` generates a secret for this process, so nonces do not survive a restart.
     pub mark_secret: Option<MarkSecret>,

@@ -1,8 +1,7 @@
-//! What happened to sessions: a bounded log of events for each tenant, and the signal that
-//! wakes those who watch.
+//! Session events: a bounded log per tenant, and the signal that wakes watchers.
 //!
-//! They are published when they are durable. Each tenant has a log of its own: ids of one tenant
-//! say nothing of another's traffic.
+//! Events are published once they are durable. Each tenant has its own log, so that event ids
+//! reveal nothing about another tenant's traffic.
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
@@ -21,187 +20,175 @@ use tokio::sync::futures::Notified;
 
 use crate::memory_use::MemoryUse;
 
-/// Events of a tenant that are kept, if they have no more bytes than the tenant's part of what
-/// events may have of `limits.memory`: some hundred each, and a KiB more where clients name their
+/// Maximum number of events retained per tenant.
+///
+/// The memory for events (a share of `limits.memory`, split evenly between tenants) may allow
+/// fewer. An event takes a few hundred bytes, and up to 1 KiB more if clients assign ids to their
 /// turns.
 pub const EVENTS_KEPT: usize = 4_096;
 
-/// What happened to a session.
+/// A session event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Counts the tenant's events one by one, from 1 at the daemon's start.
+    /// Consecutive per tenant, from 1 at the daemon's start.
     pub id: u64,
-    /// When it was true.
+    /// Time of publication.
     pub at: Timestamp,
-    /// The session.
     pub session: SessionId,
-    /// Which life of it.
     pub generation: Generation,
-    /// What.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// Kind of an event, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum EventKind {
-    /// A generation started.
     Created,
-    /// Turns were added.
     Appended {
-        /// The first of them.
         first_seq: u64,
-        /// The last of them.
         last_seq: u64,
-        /// Turns that left to make room.
+        /// Turns removed from the history to make room.
         dropped_turns: u64,
-        /// The client's own ids of those that have one, as many as an event tells.
+        /// Client-assigned turn ids, up to the maximum number per event.
         client_ids: Vec<Box<str>>,
     },
-    /// Its newest turns were taken back.
+    /// The newest turns were removed by a rewind.
     Rewound {
-        /// The newest turn that stays.
+        /// The newest remaining turn.
         after_seq: u64,
-        /// The newest turn until then.
+        /// The newest turn before the rewind.
         through_seq: u64,
     },
-    /// A turn says something else.
+    /// The content of a turn was replaced.
     TurnUpdated {
-        /// Which turn.
         seq: u64,
     },
-    /// A generation ended.
     Ended(EndReason),
-    /// All that was said in it was erased.
+    /// All content of the generation was erased.
     Erased,
-    /// The oldest exchanges became a summary.
+    /// The oldest exchanges were replaced by a summary.
     Compacted {
-        /// Counts the summaries of the generation, from 1.
+        /// Number of the summary within its generation, from 1.
         number: u32,
-        /// Why: a trigger's name.
+        /// Name of the trigger.
         trigger: Cow<'static, str>,
-        /// Who made it.
+        /// Name of the summarizer.
         by: Box<str>,
-        /// The first turn that it newly stands for.
+        /// First turn that the summary newly covers.
         first_seq: u64,
-        /// The last one.
+        /// Last turn that the summary covers.
         through_seq: u64,
-        /// Tokens of what it newly stands for and of the summary before it. Estimated.
+        /// Estimated tokens of the newly covered turns and of the previous summary.
         tokens_before: u64,
-        /// Its own.
+        /// Tokens of the summary.
         tokens_after: u64,
     },
-    /// No summary could be made; nothing changed.
+    /// No summary could be made. Nothing was changed.
     CompactionFailed {
-        /// Why it was wanted: a trigger's name.
+        /// Name of the trigger.
         trigger: Cow<'static, str>,
-        /// Why there is none: a name.
+        /// Name of the reason.
         reason: Cow<'static, str>,
-        /// For an operator.
+        /// For operators.
         problem: String,
-        /// What the session's breaker lets through from now on.
+        /// State of the session's circuit breaker after the failure.
         breaker: Cow<'static, str>,
     },
-    /// The last summary was taken back.
+    /// The last summary was undone.
     CompactionUndone {
-        /// Which one.
         number: u32,
     },
-    /// A model found facts in its turns, which are remembered.
+    /// A model extracted facts from turns, and they were stored.
     Learned {
-        /// Which model.
+        /// Name of the model.
         by: Box<str>,
-        /// The first turn that it was shown.
+        /// First turn in the prompt.
         first_seq: u64,
-        /// The last one.
+        /// Last turn in the prompt.
         through_seq: u64,
-        /// Facts that were believed.
+        /// Number of facts accepted.
         kept: usize,
-        /// Facts that were not.
+        /// Number of facts rejected.
         refused: usize,
-        /// Tokens of the prompt and of the answer.
+        /// Tokens of the prompt and the reply.
         tokens: u64,
     },
-    /// A model found no facts; its turns are shown to it again.
+    /// The extraction of facts failed. It is retried unless `gave_up` is set.
     ExtractionFailed {
-        /// Why: a name.
+        /// Name of the reason.
         reason: Cow<'static, str>,
-        /// For an operator.
+        /// For operators.
         problem: String,
-        /// True where they are not shown to it again.
+        /// Whether these turns are skipped from now on.
         gave_up: bool,
     },
-    /// A hook has done what it is for.
     HookDelivered {
-        /// Which.
         hook: HookName,
-        /// Tries so far, this one included.
+        /// Number of attempts, including this one.
         tries: u32,
     },
-    /// A hook could not do it.
     HookFailed {
-        /// Which.
         hook: HookName,
-        /// Tries so far, this one included.
+        /// Number of attempts, including this one.
         tries: u32,
-        /// Why not.
         problem: String,
-        /// True when it is not tried again.
+        /// Whether the delivery is abandoned.
         gave_up: bool,
     },
 }
 
-/// The last events of one tenant, of this daemon and of those that it was told of.
+/// Recent events of one tenant, from this daemon and received from others.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     inner: Mutex<Inner>,
     memory: Arc<MemoryUse>,
-    /// How many tenants have one.
+    /// Number of tenants that share the memory for events.
     tenants: Arc<AtomicUsize>,
-    /// Wakes those who watch this tenant: what others say is no reason to.
+    /// Wakes the watchers of this tenant only.
     published: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The id of the newest event; 0 before the first.
+    /// Id of the newest event, or 0.
     last_id: u64,
-    /// The number of the newest one of this daemon; 0 before the first.
+    /// Number of this daemon's newest event, or 0.
     own_number: u64,
-    /// The number of the newest one that other daemons were told of.
+    /// Number of this daemon's newest event that was posted to other daemons, or 0.
     posted_number: u64,
-    /// The numbers of the newest ones of other daemons.
+    /// Number of the newest event of each other daemon.
     numbers: LinkedHashMap<u128, u64>,
     events: VecDeque<LoggedEvent>,
-    /// Of these events.
+    /// Bytes of `events`.
     bytes: u64,
 }
 
-/// An event, and which daemon's it is.
+/// An event with its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct LoggedEvent {
     pub(crate) event: Event,
-    /// `None`: this one's.
+    /// `None` for this daemon.
     pub(crate) node: Option<u128>,
-    /// Counts the tenant's events of that daemon one by one, from 1.
+    /// Consecutive per tenant and daemon, from 1.
     pub(crate) number: u64,
-    /// When it happened, on the line of time that daemons have in common. Of this daemon's
-    /// it does not matter.
+    /// Time on the steady clock shared by the daemons. Unused for events of this daemon.
     pub(crate) happened: Steady,
 }
 
-/// Daemons whose numbers are kept: more than share a journal, and enough for those of them that
-/// were started anew while somebody watches.
+/// Maximum number of daemons whose event numbers are retained.
+///
+/// Exceeds the size of a cluster, and leaves room for members restarted in the meantime, which
+/// count as new ones.
 pub(crate) const NODES_KEPT: usize = 64;
 
-/// Who watches, and what wakes those who watch all tenants.
+/// Registry of watchers, and the signal for watchers of all tenants.
 #[derive(Debug, Default)]
 pub(crate) struct EventSignal {
     published: Notify,
-    /// Who watches all. Without them an append has nothing to do here.
+    /// Number of watchers of all tenants. While it is 0, publishing needs no notification here.
     watchers: AtomicUsize,
-    /// Of each tenant; `None`: of all.
+    /// Number of watchers by tenant. `None` for watchers of all tenants.
     watched: Mutex<BTreeMap<Option<TenantId>, usize>>,
-    /// Somebody watches what nobody did before.
+    /// Notified when a tenant, or all of them, gets its first watcher.
     began: Notify,
 }
 
@@ -212,7 +199,7 @@ impl EventSignal {
         }
     }
 
-    /// Somebody watches a tenant, or all.
+    /// Registers a watcher of one tenant, or of all if `None`.
     pub(crate) fn add_watcher(&self, tenant: Option<TenantId>) {
         self.watchers
             .fetch_add(tenant.is_none().into(), Ordering::SeqCst);
@@ -239,12 +226,12 @@ impl EventSignal {
         self.published.notified()
     }
 
-    /// Ends once somebody watches what nobody did before.
+    /// Completes when a tenant, or all of them, gets its first watcher.
     pub(crate) fn began(&self) -> Notified<'_> {
         self.began.notified()
     }
 
-    /// What is watched here.
+    /// The set of watched tenants.
     pub(crate) fn watched(&self) -> Watched {
         let watched = self.lock();
         let tenants = watched.keys().flatten();
@@ -265,10 +252,10 @@ impl EventSignal {
     }
 }
 
-/// Where more tenants are watched than so many, other daemons are told that all are.
+/// Above this number of watched tenants, other daemons are asked for the events of all tenants.
 const WATCHED_MAX: usize = 256;
 
-/// Events of a tenant that a watcher reads at once, and holds until they are sent.
+/// Maximum events of a tenant that a watcher reads at once, and buffers until they are sent.
 const READ_MAX: usize = 8;
 
 impl EventLog {
@@ -280,7 +267,7 @@ impl EventLog {
         }
     }
 
-    /// Adds an event of this daemon; the oldest one leaves where the log is full.
+    /// Adds an event of this daemon. Removes the oldest if the log is full.
     pub(crate) fn push(
         &self,
         at: Timestamp,
@@ -303,12 +290,12 @@ impl EventLog {
         self.published.notify_waiters();
     }
 
-    /// Ends once there is another event.
+    /// Completes when the next event is published.
     pub(crate) fn published(&self) -> Notified<'_> {
         self.published.notified()
     }
 
-    /// Adds an event of another daemon, unless it is there already.
+    /// Adds an event received from another daemon, unless it is a duplicate.
     pub(crate) fn push_of_other(&self, node: u128, told: ToldEvent, happened: Steady) {
         let mut inner = self.lock();
         if inner.numbers.get(&node) >= Some(&told.number) {
@@ -330,8 +317,7 @@ impl EventLog {
         self.published.notify_waiters();
     }
 
-    /// The oldest events of this daemon that no other one was told of, at most `max`, of those that
-    /// are not older than `since`.
+    /// The oldest `max` unposted events of this daemon that are not older than `since`.
     pub(crate) fn to_post(&self, since: Timestamp, max: usize) -> Vec<ToldEvent> {
         let inner = self.lock();
         if inner.own_number == inner.posted_number {
@@ -345,7 +331,7 @@ impl EventLog {
         new.into_iter().rev().take(max).map(ToldEvent::of).collect()
     }
 
-    /// Notes that other daemons were told of the events up to this number.
+    /// Records that events up to this number were posted to other daemons.
     pub(crate) fn note_posted(&self, number: u64) {
         self.lock().posted_number = number;
     }
@@ -354,19 +340,19 @@ impl EventLog {
         self.lock().last_id
     }
 
-    /// The id of the newest event that has left the log; 0 where none has.
+    /// Id of the newest event removed from the log, or 0.
     pub(crate) fn left_id(&self) -> u64 {
         self.lock().left_id()
     }
 
-    /// The number of the newest event of this daemon, and those of others.
+    /// Number of this daemon's newest event, and those of other daemons.
     pub(crate) fn numbers(&self) -> (u64, Vec<(u128, u64)>) {
         let inner = self.lock();
         let of_others = inner.numbers.iter().map(|(node, number)| (*node, *number));
         (inner.own_number, of_others.collect())
     }
 
-    /// How many events after this one have left the log, and the next ones.
+    /// Number of events after `id` that were removed from the log, and the next events in it.
     pub(crate) fn after(&self, id: u64) -> (u64, Vec<LoggedEvent>) {
         let inner = self.lock();
         let gone = inner.left_id();
@@ -381,7 +367,7 @@ impl EventLog {
         (gone.saturating_sub(id), next)
     }
 
-    /// Adds an event; the oldest ones leave where there are too many, or too many bytes.
+    /// Adds an event, and removes the oldest ones above the limits on number and bytes.
     fn add(
         &self,
         inner: &mut Inner,
@@ -417,7 +403,7 @@ impl EventLog {
 }
 
 impl LoggedEvent {
-    /// What it takes in memory.
+    /// Estimated size in memory.
     fn bytes(&self) -> u64 {
         let texts = match &self.event.kind {
             EventKind::Appended { client_ids, .. } => {
@@ -446,7 +432,7 @@ impl Inner {
     }
 }
 
-/// An event as daemons tell each other of it.
+/// Wire format of an event exchanged between daemons.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct ToldEvent {
     pub(crate) number: u64,
@@ -457,7 +443,7 @@ pub(crate) struct ToldEvent {
 }
 
 impl ToldEvent {
-    /// How long ago it happened, in milliseconds.
+    /// Age in milliseconds.
     pub(crate) fn age_ms(&self, now: Timestamp) -> u64 {
         u64::try_from(now.as_ms().saturating_sub(self.at_ms)).unwrap_or(0)
     }

@@ -1,19 +1,21 @@
-//! Writing decided changes to the store: in order, many at once, each answered once.
+//! The journal queue: change sets are committed in order, in groups, and each caller is notified.
 //!
-//! A change set is submitted under the lock of the session that it changes, so the queue has
-//! the order of the decisions. One worker, the [`Committer`], takes all that waits and writes
-//! it as one transaction: group commit. What is too large for one transaction is written in parts,
-//! and others pass it meanwhile ([`parts`]).
+//! A change set is submitted under the lock of its session, so the queue order is the order of
+//! decisions. A single worker, the [`Committer`], writes everything queued as one transaction
+//! (group commit). A set that is too large for one transaction is written in parts while other sets
+//! overtake it ([`parts`]).
 //!
-//! With [`Durability::Interval`] a change is acknowledged before it is written. So it is never
-//! given up as long as the process lives: while commits fail, what waits stays in the queue, in
-//! its order, and nothing more is accepted.
+//! With [`Durability::Interval`], changes are acknowledged before they are written, and must not be
+//! lost while the process lives. While commits fail, queued sets stay queued in order, and new ones
+//! are rejected.
 //!
-//! Where several tenants wait, [`JOURNAL_SHARE`] sets of each are in the queue at once, so nobody
-//! waits behind a flood. An answer waits for the last change of its session only, a list or a search
-//! for those of its tenant, and an erasure for those of what it erases. While the last commit failed,
-//! changes that only note a use are not submitted, and an empty commit finds out whether there is room
-//! again.
+//! If there are several tenants, each may have [`JOURNAL_SHARE`] sets in the queue, so that one
+//! flooding tenant does not delay the others. A reply waits only for the last change of its
+//! session, a list or search for the changes of its tenant, and an erasure for the changes of its
+//! target.
+//!
+//! After a failed commit, changes that only record a use are not submitted, and an empty commit
+//! probes whether the store can be written again.
 
 mod committer;
 mod parts;
@@ -37,98 +39,99 @@ use crate::error::EngineError;
 use crate::tenants::{JOURNAL_SHARE, Tenant, ms};
 use parts::{Parts, Passed};
 
-/// What one permit of the queue stands for.
+/// Bytes covered by one permit of the queue.
 const PERMIT_BYTES: usize = 1 << 10;
-/// What one of a tenant's [`JOURNAL_SHARE`] stands for; a set takes one of them at least.
+/// Bytes covered by one permit of a tenant's [`JOURNAL_SHARE`]. A set takes at least one.
 const SHARE_BYTES: usize = 16 << 10;
-/// No further set joins a transaction of this many bytes.
+/// A transaction takes no further sets once it has this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// When an answer may be given.
+/// When a change is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Once the disk has it: what was acknowledged survives a crash of the machine.
+    /// Once it is on disk. Acknowledged changes survive a crash of the machine.
     Sync,
-    /// At once; the disk has it within `flush_interval`. While the disk cannot be written,
-    /// nothing more is accepted.
+    /// Immediately. It is on disk within `flush_interval`. While the disk cannot be written,
+    /// changes are rejected.
     Interval,
-    /// At once; there is no journal, and nothing survives the process.
+    /// Immediately. There is no journal, and nothing survives the process.
     Off,
 }
 
-/// How the journal is kept.
+/// Configuration of the journal.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JournalConfig {
-    /// When an answer may be given.
     pub durability: Durability,
-    /// With [`Durability::Interval`], the longest time that the disk lags behind.
+    /// With [`Durability::Interval`], the maximum time until a change is on disk.
     #[serde(with = "AsText::<Span>")]
     pub flush_interval: Duration,
-    /// How long the turns of an ended generation stay readable.
+    /// How long the turns of an ended generation remain readable.
     #[serde(with = "AsText::<Span>")]
     pub retention: Duration,
-    /// Bytes of changes that may wait for the disk.
+    /// Maximum bytes of changes in the queue.
     #[serde(with = "AsText::<Size>")]
     pub queue_bytes: usize,
-    /// How long a call waits for room among them before it is refused.
+    /// How long a call waits for room in the queue before it is rejected.
     #[serde(with = "AsText::<Span>")]
     pub queue_wait: Duration,
-    /// Change sets of one transaction.
+    /// Maximum change sets per transaction.
     #[serde(skip)]
     pub batch_sets: usize,
-    /// Turns of a large change set are written about so many bytes at once.
+    /// Approximate bytes of a part when a large change set is written in parts.
     #[serde(skip)]
     pub part_bytes: usize,
 }
 
-/// The queue of change sets, each with a context of type `C` that the [`CommitHandler`] gets
-/// back. Without a store, changes are final as soon as they are decided.
+/// The queue of change sets.
+///
+/// Each set carries a context of type `C` that is returned to the [`CommitHandler`]. Without a
+/// store, changes are final as soon as they are decided.
 #[derive(Debug)]
 pub(crate) struct Journal<C> {
     durability: Durability,
     queue_wait_ms: AtomicU64,
     flush_interval_ms: AtomicU64,
     batch_sets_max: usize,
-    /// Where the store writes turns ahead of their set.
+    /// Set if the store can prewrite turns.
     parts: Option<Parts>,
     backend: Option<Backend<C>>,
 }
 
-/// What there is with a store only.
+/// State that exists only with a store.
 struct Backend<C> {
     access: StoreAccess,
     permits: Arc<Semaphore>,
     permits_max: u32,
     queue: Mutex<Queue<C>>,
-    /// Enough sets wait for the committer.
+    /// Notified when the queue holds enough sets for the committer.
     arrived: Notify,
-    /// The committer is not to wait for more.
+    /// Tells the committer to commit without waiting for more sets.
     flush: Notify,
     progress: watch::Sender<Progress>,
-    /// True from a commit that failed to the next one that does not.
+    /// Set from a failed commit until the next success.
     is_failing: AtomicBool,
 }
 
-/// How far the committer is.
+/// Progress of the committer.
 #[derive(Clone, Debug, Default)]
 struct Progress {
-    /// All sets up to this ticket are written, or were refused.
+    /// Every set up to this ticket is finished: written or rejected.
     processed: u64,
-    /// So are those up to this one, but for the `passed` ones.
+    /// Every set up to this ticket is finished, except those in `passed`.
     reached: u64,
-    /// Sets that others passed.
+    /// Unfinished sets that others overtook.
     passed: Vec<PassedSet>,
-    /// Batches of sets that were written, or refused.
+    /// Number of finished batches.
     batches: u64,
-    /// Commits that failed and whose sets wait for the next try.
+    /// Number of failed commits whose sets are queued for a retry.
     failed_tries: u64,
-    /// Why the last commit failed; `None` when it did not.
+    /// Error of the last commit, or `None` if it succeeded.
     failure: Option<EngineError>,
 }
 
-/// A set that others passed.
+/// An unfinished set that others overtook.
 #[derive(Clone, Debug)]
 struct PassedSet {
     ticket: u64,
@@ -138,9 +141,9 @@ struct PassedSet {
 struct Queue<C> {
     last_ticket: u64,
     waiting: VecDeque<Submission<C>>,
-    /// The committer is woken when this many sets wait.
+    /// The committer is woken once this many sets are queued.
     wake_at: usize,
-    /// True once the engine has stopped: nothing is written any more.
+    /// Set when the engine has stopped. Later submissions are never written.
     is_closed: bool,
 }
 
@@ -150,24 +153,24 @@ struct Submission<C> {
     set: ChangeSet,
     context: C,
     reply: Option<oneshot::Sender<Result<(), EngineError>>>,
-    /// So many of its turns are written ahead of it.
+    /// Number of its turns that are already prewritten.
     turns_ahead: usize,
     _permit: Permit,
 }
 
-/// What one transaction takes out of the queue.
+/// The sets that one transaction takes from the queue.
 struct TakenBatch<C> {
     batch: Vec<Submission<C>>,
     bytes: usize,
-    /// Sets that were looked at and stay in the queue.
+    /// Number of sets that were checked but must remain queued.
     held_back: usize,
 }
 
-/// Room in the queue for one change set.
+/// A reservation in the queue for one change set.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _room: Option<OwnedSemaphorePermit>,
-    /// Of what its tenant may have in the queue.
+    /// Reservation in the tenant's share of the queue.
     _share: Option<OwnedSemaphorePermit>,
 }
 
@@ -180,7 +183,6 @@ impl Permit {
     }
 }
 
-/// A change set that was submitted.
 #[derive(Debug)]
 #[must_use = "a submitted change is not durable yet"]
 pub(crate) struct Submitted {
@@ -189,7 +191,7 @@ pub(crate) struct Submitted {
 }
 
 impl JournalConfig {
-    /// Adds its problems.
+    /// Adds validation errors to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         problems.not_zero("flush_interval", self.flush_interval);
         problems.not_zero("queue_wait", self.queue_wait);
@@ -212,7 +214,7 @@ impl Default for JournalConfig {
 }
 
 impl Submitted {
-    /// Waits until the store has it, where the configured durability requires that.
+    /// Waits until the change is as durable as configured.
     pub(crate) async fn written(self) -> Result<(), EngineError> {
         match self.reply {
             None => Ok(()),
@@ -222,13 +224,13 @@ impl Submitted {
 }
 
 impl Progress {
-    /// True when the set with this ticket is written, or was refused.
+    /// Whether the set with this ticket is finished.
     fn is_over(&self, ticket: u64) -> bool {
         let is_it = |passed: &PassedSet| passed.ticket == ticket;
         ticket <= self.processed || (ticket <= self.reached && !self.passed.iter().any(is_it))
     }
 
-    /// True when every set of a tenant up to this ticket is written, or was refused.
+    /// Whether all sets of a tenant up to this ticket are finished.
     fn is_over_of(&self, tenant: &TenantId, ticket: u64) -> bool {
         let is_earlier = |passed: &PassedSet| passed.ticket <= ticket && passed.tenant == *tenant;
         ticket <= self.processed || (ticket <= self.reached && !self.passed.iter().any(is_earlier))
@@ -244,7 +246,7 @@ impl<C> std::fmt::Debug for Backend<C> {
 }
 
 impl<C> Journal<C> {
-    /// The queue of a store; `None` where changes are kept in memory only.
+    /// Creates the queue of a store. Without one, changes stay in memory.
     pub(crate) fn new(config: &JournalConfig, access: Option<StoreAccess>) -> Self {
         let permits_max = (config.queue_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         let writes_ahead = access.as_ref().is_some_and(StoreAccess::writes_ahead);
@@ -278,7 +280,7 @@ impl<C> Journal<C> {
         journal
     }
 
-    /// Applies what can change while the journal is open.
+    /// Applies the settings that can change while the journal is open.
     pub(crate) fn reconfigure(&self, config: &JournalConfig) {
         self.queue_wait_ms
             .store(ms(config.queue_wait), Ordering::Relaxed);
@@ -286,37 +288,39 @@ impl<C> Journal<C> {
             .store(ms(config.flush_interval), Ordering::Relaxed);
     }
 
-    /// True where changes are written to a store.
+    /// Whether changes are written to a store.
     pub(crate) fn is_on(&self) -> bool {
         self.backend.is_some()
     }
 
-    /// True when a change is final only once it is written.
+    /// Whether a change is final only once it is written.
     pub(crate) fn is_sync(&self) -> bool {
         self.is_on() && self.durability == Durability::Sync
     }
 
-    /// True while the last commit failed. A change whose loss would do no harm is better not
-    /// submitted then: a change that fails discards what memory has of its session.
+    /// Whether the last commit failed.
+    ///
+    /// If so, do not submit changes that may be lost without harm: a failed change discards its
+    /// session's in-memory state.
     pub(crate) fn is_failing(&self) -> bool {
         let backend = self.backend.as_ref();
         backend.is_some_and(Backend::is_failing)
     }
 
-    /// Why the last commit failed; `None` where it did not.
+    /// Error of the last commit, or `None` if it succeeded.
     pub(crate) fn last_failure(&self) -> Option<EngineError> {
         let backend = self.backend.as_ref()?;
         backend.progress.borrow().failure.clone()
     }
 
-    /// Why no change is accepted: it would be acknowledged at once, and commits fail.
+    /// Error for new changes if they would be acknowledged immediately while commits fail.
     fn refusal(&self) -> Option<EngineError> {
         let backend = self.backend.as_ref()?;
         let is_refusing = self.retries_commits() && backend.is_failing();
         is_refusing.then(|| backend.failure())
     }
 
-    /// True where a commit that failed is tried again: its changes are acknowledged already.
+    /// Whether failed commits are retried, because their changes are already acknowledged.
     fn retries_commits(&self) -> bool {
         self.durability == Durability::Interval
     }
@@ -324,13 +328,13 @@ impl<C> Journal<C> {
     /// Waits for room in the queue.
     ///
     /// # Errors
-    /// [`EngineError::JournalBusy`] when there is none within the configured time. With
-    /// [`Durability::Interval`], while commits fail, what they fail with.
+    /// [`EngineError::JournalBusy`] if there is none within the configured time. With
+    /// [`Durability::Interval`], the error of the last commit while commits fail.
     pub(crate) async fn permit(&self, bytes: usize) -> Result<Permit, EngineError> {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        // Nearly always there is room: then no timer is set up.
+        // Fast path without a timer.
         if let Some(permit) = self.try_permit(bytes) {
             return Ok(permit);
         }
@@ -347,11 +351,10 @@ impl<C> Journal<C> {
         }
     }
 
-    /// Waits for room in the queue and, where several tenants wait for commits, for room in
-    /// the tenant's own share of it.
+    /// Waits for room in the queue and, with several tenants, in the tenant's own share of it.
     ///
     /// # Errors
-    /// As [`Self::permit`].
+    /// See [`Self::permit`].
     pub(crate) async fn permit_of(
         &self,
         tenant: &Tenant,
@@ -376,14 +379,14 @@ impl<C> Journal<C> {
         let count = u32::try_from(bytes.div_ceil(SHARE_BYTES)).unwrap_or(u32::MAX);
         let count = count.clamp(1, JOURNAL_SHARE);
         let share = Arc::clone(&tenant.journal_share);
-        // As with the queue: no timer where there is room.
+        // Fast path without a timer.
         if let Ok(room) = Arc::clone(&share).try_acquire_many_owned(count) {
             return Ok(room);
         }
         let room = share.acquire_many_owned(count);
         let room = tokio::time::timeout(self.queue_wait(), room).await;
         let room = room.map_err(|_| EngineError::JournalBusy)?;
-        // It is never closed.
+        // The semaphore is never closed.
         room.map_err(|_| EngineError::Stopping)
     }
 
@@ -391,7 +394,7 @@ impl<C> Journal<C> {
         Duration::from_millis(self.queue_wait_ms.load(Ordering::Relaxed))
     }
 
-    /// Room in the queue, where there is some at once.
+    /// Reserves room in the queue if it is available immediately.
     pub(crate) fn try_permit(&self, bytes: usize) -> Option<Permit> {
         let Some(backend) = &self.backend else {
             return Some(Permit::of(None));
@@ -401,7 +404,7 @@ impl<C> Journal<C> {
         Some(Permit::of(Some(room.ok()?)))
     }
 
-    /// Submits a change set. Called under the lock of the session that decided it.
+    /// Submits a change set. Must be called under the lock of the session that it changes.
     pub(crate) fn submit(&self, permit: Permit, set: ChangeSet, context: C) -> Submitted {
         let Some(backend) = &self.backend else {
             return Submitted {
@@ -411,7 +414,7 @@ impl<C> Journal<C> {
         };
         let mut queue = backend.queue();
         if queue.is_closed {
-            // Its sender is dropped here: the caller learns that the engine stops.
+            // The sender is dropped here, so the caller gets `Stopping`.
             let (_, reply) = oneshot::channel();
             return Submitted {
                 ticket: queue.last_ticket,
@@ -449,8 +452,10 @@ impl<C> Journal<C> {
         }
     }
 
-    /// Waits until what was decided about one session up to this ticket of it is final: written
-    /// or refused. Where changes are final at once there is nothing to wait for.
+    /// Waits until the changes of one session up to this ticket are final: written or rejected.
+    ///
+    /// The ticket must belong to that session. Returns at once if changes are final without a
+    /// write.
     pub(crate) async fn wait_durable(&self, ticket: u64) {
         let Some(backend) = self.backend.as_ref().filter(|_| self.is_sync()) else {
             return;
@@ -459,45 +464,47 @@ impl<C> Journal<C> {
             return;
         }
         let mut progress = backend.progress.subscribe();
-        // The sender is part of the journal itself: it does not go away.
+        // Cannot fail: `self` holds the sender.
         let _ = progress.wait_for(|progress| progress.is_over(ticket)).await;
     }
 
-    /// Waits until what was decided about any session of a tenant up to this ticket is final.
+    /// Waits until all changes of a tenant up to this ticket are final.
     pub(crate) async fn wait_durable_of(&self, tenant: &TenantId, ticket: u64) {
         if self.is_sync() {
-            // It fails only where a commit is tried again, which is not so here.
+            // Fails only if commits are retried, which is not the case with `Sync`.
             let _ = self.wait_processed_of(tenant, ticket).await;
         }
     }
 
-    /// True when every set up to this ticket is written or refused.
+    /// Whether every set up to this ticket is finished.
     pub(crate) fn is_processed(&self, ticket: u64) -> bool {
         let backend = self.backend.as_ref();
         backend.is_none_or(|backend| backend.progress.borrow().processed >= ticket)
     }
 
-    /// Waits until every set up to this ticket is written or refused.
+    /// Waits until every set up to this ticket is finished.
     ///
     /// # Errors
-    /// With [`Durability::Interval`], what the next try to write them fails with.
+    /// With [`Durability::Interval`], the error of the next attempt to write them.
     pub(crate) async fn wait_processed(&self, ticket: u64) -> Result<(), EngineError> {
         self.wait_until(|progress| progress.processed >= ticket)
             .await
     }
 
-    /// Waits until the sets of one session up to this ticket of it are written or refused.
+    /// Waits until the sets of one session up to this ticket are finished.
+    ///
+    /// The ticket must belong to that session.
     ///
     /// # Errors
-    /// As [`Self::wait_processed`].
+    /// See [`Self::wait_processed`].
     pub(crate) async fn wait_processed_of_session(&self, ticket: u64) -> Result<(), EngineError> {
         self.wait_until(|progress| progress.is_over(ticket)).await
     }
 
-    /// Waits until the sets of one tenant up to this ticket are written or refused.
+    /// Waits until the sets of one tenant up to this ticket are finished.
     ///
     /// # Errors
-    /// As [`Self::wait_processed`].
+    /// See [`Self::wait_processed`].
     pub(crate) async fn wait_processed_of(
         &self,
         tenant: &TenantId,
@@ -523,7 +530,7 @@ impl<C> Journal<C> {
             backend.flush.notify_one();
             let is_tried =
                 |progress: &Progress| is_over(progress) || progress.failed_tries > tries_before;
-            // The sender is part of the journal itself: it does not go away.
+            // Cannot fail: `self` holds the sender.
             let Ok(progress) = progress.wait_for(is_tried).await else {
                 return Err(EngineError::Stopping);
             };
@@ -533,22 +540,23 @@ impl<C> Journal<C> {
         }
     }
 
-    /// Waits until more than so many batches are written or refused; gives how many are. Without
-    /// a store there is none.
+    /// Waits until more than `batches` batches are finished, and returns their number.
+    ///
+    /// Never returns without a store.
     pub(crate) async fn wait_batches_beyond(&self, batches: u64) -> u64 {
         let Some(backend) = &self.backend else {
             return std::future::pending().await;
         };
         let mut progress = backend.progress.subscribe();
         let later = progress.wait_for(|progress| progress.batches > batches);
-        // The sender is part of the journal itself: it does not go away.
+        // Cannot fail: `self` holds the sender.
         later.await.map_or(batches, |progress| progress.batches)
     }
 
-    /// Waits until every set that was submitted so far is written or refused.
+    /// Waits until every set submitted so far is finished.
     ///
     /// # Errors
-    /// As [`Self::wait_processed`].
+    /// See [`Self::wait_processed`].
     pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
         let Some(backend) = &self.backend else {
             return Ok(());
@@ -557,10 +565,10 @@ impl<C> Journal<C> {
         self.wait_processed(last).await
     }
 
-    /// Reads the store, off the runtime's threads, for a tenant or for nobody in particular.
+    /// Reads the store on the reader pool, for a tenant or, if `None`, for the daemon itself.
     ///
     /// # Errors
-    /// [`EngineError::JournalOff`] without a store, or what the store answers.
+    /// [`EngineError::JournalOff`] without a store, or the error of the store.
     pub(crate) async fn with_store<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,
@@ -572,8 +580,10 @@ impl<C> Journal<C> {
 }
 
 impl<C> Backend<C> {
-    /// Half of the queue at most: a set that is larger is written in parts, and keeps its permits
-    /// until the last of them, while others pass it.
+    /// Permits for a set of this size, up to half of the queue.
+    ///
+    /// A larger set is written in parts and holds its permits until the last one, so the other half
+    /// is for sets that overtake it.
     fn permits_of(&self, bytes: usize) -> u32 {
         let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         count.clamp(1, (self.permits_max / 2).max(1))
@@ -583,10 +593,10 @@ impl<C> Backend<C> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why commits fail.
+    /// The error with which commits fail.
     fn failure(&self) -> EngineError {
         let failure = self.progress.borrow().failure.clone();
-        // Asked for while commits fail; they may just have stopped to.
+        // Commits may have just stopped failing.
         failure.unwrap_or(EngineError::JournalBusy)
     }
 
@@ -594,24 +604,26 @@ impl<C> Backend<C> {
         self.is_failing.load(Ordering::Relaxed)
     }
 
-    /// Waits until the queue has this many sets.
+    /// Waits until at least this many sets are queued.
     async fn wait_for_sets(&self, sets: usize) {
         while !self.has_sets(sets) {
             self.arrived.notified().await;
         }
     }
 
-    /// True when the queue has this many sets. Otherwise the submission that completes them
-    /// wakes the committer.
+    /// Whether this many sets are queued.
+    ///
+    /// If not, the submission that reaches the number wakes the committer.
     fn has_sets(&self, sets: usize) -> bool {
         let mut queue = self.queue();
         queue.wake_at = sets;
         queue.waiting.len() >= sets
     }
 
-    /// The sets of the next transaction. A set that is too large for
-    /// it becomes the one that is written ahead, unless there is one; those that must not pass
-    /// such a set stay in the queue.
+    /// Takes the sets of the next transaction from the queue.
+    ///
+    /// A set that is too large for one transaction moves to `ahead`, to be prewritten, unless
+    /// another one is. Sets that must not overtake an unwritten set remain queued.
     fn take_batch(
         &self,
         sets_max: usize,
@@ -624,7 +636,7 @@ impl<C> Backend<C> {
         if let Some(ahead) = ahead {
             passed.add(&ahead.set);
         }
-        // With a set that was written ahead no other one can be.
+        // Only one set can be prewritten at a time, including one that this batch completes.
         let mut has_ahead = ahead.is_some();
         while batch.len() < sets_max && bytes < BATCH_BYTES {
             let Some(submission) = queue.waiting.pop_front() else {
@@ -658,21 +670,20 @@ impl<C> Backend<C> {
         }
     }
 
-    /// Puts sets back to where they were taken from.
+    /// Returns sets to their positions in the queue.
     fn put_back(&self, batch: Vec<Submission<C>>) {
         let mut queue = self.queue();
         let waiting = &mut queue.waiting;
         for submission in batch.into_iter().rev() {
             waiting.push_front(submission);
         }
-        // They may have passed some.
+        // They may have overtaken some that remained.
         waiting
             .make_contiguous()
             .sort_by_key(|submission| submission.ticket);
     }
 
-    /// Tells that the committer took all sets up to this ticket, and that they are written or
-    /// refused, but for the one that is written ahead and those that stay in the queue.
+    /// Records that sets up to `last_ticket` are finished, except `ahead` and those still queued.
     fn reach(
         &self,
         last_ticket: u64,
@@ -701,15 +712,14 @@ impl<C> Backend<C> {
         });
     }
 
-    /// Closes the queue if it is empty; true when it is closed.
+    /// Closes the queue if it is empty. Returns whether it is closed.
     fn close(&self) -> bool {
         let mut queue = self.queue();
         queue.is_closed = queue.waiting.is_empty();
         queue.is_closed
     }
 
-    /// Closes the queue, whatever it holds; gives how many sets that were, and the last
-    /// ticket.
+    /// Closes the queue and drops its sets. Returns their number and the last ticket.
     fn close_and_drop(&self) -> (usize, u64) {
         let (waiting, last_ticket) = {
             let mut queue = self.queue();

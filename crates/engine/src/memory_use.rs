@@ -21,12 +21,13 @@ use crate::error::EngineError;
 
 /// Estimated bytes of a session without content: its head and its table and list entries.
 const SESSION_BYTES: u64 = 1 << 10;
-/// Unloading frees 1/32 of the limit beyond it, so that it is not needed at every call.
+/// Unloading continues until 1/32 of the limit is free, so that it does not run at every call.
 pub(crate) const SHARE_KEPT_FREE: u64 = 32;
 /// Events may use 1/32 of the limit.
 const EVENTS_SHARE: u64 = 32;
-/// Content passed to hooks may use a quarter of the limit. Without a journal, pending deliveries
-/// may use another quarter.
+/// Content passed to hooks may use a quarter of the limit.
+///
+/// Without a journal, pending deliveries may use another quarter.
 const HOOKS_SHARE: u64 = 4;
 
 /// Copies may use a quarter of the limit.

@@ -6,8 +6,7 @@ use memoird_core::breaker::{Breaker, BreakerPolicy};
 use memoird_core::time::Steady;
 use thiserror::Error;
 
-/// Maximum `Retry-After` pause that is honored. Longer ones are capped, and the provider is
-/// retried.
+/// Maximum pause requested by a provider that is honored. Longer ones are cut to this.
 const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Error of a call to a model provider.

@@ -1,12 +1,11 @@
-//! Sessions in memory: which there are, who was used when, how they come from the journal and
-//! how they end.
+//! The session table: sessions are loaded, started, evicted, expired and ended here.
 //!
-//! Commands and workers use two methods. [`Sessions::update`] changes a session, and
-//! [`Sessions::view`] reads one. Nothing outside this folder knows where a session is, which
-//! of its changes wait for the journal, or what has to be repeated when one of them is lost.
+//! Commands and workers use two methods: [`Sessions::update`] changes a session, and
+//! [`Sessions::view`] reads one. Nothing outside this module knows where a session is stored, which
+//! of its changes are not yet written, or what to repeat when a write is lost.
 //!
-//! A session that is not in the table is loaded where other daemons have the same journal;
-//! otherwise the table has every session that lives.
+//! Without a cluster, the table contains every live session. In a cluster, a session that is
+//! missing in the table is loaded from the journal.
 
 mod census;
 mod cluster;
@@ -72,11 +71,10 @@ pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
 pub use view::SessionView;
 
-/// Attempts after which a command gives up. Each lost attempt means that another command on the
-/// session succeeded.
+/// Maximum attempts of a command. Each lost attempt means that another command succeeded.
 const ATTEMPTS_MAX: usize = 64;
 
-/// All sessions of the process. Cheap to clone; every clone is the same sessions.
+/// Handle to all sessions of the process. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     shared: Arc<Shared>,
@@ -88,16 +86,16 @@ struct Shared {
     machine: Arc<dyn Machine>,
     ids: Ids,
     journal: Arc<Journal<SubmittedChange>>,
-    /// Where other daemons have the same journal.
+    /// Set if other daemons share the journal.
     cluster: Option<cluster::ClusterState>,
     table: Table,
     single_flight: SingleFlight<SessionKey>,
     census: Arc<Census>,
     reload_queue: ReloadQueue,
-    /// Held while a session above a cap is chosen and ended.
+    /// Held while a session is selected and ended to enforce a cap.
     enforcing_caps: Mutex<()>,
     keyed_ids: KeyedIds,
-    /// Whose sessions wait to start, because a cap is reached.
+    /// Tenants with session starts waiting for a cap.
     starters: SingleFlight<TenantId>,
     ended_keys: EndedKeys,
     end_listener: Arc<dyn EndListener>,
@@ -105,34 +103,34 @@ struct Shared {
     mark_secret: MarkSecret,
 }
 
-/// What the sessions are built from.
+/// Dependencies of [`Sessions`].
 pub(crate) struct SessionParts {
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) journal: Journal<SubmittedChange>,
     pub(crate) end_listener: Arc<dyn EndListener>,
     pub(crate) event_signal: Arc<EventSignal>,
-    /// How long idempotency keys count, in milliseconds.
+    /// How long idempotency keys are valid, in milliseconds.
     pub(crate) idempotency_ms: u64,
-    /// What the marks of sessions are made from.
+    /// Secret for deriving the nonces of sessions.
     pub(crate) mark_secret: Option<MarkSecret>,
-    /// Where other daemons have the same journal.
+    /// Set if other daemons share the journal.
     pub(crate) cluster: Option<Cluster>,
 }
 
-/// Which session: a tenant's, by the bot's own id of it.
+/// Reference to a session by tenant and client session id.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionRef {
     pub(crate) tenant: Arc<Tenant>,
     pub(crate) key: SessionKey,
 }
 
-/// Changes of one session that are to be written together.
+/// Changes of one session to be written atomically.
 struct Submission {
     set: ChangeSet,
-    /// Turns that have left its history with them.
+    /// Turns removed from the history by these changes.
     dropped_turns: u64,
-    /// Of an eviction: the place that it frees.
+    /// For an eviction, the reservation of the session that replaces it.
     successor: Option<ReservedPlace>,
 }
 
@@ -192,13 +190,13 @@ impl Sessions {
         }
     }
 
-    /// What the tags bear in a prompt about the turns of a generation up to this one.
+    /// Nonce for a prompt about the turns of a generation up to `through_seq`.
     pub fn prompt_mark(&self, generation: Generation, through_seq: u64) -> Mark {
         let secret = &self.shared.mark_secret;
         secret.prompt_mark(generation, through_seq)
     }
 
-    /// Starts the workers that write, reload and sweep.
+    /// Starts the background workers of the sessions.
     pub(crate) fn start_workers(
         &self,
         supervisor: &Supervisor,
@@ -226,15 +224,17 @@ impl Sessions {
             supervisor.run(JournalKeeper::new(self.clone()));
             return;
         }
-        // Other daemons would give ids keys that this one does not know.
+        // In a cluster, other daemons also record idempotency keys, so an index of keys would be
+        // incomplete.
         if shared.journal.is_on() {
             supervisor.run(KeyedIdsReader::new(self.clone()));
         }
         supervisor.run(Sweeper::new(self.clone()));
     }
 
-    /// Applies another configuration, after the tenants did. Histories of the tenants whose
-    /// limits were lowered are shortened.
+    /// Applies a configuration, after the tenants have applied it.
+    ///
+    /// Trims the histories of the tenants in `shortened`, whose limits were lowered.
     pub(crate) fn reconfigure(
         &self,
         max_sessions: usize,
@@ -250,8 +250,9 @@ impl Sessions {
         }
     }
 
-    /// Drops what lowered limits no longer keep, of sessions that are loaded; of others when
-    /// they are loaded. The journal learns of it with the next append.
+    /// Trims loaded histories to lowered limits. Others are trimmed when they are loaded.
+    ///
+    /// The journal records the trimming with the next append.
     fn shorten_histories(&self, tenant: &Tenant) {
         let policy = tenant.policy();
         for slot in self.shared.census.idle_list(&tenant.id).slots() {
@@ -265,12 +266,11 @@ impl Sessions {
         }
     }
 
-    /// The tenants that sessions are of.
     pub(crate) fn tenants(&self) -> &Tenants {
         &self.shared.tenants
     }
 
-    /// How many sessions of a tenant live; in a cluster, how many did some seconds ago.
+    /// Number of a tenant's live sessions. In a cluster, the number of some seconds ago.
     pub(crate) fn count(&self, tenant: &TenantId) -> usize {
         match &self.shared.cluster {
             Some(cluster) => cluster.count(tenant),
@@ -278,34 +278,35 @@ impl Sessions {
         }
     }
 
-    /// True where sessions are kept in a journal.
+    /// Whether sessions are stored in a journal.
     pub(crate) fn have_journal(&self) -> bool {
         self.shared.journal.is_on()
     }
 
-    /// True while the last commit failed.
+    /// Whether the last commit failed.
     pub(crate) fn is_journal_failing(&self) -> bool {
         self.shared.journal.is_failing()
     }
 
-    /// Why the last commit failed; `None` where it did not.
+    /// Error of the last commit, or `None` if it succeeded.
     pub(crate) fn journal_failure(&self) -> Option<EngineError> {
         self.shared.journal.last_failure()
     }
 
-    /// Waits until every change that was submitted so far is written or refused.
+    /// Waits until every change submitted so far is written or rejected.
     ///
     /// # Errors
-    /// When they cannot be written now, and are tried again later.
+    /// If they cannot be written now and are retried later.
     pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
         self.shared.journal.wait_all_processed().await
     }
 
-    /// Waits until every change of a tenant that was submitted so far is written or refused; gives
-    /// the number of the batch that has the last of them.
+    /// Waits until every change of a tenant submitted so far is written or rejected.
+    ///
+    /// Returns the number of the batch that contains the last of them.
     ///
     /// # Errors
-    /// As [`Self::wait_all_processed`].
+    /// See [`Self::wait_all_processed`].
     pub(crate) async fn wait_processed_of(&self, tenant: &Tenant) -> Result<u64, EngineError> {
         let last = tenant.last_ticket.load(Ordering::Relaxed);
         let journal = &self.shared.journal;
@@ -313,12 +314,11 @@ impl Sessions {
         Ok(tenant.last_batch.load(Ordering::Relaxed))
     }
 
-    /// Wakes those who watch events.
+    /// Wakes event watchers.
     pub(crate) fn notify_watchers(&self) {
         self.shared.event_signal.notify();
     }
 
-    /// Publishes an event of a session.
     pub(crate) fn publish(&self, session: &SessionRef, generation: Generation, kind: EventKind) {
         let at = self.now().wall;
         let events = &session.tenant.events;
@@ -330,13 +330,13 @@ impl Sessions {
         self.shared.machine.now()
     }
 
-    /// The age up to which idempotency keys count.
+    /// Idempotency keys from before this time are expired.
     fn keys_since(&self, tenant: &Tenant) -> Steady {
         let limit_ms = tenant.policy().limits.idempotency_ms;
         Steady(self.now().steady.0.saturating_sub(limit_ms))
     }
 
-    /// Begins a session, or its next life.
+    /// Creates a session, or its next generation.
     fn begin(&self, key: &SessionKey, now: Now) -> (Session, Change) {
         let generation = self.new_generation(now);
         let (mut fresh, begin) = Session::begin(key, generation, now);
@@ -349,7 +349,7 @@ impl Sessions {
         shared.ids.generation(&*shared.machine, now.wall)
     }
 
-    /// Submits changes of one session, under its lock.
+    /// Submits changes of one session. Must be called under its lock.
     fn submit(
         &self,
         slot: &Arc<Slot>,
@@ -384,7 +384,7 @@ impl Sessions {
         submitted
     }
 
-    /// Ends every session, because the daemon stops and keeps no journal.
+    /// Ends every session at shutdown. Used only without a journal.
     pub(crate) async fn end_all(&self, reason: EndReason) -> Result<(), EngineError> {
         for tenant in self.shared.tenants.all() {
             let idle = self.shared.census.idle_list(&tenant.id);

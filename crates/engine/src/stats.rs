@@ -1,6 +1,4 @@
-//! What an operator wants to see: counts, and how long commits take.
-//!
-//! These are plain counters, of what is durable: one source for `GetStats` and `/metrics`.
+//! Counters and histograms of durable changes, the source of both `GetStats` and `/metrics`.
 
 mod compaction;
 
@@ -18,35 +16,35 @@ use crate::memory_use::MemorySnapshot;
 pub(crate) use compaction::CompactionStats;
 pub use compaction::{CompactionResult, CompactionSnapshot};
 
-/// Counts of the whole process.
+/// Process-wide metrics.
 #[derive(Debug)]
 pub struct Stats {
-    /// Journal transactions.
+    /// Number of journal transactions.
     pub commits: AtomicU64,
-    /// Change sets in them.
+    /// Number of change sets in them.
     pub commit_sets: AtomicU64,
-    /// Change sets that a commit could not write; with [`crate::Durability::Interval`] a later
-    /// one does. Those that were built on another version are not among them.
+    /// Number of change sets that failed to commit. Sets rejected for a stale base are not counted.
+    ///
+    /// With [`crate::Durability::Interval`], a later attempt writes them.
     pub commit_failures: AtomicU64,
-    /// How long a transaction takes.
+    /// Duration of a transaction.
     pub commit_seconds: Histogram,
-    /// How long summaries take, in seconds, from the snapshot to the answer.
+    /// Duration of a compaction in seconds, from the snapshot to the summarizer's reply.
     pub compaction_seconds: Histogram,
-    /// Change sets of a transaction.
+    /// Number of change sets per transaction.
     pub commit_batch: Histogram,
-    /// How hooks do.
     pub hooks: HookStats,
 }
 
-/// Labels of a metric, as names and values.
+/// Labels of a metric, as name and value.
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// How hooks do.
+/// Hook metrics.
 #[derive(Clone, Debug)]
 pub struct HookStats {
-    /// Deliveries by hook and outcome: `done`, `failed` (and tried again) or `dead`.
+    /// Number of attempts by hook and outcome: `done`, `failed` (to be retried) or `dead`.
     pub deliveries: Family<Labels<2>, Counter>,
-    /// How long a hook takes, by hook.
+    /// Duration of an attempt in seconds, by hook.
     pub seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
 }
 
@@ -73,7 +71,7 @@ impl HookStats {
     }
 }
 
-/// Counts of one tenant.
+/// Metrics of one tenant.
 #[derive(Debug, Default)]
 pub struct TenantStats {
     turns_live: AtomicU64,
@@ -90,7 +88,7 @@ pub struct TenantStats {
     pub(crate) compaction: CompactionStats,
 }
 
-/// Counts of one tenant's windows.
+/// Counters of one tenant's windows.
 #[derive(Debug, Default)]
 pub(crate) struct WindowStats {
     pub(crate) built: AtomicU64,
@@ -102,72 +100,66 @@ pub(crate) struct WindowStats {
     pub(crate) results_trimmed: AtomicU64,
 }
 
-/// Counts of one tenant's windows at one moment.
+/// Snapshot of a tenant's window counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowSnapshot {
-    /// Windows built.
     pub built: u64,
-    /// Windows refused because they could not fit their budget.
+    /// Windows that could not fit their budget.
     pub refused: u64,
     /// Tokens of the windows built.
     pub tokens: u64,
-    /// Tokens of kept turns that windows did not send.
+    /// Tokens of retained turns that were left out of windows.
     pub tokens_saved: u64,
-    /// Tokens that stood in a prefix sent before.
+    /// Tokens in a prefix that was already sent before.
     pub prefix_tokens: u64,
-    /// Cuts made.
+    /// Number of cuts.
     pub cuts: u64,
-    /// Results trimmed or replaced by a line, counted at the cut that did it.
+    /// Tool results trimmed or replaced by a marker, counted at the cut that did it.
     pub results_trimmed: u64,
 }
 
-/// Counts of the whole process at one moment.
+/// Snapshot of the process-wide counters.
 #[derive(Clone, Debug, Default)]
 pub struct StatsSnapshot {
-    /// Journal transactions.
+    /// Number of journal transactions.
     pub commits: u64,
-    /// Change sets in them.
+    /// Number of change sets in them.
     pub commit_sets: u64,
-    /// Change sets that were not written.
+    /// Number of change sets that failed to commit.
     pub commit_failures: u64,
-    /// The memory that clients use.
     pub memory: MemorySnapshot,
-    /// By tenant, ordered by id.
+    /// Ordered by tenant id.
     pub tenants: Vec<TenantSnapshot>,
 }
 
-/// Counts of one tenant at one moment, with the limits that apply to it.
+/// Snapshot of a tenant's counters, with its limits.
 #[derive(Clone, Debug)]
 pub struct TenantSnapshot {
-    /// Which tenant.
     pub id: TenantId,
-    /// Sessions alive.
+    /// Number of live sessions.
     pub sessions_live: u64,
-    /// Turns in their histories.
+    /// Turns in the histories of live sessions.
     pub turns_live: u64,
     /// Encoded bytes of those turns.
     pub bytes_live: u64,
     /// Generations started.
     pub sessions_created: u64,
-    /// Generations ended by their TTL.
+    /// Generations that expired.
     pub expired: u64,
-    /// Generations ended by a cap.
+    /// Generations evicted because of a cap.
     pub evicted: u64,
-    /// Generations ended by their bot, resets included.
+    /// Generations ended by their client, including resets.
     pub ended: u64,
-    /// Turns appended.
     pub turns_appended: u64,
-    /// Turns that left a history to make room.
+    /// Turns removed from a history to make room.
     pub turns_dropped: u64,
-    /// Its windows.
     pub windows: WindowSnapshot,
-    /// Its compactions.
     pub compaction: CompactionSnapshot,
-    /// Sessions it may have; 0: no cap.
+    /// Session cap. 0 means none.
     pub max_sessions: u64,
-    /// How long its sessions live untouched, in milliseconds.
+    /// Default TTL of sessions in milliseconds.
     pub session_ttl_ms: u64,
-    /// Turns its histories keep.
+    /// Maximum turns per history.
     pub max_history_turns: u64,
 }
 
@@ -186,28 +178,28 @@ impl Default for Stats {
 }
 
 impl TenantStats {
-    /// A history that amounted to `before` amounts to `after`.
+    /// Records that a history's totals changed from `before` to `after`.
     pub(crate) fn count_live(&self, before: Totals, after: Totals) {
         shift(&self.turns_live, before.turns, after.turns);
         shift(&self.bytes_live, before.bytes, after.bytes);
     }
 
-    /// The content of a session took `before` bytes of memory, and takes `after`.
+    /// Records that a session's content in memory changed from `before` to `after` bytes.
     pub(crate) fn count_loaded(&self, before: u64, after: u64) {
         shift(&self.bytes_loaded, before, after);
     }
 
-    /// Bytes of memory that the content of its sessions takes.
+    /// Bytes of session content in memory.
     pub(crate) fn bytes_loaded(&self) -> u64 {
         self.bytes_loaded.load(Ordering::Relaxed)
     }
 
-    /// The journal had `before` bytes of its turns, and has `after`.
+    /// Records that the tenant's turns in the journal changed from `before` to `after` bytes.
     pub(crate) fn count_journal(&self, before: u64, after: u64) {
         shift(&self.journal_bytes, before, after);
     }
 
-    /// Bytes of its turns in the journal, where these are limited; otherwise what was appended.
+    /// Bytes of turns in the journal. Only appends are counted if there is no limit.
     pub(crate) fn journal_bytes(&self) -> u64 {
         self.journal_bytes.load(Ordering::Relaxed)
     }
@@ -230,7 +222,7 @@ impl TenantStats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts; what a tenant's policy and capacity say is put to them by the caller.
+    /// Takes a snapshot. The caller fills in the number of live sessions and the limits.
     pub(crate) fn snapshot(&self, id: TenantId) -> TenantSnapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TenantSnapshot {
@@ -254,7 +246,6 @@ impl TenantStats {
 }
 
 impl WindowStats {
-    /// A window was built.
     pub(crate) fn count(&self, window: &Window) {
         let add = |counter: &AtomicU64, more| counter.fetch_add(more, Ordering::Relaxed);
         add(&self.built, 1);
@@ -281,7 +272,7 @@ impl WindowStats {
     }
 }
 
-/// Sums wrap for a moment when two calls cross; the result is the same.
+/// Adds a difference. Concurrent calls may wrap the sum temporarily, but not the result.
 fn shift(sum: &AtomicU64, before: u64, after: u64) {
     sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Tenants: what applies to each of them, what is counted of it, and what happened there.
+//! Tenants with their policies, counters and events.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -28,48 +28,48 @@ use crate::memory_use::{MemoryUse, SHARE_KEPT_FREE};
 use crate::models::Prompts;
 use crate::stats::TenantStats;
 
-/// Nobody has so many times the calls of others that these wait for long.
+/// Maximum scheduling weight. Bounds how long one tenant can delay the calls of others.
 const WEIGHT_MAX: u32 = 100;
-/// Where several tenants share a journal, so many sets of each may be in its queue at once, so
-/// that nobody's set waits behind all that a flood brings; of large sets fewer.
+/// Maximum number of a tenant's change sets in the journal queue, if there are several tenants.
+///
+/// Keeps a flooding tenant from delaying the commits of others. A large set takes several permits.
 pub(crate) const JOURNAL_SHARE: u32 = 64;
-/// Copies of sessions that are made for a tenant at once: each is in memory as a whole.
+/// Maximum number of concurrent session copies per tenant. Each copy is in memory as a whole.
 const COPIES_MAX: usize = 1;
-/// Fewer are less than a message, and more are no limit.
+/// Accepted byte rates. A lower one is below the size of a message, a higher one is no limit.
 const BYTES_PER_SECOND: RangeInclusive<usize> = 1 << 10..=100 << 20;
 
-/// How many sessions live, and how long.
+/// Session limits and lifetimes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
-    /// Sessions of the whole process, and of each tenant without a cap of its own;
-    /// 0: no cap.
+    /// Maximum live sessions of the process, and default per tenant. 0 means no cap.
     pub max_sessions: usize,
-    /// How long a session lives untouched. More than zero.
+    /// Idle time after which a session expires. More than zero.
     #[serde(with = "AsText::<Span>")]
     pub session_ttl: Duration,
-    /// How often expired sessions are collected; `None`: every quarter of the TTL.
+    /// Interval between sweeps for expired sessions. `None` selects a quarter of the TTL.
     #[serde(with = "AsText::<Auto>")]
     pub sweep_interval: Option<Duration>,
-    /// Other TTLs, which a bot may choose for a session by their names; at most 8.
+    /// Additional TTLs that a client may select for a session by name, up to 8.
     pub ttl_classes: TtlClasses,
 }
 
-/// TTLs by the names that bots choose them by.
+/// TTLs by class name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct TtlClasses(pub BTreeMap<String, ClassTtl>);
 
-/// How long sessions of a class live untouched; `None`: they never expire.
+/// Idle time after which sessions of a class expire. `None` means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct ClassTtl(#[serde(with = "AsText::<Never>")] pub Option<Duration>);
 
-/// Classes of TTLs that a tenant may have.
+/// Maximum number of TTL classes per tenant.
 const TTL_CLASSES_MAX: usize = 8;
 
 impl TtlClasses {
-    /// Adds their problems.
+    /// Adds validation errors to `problems`.
     fn check(&self, problems: &mut Problems) {
         let are_few = self.0.len() <= TTL_CLASSES_MAX;
         problems.unless(are_few, "ttl_classes", "takes 8 classes at most");
@@ -85,51 +85,51 @@ impl TtlClasses {
     }
 }
 
-/// A tenant that is known from the start.
+/// A tenant to create at startup.
 #[derive(Clone, Debug)]
 pub struct TenantConfig {
-    /// Its id.
     pub id: TenantId,
-    /// Where it differs from the others.
+    /// Overrides of the common limits.
     pub limits: TenantLimits,
 }
 
-/// Where a tenant differs from the others.
+/// A tenant's overrides of the common limits.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
-    /// Sessions it may have; 0: no cap of its own.
+    /// Maximum live sessions. 0 means no cap of its own.
     pub max_sessions: Option<usize>,
-    /// How long its sessions live untouched.
+    /// Idle time after which sessions expire.
     #[serde(with = "AsOptionalText::<Span>")]
     pub session_ttl: Option<Duration>,
-    /// Other TTLs, in place of those that all tenants have.
+    /// Replaces the common TTL classes.
     pub ttl_classes: Option<TtlClasses>,
-    /// Turns its histories keep.
+    /// Maximum turns per history.
     pub max_history_turns: Option<usize>,
-    /// Encoded bytes its histories keep.
+    /// Maximum encoded bytes per history.
     #[serde(with = "AsOptionalText::<Size>")]
     pub max_history_bytes: Option<usize>,
-    /// Calls it may have at once; more are refused.
+    /// Maximum concurrent calls. More are rejected.
     pub calls_in_flight: Option<usize>,
-    /// Calls it may begin in a second, and as many at once; more are refused.
+    /// Maximum calls per second, with bursts of the same size. More are rejected.
     pub calls_per_second: Option<NonZeroU32>,
-    /// Bytes of requests it may send in a second: 1 KiB to 100 MiB. More are refused.
+    /// Maximum bytes of requests per second, 1 KiB to 100 MiB. More are rejected.
     #[serde(with = "AsOptionalText::<Size>")]
     pub bytes_per_second: Option<usize>,
-    /// Bytes of its turns that the journal may have; 0: no limit of its own.
+    /// Maximum bytes of turns in the journal. 0 means no limit of its own.
     #[serde(with = "AsOptionalText::<Size>")]
     pub journal_bytes: Option<usize>,
-    /// Bytes of content that its sessions may have in memory; 0: no limit of its own. Above it the
-    /// content of those that are idle longest leaves memory; where that cannot be, appends are
-    /// refused.
+    /// Maximum bytes of session content in memory. 0 means no limit of its own.
+    ///
+    /// Above it, the content of the sessions idle the longest is unloaded. If that is impossible,
+    /// appends are rejected.
     #[serde(with = "AsOptionalText::<Size>")]
     pub memory_bytes: Option<usize>,
-    /// Calls it has worked on in each round in which the others have one; 1 unless told.
+    /// Scheduling weight: calls processed for each one of a tenant with weight 1. Default 1.
     pub weight: Option<u32>,
 }
 
-/// What applies to tenants: in common, and to each.
+/// The settings of tenants: common ones, and overrides by tenant.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TenantsConfig {
     pub(crate) limits: Limits,
@@ -138,32 +138,31 @@ pub(crate) struct TenantsConfig {
     pub(crate) tenants: Vec<TenantConfig>,
 }
 
-/// An organisation or bot. A call gets it from its credential.
+/// An organization or bot. Calls are assigned to a tenant by their credential.
 #[derive(Debug)]
 pub struct Tenant {
-    /// Its id.
     pub id: TenantId,
     policy: ArcSwap<Policy>,
     pub(crate) stats: TenantStats,
-    /// Both are of the process.
+    /// `memory` and `journal` are shared by all tenants.
     pub(crate) memory: Arc<MemoryUse>,
     journal: Arc<JournalUse>,
-    /// How many tenants there are.
+    /// Number of tenants in the process.
     tenants: Arc<AtomicUsize>,
-    /// Room for its changes in the journal's queue, where there are several tenants.
+    /// Limits the tenant's sets in the journal queue if there are several tenants.
     pub(crate) journal_share: Arc<Semaphore>,
-    /// Places for the copies that it makes of sessions.
+    /// Limits concurrent session copies.
     pub(crate) copies: Semaphore,
     pub(crate) events: EventLog,
     pub(crate) calibrations: Calibrations,
     pub(crate) prompts: Prompts,
-    /// The last change of its sessions that was submitted to the journal.
+    /// Highest ticket of the tenant's submitted change sets.
     pub(crate) last_ticket: AtomicU64,
-    /// The last batch in which one was written.
+    /// Number of the last journal batch that contained one of them.
     pub(crate) last_batch: AtomicU64,
 }
 
-/// What all tenants of the process use together.
+/// Resource accounting shared by all tenants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UseOfAll {
     memory: Arc<MemoryUse>,
@@ -171,34 +170,33 @@ pub(crate) struct UseOfAll {
     tenants: Arc<AtomicUsize>,
 }
 
-/// What an operator decided for a tenant. A reload replaces it as a whole.
+/// Effective settings of a tenant. A reload replaces them as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What its clients may send and keep.
+    /// Limits on client input and stored sessions.
     pub limits: Limits,
-    /// When its sessions are compacted, and how far.
+    /// When sessions are compacted, and how far.
     pub compaction: CompactionPolicy,
-    /// Calls at once; `None`: what there is room for beside others.
+    /// Maximum concurrent calls. `None` leaves the limit to admission control.
     pub calls_in_flight: Option<usize>,
-    /// Calls it may begin in a second; `None`: any number.
+    /// Maximum calls per second, or `None` for no limit.
     pub calls_per_second: Option<NonZeroU32>,
-    /// Bytes of requests it may send in a second; `None`: any number.
+    /// Maximum bytes of requests per second, or `None` for no limit.
     pub bytes_per_second: Option<NonZeroU32>,
-    /// Calls that are worked on in each round in which others have one.
+    /// Scheduling weight: calls processed for each one of a tenant with weight 1.
     pub weight: u32,
-    /// Bytes of its turns that the journal may have; 0: no limit.
+    /// Maximum bytes of turns in the journal. 0 means no limit.
     pub(crate) journal_bytes: u64,
-    /// Bytes of content in memory; 0: no limit.
+    /// Maximum bytes of session content in memory. 0 means no limit.
     pub(crate) memory_bytes: u64,
     pub(crate) max_sessions: usize,
     pub(crate) ttl_ms: u64,
-    /// By their names; one that never expires has the largest number.
+    /// Milliseconds by class name. [`NEVER_MS`] for a class that never expires.
     pub(crate) ttl_classes: BTreeMap<Arc<str>, u64>,
     pub(crate) sweep_ms: u64,
 }
 
-/// All tenants that are known: those of the configuration, and those that still have
-/// sessions in the journal.
+/// Known tenants: those in the configuration, and those with sessions in the journal.
 #[derive(Debug)]
 pub struct Tenants {
     config: ArcSwap<TenantsConfig>,
@@ -207,7 +205,7 @@ pub struct Tenants {
 }
 
 impl SessionConfig {
-    /// Adds its problems.
+    /// Adds validation errors to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         problems.not_zero("session_ttl", self.session_ttl);
         if let Some(interval) = self.sweep_interval {
@@ -218,7 +216,7 @@ impl SessionConfig {
 }
 
 impl TenantLimits {
-    /// Adds their problems.
+    /// Adds validation errors to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         if let Some(ttl) = self.session_ttl {
             problems.not_zero("session_ttl", ttl);
@@ -275,7 +273,7 @@ impl Tenant {
         }
     }
 
-    /// True where it is not the only tenant.
+    /// Whether there are other tenants.
     pub(crate) fn is_one_of_several(&self) -> bool {
         self.tenants.load(Ordering::Relaxed) > 1
     }
@@ -285,27 +283,29 @@ impl Tenant {
         self.calibrations.shared(model)
     }
 
-    /// Learns from a count of the provider; `before` is its count for the session's previous window.
+    /// Learns from a token count by the provider.
+    ///
+    /// `before` is the provider's count for the session's previous window.
     pub(crate) fn calibrate(&self, model: &str, before: Option<Charge>, charge: Charge) {
         self.calibrations.observe_provider(model, before, charge);
     }
 
-    /// Shared calibrations by model, to be stored over a restart.
+    /// Shared calibrations by model, to be persisted across a restart.
     pub fn learnt_charges(&self) -> BTreeMap<Box<str>, Calibration> {
         self.calibrations.all_shared()
     }
 
-    /// Restores the calibrations of before a restart.
+    /// Restores calibrations persisted before a restart.
     pub fn restore_charges(&self, learnt: BTreeMap<Box<str>, Calibration>) {
         self.calibrations.restore(learnt);
     }
 
-    /// What applies to it now.
+    /// The current policy.
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
     }
 
-    /// The content of a session took `before` bytes of memory, and takes `after`.
+    /// Records that the content of a session changed from `before` to `after` bytes of memory.
     pub(crate) fn count_content(&self, before: u64, after: u64) {
         self.stats.count_loaded(before, after);
         self.memory.count_content(before, after);
@@ -314,10 +314,10 @@ impl Tenant {
         }
     }
 
-    /// Whether so many bytes of content more have room in memory.
+    /// Checks that `more` bytes of content fit into memory.
     ///
     /// # Errors
-    /// [`EngineError::MemoryFull`].
+    /// [`EngineError::MemoryFull`] if the tenant's or the global limit would be exceeded.
     pub(crate) fn check_memory_room(&self, more: u64) -> Result<(), EngineError> {
         self.check_own_memory(more)?;
         self.memory.check_room(more)
@@ -336,34 +336,34 @@ impl Tenant {
         Ok(())
     }
 
-    /// True when so much of its own limit is free that not every call has to look for room.
+    /// Whether enough of the tenant's own limit is free that calls need not check for room first.
     pub(crate) fn has_own_room(&self) -> bool {
         let kept_free = self.policy.load().memory_bytes / SHARE_KEPT_FREE;
         self.check_own_memory(kept_free).is_ok()
     }
 
-    /// The journal has turns of so many bytes more, in the place of others.
+    /// Records that the journal gained `more` bytes of the tenant's turns and lost `less`.
     pub(crate) fn add_journal_bytes(&self, more: u64, less: u64) {
         let before = self.stats.journal_bytes();
         self.set_journal_bytes((before + more).saturating_sub(less));
     }
 
-    /// The journal has so many bytes of its turns.
+    /// Sets the bytes of the tenant's turns in the journal, after a count.
     pub(crate) fn set_journal_bytes(&self, bytes: u64) {
         let before = self.stats.journal_bytes();
         self.stats.count_journal(before, bytes);
         self.journal.change(before, bytes);
     }
 
-    /// Whether the journal has room for so many bytes more of its turns.
+    /// Checks that `more` bytes of turns fit into the journal.
     ///
     /// # Errors
-    /// [`EngineError::JournalQuota`].
+    /// [`EngineError::JournalQuota`] if the tenant's or the global limit would be exceeded.
     pub(crate) fn check_journal_room(&self, more: u64) -> Result<(), EngineError> {
         self.journal.check_room(self, more)
     }
 
-    /// How long a session lives untouched; of one that never expires the largest number.
+    /// TTL of a session in milliseconds. [`NEVER_MS`] if it never expires.
     pub(crate) fn ttl_ms(&self, head: &Head) -> u64 {
         let policy = self.policy.load();
         match &head.options {
@@ -374,7 +374,7 @@ impl Tenant {
 }
 
 impl Policy {
-    /// What applies to a tenant with these limits of its own.
+    /// Merges the common settings with a tenant's own limits.
     pub(crate) fn new(config: &TenantsConfig, own: &TenantLimits) -> Self {
         let mut limits = config.limits.clone();
         limits.max_history_turns = own.max_history_turns.unwrap_or(limits.max_history_turns);
@@ -406,21 +406,21 @@ impl Policy {
         }
     }
 
-    /// How long sessions of a class live untouched. A class that the configuration does not have
-    /// any more is as none.
+    /// TTL of a class in milliseconds. A class that is no longer configured has the default TTL.
     pub(crate) fn class_ttl_ms(&self, class: Option<&str>) -> u64 {
         let of_class = class.and_then(|class| self.ttl_classes.get(class));
         of_class.copied().unwrap_or(self.ttl_ms)
     }
 
-    /// The shortest time that a session may live untouched; [`NEVER_MS`] where all live for ever.
+    /// Shortest TTL in milliseconds. [`NEVER_MS`] if no session expires.
     pub(crate) fn shortest_ttl_ms(&self) -> u64 {
         let classes = self.ttl_classes.values().copied();
         classes.fold(self.ttl_ms, u64::min)
     }
 
-    /// Whether a session may get the class that a change names. One that it has already may have
-    /// left the configuration.
+    /// Checks that a patch names a configured TTL class, or the one that the session already has.
+    ///
+    /// The session's current class may no longer be configured.
     pub(crate) fn check_class(&self, patch: &OptionsPatch, head: &Head) -> Result<(), CoreError> {
         let Some(class) = &patch.ttl_class else {
             return Ok(());
@@ -439,15 +439,14 @@ impl Policy {
         })
     }
 
-    /// What applies to the tenant of this id. One that the configuration does not name has
-    /// the common limits.
+    /// Policy of the tenant with this id. Tenants without their own limits have the common ones.
     fn of(config: &TenantsConfig, id: &TenantId) -> Self {
         let own = config.tenants.iter().find(|tenant| tenant.id == *id);
         let own = own.map(|tenant| tenant.limits.clone());
         Self::new(config, &own.unwrap_or_default())
     }
 
-    /// True when histories may keep less than under the other policy.
+    /// Whether histories may retain less than under `other`.
     fn keeps_less_than(&self, other: &Self) -> bool {
         let (is, was) = (&self.limits, &other.limits);
         is.max_history_turns < was.max_history_turns
@@ -458,7 +457,6 @@ impl Policy {
 }
 
 impl Tenants {
-    /// The tenants of a configuration.
     pub(crate) fn new(config: TenantsConfig) -> Self {
         let tenants = Self {
             config: ArcSwap::from_pointee(config),
@@ -471,12 +469,12 @@ impl Tenants {
         tenants
     }
 
-    /// How much memory their sessions and calls use.
+    /// Memory use of all tenants.
     pub fn memory(&self) -> &Arc<MemoryUse> {
         &self.of_all.memory
     }
 
-    /// Waits until all of them together use more memory than they may, or one of them does.
+    /// Waits until the global memory limit or any tenant's own is exceeded.
     pub(crate) async fn memory_passed(&self) {
         let is_over = |tenant: &Arc<Tenant>| tenant.check_own_memory(0).is_err();
         let memory = self.memory();
@@ -485,24 +483,23 @@ impl Tenants {
         }
     }
 
-    /// True when so much is free, of what all together may have and of what each may, that not
-    /// every call has to look for room.
+    /// Whether enough is free, globally and per tenant, that calls need not check for room first.
     pub(crate) fn have_memory_room(&self) -> bool {
         self.memory().is_roomy() && self.all().iter().all(|tenant| tenant.has_own_room())
     }
 
-    /// How much the journal has of their turns.
+    /// Journal use of all tenants.
     pub(crate) fn journal(&self) -> &JournalUse {
         &self.of_all.journal
     }
 
-    /// True where the journal may not have all turns of all of them.
+    /// Whether any limit applies to the bytes of turns in the journal.
     pub(crate) fn has_journal_limits(&self) -> bool {
         let is_limited = |tenant: &Arc<Tenant>| tenant.policy().journal_bytes > 0;
         self.journal().is_limited() || self.all().iter().any(is_limited)
     }
 
-    /// The tenant of this id, if it is known.
+    /// Returns a known tenant.
     pub fn get(&self, id: &TenantId) -> Option<Arc<Tenant>> {
         self.by_id.get(id).map(|tenant| Arc::clone(&tenant))
     }
@@ -518,8 +515,9 @@ impl Tenants {
         all
     }
 
-    /// The tenant of a session in the journal. One that the configuration does not name any
-    /// more has the common limits until its sessions end.
+    /// Returns a tenant, and creates it if it is unknown.
+    ///
+    /// A tenant that is no longer configured has the common limits until its sessions end.
     pub fn get_or_insert(&self, id: &TenantId) -> Arc<Tenant> {
         if let Some(known) = self.get(id) {
             return known;
@@ -532,9 +530,10 @@ impl Tenants {
         Arc::clone(&self.by_id.entry(id.clone()).or_insert_with(new))
     }
 
-    /// Applies another configuration. Gives the tenants whose histories may keep less now.
+    /// Applies a configuration. Returns the tenants whose histories may now retain less.
     pub(crate) fn reconfigure(&self, config: TenantsConfig) -> Vec<Arc<Tenant>> {
-        // First: a tenant that a call brings up now must not get the old policy.
+        // Store the configuration first, so that a tenant created concurrently does not get the old
+        // policy.
         let config = Arc::new(config);
         self.config.store(Arc::clone(&config));
         for tenant in &config.tenants {
@@ -552,10 +551,10 @@ impl Tenants {
     }
 }
 
-/// The TTL of what never expires, in milliseconds.
+/// TTL in milliseconds of a session that never expires.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
-/// A duration in whole milliseconds.
+/// Converts to whole milliseconds, saturating.
 pub(crate) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

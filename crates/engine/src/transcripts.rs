@@ -1,5 +1,4 @@
-//! What was said, whoever said it, in the order in which the journal took it: the port for an
-//! index that follows the journal.
+//! Port for an index that follows the journal: turns of all tenants in journal order.
 
 use memoird_core::ids::Generation;
 use memoird_store::{GenerationOwner, TurnChange, WrittenTurn, WrittenTurns};
@@ -8,8 +7,9 @@ use crate::error::EngineError;
 use crate::sessions::Sessions;
 use crate::tenants::Tenant;
 
-/// The journal as a follower reads it. Cheap to clone. It knows no tenants: whoever shows
-/// something of it has to.
+/// Read access to the journal for a follower. Cheap to clone.
+///
+/// Not scoped to a tenant. Callers must check the tenant before they return any of it to a client.
 #[derive(Clone, Debug)]
 pub struct Transcripts {
     sessions: Sessions,
@@ -20,32 +20,36 @@ impl Transcripts {
         Self { sessions }
     }
 
-    /// True where there is a journal to follow.
+    /// Whether there is a journal to follow.
     pub fn have_journal(&self) -> bool {
         self.sessions.have_journal()
     }
 
-    /// Waits until every change of a tenant that was decided so far is written or refused. Gives
-    /// how many batches [`Self::written_beyond`] counts up to the last of them.
+    /// Waits until every change of a tenant submitted so far is written or rejected.
+    ///
+    /// Returns the batch count, as in [`Self::written_beyond`], up to the last of them.
     ///
     /// # Errors
-    /// With durability `interval`, what the next try to write them fails with.
+    /// With durability `interval`, the error of the next attempt to write them.
     pub async fn settled(&self, tenant: &Tenant) -> Result<u64, EngineError> {
         self.sessions.wait_processed_of(tenant).await
     }
 
-    /// Waits until changes are written that come after `seen`, which is what this gave before,
-    /// or 0 at first. It counts batches in the order in which they were written: others pass what
-    /// is large.
+    /// Waits until more than `seen` batches are written, and returns their number.
+    ///
+    /// Pass the previous return value, or 0 at first. Batches are counted in the order in which
+    /// they are written, because sets may overtake a large one.
     pub async fn written_beyond(&self, seen: u64) -> u64 {
         self.sessions.wait_batches_beyond(seen).await
     }
 
-    /// Turns of all sessions with numbers above `number`, until so many turns or so many bytes
-    /// were read; at least one, where there is one.
+    /// Reads turns of all sessions with numbers above `number`.
+    ///
+    /// Stops after `turns_max` turns or `bytes_max` bytes, but returns at least one turn if there
+    /// is any.
     ///
     /// # Errors
-    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    /// [`EngineError::JournalOff`], or an error of the store.
     pub async fn written_after(
         &self,
         number: u64,
@@ -58,10 +62,10 @@ impl Transcripts {
         read.await
     }
 
-    /// The turns with these numbers, in their order; without those that are forgotten.
+    /// Reads the turns with these numbers, in this order. Pruned turns are skipped.
     ///
     /// # Errors
-    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    /// [`EngineError::JournalOff`], or an error of the store.
     pub async fn written_at(&self, numbers: Vec<u64>) -> Result<Vec<WrittenTurn>, EngineError> {
         let read = self
             .sessions
@@ -69,11 +73,10 @@ impl Transcripts {
         read.await
     }
 
-    /// The turns whose content was replaced after this change, in the order of it, at most so
-    /// many.
+    /// Reads up to `max` turns whose content was replaced after this change, in order of change.
     ///
     /// # Errors
-    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    /// [`EngineError::JournalOff`], or an error of the store.
     pub async fn changed_after(
         &self,
         change: u64,
@@ -85,10 +88,10 @@ impl Transcripts {
         read.await
     }
 
-    /// Whose these generations are, in their order; without those that are forgotten.
+    /// Reads the owners of these generations, in this order. Pruned generations are skipped.
     ///
     /// # Errors
-    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    /// [`EngineError::JournalOff`], or an error of the store.
     pub async fn owners(
         &self,
         generations: Vec<Generation>,

@@ -1,5 +1,7 @@
-//! Watching events. Watchers read the tenants' event logs at their own pace. Nothing waits for
-//! them, and one that is too slow learns how many events it missed.
+//! Watching of session events.
+//!
+//! Watchers read the event logs at their own pace and never block a publisher. A watcher that falls
+//! behind receives the number of events it missed.
 
 mod cursor;
 
@@ -15,100 +17,97 @@ use crate::events::{Event, EventKind, EventSignal, LoggedEvent};
 use crate::machine::Machine;
 use crate::tenants::{Tenant, Tenants};
 
-/// Whose events are watched.
+/// The tenants whose events are watched.
 #[derive(Clone, Debug)]
 pub enum WatchScope {
-    /// One tenant's.
     Tenant(Arc<Tenant>),
-    /// Everybody's, for an operator.
+    /// All tenants, for operators.
     All,
 }
 
-/// What a watcher reads.
+/// An item that a watcher receives.
 #[derive(Clone, Debug)]
 pub enum WatchItem {
-    /// Something happened.
     Event {
-        /// To a session of this tenant.
+        /// The tenant of the session.
         tenant: Arc<Tenant>,
-        /// What.
         event: Event,
     },
-    /// Events left the log before the watcher read them.
+    /// Events were removed from the log before the watcher read them.
     Missed {
-        /// Events of this tenant.
         tenant: Arc<Tenant>,
-        /// How many.
+        /// Number of missed events.
         count: u64,
     },
 }
 
-/// The events of all tenants.
+/// Access to the events of all tenants.
 #[derive(Clone, Debug)]
 pub struct Events {
     tenants: Arc<Tenants>,
     signal: Arc<EventSignal>,
     machine: Arc<dyn Machine>,
-    /// The number of this daemon among those that tell each other what happened.
+    /// Number of this daemon in the exchange of events.
     node: u128,
-    /// When it began.
+    /// Start time of this daemon.
     began: Timestamp,
-    /// Whether others share its journal.
+    /// Whether other daemons share the journal.
     is_shared: bool,
 }
 
-/// From where on to watch.
+/// Position from which to watch.
 #[derive(Clone, Debug)]
 pub enum WatchFrom {
-    /// What happens from now on.
+    /// Only new events.
     Now,
-    /// What came after the event of this id, which this daemon gave it.
+    /// Events after the one with this id, assigned by this daemon.
     After(u64),
-    /// What came after this place.
+    /// Events after this cursor.
     Cursor(EventCursor),
 }
 
-/// Reads events as they come.
+/// A stream of events.
 #[derive(Debug)]
 pub struct Watcher {
     events: Events,
     scope: WatchScope,
-    /// Where it is in the events of each tenant.
+    /// Read position in the log of each tenant.
     positions: BTreeMap<TenantId, Position>,
     ready: VecDeque<(TenantId, Read)>,
 }
 
-/// What was read of a tenant.
+/// An item read from a tenant's log.
 #[derive(Debug)]
 enum Read {
     Event(LoggedEvent),
-    /// So many events left the log before.
+    /// Number of events removed from the log before they were read.
     Missed(u64),
 }
 
 #[derive(Debug)]
 struct Position {
     tenant: Arc<Tenant>,
-    /// The last event of the log that was read.
+    /// Id of the last event read.
     id: u64,
     cursor: EventCursor,
-    /// What came before its first event, and is not told.
+    /// Earlier events, to be skipped.
     before: Before,
-    /// Daemons of which events were missed, so many that it is not known how many of which.
+    /// Daemons with missed events of unknown number, so the next gap in their numbering is
+    /// expected.
     unsure: BTreeSet<u128>,
 }
 
-/// What came before a watcher's first event.
+/// Which events precede a watcher's first one.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Nothing,
-    /// What other daemons saw before this moment.
+    /// Events of other daemons before this time on the shared steady clock.
     Moment(Steady),
-    /// Of daemons that are not in the cursor, what was seen before this time, by their clocks.
+    /// Events before this wall-clock time, from daemons that are not in the cursor.
     Time(Timestamp),
 }
 
-/// What an event is to a watcher.
+/// How an event relates to the watcher's position.
 enum Judged {
     Next,
     Known,
@@ -125,7 +124,7 @@ impl Events {
         Self {
             tenants,
             signal,
-            // Without others it is the number of this start.
+            // Without a cluster, a random number identifies this start.
             node: cluster.map_or_else(|| machine.random(), Cluster::node),
             began: machine.now().wall,
             is_shared: cluster.is_some(),
@@ -133,7 +132,6 @@ impl Events {
         }
     }
 
-    /// Publishes an event of a session.
     pub fn publish(
         &self,
         tenant: &Tenant,
@@ -146,7 +144,7 @@ impl Events {
         self.signal.notify();
     }
 
-    /// Watches events. Those of all tenants are watched from now on, whatever `from` says.
+    /// Starts a watcher. `from` is ignored for all tenants: they are watched from now on.
     pub fn watch(&self, scope: WatchScope, from: &WatchFrom) -> Watcher {
         let tenants = match &scope {
             WatchScope::Tenant(tenant) => vec![Arc::clone(tenant)],
@@ -170,12 +168,11 @@ impl Events {
         watcher
     }
 
-    /// Who watches, here.
+    /// Registry of this daemon's watchers.
     pub(crate) fn signal(&self) -> &EventSignal {
         &self.signal
     }
 
-    /// The tenants whose events these are.
     pub(crate) fn tenants(&self) -> &Tenants {
         &self.tenants
     }
@@ -186,7 +183,7 @@ impl Events {
         let now = self.machine.now();
         let (id, before) = match from {
             WatchFrom::Now => (last, Before::Moment(now.steady)),
-            // An id from before the daemon's start means nothing: then all of them are new.
+            // An id above the newest one is from before a restart: all events are new.
             WatchFrom::After(id) if *id > last => (0, Before::Nothing),
             WatchFrom::After(id) => (*id, Before::Nothing),
             WatchFrom::Cursor(cursor) => {
@@ -215,7 +212,7 @@ impl Events {
     }
 }
 
-/// What the clocks of daemons may be apart, where nothing else tells what came first.
+/// Assumed maximum clock difference between daemons, where only wall clocks order events.
 const CLOCKS_APART_MS: i64 = 2_000;
 
 impl WatchScope {
@@ -234,8 +231,7 @@ impl Drop for Watcher {
 }
 
 impl Watcher {
-    /// Waits for the next event, or for the news that some were missed. Cancelling the wait
-    /// loses no event.
+    /// Waits for the next event, or for the number of missed ones. Cancel safe.
     pub async fn next(&mut self) -> WatchItem {
         let (signal, scope) = (Arc::clone(&self.events.signal), self.scope.clone());
         loop {
@@ -257,8 +253,9 @@ impl Watcher {
         }
     }
 
-    /// The place behind what was read last, for whoever goes on from there, also at another daemon.
-    /// `None` for the events of all tenants.
+    /// Position after the last item, from which a watcher can resume, even at another daemon.
+    ///
+    /// `None` for a watcher of all tenants.
     pub fn cursor(&self) -> Option<&EventCursor> {
         let WatchScope::Tenant(tenant) = &self.scope else {
             return None;
@@ -274,7 +271,7 @@ impl Watcher {
             let tenant = Arc::clone(&position.tenant);
             let logged = match read {
                 Read::Event(logged) => logged,
-                // The numbers of each daemon say what is missing, and how far the cursor was.
+                // After a cursor, the numbers of each daemon reveal which events are missing.
                 Read::Missed(_) if matches!(position.before, Before::Time(_)) => continue,
                 Read::Missed(count) => {
                     position.unsure = position.cursor.nodes().collect();
@@ -324,7 +321,7 @@ impl Watcher {
 }
 
 impl Position {
-    /// What an event is, beside those that were told before.
+    /// Compares an event with the position, and advances the position.
     fn judge(&mut self, logged: &LoggedEvent, events: &Events) -> Judged {
         let (node, number) = (logged.node.unwrap_or(events.node), logged.number);
         let last = self.cursor.get(node);
@@ -332,13 +329,14 @@ impl Position {
             return Judged::Known;
         }
         match self.before {
-            // Daemons tell what they saw since somebody watched last.
+            // Daemons also post events from before this watcher started.
             Before::Moment(started) if logged.node.is_some() && logged.happened < started => {
-                // With its number, so that the next one is not taken for one behind a gap.
+                // Record its number, so that the next event does not look like one after a gap.
                 self.cursor.set(node, number);
                 return Judged::Known;
             }
-            // A daemon that is alone began after a cursor that does not know it.
+            // Without a cluster, a daemon that is missing in the cursor started after it, so all
+            // its events are new.
             Before::Time(early)
                 if last.is_none() && events.is_shared && logged.event.at < early =>
             {
@@ -346,7 +344,8 @@ impl Position {
             }
             _ => {}
         }
-        // How many events came before the first of a daemon is known where it began after the cursor.
+        // A daemon that started after the cursor counts from 1, which reveals how many events were
+        // missed.
         let last = last.or_else(|| match self.before {
             Before::Time(early) if logged.node.is_none() => {
                 (!events.is_shared || events.began >= early).then_some(0)

@@ -1,21 +1,21 @@
-//! A queue that serves tenants in turn: who has much in it waits for itself, not the others.
+//! A round-robin queue: a tenant's backlog delays only that tenant.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// What waits, by whom it is for. Within one the order is that of the arrival.
+/// Queued items by key. Items of one key are in order of arrival.
 #[derive(Debug)]
 pub(super) struct FairQueue<K, T> {
     waiting: HashMap<K, BTreeMap<Number, T>>,
     last_number: Number,
-    /// Those for whom something waits, the next one first.
+    /// Keys with queued items, in the order in which they are served.
     turns: VecDeque<K>,
     len: usize,
-    /// The most that may wait for one.
+    /// Maximum number of queued items per key.
     len_max_each: usize,
 }
 
-/// Counts what was added.
+/// Sequence number of a queued item.
 pub(super) type Number = u64;
 
 impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
@@ -29,8 +29,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         }
     }
 
-    /// Adds something, and gives its number; `None`, and nothing is added, when too much waits for
-    /// this one.
+    /// Appends an item and returns its number. Returns `None` if the key's queue is full.
     pub(super) fn push(&mut self, key: K, item: T) -> Option<Number> {
         let items = self.waiting.entry(key.clone()).or_default();
         if items.len() >= self.len_max_each {
@@ -45,7 +44,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         Some(self.last_number)
     }
 
-    /// Takes the next one out.
+    /// Removes the next item.
     pub(super) fn pop(&mut self) -> Option<T> {
         let key = self.turns.pop_front()?;
         let items = self.waiting.get_mut(&key)?;
@@ -59,7 +58,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         item
     }
 
-    /// Takes out what got this number; `None` where it does not wait any more.
+    /// Removes the item with this number, if it is still queued.
     pub(super) fn remove(&mut self, key: &K, number: Number) -> Option<T> {
         let items = self.waiting.get_mut(key)?;
         let item = items.remove(&number)?;

@@ -1,4 +1,4 @@
-//! A bounded number of threads for blocking calls, whose queue serves tenants in turn.
+//! A bounded pool of threads for blocking calls, with a queue that is fair to tenants.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,10 @@ use tracing::debug;
 use super::fair_queue::{FairQueue, Number};
 use crate::error::EngineError;
 
-/// Calls of one tenant that may wait: more than a daemon has in flight.
+/// Maximum queued calls per tenant. Exceeds the number of calls that a daemon has in flight.
 const CALLS_WAITING_MAX: usize = 16_384;
 
-/// The threads. They start when they are first needed, and end when this is dropped.
+/// A thread pool. Threads start on demand, and exit after the pool is dropped.
 #[derive(Debug)]
 pub(crate) struct FairThreads {
     shared: Arc<Shared>,
@@ -25,30 +25,29 @@ pub(crate) struct FairThreads {
 struct Shared {
     name: &'static str,
     threads_max: usize,
-    /// What each thread does first.
+    /// Runs first on each thread.
     begin: fn(),
     state: Mutex<State>,
-    /// A call arrived, or the threads are to end.
+    /// Notified when a call is queued or the pool is closed.
     changed: Condvar,
 }
 
 struct State {
-    /// Calls that wait; what is for no tenant counts as one tenant's.
+    /// Queued calls. Those without a tenant share one queue.
     calls: FairQueue<Option<TenantId>, Call>,
     threads: usize,
-    /// Threads that wait for a call.
+    /// Threads waiting for a call.
     idle: usize,
     is_closed: bool,
 }
 
 type Call = Box<dyn FnOnce() + Send>;
 
-/// A caller that waits for its call: one that hangs up before the call is begun takes it out of the
-/// queue, with all that it holds.
+/// A caller waiting for its result. If it is dropped, its call is removed from the queue.
 struct Caller<'a> {
     shared: &'a Shared,
     tenant: Option<TenantId>,
-    /// `None` once the call has its answer.
+    /// `None` once the call has completed.
     number: Option<Number>,
 }
 
@@ -56,7 +55,7 @@ impl Drop for Caller<'_> {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         let call = self.shared.lock().calls.remove(&self.tenant, number);
-        // What it holds goes when the queue is free again.
+        // Drop the call's captures only after the queue's lock is released.
         drop(call);
     }
 }
@@ -71,7 +70,7 @@ impl std::fmt::Debug for State {
 }
 
 impl FairThreads {
-    /// At most `threads_max` threads of this name, each of which does this first.
+    /// Creates a pool of up to `threads_max` threads. Each runs `begin` first.
     pub(super) fn new(name: &'static str, threads_max: usize, begin: fn()) -> Self {
         let state = State {
             calls: FairQueue::new(CALLS_WAITING_MAX),
@@ -91,11 +90,12 @@ impl FairThreads {
         }
     }
 
-    /// Runs a call for a tenant, or for nobody in particular. One whose caller hangs up while
-    /// it waits is not run, and leaves the queue at once.
+    /// Runs a call for a tenant, or for the daemon itself if `None`.
+    ///
+    /// If the future is dropped while the call is queued, the call is removed from the queue.
     ///
     /// # Errors
-    /// When too many calls wait, the call panicked, or no thread could be started.
+    /// If too many calls are queued, the call panicked, or no thread could be started.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,
@@ -105,7 +105,7 @@ impl FairThreads {
         let call = move || {
             if !reply.is_closed() {
                 let outcome = catch_unwind(AssertUnwindSafe(action));
-                // The caller may have hung up.
+                // The caller may have been cancelled.
                 let _ = reply.send(outcome);
             }
         };
@@ -124,7 +124,7 @@ impl FairThreads {
         }
     }
 
-    /// Runs a call of the daemon itself; nobody waits for it.
+    /// Starts a call of the daemon itself without waiting for it.
     pub(super) fn start(&self, action: impl FnOnce() + Send + 'static) {
         let call = move || drop(catch_unwind(AssertUnwindSafe(action)));
         if let Err(error) = self.push(None, Box::new(call)) {
@@ -151,7 +151,7 @@ impl FairThreads {
         Ok(number)
     }
 
-    /// Where no more can be started, those that run have to do.
+    /// Starts a thread. Fails only if no thread of the pool is running.
     fn start_thread(&self) -> Result<(), EngineError> {
         let shared = Arc::clone(&self.shared);
         let started: io::Result<_> = thread::Builder::new()
@@ -177,7 +177,7 @@ impl Drop for FairThreads {
 }
 
 impl Shared {
-    /// The life of one thread.
+    /// Main loop of a thread.
     fn run_calls(&self) {
         (self.begin)();
         while let Some(call) = self.next_call() {
@@ -185,7 +185,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a call; `None` when there will be none any more.
+    /// Waits for a call. Returns `None` once the pool is closed and the queue is empty.
     fn next_call(&self) -> Option<Call> {
         let mut state = self.lock();
         loop {

@@ -1,4 +1,4 @@
-//! Adding turns to a session.
+//! The `Append` command.
 
 use std::sync::Arc;
 
@@ -17,23 +17,25 @@ use crate::sessions::{
 };
 use crate::tenants::Tenant;
 
-/// What an append did.
+/// Result of an append.
 #[derive(Clone, Debug)]
 pub struct AppendOutcome {
-    /// The session after it; `None` for a repetition whose session has ended since.
+    /// The session after the append. `None` for a duplicate if the session has since ended.
     pub session: Option<SessionView>,
-    /// What was done, now or the first time.
+    /// Record of this append, or of the original one for a duplicate.
     pub record: KeyRecord,
-    /// True when it was done before.
+    /// Whether the idempotency key was already used, so that nothing was appended.
     pub duplicate: bool,
 }
 
 impl Commands {
-    /// Adds turns to a session, all of them or none; starts the session, or a new generation
-    /// of it, where there is none. Answers once the turns are as durable as configured.
+    /// Appends turns to a session atomically.
+    ///
+    /// Starts the session, or a new generation of it, if none is live. Returns once the turns are
+    /// as durable as configured.
     ///
     /// # Errors
-    /// What the rules refuse, a queue without room, a journal that cannot be written.
+    /// If the command is invalid, the journal queue is full, or the journal cannot be written.
     pub async fn append(
         &self,
         tenant: &Arc<Tenant>,
@@ -78,7 +80,7 @@ impl Commands {
         let record = appended.record;
         let duplicate = appended.changes.is_empty();
         if duplicate && update.is_new {
-            // Its generation has ended.
+            // The original's generation has ended. Do not start a new one for a duplicate.
             let outcome = AppendOutcome {
                 session: None,
                 record,
@@ -86,7 +88,7 @@ impl Commands {
             };
             return Ok(Decision::unused(outcome, None));
         }
-        // A note of a repetition is submitted behind the append that it repeats.
+        // A duplicate still counts as a use. The touch is journaled after the original append.
         let mut changes = appended.changes;
         if duplicate && update.may_note_use {
             changes.push(update.session.touch(now));
@@ -107,7 +109,7 @@ impl Commands {
         Ok(Decision::used(outcome, effect))
     }
 
-    /// Calibrates the counts by the charge for the session's last window.
+    /// Calibrates token counts by the reported usage for the session's last window.
     fn calibrate(
         &self,
         tenant: &Tenant,
@@ -133,7 +135,7 @@ impl Commands {
     }
 }
 
-/// What refuses a command: the generation that starts with it is not known to anybody yet.
+/// Hides the live generation in an error if this command would have started it.
 pub(super) fn of_new(is_new: bool, refusal: CoreError) -> CoreError {
     match refusal {
         CoreError::StaleGeneration { expected, .. } if is_new => {
@@ -144,7 +146,7 @@ pub(super) fn of_new(is_new: bool, refusal: CoreError) -> CoreError {
     }
 }
 
-/// The queue holds the whole state, and not only its patch.
+/// Bytes to reserve in the journal queue, with a state patch counted as a full state.
 pub(super) fn queue_bytes(command: &AppendCommand, tenant: &Tenant) -> usize {
     let turns: usize = command.turns.iter().map(|turn| turn.body.len()).sum();
     let state_bytes = command.state.as_ref().map_or(0, |patch| {

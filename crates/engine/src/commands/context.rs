@@ -1,9 +1,9 @@
-//! Building a window: what the next model call sees.
+//! The `GetContext` command: builds the window for the next model call.
 //!
-//! Turns that are not counted yet are counted outside the lock, and the session is looked at again.
-//! Where turns would be left out and a summary takes milliseconds, it is waited for, and the window
-//! is planned again. The block of memories is behind the last turn: all before it is a prefix that
-//! the next call sends again.
+//! Tokens of new turns are counted without holding the session's lock, and the session is read
+//! again afterwards. If turns would be left out and a summarizer takes only milliseconds, the
+//! command waits for the summary and plans the window again. The block of memories follows the last
+//! turn, so that everything before it is a prefix that the next call repeats.
 
 mod compaction;
 mod counting;
@@ -41,21 +41,20 @@ use counting::{count_turns, is_short};
 pub(super) use counting::TokenCounting;
 pub use request::{ContextOutcome, ContextRequest};
 
-/// How far ahead a session's last access is written, at most: 10 minutes.
+/// Maximum time by which a session's last access is journaled ahead: 10 minutes.
 const GRAIN_MS_MAX: u64 = 600_000;
-/// More tokens than any model takes, and few enough that no sum of them overflows.
+/// Exceeds the tokens of any model, and is small enough that no sum of them overflows.
 const BUDGET_MAX: u64 = 1 << 61;
-/// What a bot adds is at most so much: it never fits.
+/// Upper bound for the prompt and overhead. Exceeds [`BUDGET_MAX`], so it never fits.
 const FIXED_MAX: u64 = 1 << 62;
-/// What was learnt from charges takes at most one part in so many of a budget.
+/// The learned surcharge may use at most a quarter of a budget.
 const LEARNT_SHARE: u64 = 4;
-/// The share of a budget by which a provider is asked to count before the estimate would reach the
-/// soft watermark, at least.
+/// Minimum share of a budget by which the provider counts before the soft watermark is reached.
 const COUNTED_EARLIER: f64 = 0.15;
-/// How often new turns are counted for one window: others may append meanwhile.
+/// Maximum rounds of counting new turns for one window, as clients may append concurrently.
 const COUNTING_ROUNDS_MAX: usize = 64;
 
-/// What a window is built from.
+/// The inputs of a window.
 struct Plan {
     model: Arc<Model>,
     calibration: Calibration,
@@ -69,17 +68,16 @@ struct Plan {
     settings: WindowSettings,
     soft_percent: Option<u8>,
     summary_tokens: Option<SummaryTokens>,
-    /// Memories to be put into the window.
     recalled: Option<Box<dyn RecalledMemories>>,
-    /// Name that the call asked for; empty for the default model.
+    /// Model name in the call. Empty for the default model.
     asked_model: String,
-    /// Rules of the model for requests.
+    /// The model's rules for requests.
     rules: MessageRules,
-    /// Where the provider can count: what it is to count beside the turns.
+    /// System prompt and tools for the provider's token counter, if there is one.
     counted_by_provider: Option<(String, String)>,
 }
 
-/// A window as it was built under a session's lock.
+/// A window built under a session's lock.
 struct Built {
     window: Window,
     session: SessionView,
@@ -87,21 +85,20 @@ struct Built {
     mark: Mark,
     rewound: SeqRanges,
     next_cut: Option<NextCut>,
-    /// True where it leaves turns out while a summary is being made.
+    /// Whether it leaves out turns whose summary is in progress.
     awaits_summary: bool,
 }
 
-/// A look at a session for a window.
+/// Result of one attempt at a window.
 enum Look {
-    /// With a compaction that it asks for.
+    /// With a request for a compaction, if one is due.
     Built(Box<Built>, Option<CompactionRequest>),
-    /// No window fits.
     Refused(CoreError),
-    /// These turns have to be counted first.
+    /// These turns must be counted first.
     Uncounted(Uncounted),
 }
 
-/// Turns of one version of a session, and the mark of its windows.
+/// Turns of one version of a session, with the nonce of its windows.
 struct Uncounted {
     turns: Vec<(u64, Arc<[u8]>)>,
     version: SessionVersion,
@@ -109,11 +106,11 @@ struct Uncounted {
 }
 
 impl Commands {
-    /// Builds the window for the next model call, after an append where one is given.
+    /// Builds the window for the next model call, after an optional append.
     ///
     /// # Errors
-    /// An unknown model, a budget without room, [`EngineError::SessionNotFound`], what the
-    /// append may be refused for, a current turn that does not fit.
+    /// If the model is unknown, the budget has no room, the append is rejected, or the current turn
+    /// does not fit, or [`EngineError::SessionNotFound`].
     pub async fn context(
         &self,
         tenant: &Arc<Tenant>,
@@ -127,7 +124,7 @@ impl Commands {
         let appended = match append {
             Some(command) => {
                 let appended = self.append(tenant, session, command).await?;
-                // The append may have reported a charge.
+                // The append may have reported usage.
                 let model = &plan.model.profile.name;
                 plan.calibration = tenant.calibrations.of_session(model, session);
                 Some(appended)
@@ -186,7 +183,7 @@ impl Commands {
         })
     }
 
-    /// Checks the request, before anything is done.
+    /// Validates the request before anything is changed.
     async fn plan(
         &self,
         tenant: &Arc<Tenant>,
@@ -243,7 +240,7 @@ impl Commands {
         })
     }
 
-    /// Tokens of the system prompt, the tool schemas, and what every request costs.
+    /// Counts the system prompt, the tool schemas, and the fixed cost of a request.
     async fn count_prompts(
         &self,
         tenant: &Tenant,
@@ -282,7 +279,8 @@ impl Commands {
                         queue.request(request);
                         return Ok(*built);
                     }
-                    // Rather a summary of what it leaves out, where that takes no time.
+                    // A local summarizer is fast. Summarize what the window leaves out, and plan it
+                    // again.
                     queue.run_now(request).await;
                 }
                 Look::Refused(refusal) => return Err(refusal.into()),
@@ -293,14 +291,15 @@ impl Commands {
                 }) => {
                     let bytes = turns.iter().map(|(_, turn)| turn.len()).sum();
                     if turn.is_none() && !is_short(bytes) {
-                        // Somebody else may just be counting them: after that it looks again.
+                        // Another call may be counting them. Wait for it, and read the session
+                        // again.
                         turn = Some(counting.turn_of(session).await);
                         continue;
                     }
                     let scale = plan.model.scale.clone();
                     let count = move || count_turns(&scale, turns, mark);
                     let counts = counting.count(&session.tenant, bytes, count).await?;
-                    // It may have been reset, or discarded, while its turns were counted.
+                    // The session may have been reset or discarded while its turns were counted.
                     self.shared.sessions.annotate(session, version, |session| {
                         if let Some(windows) = session.windows_mut() {
                             windows.note_counts(plan.model.scale_id, counts);
@@ -312,8 +311,9 @@ impl Commands {
         Err(EngineError::RetriesExhausted)
     }
 
-    /// Builds the window, or says which turns have to be counted first.
-    /// The window that was built before, if `is_again`, was not sent.
+    /// Builds the window, or returns the turns that must be counted first.
+    ///
+    /// `is_again` means that the previous window was not sent, so its effects are undone.
     async fn look(
         &self,
         session: &SessionRef,
@@ -445,8 +445,9 @@ impl Plan {
         }
     }
 
-    /// Counted tokens for what the provider adds to each request beside what is counted of it. A
-    /// wrong charge must not refuse a window: at most a quarter of what there is.
+    /// Counted tokens for what the provider adds to each request, as learned from reported usage.
+    ///
+    /// Limited to a quarter of the budget, so that a wrong report does not prevent a window.
     #[allow(clippy::cast_possible_truncation, reason = "bounded above")]
     fn learnt(&self, last_charge: Option<(u64, u64)>) -> i64 {
         let surcharge = last_charge.map_or(0.0, |(counted, charged)| {
@@ -458,7 +459,7 @@ impl Plan {
         counted.max(-(self.fixed as f64)) as i64
     }
 
-    /// States that the profile is that of a relative of the model asked for.
+    /// Note that the profile of a related model is used.
     fn relative_note(&self) -> Option<String> {
         let (asked, profile) = (&self.asked_model, &self.model.profile.name);
         (!asked.is_empty() && asked != profile).then(|| {
@@ -468,20 +469,20 @@ impl Plan {
         })
     }
 
-    /// Tokens kept free for unseen ones of the provider.
+    /// Tokens reserved for tokens of the provider that cannot be counted.
     fn allowance(&self) -> f64 {
         let unseen = self.model.scale.unseen();
         self.calibration.allowance(unseen, self.input_budget)
     }
 
-    /// Adds the allowance to the margin, as a share of this window.
+    /// Adds the allowance to the reported margin, as a share of this window.
     fn widen_margin(&self, window: &mut Window) {
         let report = &mut window.report;
         let tokens = report.blocks.total().max(1) as f64;
         report.token_margin += self.allowance() / tokens;
     }
 
-    /// Puts the recalled memories into the window, without those that it shows already.
+    /// Adds the recalled memories that the window does not already contain.
     fn add_memories(
         &self,
         window: &mut Window,
@@ -503,7 +504,7 @@ impl Plan {
         block
     }
 
-    /// Notes that the session was used for a window; gives what of that has to be written.
+    /// Records that the session was used for a window. Returns the change to write, if any.
     fn note_use(&self, update: &mut Update<'_>, window: &Window, ask: &Ask<'_>) -> Option<Effect> {
         if let Some(windows) = update.session.windows_mut() {
             let counted = window.counted.saturating_add_signed(-ask.learnt);
@@ -517,8 +518,9 @@ impl Plan {
     }
 }
 
-/// Counted tokens that a window may use: the provider's budget less margin and allowance, divided
-/// by the factor. Both are taken from the headroom first, which is kept free for them.
+/// Counted tokens that a window may use: the budget less margin and allowance, by the factor.
+///
+/// The headroom covers margin and allowance first.
 #[allow(clippy::cast_possible_truncation)]
 fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64, allowance: f64) -> u64 {
     let whole = (input as f64 + headroom as f64 - allowance).max(1.0);

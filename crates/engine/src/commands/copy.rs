@@ -1,7 +1,7 @@
-//! A copy of what was said in a session becomes a session of its own.
+//! The `CopySession` command: copies the turns of a session to a new one.
 //!
-//! It is an append of all that was said to a session that starts with it, after the end of the
-//! session that lives there, where that is asked for.
+//! A copy is an append of all turns to a session that starts with it. If requested, the live target
+//! session ends first.
 
 use std::sync::Arc;
 
@@ -23,68 +23,68 @@ use crate::sessions::{
 };
 use crate::tenants::Tenant;
 
-/// Turns of a copy, and their bytes: it is one change, and all of it is in memory, once.
+/// Maximum turns and bytes of a copy. It is a single change, and is in memory as a whole, once.
 const TURNS_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
-/// Copies that are made at once, of all tenants: each keeps a thread that reads busy.
+/// Maximum concurrent copies, across all tenants. Each occupies a reader thread.
 pub(super) const COPIES_MAX: usize = 2;
-/// Where the length of a session is not known, room for so many bytes is taken first, and where there
-/// are more, for so many times as many: the copy of a short session takes little.
+/// Bytes reserved first for a session of unknown length, and the factor by which that grows.
+///
+/// The copy of a short session thus reserves little.
 const BYTES_FIRST: usize = 1 << 20;
 const TIMES_MORE: usize = 8;
-/// The room of all copies is given in so many parts.
+/// Number of permits into which the memory for all copies is divided.
 pub(super) const ROOM_PARTS: usize = 64;
 
-/// What to copy, and where to.
+/// A request to copy a session.
 #[derive(Clone, Debug)]
 pub struct CopyCommand {
     /// Which life of the session; `None`: the live one, else the newest that the journal has.
     pub generation: Option<Generation>,
-    /// The last turn to be copied; 0: all.
+    /// Last turn to copy. 0 copies all.
     pub through_seq: u64,
-    /// The id of the copy.
+    /// Session id of the copy.
     pub target: SessionId,
-    /// True: a session that lives there ends, without hooks; else the copy is refused.
+    /// If the target is live, end it without hooks. Otherwise reject the copy.
     pub replaces: bool,
-    /// The name of this copy.
     pub idempotency: Option<IdempotencyKey>,
 }
 
-/// What a copy did.
+/// Result of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyOutcome {
     /// The copy; `None` for a repetition whose session has ended since.
     pub session: Option<SessionView>,
-    /// Which turns it got, now or the first time.
+    /// Record of this copy, or of the original one for a duplicate.
     pub record: KeyRecord,
-    /// True when it was done before.
+    /// Whether the idempotency key was already used, so that nothing was copied.
     pub duplicate: bool,
 }
 
-/// What is copied.
+/// The data to copy.
 #[derive(Default)]
 struct Copied {
-    /// Without their content.
+    /// Turns without their content.
     turns: Vec<NewTurn>,
-    /// Their content, with the seqs that they have in the copy: from 1.
+    /// Content of the turns, sealed with their seqs in the copy, from 1.
     contents: Vec<Arc<[u8]>>,
     subject: Option<Subject>,
     state: Option<State>,
     options: OptionsPatch,
-    /// True when there is more than a copy may have.
+    /// Whether the source exceeds the limits of the read.
     is_cut: bool,
 }
 
-/// What a copy may hold in memory, until this is dropped.
+/// Memory reserved for a copy, until dropped.
 struct CopyRoom<'a> {
     parts: SemaphorePermit<'a>,
     counted: CallBytes,
-    /// What all copies together may hold, in bytes.
+    /// Maximum bytes of all copies together.
     bytes_max: usize,
 }
 
 impl CopyRoom<'_> {
-    /// It holds so many bytes, and no more.
+    /// Reduces the reservation to `bytes`.
     fn shrink(&mut self, bytes: usize) {
         let unused = self
             .parts
@@ -96,13 +96,14 @@ impl CopyRoom<'_> {
 }
 
 impl Commands {
-    /// Makes a session of the turns of another one, with its state, subject and options, as one change: all
-    /// of it or nothing. Turns that were taken back are not copied, and the others get new seqs.
+    /// Atomically creates a session from another one's turns, state, subject and options.
+    ///
+    /// Rewound turns are not copied. Turns get new seqs.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::GenerationNotFound`],
     /// [`EngineError::TargetLives`], [`EngineError::CopyEmpty`], [`EngineError::CopyTooLarge`], a
-    /// queue without room, a journal that cannot be read or written.
+    /// full journal queue, or an error of the journal.
     pub async fn copy_session(
         &self,
         tenant: &Arc<Tenant>,
@@ -115,7 +116,7 @@ impl Commands {
             idempotency: command.idempotency,
             ..AppendCommand::default()
         };
-        // What was done before, or is refused, reads nothing.
+        // Handle duplicates and rejections without reading the source.
         let replaces = command.replaces;
         if let Some(outcome) = self.try_copy(&target, &append, &[], replaces).await? {
             return Ok(outcome);
@@ -140,7 +141,7 @@ impl Commands {
         outcome.ok_or(EngineError::RetriesExhausted)
     }
 
-    /// `None` where the turns are wanted, and there are none.
+    /// Tries to copy. Returns `None` if the turns are needed and `append` has none.
     async fn try_copy(
         &self,
         target: &SessionRef,
@@ -160,8 +161,9 @@ impl Commands {
         made.await
     }
 
-    /// Waits for room for so many bytes: other copies may have to be made before. They count from
-    /// now on, so that content of idle sessions makes room before they are read.
+    /// Waits for memory to be available for a copy of this size.
+    ///
+    /// It is counted immediately, so that idle content is unloaded before the turns are read.
     async fn room(&self, tenant: &Tenant, bytes: usize) -> Result<CopyRoom<'_>, EngineError> {
         let bytes_max = bytes_of_all(tenant);
         let wanted = u32::try_from(parts(bytes, bytes_max)).unwrap_or(u32::MAX);
@@ -173,7 +175,7 @@ impl Commands {
         })
     }
 
-    /// What is to be copied: of one moment.
+    /// Reads the data to copy, consistent as of one moment.
     async fn copied(
         &self,
         source: &SessionRef,
@@ -210,7 +212,7 @@ impl Commands {
         if !sessions.have_journal() {
             let (head, state, turns) = live.ok_or_else(not_found)?;
             let room = self.room(tenant, bytes_of(&turns)).await?;
-            // Nothing can leave memory for it.
+            // Without a journal, nothing can be unloaded for it.
             tenant.check_memory_room(0)?;
             let mut copied = Copied::of(&head, state);
             for content in turns {
@@ -254,14 +256,13 @@ impl Commands {
     }
 }
 
-/// What all copies together may hold, in bytes.
+/// Maximum bytes of all copies together.
 fn bytes_of_all(tenant: &Tenant) -> usize {
     let share = usize::try_from(tenant.memory.copies_max()).unwrap_or(usize::MAX);
     share.min(COPIES_MAX * BYTES_MAX)
 }
 
-/// The parts of the room of all copies that so many bytes take: all of them at most, so that who is
-/// alone goes on.
+/// Number of permits for this many bytes. Capped at all of them, so that a lone copy proceeds.
 fn parts(bytes: usize, bytes_max: usize) -> usize {
     let parts = bytes.saturating_mul(ROOM_PARTS).div_ceil(bytes_max.max(1));
     parts.min(ROOM_PARTS)
@@ -272,7 +273,7 @@ fn stopping(_: AcquireError) -> EngineError {
 }
 
 impl Copied {
-    /// What was decided about a session, without its turns.
+    /// State, subject and options of a session, without its turns.
     fn of(head: &Head, state: Option<State>) -> Self {
         Self {
             options: options_of(head),
@@ -282,7 +283,8 @@ impl Copied {
         }
     }
 
-    /// What the journal has; of a life that is over that is also what was `decided`.
+    /// Reads from the journal. Without `decided`, also reads the state and options of an ended
+    /// generation.
     fn read(
         store: &dyn Store,
         key: &SessionKey,
@@ -304,7 +306,7 @@ impl Copied {
         };
         copied.subject = page.subject;
         copied.is_cut = page.more;
-        // One after the other: each takes the place of what was read.
+        // Convert one turn at a time, so that it replaces the one that was read.
         for (seq, content) in page.turns {
             copied
                 .add(&content)
@@ -316,7 +318,7 @@ impl Copied {
         Ok(Some(copied))
     }
 
-    /// Adds a turn; `None` when its bytes are damaged.
+    /// Adds a turn. Returns `None` if it is damaged.
     fn add(&mut self, content: &[u8]) -> Option<()> {
         let turn = encoding::open(content)?;
         self.turns.push(NewTurn::of(&turn));
@@ -326,7 +328,7 @@ impl Copied {
     }
 }
 
-/// What was decided about the session, as it is decided about another one.
+/// Patch that sets a session's options on another session.
 fn options_of(head: &Head) -> OptionsPatch {
     let options = head.options.as_deref().cloned().unwrap_or_default();
     OptionsPatch {
@@ -336,7 +338,7 @@ fn options_of(head: &Head) -> OptionsPatch {
     }
 }
 
-/// Where the content of this seq is.
+/// Index of the content with this seq.
 fn index_of(seq: u64) -> usize {
     usize::try_from(seq - 1).unwrap_or(usize::MAX)
 }
@@ -366,7 +368,7 @@ fn decide(
         None => Vec::new(),
     };
     let session = &mut *update.session;
-    // A generation that begins gives seqs from 1.
+    // A new generation assigns seqs from 1.
     let sealed = |_: &NewTurn, seq: u64, _| Arc::clone(&contents[index_of(seq)]);
     let made = session.append(update.key, append, limits, now, &sealed);
     let made = made.inspect_err(|_| {

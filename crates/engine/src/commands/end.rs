@@ -1,4 +1,4 @@
-//! Ending and resetting a session by command.
+//! The `EndSession` and `ResetSession` commands.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::sessions::{Decision, Effect, SessionRef, SessionView, UpdateOptions};
 use crate::tenants::Tenant;
 
 impl Commands {
-    /// Ends the live generation now. Gives the session as it was.
+    /// Ends the live generation of a session. Returns the session before its end.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
+    /// [`EngineError::SessionNotFound`], or an error of the journal.
     pub async fn end_session(
         &self,
         tenant: &Arc<Tenant>,
@@ -24,11 +24,12 @@ impl Commands {
         self.shared.sessions.end(&session, EndReason::Ended).await
     }
 
-    /// Clears history and state of a live session: same session, new generation. Hooks run
-    /// only where `run_hooks` asks for them. Gives the session, and the generation that ended.
+    /// Clears the history and state of a live session by starting a new generation.
+    ///
+    /// Hooks run only if `run_hooks` is set. Returns the session, and the generation that ended.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
+    /// [`EngineError::SessionNotFound`], or an error of the journal.
     pub async fn reset_session(
         &self,
         tenant: &Arc<Tenant>,

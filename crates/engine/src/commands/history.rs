@@ -1,4 +1,4 @@
-//! Reading turns: those that a live history keeps, or all that the journal has.
+//! The `GetHistory` command: reads turns from the live history or the journal.
 
 use std::sync::Arc;
 
@@ -12,57 +12,56 @@ use crate::error::EngineError;
 use crate::sessions::{SessionRef, SessionView};
 use crate::tenants::Tenant;
 
-/// Which turns of a session to read.
+/// Source of the turns to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryScope {
-    /// What the history of the live generation keeps.
+    /// Turns in the history of the live generation.
     Live,
-    /// All turns of a generation, of an ended one too.
+    /// All turns of a generation, live or ended.
     Journal,
-    /// [`Self::Journal`] where there is a journal, else [`Self::Live`].
+    /// [`Self::Journal`] if there is a journal, else [`Self::Live`].
     Longest,
 }
 
-/// Which turns to read.
+/// Selects turns to read.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryQuery {
-    /// From where.
     pub scope: HistoryScope,
-    /// Of which generation; `None`: the live one, in the journal else the newest.
+    /// `None` selects the live generation or, in the journal, the newest one.
     pub generation: Option<Generation>,
-    /// Which turns of it.
     pub range: JournalRange,
 }
 
 /// Turns, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryPage {
-    /// Which generation's; the engine always says which.
+    /// Always set by the engine.
     pub generation: Option<Generation>,
-    /// Whose memories its facts become, where it knows.
+    /// Owner of the memories extracted from the generation, if known.
     pub subject: Option<Subject>,
-    /// Encoded as they were when they arrived.
+    /// Turns, encoded as they were received.
     pub turns: Vec<Arc<[u8]>>,
-    /// The seqs of those that were rewound, ascending; only where the range asks for them.
+    /// Seqs of the rewound turns, ascending. Only if the range includes them.
     pub rewound: Vec<u64>,
-    /// The seqs of those before which the history has dropped some, ascending. A journal has all.
+    /// Seqs of turns before which the history dropped others, ascending. Empty for the journal.
     pub gaps: Vec<u64>,
-    /// The session, where these are turns of its live generation.
+    /// The session, if the turns are from its live generation.
     pub session: Option<SessionView>,
-    /// The first and the last of them; 0 where there is none.
+    /// First and last seq, or 0 on an empty page.
     pub seqs: (u64, u64),
-    /// True when there are more turns in that range.
+    /// Whether the range has more turns.
     pub more: bool,
 }
 
 impl HistoryPage {
-    /// Only turns after this one are on the next page; 0 on the last one.
+    /// The `after_seq` of the next page. 0 on the last page.
     pub fn next_after_seq(&self) -> u64 {
         if self.more { self.seqs.1 } else { 0 }
     }
 
-    /// Leaves turns out: keeps the first `count`, and of a page that was read from the end (`last`) the
-    /// last. The next page begins with those that were left out.
+    /// Truncates the page to its first `count` turns, or its last ones if it was read from the end.
+    ///
+    /// The next page starts with the turns left out.
     pub fn keep(&mut self, count: usize, last: bool) {
         let left_out = self.turns.len().saturating_sub(count);
         if left_out == 0 || count == 0 {
@@ -79,19 +78,18 @@ impl HistoryPage {
         self.more = true;
     }
 
-    /// Only turns before this one are on the page before, where pages are read from the end; 0 on
-    /// the first one.
+    /// The `before_seq` of the next page if pages are read from the end. 0 on the last page.
     pub fn previous_before_seq(&self) -> u64 {
         if self.more { self.seqs.0 } else { 0 }
     }
 }
 
 impl Commands {
-    /// Reads turns.
+    /// Reads turns of a session.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], [`EngineError::GenerationNotFound`], or a journal
-    /// that cannot be read.
+    /// [`EngineError::SessionNotFound`], [`EngineError::GenerationNotFound`], or an error of the
+    /// journal.
     pub async fn history(
         &self,
         tenant: &Arc<Tenant>,
@@ -127,9 +125,10 @@ impl Commands {
         sessions.view(session, read).await
     }
 
-    /// The newest turns of a journal, where the history in memory has all of them, without a seq
-    /// between them that it does not have: it may have been dropped, or be a result that answers no
-    /// call, which only the journal keeps. Then they cost the same at any length of the journal.
+    /// Serves a journal query for the newest turns from memory, if the history has all of them.
+    ///
+    /// Their seqs must be contiguous. A missing one may have been dropped, or be a result without a
+    /// call, which only the journal stores. Makes the cost independent of the journal's length.
     async fn newest_in_memory(
         &self,
         session: &SessionRef,
@@ -152,8 +151,9 @@ impl Commands {
         }))
     }
 
-    /// Reads a range of a live generation without rewound turns: from memory if the history has all
-    /// of them, else from the journal.
+    /// Reads a range of a live generation, without rewound turns.
+    ///
+    /// Served from memory if the history has the whole range, else from the journal.
     pub(super) async fn earlier_turns(
         &self,
         session: &SessionRef,
@@ -211,7 +211,7 @@ impl Commands {
     }
 }
 
-/// `None` where the query is of another generation.
+/// Reads from the live history. Returns `None` if the query names another generation.
 fn live_page(session: &Session, view: SessionView, query: HistoryQuery) -> Option<HistoryPage> {
     let head = session.head();
     let is_meant = query
@@ -241,7 +241,7 @@ fn page_of(history: &History, range: JournalRange) -> HistoryPage {
     page
 }
 
-/// `is_gap`: whether the history dropped a turn between one and the next in this order.
+/// `is_gap` returns whether the history dropped a turn between two adjacent ones in this order.
 fn page_in_order<'a>(
     turns: impl Iterator<Item = &'a TurnRecord>,
     range: JournalRange,

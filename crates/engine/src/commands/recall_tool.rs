@@ -1,4 +1,4 @@
-//! Answering calls of the tool `read_earlier_turns`.
+//! The `ResolveRecallTool` command: answers calls of the tool `read_earlier_turns`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,21 +23,20 @@ use crate::transcript_search::{TranscriptQuery, TranscriptSearch, TranscriptSear
 const RESULT_BYTES_MIN: usize = 1 << 10;
 const RESULT_BYTES_MAX: usize = 32 << 10;
 const TOKENS_PER_BYTE: u64 = 2;
-/// Encoded bytes that one call reads. Media and reasoning take room there and none in the result.
+/// Maximum encoded bytes read per call. Media and reasoning count here, but not in the result.
 const READ_BYTES_MAX: usize = 4 << 20;
-/// Turns and encoded bytes that are read at once.
+/// Turns and encoded bytes read at once.
 const PAGE_TURNS: usize = 256;
 const PAGE_BYTES: usize = 256 << 10;
-/// Turns that a search returns.
+/// Maximum number of turns that a search returns.
 const FOUND_MAX: usize = 50;
-/// Each turn that a search found gets at most this part of the result.
+/// Each turn found by a search may use a quarter of the result.
 const FOUND_SHARE: usize = 4;
-/// Newest turns among which the call and its results are looked for.
+/// Number of newest turns that are searched for open calls and their results.
 const UNIT_TURNS_MAX: u64 = 64;
-/// Attempts to append results while others append to the session.
+/// Attempts to append results while clients append concurrently.
 const ATTEMPTS_MAX: usize = 3;
 
-/// A call of the tool.
 #[derive(Clone, Debug, Default)]
 pub struct RecallCall {
     /// The arguments as the model wrote them.
@@ -47,23 +46,22 @@ pub struct RecallCall {
     pub bytes_max: Option<usize>,
     /// The model that reads the result. Empty means the default model.
     pub model: String,
-    /// What differs from the budget of the model.
+    /// Overrides of the model's budget.
     pub budget: BudgetOverride,
 }
 
-/// The result of a call, for the model.
+/// Result of a call, for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecallReply {
-    /// The text that the model reads.
     pub text: String,
-    /// Whether the call failed. Then the text explains the correction.
+    /// Whether the call failed. The text then explains how to correct it.
     pub is_error: bool,
 }
 
-/// The tool as a window offers it.
+/// The tool as offered in a window.
 #[derive(Clone, Debug, Default)]
 pub struct RecallTool {
-    /// Searches by words, where the daemon has an index.
+    /// Full-text search, if the daemon has an index.
     pub search: Option<Arc<dyn TranscriptSearch>>,
 }
 
@@ -103,12 +101,14 @@ impl RecallReply {
 }
 
 impl Commands {
-    /// Answers a call of `read_earlier_turns` from the live generation of a session. Does not touch
-    /// the session. Arguments that make no sense are explained to the model in the reply.
+    /// Answers a call of `read_earlier_turns` from the live generation of a session.
+    ///
+    /// Does not count as a use of the session. Invalid arguments are explained to the model in the
+    /// reply.
     ///
     /// # Errors
-    /// An unknown model, a budget without room, [`EngineError::SessionNotFound`], a journal that
-    /// cannot be read.
+    /// If the model is unknown, the budget has no room, or the journal cannot be read, or
+    /// [`EngineError::SessionNotFound`].
     pub async fn resolve_recall_tool(
         &self,
         tenant: &Arc<Tenant>,
@@ -128,11 +128,13 @@ impl Commands {
             .await
     }
 
-    /// Appends the results of the open calls of `read_earlier_turns`, if the assistant's newest
-    /// turn has no other open call. Otherwise the bot answers its own calls first.
+    /// Appends results for the open calls of `read_earlier_turns`.
+    ///
+    /// Does nothing if the assistant's newest turn has other open calls: the client answers its own
+    /// calls first. After several concurrent appends, the calls stay open.
     ///
     /// # Errors
-    /// Those of [`Self::append`]. After many concurrent appends the calls stay open.
+    /// See [`Self::append`].
     pub(super) async fn answer_recall_calls(
         &self,
         tenant: &Arc<Tenant>,
@@ -279,7 +281,7 @@ impl Commands {
             if is_full {
                 break;
             }
-            // Turns of the page that could not be opened are not read again.
+            // Do not read turns again that could not be decoded.
             text.expect_through(if next_after_seq > 0 {
                 next_after_seq
             } else {
@@ -336,7 +338,7 @@ impl Commands {
         };
         let count = found.turns.len();
         let turn_bytes_max = bytes_max / FOUND_SHARE;
-        // The best matches that fit are shown in the order of the conversation.
+        // Show the best matches that fit, in the order of the conversation.
         let mut bytes = 0;
         let fits = |(_, content): &(u64, Arc<[u8]>)| {
             bytes += content.len().min(turn_bytes_max);
@@ -380,8 +382,9 @@ fn result_bytes(input_budget: u64) -> usize {
     bytes.clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX)
 }
 
-/// Ids and arguments of the open calls in the assistant's newest turn, if all of them are calls of
-/// [`NAME`] and only their results follow it.
+/// Open calls in the assistant's newest turn, as ids and arguments.
+///
+/// Empty unless all of them call [`NAME`] and only results follow the turn.
 fn open_calls(turns: &[Arc<[u8]>]) -> Vec<(String, String)> {
     let mut answered = HashSet::new();
     for content in turns.iter().rev() {

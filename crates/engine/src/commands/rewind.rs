@@ -1,4 +1,4 @@
-//! Taking the newest turns of a session back.
+//! The `Rewind` command: removes the newest turns of a session.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,45 +19,46 @@ use crate::sessions::{
 };
 use crate::tenants::Tenant;
 
-/// Bytes of the turns that a rewind tells: no further one is told once they are so many.
+/// Maximum bytes of removed turns that are returned. The last one may exceed it.
 const REMOVED_BYTES_MAX: usize = 2 << 20;
 /// Turns before and behind `after_seq` among which a tool unit is looked for that the history has
 /// dropped, and their bytes.
 const SPLIT_TURNS_MAX: usize = 1_000;
 const SPLIT_BYTES_MAX: usize = 2 << 20;
 
-/// What a rewind did.
+/// Result of a rewind.
 #[derive(Clone, Debug)]
 pub struct RewindOutcome {
-    /// The session after it; `None` for a repetition whose session has ended since.
+    /// The session after the rewind. `None` for a duplicate if the session has since ended.
     pub session: Option<SessionView>,
-    /// Which turns were added, now or the first time.
+    /// Record of this rewind, or of the original one for a duplicate.
     pub record: KeyRecord,
-    /// The turns that the history had and that are gone, now or the first time.
+    /// Turns removed from the history, by this rewind or the original one.
     pub removed: RemovedTurns,
-    /// True when it was done before.
+    /// Whether the idempotency key was already used, so that nothing was changed.
     pub duplicate: bool,
 }
 
-/// Turns that were taken back.
+/// Turns removed by a rewind.
 #[derive(Clone, Debug, Default)]
 pub struct RemovedTurns {
-    /// The newest of them, oldest first.
+    /// The newest removed turns, oldest first.
     pub newest: Vec<Arc<[u8]>>,
-    /// How many they are; for a repetition those that the journal knows.
+    /// Number of removed turns. For a duplicate, of those in the journal.
     pub count: u64,
-    /// True for a repetition where nobody knows all of them any more.
+    /// For a duplicate: some of the removed turns are no longer known.
     pub is_forgotten: bool,
 }
 
 impl Commands {
-    /// Takes the newest turns of a session back and adds others, all of it or nothing. Where no
-    /// session lives, one that takes back all and adds something starts it. Answers once that is
+    /// Removes the newest turns of a session and appends others, atomically.
+    ///
+    /// If no session is live, a rewind to 0 with new turns starts one. Returns once the change is
     /// as durable as configured.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], what the rules refuse, a queue without room, a journal
-    /// that cannot be written.
+    /// [`EngineError::SessionNotFound`], an invalid command, a full journal queue, or an error of
+    /// the journal.
     pub async fn rewind(
         &self,
         tenant: &Arc<Tenant>,
@@ -80,7 +81,7 @@ impl Commands {
         Ok(outcome)
     }
 
-    /// `None` where the journal has to be looked at first.
+    /// Tries to rewind. Returns `None` if the journal must be checked first.
     async fn try_rewind(
         &self,
         session: &SessionRef,
@@ -117,7 +118,7 @@ impl Commands {
             return Ok(None);
         };
         if unloads {
-            // Only the journal knows which summary stands now; who asks next should know as well.
+            // Only the journal knows the current summary. Load it, so that the reply contains it.
             let loaded = self.shared.sessions.view(session, |_, view| view).await;
             outcome.session = loaded.ok().or(outcome.session);
         }
@@ -128,8 +129,8 @@ impl Commands {
         Ok(Some(outcome))
     }
 
-    /// Reads the journal for a turn up to `after_seq` that belongs to one after it: the history
-    /// has dropped both.
+    /// Checks in the journal that the rewind does not split a tool unit that the history has
+    /// dropped.
     async fn check_dropped_units(
         &self,
         session: &SessionRef,
@@ -188,7 +189,7 @@ impl Commands {
         Ok(())
     }
 
-    /// What the rewind of this key took when it was done, as far as the journal has it.
+    /// The turns that the rewind with this key removed, as far as the journal has them.
     async fn removed_by(
         &self,
         session: &SessionRef,
@@ -235,7 +236,7 @@ impl Commands {
     }
 }
 
-/// True where the history has dropped turns that would go.
+/// Whether the history has already dropped turns that the rewind removes.
 fn is_to_check(update: &Update<'_>, command: &RewindCommand) -> bool {
     let Update { session, now, .. } = update;
     let history = session.history();
@@ -260,7 +261,7 @@ fn decide(
         .map_err(|refusal| of_new(update.is_new, refusal))?;
     let duplicate = changes.is_empty();
     if duplicate && update.is_new {
-        // Its generation has ended.
+        // The original's generation has ended. Do not start a new one for a duplicate.
         let outcome = RewindOutcome {
             session: None,
             record,
@@ -283,7 +284,7 @@ fn decide(
     Ok(Decision::used(Some(outcome), effect))
 }
 
-/// What to write; `must_reload`: only the journal knows which summary stands then.
+/// The changes to write. With `must_reload`, only the journal knows the summary afterwards.
 pub(super) fn effect_of(
     changes: Vec<Change>,
     dropped_turns: u64,
@@ -301,7 +302,7 @@ pub(super) fn effect_of(
     }
 }
 
-/// What is told of these turns.
+/// Limits the removed turns to those that are returned.
 fn told(removed: Vec<(u64, Arc<[u8]>)>) -> RemovedTurns {
     let (count, mut bytes) = (removed.len() as u64, 0);
     let contents = removed.into_iter().rev().map(|(_, content)| content);

@@ -1,4 +1,4 @@
-//! The free-form JSON of a session, and what its bot decides about it.
+//! Commands on a session's state (free-form JSON) and options.
 
 use std::sync::Arc;
 
@@ -12,30 +12,29 @@ use crate::error::EngineError;
 use crate::sessions::{Decision, Effect, SessionRef, Update, UpdateOptions, WhenAbsent};
 use crate::tenants::Tenant;
 
-/// What to change of a session beside its turns.
+/// Changes to a session other than to its turns.
 #[derive(Clone, Debug, Default)]
 pub struct PatchCommand {
-    /// A change of its JSON; `None`: it stays.
+    /// Patch of the state, or `None` to leave it unchanged.
     pub state: Option<StatePatch>,
-    /// A change of what its bot decided about it.
     pub options: OptionsPatch,
-    /// True: start the session where none lives.
+    /// Start the session if none is live.
     pub create: bool,
-    /// Its name, by which it is done once.
     pub idempotency: Option<IdempotencyKey>,
 }
 
-/// What a patch did.
+/// Result of a patch.
 #[derive(Clone, Debug)]
 pub struct PatchOutcome {
-    /// The JSON after it; of a repetition, as it is now, and empty where the session has ended since.
+    /// State after the patch. For a duplicate, the current state, empty if the session has since
+    /// ended.
     pub state: State,
-    /// True when it was done before.
+    /// Whether the idempotency key was already used, so that nothing was changed.
     pub duplicate: bool,
 }
 
 impl Commands {
-    /// Reads the JSON of a live session.
+    /// Reads the state of a live session.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`].
@@ -49,11 +48,10 @@ impl Commands {
         sessions.view(&session, |session, _| session.state()).await
     }
 
-    /// Changes a session beside its turns, all of it or nothing.
+    /// Patches the state and options of a session atomically.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], what the rules refuse, a journal that cannot be
-    /// written.
+    /// [`EngineError::SessionNotFound`], an invalid command, or an error of the journal.
     pub async fn patch_state(
         &self,
         tenant: &Arc<Tenant>,
@@ -61,7 +59,7 @@ impl Commands {
         command: &PatchCommand,
     ) -> Result<PatchOutcome, EngineError> {
         let session = SessionRef::new(tenant, session);
-        // The queue holds the whole state, and not only the patch.
+        // Reserve the full state: the journal queue does not hold only the patch.
         let bytes = command.state.as_ref().map_or(0, |patch| {
             patch.json.len().max(tenant.policy().limits.state_bytes)
         });
@@ -100,14 +98,14 @@ impl Commands {
     }
 }
 
-/// The answer to a patch that was done before.
+/// Reply to a duplicate patch.
 fn again(update: &mut Update<'_>) -> Decision<PatchOutcome> {
     let outcome = PatchOutcome {
         state: update.session.state(),
         duplicate: true,
     };
     if update.is_new {
-        // Its generation has ended.
+        // The original's generation has ended. Do not start a new one for a duplicate.
         return Decision::unused(outcome, None);
     }
     let note = update.may_note_use.then(|| Effect::Change {

@@ -1,4 +1,4 @@
-//! A turn says something else: what it said before is to be found nowhere.
+//! The `UpdateTurn` command: replaces the content of a turn. The old content is not retained.
 
 use std::sync::Arc;
 
@@ -16,52 +16,47 @@ use crate::error::EngineError;
 use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions};
 use crate::tenants::Tenant;
 
-/// Looks into the journal for a turn that the history does not have: another generation may begin
-/// in between.
+/// Attempts to update a turn from the journal. A new generation may start in between.
 const LOOKS_MAX: usize = 3;
 
-/// How much of a session is read at once to find a client's id.
+/// Turns and bytes read at once when searching for a client-assigned id.
 const LOOKED_THROUGH_TURNS: usize = 512;
 const LOOKED_THROUGH_BYTES: usize = 1 << 20;
 
-/// A turn, by one of its names.
+/// Identifies a turn.
 #[derive(Clone, Debug)]
 pub enum TurnName {
-    /// Its number.
     Seq(u64),
-    /// The client's own id of it.
+    /// Client-assigned id.
     ClientId(String),
 }
 
-/// What a turn is to say.
+/// A request to replace the content of a turn.
 #[derive(Clone, Debug)]
 pub struct TurnUpdateCommand {
-    /// Which turn.
     pub turn_name: TurnName,
-    /// As it will be; its pin stays as it was, and so do time and format where it names none.
+    /// The new turn. The pin is unchanged, and so are time and format unless the turn sets them.
     pub turn: Turn,
-    /// Refuse unless this is the live generation.
+    /// Fail unless this is the live generation.
     pub expected_generation: Option<Generation>,
 }
 
-/// What the update of a turn did.
+/// Result of an update.
 #[derive(Clone, Debug)]
 pub struct TurnUpdateOutcome {
-    /// The session after it.
     pub session: SessionView,
-    /// The turn as it is kept now.
+    /// The stored turn.
     pub content: Arc<[u8]>,
-    /// True where it was taken back: only the journal has it.
+    /// Whether the turn was rewound, so that only the journal has it.
     pub is_removed: bool,
 }
 
-/// A turn of a generation.
 struct FoundTurn {
     seq: u64,
     generation: Generation,
 }
 
-/// A turn that only the journal has.
+/// A turn that is only in the journal.
 struct Journaled {
     generation: Option<Generation>,
     content: Arc<[u8]>,
@@ -69,14 +64,16 @@ struct Journaled {
 }
 
 impl Commands {
-    /// Gives a turn of a live session another content. Role, calls and results stay, so that tool
-    /// units do. Summaries that stand for the turn, and what windows remember, go with what it
-    /// said. Answers once that is as durable as configured. It is no use of the session.
+    /// Replaces the content of a turn in a live session. Does not count as a use.
+    ///
+    /// The role, calls and results must stay the same, so that tool units remain intact. Summaries
+    /// that cover the turn, and cached window state, are removed with the old content. Returns once
+    /// the change is as durable as configured.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::TurnNotFound`],
-    /// [`EngineError::ClientIdNotFound`], [`EngineError::ClientIdNotUnique`], what the rules refuse, a
-    /// queue without room, a journal that cannot be written.
+    /// [`EngineError::ClientIdNotFound`], [`EngineError::ClientIdNotUnique`], an invalid command, a
+    /// full journal queue, or an error of the journal.
     pub async fn update_turn(
         &self,
         tenant: &Arc<Tenant>,
@@ -109,7 +106,7 @@ impl Commands {
         })
     }
 
-    /// Reads the turns of the live session, page by page.
+    /// Searches the turns of the live generation, page by page, for a client-assigned id.
     async fn find_client_id(
         &self,
         tenant: &Arc<Tenant>,
@@ -163,7 +160,7 @@ impl Commands {
         }
     }
 
-    /// `None` where only the journal may have the turn, and it was not looked at.
+    /// Tries to update. Returns `None` if the turn must be read from the journal first.
     async fn try_update(
         &self,
         session: &SessionRef,
@@ -214,14 +211,14 @@ impl Commands {
             return Ok(None);
         };
         if unloads {
-            // Only the journal knows which summary stands now.
+            // Only the journal knows the current summary.
             let loaded = self.shared.sessions.view(session, |_, view| view).await;
             outcome.session = loaded.unwrap_or(outcome.session);
         }
         Ok(Some(outcome))
     }
 
-    /// The turn as the journal has it.
+    /// Reads the turn from the journal.
     async fn journaled(
         &self,
         session: &SessionRef,
@@ -258,7 +255,7 @@ fn check_generation(update: &Update<'_>, expected: Option<Generation>) -> Result
     }
 }
 
-/// What the turn will be; `None` where what it is cannot be read.
+/// Validates the update. Returns `None` if the stored turn is damaged.
 fn turn_update(
     seq: u64,
     command: &TurnUpdateCommand,

@@ -1,5 +1,7 @@
-//! One compaction, from the snapshot to the commit. Dropped at any moment it changes nothing;
-//! only the commit does, under the session's lock and in one change set.
+//! A single compaction, from the snapshot to the commit.
+//!
+//! Cancelling it at any point changes nothing. Only the commit changes the session, in one change
+//! set under its lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,23 +22,23 @@ use crate::sessions::{
 };
 use crate::stats::CompactionResult;
 
-/// Why a summary that was made did not become durable.
+/// Reason in metrics and events if a finished summary could not be written.
 const NOT_WRITTEN: &str = "not_written";
 
-/// Why a compaction made no summary.
+/// Why a compaction produced no summary.
 #[derive(Debug)]
 pub(super) enum CompactionError {
-    /// There was nothing to do.
+    /// There was nothing to summarize.
     Nothing,
-    /// The session is no longer in the state of the snapshot.
+    /// The session has changed since the snapshot.
     Discarded,
-    /// There is no summary, and the session's breaker counts that.
+    /// No summary was made. Counts as a failure for the session's breaker.
     Failed(Failure, CompactionResult),
-    /// The provider is known to be down: it was not called.
+    /// The provider's breaker is open, so it was not called.
     ProviderDown,
-    /// There is a summary, and it could not be written.
+    /// The summary could not be written.
     NotWritten(EngineError),
-    /// The call cannot be done.
+    /// The call is invalid or was rejected.
     Refused(EngineError),
 }
 
@@ -46,17 +48,16 @@ impl From<EngineError> for CompactionError {
     }
 }
 
-/// A summary that was made and validated, and is not durable yet.
+/// A validated summary that is not yet durable.
 pub(super) struct NewSummary {
     pub(super) summary: Arc<Summary>,
     pub(super) tokens_before: u64,
     pub(super) tokens_after: u64,
-    /// Tokens of its turn on the scale of the snapshot.
+    /// Tokens of its turn on the snapshot's scale.
     pub(super) turn_tokens: Option<u64>,
 }
 
-/// A session that is being compacted. Dropping this says that it no longer is, whatever
-/// happened.
+/// Marks a session as being compacted, until dropped.
 #[derive(Debug)]
 struct Running {
     sessions: Sessions,
@@ -80,9 +81,9 @@ enum Begun {
 }
 
 impl Compaction {
-    /// Does what was requested, counts and publishes the result, and answers the caller.
+    /// Executes a request, records and publishes the result, and replies to the caller.
     pub(super) async fn run(self, request: CompactionRequest, _under_way: UnderWay) {
-        // A summary costs money, and the caller of this one has hung up.
+        // The caller was cancelled. Do not pay for its summary.
         if request
             .reply
             .as_ref()
@@ -94,7 +95,7 @@ impl Compaction {
         let stats = &request.session.tenant.stats.compaction;
         stats.count(request.trigger, counted_as(&result));
         let Some(reply) = request.reply else { return };
-        // The caller may have hung up.
+        // The caller may have been cancelled.
         let _ = reply.send(result.map_err(answer_of));
     }
 
@@ -108,7 +109,7 @@ impl Compaction {
         {
             return Err(CompactionError::Nothing);
         }
-        // A summary that cannot be written is not worth its price.
+        // Do not pay for a summary that cannot be written.
         if self.sessions().is_journal_failing() && request.reply.is_none() {
             return Err(CompactionError::Nothing);
         }
@@ -130,7 +131,8 @@ impl Compaction {
             Err(CompactionError::Failed(failure, _)) => {
                 self.note_failure(request, version, failure).await;
             }
-            // What was paid for and cannot be written is not paid for again and again.
+            // Count a paid summary that cannot be written as a failure, so that it is not paid for
+            // repeatedly.
             Err(CompactionError::NotWritten(error)) => {
                 let failure = Failure {
                     reason: NOT_WRITTEN,
@@ -143,7 +145,7 @@ impl Compaction {
         result
     }
 
-    /// Takes the snapshot.
+    /// Takes the snapshot and marks the session as being compacted.
     async fn begin(&self, request: &CompactionRequest) -> Result<Begun, EngineError> {
         let session = &request.session;
         let begun = self
@@ -177,7 +179,7 @@ impl Compaction {
         begun.await
     }
 
-    /// Writes a summary, if the session is still in the state of the snapshot.
+    /// Writes a summary if the session has not changed since the snapshot.
     async fn commit(
         &self,
         request: &CompactionRequest,
@@ -186,7 +188,7 @@ impl Compaction {
         made: NewSummary,
     ) -> Result<CompactionOutcome, CompactionError> {
         let remembers = !self.sessions().have_journal();
-        // Who asks for it wants to see it.
+        // A summary requested by command is shown in the next window.
         let is_due = request.trigger == Trigger::Command;
         let options = UpdateOptions::of_live(2 * made.summary.text.len());
         let committed = self.sessions().update(&request.session, options, |update| {
@@ -254,8 +256,9 @@ impl Compaction {
         );
     }
 
-    /// Notes a failure, so that its breaker survives a restart. Where that cannot be written
-    /// the session goes on without.
+    /// Records a failure in the session's breaker, which survives a restart.
+    ///
+    /// If the record cannot be written, the session continues without it.
     async fn note_failure(
         &self,
         request: &CompactionRequest,
@@ -268,7 +271,7 @@ impl Compaction {
             tenant = %session.tenant.id, reason = failure.reason, problem = failure.problem,
             "a session was not compacted"
         );
-        // Of a summary that could not be written the note may be small enough.
+        // A failure record may fit even if the summary did not.
         if self.sessions().is_journal_failing() && failure.reason != NOT_WRITTEN {
             return;
         }
@@ -279,7 +282,7 @@ impl Compaction {
                 let policy = &update.policy.compaction;
                 let session = &mut *update.session;
                 if update.version != version && session.compaction().running {
-                    // Another attempt's, which ends by itself.
+                    // Another attempt is running, and will report its own end.
                     return Ok(Decision::intermediate(()));
                 }
                 let was_open = session.compaction().opened.is_some();
@@ -294,7 +297,7 @@ impl Compaction {
                 let effect = change.map(Effect::change);
                 Ok::<_, EngineError>(Decision::unused((), effect))
             });
-        // A full disk was reported already.
+        // A write error was already logged.
         let _ = noted.await;
         let Some((breaker, opens)) = breaker else {
             return;
@@ -327,7 +330,7 @@ fn counted_as(result: &Result<CompactionOutcome, CompactionError>) -> Compaction
     }
 }
 
-/// What the caller is answered.
+/// Converts to the error returned to the caller.
 fn answer_of(error: CompactionError) -> EngineError {
     let failed = |reason, problem: &str| EngineError::CompactionFailed {
         reason,
@@ -346,7 +349,7 @@ fn answer_of(error: CompactionError) -> EngineError {
     }
 }
 
-/// The outcome where nothing was to be done.
+/// Outcome if there was nothing to do.
 fn unchanged(session: &Session, view: SessionView) -> CompactionOutcome {
     CompactionOutcome {
         session: view,

@@ -1,5 +1,6 @@
-//! Calling the summarizer: once, or chunk by chunk where the span is more than it takes. The
-//! summaries of chunks are then summarized together, in as many rounds as that needs.
+//! Calls to the summarizer, in chunks if the span exceeds its input limit.
+//!
+//! The summaries of chunks are then summarized together, in as many rounds as needed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,15 +23,15 @@ use super::summarizer::{Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
 use crate::model_fault::{FaultKind, ModelFault};
 use crate::stats::CompactionResult;
 
-/// Calls for one summary, and how often a call that is too long is halved.
+/// Maximum calls per summary, and how often the chunk size may be halved.
 const CALLS_MAX: u32 = 64;
 const DEPTH_MAX: u32 = 6;
-/// Tokens of a chunk, at least.
+/// Minimum tokens per chunk.
 const CHUNK_TOKENS_MIN: u64 = 500;
-/// Bytes of a token in a summary that is shortened for a call.
+/// Bytes per token when shortening a summary for a call.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Asks a summarizer for the summary of a snapshot.
+/// Requests the summary of a snapshot from a summarizer.
 pub(super) struct SummarizerCalls<'a> {
     pub(super) compaction: &'a Compaction,
     pub(super) key: &'a SessionKey,
@@ -38,14 +39,14 @@ pub(super) struct SummarizerCalls<'a> {
     pub(super) summarizer: &'a Arc<dyn Summarizer>,
 }
 
-/// How many calls, and of which size, may still be made.
+/// Remaining budget of calls, halvings and tokens per call.
 struct Left {
     calls: u32,
     depth: u32,
     tokens_max: u64,
 }
 
-/// Why there is no body.
+/// Why a summary is missing.
 enum Missing {
     Error(CompactionError),
     TooLong(String),
@@ -54,7 +55,7 @@ enum Missing {
 type Answers<'a> = Pin<Box<dyn Future<Output = Result<Written, Missing>> + Send + 'a>>;
 
 impl SummarizerCalls<'_> {
-    /// The summary of this material.
+    /// Summarizes this material.
     pub(super) async fn written(&self, material: &Material) -> Result<Written, CompactionError> {
         let tokens_max = self.summarizer.input_tokens_max();
         let mut left = Left {
@@ -69,7 +70,7 @@ impl SummarizerCalls<'_> {
         })
     }
 
-    /// Of these turns, which may be too many for one call.
+    /// Summarizes these turns, in chunks if they exceed one call.
     fn whole<'a>(&'a self, turns: Arc<[TranscriptTurn]>, left: &'a mut Left) -> Answers<'a> {
         Box::pin(async move {
             let (previous, room) = self.previous(left);
@@ -87,7 +88,7 @@ impl SummarizerCalls<'_> {
             for chunk in split(&turns, left.tokens_max.max(CHUNK_TOKENS_MIN)) {
                 let refused = chunk_tokens(&chunk);
                 let mut request = self.request(chunk.into(), Vec::new(), None);
-                // So that several of them fit into one call.
+                // Limit the size, so that several of them fit into one call.
                 request.tokens_max = request
                     .tokens_max
                     .min((left.tokens_max / 4).max(CHUNK_TOKENS_MIN));
@@ -102,8 +103,9 @@ impl SummarizerCalls<'_> {
         })
     }
 
-    /// The same in smaller chunks than the one of `refused` tokens that was too long. What cannot
-    /// be split further would be the same again.
+    /// Summarizes again, in smaller chunks than the rejected one of `refused` tokens.
+    ///
+    /// Fails if chunks cannot become smaller.
     async fn smaller(
         &self,
         turns: Arc<[TranscriptTurn]>,
@@ -119,7 +121,7 @@ impl SummarizerCalls<'_> {
         self.whole(turns, left).await
     }
 
-    /// One summary of the summaries of chunks.
+    /// Summarizes the summaries of chunks.
     async fn merge(&self, mut bodies: Vec<Written>, left: &mut Left) -> Result<Written, Missing> {
         let (previous, room) = self.previous(left);
         while bodies.len() > 1 {
@@ -127,7 +129,7 @@ impl SummarizerCalls<'_> {
             let is_last = groups.len() == 1;
             let mut merged = Vec::with_capacity(groups.len());
             for group in groups {
-                // Once is enough: where all comes together.
+                // Include the previous summary only in the final merge.
                 let previous = previous.clone().filter(|_| is_last);
                 let request = self.request(Arc::from([]), group, previous);
                 merged.push(self.call(request, left).await?);
@@ -137,10 +139,10 @@ impl SummarizerCalls<'_> {
         bodies.pop().ok_or(Missing::Error(CompactionError::Nothing))
     }
 
-    /// The last summary for one call, and the tokens that it leaves to turns or pieces.
+    /// The previous summary for one call, and the tokens left for turns or chunks.
     ///
-    /// A summary of a large window may be longer than the input of a small model. It is shortened to
-    /// half of the input; the merge keeps what is not in it.
+    /// A summary made for a large window may exceed the input limit of a small model. It is
+    /// shortened to half of that limit. The merge restores what is left out here.
     fn previous(&self, left: &Left) -> (Option<Arc<Summary>>, u64) {
         let previous = self.snapshot.previous.as_ref().map(|last| {
             let tokens_max = left.tokens_max / 2;
@@ -161,7 +163,7 @@ impl SummarizerCalls<'_> {
         previous: Option<Arc<Summary>>,
     ) -> SummaryRequest {
         let key = self.key;
-        // The merge keeps the other half.
+        // The merge with the previous summary uses the other half.
         let tokens_max = self.snapshot.budget.summary / 2;
         SummaryRequest {
             tenant: key.tenant.clone(),
@@ -228,13 +230,13 @@ impl SummarizerCalls<'_> {
         }
     }
 
-    /// Calls it in a task of its own, so that a panic ends nothing else: `None` for a panic.
+    /// Calls the summarizer in a separate task, to contain panics. Returns `None` if it panicked.
     async fn in_a_task(
         &self,
         request: Arc<SummaryRequest>,
     ) -> Option<Result<SummarizerAnswer, ModelFault>> {
         let summarizer = Arc::clone(self.summarizer);
-        // Dropped with this call, and the task with it.
+        // Dropping the set aborts the task.
         let mut task = JoinSet::new();
         task.spawn(async move { summarizer.summarize(request).await });
         task.join_next().await?.ok()
@@ -247,7 +249,7 @@ impl SummarizerCalls<'_> {
         !self.summarizer.is_remote() || compaction.provider_breaker().admits(now, &policy)
     }
 
-    /// Notes whether the provider is available: how a call of it failed, where it did.
+    /// Records the result of a call in the provider's breaker.
     pub(super) fn note_provider(&self, fault: Option<&ModelFault>) {
         if !self.summarizer.is_remote() {
             return;
@@ -262,7 +264,7 @@ impl SummarizerCalls<'_> {
     }
 }
 
-/// A summary in about `tokens_max` tokens, with a quarter of them for requests of the user.
+/// Shortens a summary to about `tokens_max` tokens, a quarter of them for the user's requests.
 fn shortened(summary: &Summary, tokens_max: u64) -> Summary {
     let bytes = usize::try_from(tokens_max.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
     let room = SummaryRoom {
@@ -286,13 +288,14 @@ fn tokens(text: &str) -> u64 {
     estimate_tokens(text.len()).into()
 }
 
-/// Tokens of a chunk, as [`split`] counts them.
+/// Tokens of a chunk, as counted by [`split`].
 fn chunk_tokens(turns: &[TranscriptTurn]) -> u64 {
     turns.iter().map(|turn| tokens(&turn.text) + 8).sum()
 }
 
-/// Chunks of at most `tokens_max` tokens each: whole exchanges, else whole turns, and parts of a
-/// turn that is too long by itself.
+/// Splits turns into chunks of at most `tokens_max` tokens.
+///
+/// Splits between exchanges if possible, else between turns, and within a turn that is too long.
 fn split(turns: &[TranscriptTurn], tokens_max: u64) -> Vec<Vec<TranscriptTurn>> {
     let (mut chunks, mut chunk, mut used) = (Vec::new(), Vec::new(), 0);
     let mut exchange_at = 0;
@@ -317,7 +320,7 @@ fn split(turns: &[TranscriptTurn], tokens_max: u64) -> Vec<Vec<TranscriptTurn>> 
     chunks
 }
 
-/// A turn in parts of at most `tokens_max` tokens.
+/// Splits a turn into parts of at most `tokens_max` tokens.
 fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
     if tokens(&turn.text) + 8 <= tokens_max {
         return vec![turn.clone()];

@@ -13,8 +13,7 @@ use crate::worker::{WorkError, Worker};
 /// Polling interval for work that other daemons created.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Synchronizes the steady clock, and makes other workers poll the journal for work of other
-/// daemons.
+/// Synchronizes the steady clock, and wakes the workers that handle work of other daemons.
 pub(crate) struct ClusterWorker {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) erasures: Erasures,

@@ -1,10 +1,9 @@
-//! The worker that writes: all that waits becomes one transaction, and every waiter in it is
-//! answered. Where the callers were answered before, a transaction that failed is tried again
-//! until it does not.
+//! The committer: writes everything queued as one transaction and notifies the callers.
 //!
-//! A set that was built on a refused one never reaches the store
-//! ([`CommitHandler::is_well_founded`]): where several processes write, another one's change may
-//! have the revision that it expects.
+//! If the callers were already notified, a failed transaction is retried until it succeeds.
+//!
+//! A set based on a rejected one is never sent to the store ([`CommitHandler::is_well_founded`]).
+//! With several writers, another process's change may have the revision that the set expects.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,77 +21,80 @@ use crate::stats::Stats;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
-/// After a transaction of this many sets the next one waits for three eighths as many, for at most
-/// [`GATHER_TIME_MAX`]: so callers fall into two groups, of which one is answered, and calls again,
-/// while the other is committed. With fewer a commit's fixed cost is borne by too few, with more all
-/// wait for one another.
+/// Minimum number of sets in a transaction for the next one to gather sets first.
+///
+/// The committer then waits up to [`GATHER_TIME_MAX`] for 3/8 as many sets. This splits callers
+/// into two groups: one is notified and calls again while the other is committed. With a smaller
+/// fraction, too few sets share the fixed cost of a commit. With a larger one, all callers wait for
+/// one another.
 const GATHER_FROM_SETS: usize = 8;
 const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
-/// The store's log is moved to its place after so many commits, or sets of so many bytes.
+/// The store's log is checkpointed after this many commits or bytes of sets.
 const SETTLE_COMMITS: usize = 128;
 const SETTLE_BYTES: usize = 4 << 20;
-/// The same while a large set is written ahead, and no part of it is written while so much waits
-/// for a move that is under way: a commit that finds the log full moves all that is left, and
-/// everybody waits for it.
+/// Bytes between checkpoints while a large set is prewritten.
+///
+/// While that much waits for a running checkpoint, no further part is written: a commit that finds
+/// the log full would have to checkpoint all of it, delaying every caller.
 const SETTLE_BYTES_AHEAD: usize = 1 << 20;
-/// After a commit that failed, the pause before an empty commit is tried.
+/// Pause after a failed commit before an empty commit probes the store.
 const PROBE_PAUSE: Duration = Duration::from_secs(30);
-/// The pause before a commit is tried again; it doubles with each try, up to the second.
+/// Pause before a failed commit is retried. Doubles with each attempt, up to `RETRY_PAUSE_MAX`.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often a commit that fails is tried again when the daemon stops: some three seconds.
+/// Maximum retries at shutdown, which take about three seconds.
 const LAST_RETRIES_MAX: u32 = 5;
 
-/// Handles a change set that is written or refused, before its caller is answered.
+/// Handles finished change sets before their callers are notified.
 pub(crate) trait CommitHandler<C>: Send + 'static {
-    /// False for a set that was built on one which was not written. Without other writers the store
-    /// refuses it by its revision; with them, one of theirs may have that revision by now.
+    /// Whether the set's base was written.
+    ///
+    /// With a single writer, the store rejects a set with a missing base by its revision. With
+    /// several, another writer may have created that revision.
     fn is_well_founded(&self, context: &C) -> bool;
-    /// Whose the set is.
+    /// The tenant of the set.
     fn tenant<'a>(&self, context: &'a C) -> &'a Tenant;
-    /// The set with this ticket is written.
+    /// Called when the set with this ticket is written.
     fn committed(&self, ticket: u64, context: C, at: Timestamp);
-    /// The set is not written: nothing of it happened.
+    /// Called when the set is not written. It has no effect.
     fn failed(&self, context: C);
-    /// All sets of a transaction were handled.
+    /// Called when all sets of a transaction are handled.
     fn batch_done(&self);
 }
 
-/// The worker that writes.
 pub(crate) struct Committer<C, H> {
     journal: Arc<Journal<C>>,
     handler: H,
     machine: Arc<dyn Machine>,
     stats: Arc<Stats>,
-    /// Sets of the last transaction.
+    /// Number of sets in the last transaction.
     last_batch_sets: usize,
-    /// The large set whose turns are written ahead of it.
+    /// The large set that is being prewritten.
     ahead: Option<Submission<C>>,
-    /// Sets that stay in the queue behind it.
+    /// Number of sets that must remain queued until `ahead` is committed.
     held_back: usize,
-    /// True once the daemon stops: nothing waits for the log any more.
+    /// Set at shutdown: prewriting no longer waits for checkpoints.
     is_stopping: bool,
-    /// How often the oldest sets were tried in vain.
+    /// Failed attempts to write the oldest sets.
     retries: u32,
-    /// Since the log was moved.
     unsettled: Unsettled,
 }
 
-/// What was committed since the store's log was moved to its place.
+/// Amount committed since the last checkpoint began.
 #[derive(Default)]
 struct Unsettled {
     commits: usize,
     bytes: usize,
 }
 
-/// What became of a batch.
+/// Result of writing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BatchOutcome {
-    /// There was nothing to write.
+    /// Nothing was queued.
     Nothing,
-    /// So many sets were written, or refused; perhaps only a part of one that comes later.
+    /// Number of sets written or rejected. May be 0 if only a part was prewritten.
     Finished(usize),
-    /// It could not be written, and waits for the next try.
+    /// The commit failed, and its sets are queued for a retry.
     PutBack,
 }
 
@@ -117,7 +119,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         }
     }
 
-    /// Writes what waits, up to the size of a batch, and the next part of a large set.
+    /// Writes the queued sets, up to the size of a batch, and the next part of a large set.
     async fn commit_batch(&mut self, backend: &Backend<C>) -> BatchOutcome {
         let journal = Arc::clone(&self.journal);
         let (sets_max, parts) = (journal.batch_sets_max, journal.parts);
@@ -160,7 +162,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                 self.finish_batch(backend, batch, outcomes);
             }
             Err(failure) if self.journal.retries_commits() => {
-                // All were well founded: where they are acknowledged at once, nobody else writes.
+                // All of them were well founded: with `Interval`, this process is the only writer.
                 for (submission, set) in batch.iter_mut().zip(Arc::unwrap_or_clone(sets)) {
                     submission.set = set;
                 }
@@ -176,7 +178,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                 return BatchOutcome::PutBack;
             }
             Err(failure) => {
-                // What is written ahead of it is of no use any more.
+                // The failed transaction also ends prewriting. Fail that set, too.
                 batch.extend(self.ahead.take());
                 let count = batch.len();
                 self.note_failure(backend, &failure, count);
@@ -188,18 +190,18 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         BatchOutcome::Finished(count)
     }
 
-    /// The next turns of the set that is written ahead; none where the log has to be moved first.
+    /// The next turns to prewrite. Contains no turns if a checkpoint must finish first.
     fn next_part(&self, backend: &Backend<C>) -> Option<TurnsAhead> {
         let (ahead, parts) = (self.ahead.as_ref()?, self.journal.parts?);
         let mut part = parts.next(&ahead.set, ahead.turns_ahead)?;
         if self.waits_for_log(backend) {
-            // The store still has to know that the set is to come.
+            // The store must still learn that the set is to come.
             part.turns.clear();
         }
         Some(part)
     }
 
-    /// So many more turns are written ahead. Once the rest is small the set is committed next.
+    /// Records prewritten turns. Once the rest of the set is small, the set is committed next.
     fn advance(&mut self, backend: &Backend<C>, turns: usize) {
         let Some(ahead) = &mut self.ahead else { return };
         ahead.turns_ahead += turns;
@@ -209,7 +211,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         }
     }
 
-    /// Has the log moved beside the commits that follow, where it has grown.
+    /// Starts a checkpoint, concurrent with the next commits, if the log has grown enough.
     fn settle_when_due(&mut self, backend: &Backend<C>, bytes: usize) {
         let unsettled = &mut self.unsettled;
         unsettled.commits += 1;
@@ -224,7 +226,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         }
     }
 
-    /// True while so much was written since a move of the log began that no part may follow.
+    /// Whether prewriting must wait for the running checkpoint.
     fn waits_for_log(&self, backend: &Backend<C>) -> bool {
         let is_much = self.unsettled.bytes >= SETTLE_BYTES_AHEAD;
         is_much && !self.is_stopping && backend.access.is_settling()
@@ -236,7 +238,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             .fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// A commit did not fail. Called before any waiter is answered.
+    /// Records a successful commit. Called before any caller is notified.
     fn note_success(&mut self, backend: &Backend<C>) {
         self.retries = 0;
         if backend.is_failing.swap(false, Ordering::Relaxed) {
@@ -247,7 +249,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         }
     }
 
-    /// A commit failed. Called before any waiter is answered.
+    /// Records a failed commit. Called before any caller is notified.
     fn note_failure(&self, backend: &Backend<C>, failure: &EngineError, sets: usize) {
         let is_first = self.retries == 0;
         backend
@@ -274,8 +276,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         write.await
     }
 
-    /// Finds out whether the store can be written again. Nothing but the clock is in this
-    /// commit.
+    /// Checks whether the store can be written again, with a commit that contains only the clock.
     async fn probe(&mut self, backend: &Backend<C>) {
         let clock = self.machine.anchor();
         let probed = Self::commit(backend, clock, &Arc::default(), None).await;
@@ -284,7 +285,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         }
     }
 
-    /// Writes what waits when the daemon stops, as far as that is possible.
+    /// Writes everything queued at shutdown, as far as possible.
     async fn commit_rest(&mut self, backend: &Backend<C>) {
         self.retries = 0;
         loop {
@@ -299,7 +300,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         }
     }
 
-    /// Forgets what could not be written: the daemon stops.
+    /// Drops the sets that could not be written at shutdown.
     fn give_up(&mut self, backend: &Backend<C>) {
         let (waiting, last_ticket) = backend.close_and_drop();
         let lost = waiting + usize::from(self.ahead.take().is_some());
@@ -319,7 +320,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         (RETRY_PAUSE_MIN * 2_u32.pow(doublings)).min(RETRY_PAUSE_MAX)
     }
 
-    /// First the handler learns what became of each set, then those who wait do.
+    /// Reports the outcome of each set to the handler first, and then to the callers.
     fn finish_batch(
         &self,
         backend: &Backend<C>,
@@ -342,8 +343,8 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                         .committed(submission.ticket, submission.context, at);
                 }
                 Err(error) => {
-                    // What was built on another version is decided again, which is no failure: where
-                    // daemons share the journal, each of them may be faster.
+                    // A stale base is not counted as a failure. The command is decided again; with
+                    // several daemons, another one may be faster at any time.
                     if !matches!(error, EngineError::SessionReloaded) {
                         self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
                     }
@@ -357,7 +358,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         backend.reach(last_ticket, self.ahead.as_ref(), tenant_of);
         for (reply, outcome) in replies {
             if let Some(reply) = reply {
-                // The caller may have hung up.
+                // The caller may have been cancelled.
                 let _ = reply.send(outcome);
             }
         }
@@ -383,13 +384,13 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             return;
         }
         if self.retries > 0 {
-            // Whoever waits for what is in the queue asks for the next try at once.
+            // A task that waits for queued sets triggers the next attempt immediately.
             let asked = backend.flush.notified();
             let _ = tokio::time::timeout(self.retry_pause(), asked).await;
             return;
         }
         if backend.is_failing() {
-            // Changes that would do no harm if lost are not submitted meanwhile.
+            // Changes that may be lost without harm are not submitted in this state.
             let _ = tokio::time::timeout(PROBE_PAUSE, backend.wait_for_sets(1)).await;
         } else {
             backend.wait_for_sets(1).await;
@@ -399,14 +400,14 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             let interval = Duration::from_millis(interval_ms);
             let _ = tokio::time::timeout(interval, backend.flush.notified()).await;
         } else if self.last_batch_sets >= GATHER_FROM_SETS {
-            // The callers that were just answered are about to come back: the first of them
-            // must not have a whole transaction, and its fsync, to itself.
+            // The callers just notified are about to submit again. Do not spend a transaction, and
+            // its fsync, on the first of them alone.
             let most = backend.wait_for_sets(self.last_batch_sets * 3 / 8);
             let _ = tokio::time::timeout(GATHER_TIME_MAX, most).await;
         }
     }
 
-    /// Writes all that waits by now: with `interval` there is a pause before the next step.
+    /// Writes everything queued so far: with `Interval`, the next step runs only after a pause.
     async fn step(&mut self) -> Result<(), WorkError> {
         let journal = Arc::clone(&self.journal);
         let Some(backend) = &journal.backend else {

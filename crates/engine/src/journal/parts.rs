@@ -1,11 +1,10 @@
-//! Which sets are too large for one transaction, and which sets may pass them.
+//! Rules for change sets that are too large for one transaction, and for sets that overtake them.
 //!
-//! The turns of a large set are written ahead of it, a part in each of the transactions that
-//! follow, so that nobody's commit waits for all of it. Until it is committed the sets behind it
-//! in the queue pass it, unless they are of the same session: what is built on a set is written
-//! behind it.
+//! The turns of a large set are prewritten, one part per transaction, so that no other commit waits
+//! for all of it. Until the set is committed, later sets overtake it, except those of the same
+//! session: a set is never written before its base.
 //!
-//! Evictions stay behind a large set, and so do starts behind an end that stays.
+//! Evictions do not overtake a large set. Starts do not overtake an end that is held back.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,17 +13,17 @@ use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_store::TurnsAhead;
 
-/// A set with more bytes of turns than so many parts is written in parts.
+/// A set with more turn bytes than this many parts is written in parts.
 const WHOLE_PARTS: usize = 2;
 
-/// Which sets are written in parts, and how.
+/// Size limits for prewriting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
-    /// About so many bytes of turns are written at once.
+    /// Approximate bytes of turns per part.
     pub(super) bytes: usize,
 }
 
-/// What the sets are about that are not written yet, and that others pass.
+/// Sessions affected by unfinished sets that others overtake.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
     generations: HashSet<Generation>,
@@ -34,10 +33,9 @@ pub(super) struct Passed {
 }
 
 impl Parts {
-    /// True where a set has too much for one transaction beside the `ahead` turns that are
-    /// written already.
+    /// Whether a set of which `ahead` turns are prewritten is too large for one transaction.
     pub(super) fn is_too_large(self, set: &ChangeSet, ahead: usize) -> bool {
-        // Once a part is written the rest is, too, but for what is as small as a part.
+        // Once prewriting has begun, it continues until the rest fits into one part.
         let whole_max = match ahead {
             0 => self.bytes.saturating_mul(WHOLE_PARTS),
             _ => self.bytes,
@@ -45,7 +43,7 @@ impl Parts {
         append_of(set).is_some_and(|(_, appended)| bytes_behind(appended, ahead) > whole_max)
     }
 
-    /// The next part of a set, of which `ahead` turns are written.
+    /// The next part of a set of which `ahead` turns are prewritten.
     pub(super) fn next(self, set: &ChangeSet, ahead: usize) -> Option<TurnsAhead> {
         let (generation, appended) = append_of(set)?;
         let mut bytes = 0;
@@ -62,12 +60,12 @@ impl Parts {
     }
 }
 
-/// Bytes of the turns of a part.
+/// Bytes of the turns in a part.
 pub(super) fn bytes_of(part: &TurnsAhead) -> usize {
     part.turns.iter().map(|(_, content)| content.len()).sum()
 }
 
-/// Bytes of the turns of a set behind its first `ahead` ones, and of all else in it.
+/// Bytes of a set without its first `ahead` turns.
 pub(super) fn unwritten_bytes(set: &ChangeSet, ahead: usize) -> usize {
     let written = match append_of(set) {
         Some((_, appended)) if ahead > 0 => {
@@ -83,7 +81,7 @@ fn bytes_behind(appended: &Appended, ahead: usize) -> usize {
     turns.map(|(_, content)| content.len()).sum()
 }
 
-/// The append of a set, which has one at most.
+/// The append in a set. A set has at most one.
 fn append_of(set: &ChangeSet) -> Option<(Generation, &Appended)> {
     set.changes.iter().find_map(|change| match &change.kind {
         ChangeKind::Append(appended) => Some((change.generation, &**appended)),
@@ -92,7 +90,7 @@ fn append_of(set: &ChangeSet) -> Option<(Generation, &Appended)> {
 }
 
 impl Passed {
-    /// Sets behind this one pass it from now on.
+    /// Adds a set that later ones may overtake.
     pub(super) fn add(&mut self, set: &ChangeSet) {
         self.is_any = true;
         for change in &set.changes {
@@ -102,9 +100,11 @@ impl Passed {
         }
     }
 
-    /// True where a set must not pass them: it is of the same session as one of them; it starts a
-    /// session, perhaps in the place of one that they end; or it evicts one, which was chosen
-    /// because others were used later.
+    /// Whether a set must not overtake them.
+    ///
+    /// This is the case if it belongs to the same session as one of them, if it starts a session,
+    /// possibly in place of one that they end, or if it evicts a session, which was chosen because
+    /// others were used later.
     pub(super) fn hold_back(&self, set: &ChangeSet) -> bool {
         let is_held = |change: &Change| {
             let starts = matches!(change.kind, ChangeKind::Begin { .. });
@@ -124,7 +124,7 @@ impl Passed {
     }
 }
 
-/// The session of a change, where that is said in it.
+/// The session of a change, if the change contains it.
 fn key_of(change: &Change) -> Option<&SessionKey> {
     match &change.kind {
         ChangeKind::Begin { key, .. } => Some(key),

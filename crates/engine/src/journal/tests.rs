@@ -1,4 +1,4 @@
-//! What each tenant may have in the queue.
+//! Tests of each tenant's share of the queue.
 
 use memoird_core::ids::TenantId;
 use memoird_store::MemoryStore;
@@ -9,7 +9,7 @@ use crate::tenants::Tenants;
 
 const BUSY: EngineError = EngineError::JournalBusy;
 
-/// A journal whose queue nobody takes anything out of.
+/// A journal without a committer.
 fn journal() -> Journal<()> {
     let store = Arc::<MemoryStore>::default();
     let access = StoreAccess::new(store, Blocking::Inline);
@@ -20,7 +20,7 @@ fn tenant(tenants: &Tenants, id: &str) -> Arc<Tenant> {
     tenants.get_or_insert(&TenantId::parse(id).expect("an id"))
 }
 
-/// Permits for so many small sets, or why there are not so many.
+/// Acquires permits for this many small sets.
 async fn permits(
     journal: &Journal<()>,
     tenant: &Tenant,

@@ -1,8 +1,8 @@
-//! How many sessions live, and which was idle longest. Counted before a session starts, so that
-//! no race overshoots a cap.
+//! Session counts and LRU lists by tenant, for enforcing the session caps.
 //!
-//! It counts what is in this process's table. Without a cluster that is every session that lives;
-//! in a cluster the caps are kept by what the journal says (`cluster`).
+//! A session is counted before it starts, so that no race exceeds a cap. Counts cover this
+//! process's table. Without a cluster, that is every live session. In a cluster, caps are enforced
+//! by counts from the journal instead (`cluster`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,16 +15,16 @@ use tokio::sync::Notify;
 use super::idle_list::IdleList;
 use crate::tenants::Tenant;
 
-/// Counts and idle lists of sessions, by tenant.
+/// Session counts and idle lists, by tenant.
 #[derive(Debug)]
 pub(super) struct Census {
-    /// Of the process; 0: no cap.
+    /// Cap of the process. 0 means none.
     max_sessions: AtomicUsize,
     counts: Mutex<Counts>,
     idle: DashMap<TenantId, Arc<IdleList>>,
-    /// Notified when tenants have other policies.
+    /// Notified when tenant policies change.
     pub(super) policies_changed: Notify,
-    /// Notified when a place was given back, or a session came into a list.
+    /// Notified when a reservation is released or a session enters an idle list.
     pub(super) changed: Notify,
 }
 
@@ -32,20 +32,20 @@ pub(super) struct Census {
 struct Counts {
     total: usize,
     by_tenant: HashMap<TenantId, usize>,
-    /// The same the other way round: the tenant with the most sessions is last.
+    /// Tenants ordered by count, so that the one with the most sessions is last.
     by_count: BTreeSet<(usize, TenantId)>,
 }
 
-/// Whether one more session may start.
+/// Result of reserving a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reservation {
-    /// It may, and is counted.
+    /// Reserved and counted.
     Taken,
-    /// First the longest idle session of this tenant has to end.
+    /// A cap is reached. The longest idle session of this tenant must end first.
     EvictFrom(TenantId),
 }
 
-/// A place that is counted for a session which does not live yet: given back unless it starts.
+/// A session that is counted but not yet live. Released on drop unless the session starts.
 #[derive(Clone, Debug)]
 pub(super) struct ReservedPlace {
     inner: Arc<PlaceInner>,
@@ -55,12 +55,12 @@ pub(super) struct ReservedPlace {
 struct PlaceInner {
     census: Arc<Census>,
     tenant: TenantId,
-    /// True once it is given back, or the session lives.
+    /// Set once the reservation is released or the session is live.
     is_settled: AtomicBool,
 }
 
 impl ReservedPlace {
-    /// A place that was taken for a session of this tenant.
+    /// Wraps a count already taken for a session of this tenant.
     pub(super) fn new(census: &Arc<Census>, tenant: &TenantId) -> Self {
         let inner = PlaceInner {
             census: Arc::clone(census),
@@ -72,13 +72,13 @@ impl ReservedPlace {
         }
     }
 
-    /// The session lives now.
+    /// Marks the session as live.
     pub(super) fn keep(&self) {
         self.inner.is_settled.store(true, Ordering::Relaxed);
         self.inner.census.changed.notify_waiters();
     }
 
-    /// The session does not start, or its place was not free after all.
+    /// Releases the reservation: the session does not start, or the eviction for it failed.
     pub(super) fn give_back(&self) {
         self.inner.give_back();
     }
@@ -109,7 +109,7 @@ impl Census {
         }
     }
 
-    /// The sessions of a tenant by their last use.
+    /// A tenant's sessions by last use.
     pub(super) fn idle_list(&self, tenant: &TenantId) -> Arc<IdleList> {
         if let Some(known) = self.idle.get(tenant) {
             return Arc::clone(&known);
@@ -117,19 +117,19 @@ impl Census {
         Arc::clone(&self.idle.entry(tenant.clone()).or_default())
     }
 
-    /// Another cap of the process applies from now on.
     pub(super) fn set_max_sessions(&self, max_sessions: usize) {
         self.max_sessions.store(max_sessions, Ordering::Relaxed);
     }
 
-    /// The cap of the process; 0: none.
+    /// Cap of the process. 0 means none.
     pub(super) fn max_sessions(&self) -> usize {
         self.max_sessions.load(Ordering::Relaxed)
     }
 
-    /// Counts one more session of `tenant`, or says who has to give one up. A tenant at its
-    /// own cap gives up one of its own; at the cap of the process the tenant with the most
-    /// sessions does, and among equals the one that asks.
+    /// Counts one more session of `tenant`, or returns the tenant that must lose one.
+    ///
+    /// A tenant at its own cap loses one of its own. At the cap of the process, the tenant with the
+    /// most sessions loses one; in a tie with `tenant`, `tenant` does.
     pub(super) fn reserve(&self, tenant: &Tenant) -> Reservation {
         let mut counts = self.lock();
         let own = counts.of(&tenant.id);
@@ -147,14 +147,14 @@ impl Census {
         Reservation::Taken
     }
 
-    /// Counts one more session whatever the caps say: one that lives already.
+    /// Counts a session that is already live, regardless of the caps.
     pub(super) fn take_anyway(&self, tenant: &TenantId) {
         let mut counts = self.lock();
         let count = counts.of(tenant) + 1;
         counts.change(tenant, count);
     }
 
-    /// Counts one session less.
+    /// Uncounts a session.
     pub(super) fn give_back(&self, tenant: &TenantId) {
         let mut counts = self.lock();
         let count = counts.of(tenant).saturating_sub(1);
@@ -163,7 +163,7 @@ impl Census {
         self.changed.notify_waiters();
     }
 
-    /// Counts a session less of one tenant and one more of the other, at once.
+    /// Atomically uncounts a session of one tenant and counts one of another.
     pub(super) fn pass_on(&self, from: &TenantId, to: &TenantId) {
         let mut counts = self.lock();
         let left = counts.of(from).saturating_sub(1);
@@ -172,7 +172,7 @@ impl Census {
         counts.change(to, count);
     }
 
-    /// A tenant that has more sessions than a cap allows, if there is one.
+    /// Returns a tenant with more sessions than a cap allows.
     pub(super) fn overfull(&self, tenants: &[Arc<Tenant>]) -> Option<TenantId> {
         let counts = self.lock();
         let is_over = |tenant: &&Arc<Tenant>| {
@@ -188,12 +188,12 @@ impl Census {
         most.map(|(_, id)| id.clone())
     }
 
-    /// Sessions of all tenants.
+    /// Number of sessions of all tenants.
     pub(super) fn total(&self) -> usize {
         self.lock().total
     }
 
-    /// Sessions of a tenant.
+    /// Number of a tenant's sessions.
     pub(super) fn count(&self, tenant: &TenantId) -> usize {
         self.lock().of(tenant)
     }

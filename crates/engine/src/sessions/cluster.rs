@@ -1,9 +1,9 @@
-//! In a cluster: sessions that no daemon has in memory expire and are evicted by what the journal says,
-//! and memory is a cache, which forgets what was not used for a while.
+//! Cluster mode of the session table: memory is a cache, and expiry and caps follow the journal.
 //!
-//! The daemon that leads sweeps and keeps the caps. Their counts are some seconds old, so a tenant may
-//! be above its cap for as long. What another daemon does at the same time is no danger: an end is
-//! written on the version that it was built on, or not at all.
+//! The leader expires sessions and enforces caps, including for sessions that no daemon has in
+//! memory. Its counts are some seconds old, so a tenant may exceed its cap for that long.
+//! Concurrent changes by other daemons are safe: an end is written only on the version it was based
+//! on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,24 +26,24 @@ use crate::machine::Stopwatch;
 use crate::tenants::{NEVER_MS, Tenant};
 use crate::worker::{WorkError, Worker};
 
-/// The least time between two counts, of the daemon that leads and of another one.
+/// Minimum pause between two counts, of the leader and of other members.
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
 const COUNT_PAUSE_OF_OTHERS: Duration = Duration::from_secs(5);
-/// A count takes at most this share of the time.
+/// A count takes at most 1/20 of the time.
 const COUNT_SHARE: u32 = 20;
-/// A session that was not used for so long leaves memory.
+/// Idle time after which a session is dropped from memory.
 const CACHED_MS: u64 = 10 * 60 * 1_000;
-/// More sessions than so many leave it earlier.
+/// Above this number of cached sessions, the longest idle ones are dropped earlier.
 const CACHED_MAX: usize = 100_000;
-/// Sessions that leave memory in one step.
+/// Maximum number of sessions dropped from memory per step.
 const FORGOTTEN_MAX: usize = 8_192;
 
-/// What only a daemon has that shares its journal with others.
+/// State that exists only in a cluster.
 #[derive(Debug)]
 pub(super) struct ClusterState {
     pub(super) cluster: Cluster,
     pub(super) version_checks: VersionChecks,
-    /// How many sessions of each tenant live, as they were last counted.
+    /// Number of live sessions by tenant, as of the last count.
     counts: Mutex<HashMap<TenantId, usize>>,
 }
 
@@ -63,7 +63,7 @@ impl ClusterState {
 }
 
 impl Sessions {
-    /// Counts the sessions of all daemons, by tenant.
+    /// Counts the live sessions of all daemons, by tenant.
     async fn count_in_journal(&self) -> Result<BTreeMap<TenantId, usize>, EngineError> {
         let journal = &self.shared.journal;
         let counted = journal.with_store(None, <dyn Store>::live_counts).await?;
@@ -79,10 +79,10 @@ impl Sessions {
         Ok(counted)
     }
 
-    /// Ends every session past its TTL that the journal has, of one tenant or of all.
+    /// Ends every journaled session past its TTL, of one tenant or of all.
     ///
     /// # Errors
-    /// When the journal cannot be read or written.
+    /// If the journal cannot be read or written.
     pub(super) async fn sweep_journal(
         &self,
         only: Option<&TenantId>,
@@ -119,7 +119,8 @@ impl Sessions {
             after = page
                 .last()
                 .map(|(key, head)| (head.last_access, key.session.clone()));
-            // Of several TTLs the others have longer to live.
+            // The page is selected by the shortest TTL. Sessions of other classes may not be
+            // expired yet.
             let expired = page
                 .into_iter()
                 .filter(|(_, head)| head.is_expired(now, tenant.ttl_ms(head)));
@@ -134,7 +135,7 @@ impl Sessions {
         }
     }
 
-    /// Evicts what the caps do not allow, longest idle first.
+    /// Evicts sessions above the caps, longest idle first.
     async fn enforce_caps_in_journal(
         &self,
         mut counts: BTreeMap<TenantId, usize>,
@@ -152,7 +153,7 @@ impl Sessions {
             });
             let evicted = self.end_all_of(&tenant, requested).await?.len();
             if evicted == 0 {
-                // All of them were used meanwhile; the next count says whether it is still so.
+                // All were used in the meantime. Leave the rest to the next count.
                 break;
             }
             if let Some(count) = counts.get_mut(&id) {
@@ -162,7 +163,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Who has more sessions than a cap allows, and how many of them are to go at once.
+    /// A tenant above a cap, and how many of its sessions to evict at once.
     fn surplus(&self, counts: &BTreeMap<TenantId, usize>) -> Option<(TenantId, usize)> {
         let over = counts.iter().find_map(|(id, count)| {
             let own_max = self.shared.tenants.get_or_insert(id).policy().max_sessions;
@@ -180,11 +181,11 @@ impl Sessions {
         let (id, most) = counts.iter().max_by_key(|(_, count)| **count)?;
         let others = counts.iter().filter(|(other, _)| *other != id);
         let second = others.map(|(_, count)| *count).max().unwrap_or(0);
-        // Until there are two that have the most.
+        // Evict until the tenant is level with the one that has the second most sessions.
         Some((id.clone(), (total - max).min((most - second).max(1))))
     }
 
-    /// Live sessions that the journal has.
+    /// Reads live sessions from the journal.
     pub(super) async fn live_page(
         &self,
         query: LiveQuery,
@@ -195,8 +196,7 @@ impl Sessions {
         journal.with_store(Some(&tenant), read).await
     }
 
-    /// Ends sessions of a tenant that the journal has, each as far as its condition holds; those
-    /// that have really ended.
+    /// Ends journaled sessions whose condition holds. Returns those that have ended durably.
     async fn end_all_of(
         &self,
         tenant: &Arc<Tenant>,
@@ -209,7 +209,7 @@ impl Sessions {
             let permit = self.shared.journal.permit(0).await?;
             match self.end_slot(&slot, request, permit) {
                 EndAttempt::Ended(ended) => submitted.push(ended),
-                // It is read again, and looked at with the next sweep.
+                // The session is reloaded. The next sweep checks it again.
                 EndAttempt::NeedsLoad | EndAttempt::NotEnded => {}
             }
         }
@@ -222,7 +222,7 @@ impl Sessions {
             } = end;
             match submitted.written().await {
                 Ok(()) => ended.push(session),
-                // Another daemon has used or ended it.
+                // Another daemon used or ended it.
                 Err(EngineError::SessionReloaded) => {}
                 Err(error) => return Err(error),
             }
@@ -230,7 +230,7 @@ impl Sessions {
         Ok(ended)
     }
 
-    /// The slot of a session that the journal has with this head.
+    /// Returns the slot of a journaled session, and creates it from this head if needed.
     async fn cached(&self, session: &SessionRef, head: Head) -> Arc<Slot> {
         let _flight = self.shared.single_flight.enter(&session.key).await;
         match self.shared.table.get(&session.key) {
@@ -239,8 +239,9 @@ impl Sessions {
         }
     }
 
-    /// Forgets sessions that were not used for a while, and those above the number that memory
-    /// keeps. What is under way with one stays.
+    /// Drops sessions from memory that are idle for long or exceed the maximum number.
+    ///
+    /// Sessions with unwritten changes stay.
     fn forget_unused(&self) {
         let now = self.now().steady;
         let mut left = FORGOTTEN_MAX;
@@ -259,8 +260,9 @@ impl Sessions {
         }
     }
 
-    /// Forgets a session, unless changes of it wait for the journal. Who has the slot in hand finds
-    /// it stale, and out of the table.
+    /// Drops a session from memory unless it has unwritten changes. Returns whether it did.
+    ///
+    /// Tasks that hold the slot find it stale and no longer in the table.
     fn forget(&self, slot: &Arc<Slot>) -> bool {
         let mut inner = slot.lock();
         if !self.shared.journal.is_processed(inner.ticket) {
@@ -277,12 +279,12 @@ impl Sessions {
     }
 }
 
-/// The worker that counts, forgets and, where this daemon leads, sweeps and keeps the caps.
+/// Worker that counts sessions, drops idle ones from memory and, on the leader, sweeps and evicts.
 pub(super) struct JournalKeeper {
     sessions: Sessions,
-    /// How long the last count took.
+    /// Duration of the last count.
     count_time: Duration,
-    /// When to sweep next; `None`: at once when this daemon leads.
+    /// Time of the next sweep. `None` means immediately on becoming the leader.
     sweep_at: Option<Steady>,
 }
 
@@ -334,7 +336,7 @@ impl Worker for JournalKeeper {
         let Some(shared) = &self.sessions.shared.cluster else {
             return std::future::pending().await;
         };
-        // Who begins to lead does not wait.
+        // A new leader starts without a pause.
         let mut cluster = shared.cluster.clone();
         let led = cluster.leads();
         let begins = async {
@@ -356,7 +358,7 @@ impl Worker for JournalKeeper {
     }
 }
 
-/// The order of a list as the journal knows it.
+/// Converts the order of a list to that of the store.
 pub(super) fn order_of(order: SessionOrder) -> LiveOrder {
     match order {
         SessionOrder::Newest => LiveOrder::Newest,

@@ -1,4 +1,4 @@
-//! What happens to a session once its change is written, or was not.
+//! Effects of a finished commit on a session.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::events::EventKind;
 use crate::journal::CommitHandler;
 use crate::tenants::Tenant;
 
-/// A session whose change is in the journal's queue.
+/// A session's change in the journal queue.
 #[derive(Debug)]
 pub(crate) struct SubmittedChange {
     pub(super) slot: Arc<Slot>,
-    /// That of the slot when it was submitted.
+    /// Epoch of the slot at submission.
     pub(super) epoch: u32,
     pub(super) tally: Tally,
-    /// True when hooks are owed a delivery once it is written.
+    /// Whether writing it creates pending deliveries.
     pub(super) owes_hooks: bool,
-    /// Of an eviction: the place that it frees.
+    /// For an eviction, the reservation of the session that replaces it.
     pub(super) successor: Option<ReservedPlace>,
 }
 
-/// What a change set adds to the counts and to the events.
+/// Contribution of a change set to counters and events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     ended: Option<(Generation, EndReason)>,
@@ -37,7 +37,6 @@ pub(super) struct Tally {
     updated: Option<ReplacedTurn>,
 }
 
-/// A turn that says something else.
 #[derive(Clone, Copy, Debug)]
 struct ReplacedTurn {
     generation: Generation,
@@ -46,7 +45,7 @@ struct ReplacedTurn {
     bytes: u64,
 }
 
-/// Turns of a generation that were taken back.
+/// Turns removed by a rewind.
 #[derive(Clone, Copy, Debug)]
 struct LostTurns {
     generation: Generation,
@@ -54,7 +53,7 @@ struct LostTurns {
     through_seq: u64,
 }
 
-/// Turns that were added to a generation.
+/// Turns appended to a generation.
 #[derive(Clone, Debug)]
 struct NewTurns {
     generation: Generation,
@@ -66,7 +65,7 @@ struct NewTurns {
 }
 
 impl Tally {
-    /// Of a set with which `dropped_turns` turns left the history.
+    /// `dropped_turns` is the number of turns that the set removes from the history.
     pub(super) fn of(set: &ChangeSet, dropped_turns: u64) -> Self {
         let mut tally = Self::default();
         for change in &set.changes {
@@ -111,7 +110,7 @@ impl Tally {
         tally
     }
 
-    /// Counts it, and publishes its events.
+    /// Updates the counters, and publishes the events.
     pub(super) fn publish(&mut self, slot: &Slot, at: Timestamp) {
         let stats = &slot.tenant.stats;
         let push = |generation, kind| {
@@ -154,7 +153,8 @@ impl Tally {
 
 impl CommitHandler<SubmittedChange> for Sessions {
     fn is_well_founded(&self, change: &SubmittedChange) -> bool {
-        // With `interval` this process is the only writer, and what it has acknowledged stays.
+        // With `interval`, this process is the only writer, and acknowledged changes are never
+        // lost.
         !self.shared.journal.is_sync() || change.slot.lock().epoch == change.epoch
     }
 
@@ -169,7 +169,7 @@ impl CommitHandler<SubmittedChange> for Sessions {
         }
         if change.tally.ended.is_some() {
             let inner = change.slot.lock();
-            // With a later set it may have started anew, and ended once more.
+            // The slot may have a newer generation that ended in a later set.
             let is_last = inner.has_ended() && inner.ticket == ticket;
             drop(inner);
             if is_last {
@@ -179,14 +179,14 @@ impl CommitHandler<SubmittedChange> for Sessions {
     }
 
     fn failed(&self, change: SubmittedChange) {
-        // Before its session comes back.
+        // Release the reservation before the evicted session is restored.
         if let Some(place) = &change.successor {
             place.give_back();
         }
         let slot = change.slot;
         slot.lock().discard(&slot.tenant);
         match self.shared.cluster {
-            // Another daemon was faster, which is nothing to be told of.
+            // Expected in a cluster when another daemon was faster.
             Some(_) => debug!(tenant = %slot.tenant.id, "a session is read again"),
             None => {
                 warn!(tenant = %slot.tenant.id, "a session is reloaded: its change was not written");

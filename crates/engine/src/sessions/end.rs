@@ -1,4 +1,4 @@
-//! How a generation ends: marked under its session's lock, written, taken out of the table.
+//! Ending a generation: it is marked under the session's lock, written, and removed from the table.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,69 +21,65 @@ use crate::tenants::Tenant;
 /// A generation that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedSession {
-    /// Whose it was.
     pub tenant: TenantId,
-    /// The bot's own id of it.
+    /// The client's session id.
     pub session: SessionId,
-    /// Which generation.
     pub generation: Generation,
-    /// Why it ended.
     pub reason: EndReason,
 }
 
-/// Acts on the ends of sessions.
+/// Receives the ends of sessions.
 pub(crate) trait EndListener: Debug + Send + Sync + 'static {
-    /// The hooks that are owed a delivery for this end.
+    /// The hooks to deliver this end to.
     fn owed_hooks(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]>;
 
-    /// Gets a session that ends, under its lock. Without a journal its content is nowhere else.
+    /// Called with an ending session, under its lock. Without a journal, its content is then lost.
     fn ending(&self, ending: &Ending<'_>, owed: &[HookName]);
 
-    /// Deliveries are owed that were not before, and the journal has them.
+    /// Called when new pending deliveries are in the journal.
     fn deliveries_owed(&self);
 }
 
-/// A session that ends, as far as it is in memory.
+/// An ending session, as far as it is in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending<'a> {
     pub(crate) key: &'a SessionKey,
     pub(crate) head: &'a Head,
-    /// All of it, where it is loaded.
+    /// The whole session, if it is loaded.
     pub(crate) session: Option<&'a Session>,
     pub(crate) reason: EndReason,
     pub(crate) at: Now,
 }
 
-/// Why, and under which condition, a session is to end.
+/// A request to end a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndRequest<'a> {
     pub(super) reason: EndReason,
     pub(super) condition: EndCondition,
-    /// The tenant whose new session gets its place.
+    /// Tenant of the session that replaces it.
     pub(super) successor: Option<&'a TenantId>,
 }
 
-/// When a session may end: looked at again under its lock.
+/// Condition for ending a session, checked under its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndCondition {
-    /// Whatever happened to it.
     Always,
-    /// If it was not used after this moment.
+    /// Not used after this time.
     UnusedSince(Steady),
-    /// If it is expired, and was not used after this moment.
+    /// Expired, and not used after this time.
     ExpiredSince(Steady),
-    /// If it is this generation, which is erased: no hook hears of it.
+    /// This is the live generation, and it is being erased. No hook runs.
     Erased(Generation),
 }
 
-/// What became of an [`EndRequest`].
+/// Result of an [`EndRequest`].
 #[derive(Debug)]
 pub(super) enum EndAttempt {
-    /// It ends; the end is submitted.
+    /// The end is submitted.
     Ended(EndedSlot),
-    /// It has ended already, or does not fulfil the condition.
+    /// It has already ended, or does not meet the condition.
     NotEnded,
-    /// The journal has to be asked for it first.
+    /// It must be loaded from the journal first.
     NeedsLoad,
 }
 
@@ -92,12 +88,12 @@ pub(super) enum EndAttempt {
 pub(super) struct EndedSlot {
     pub(super) ended: EndedSession,
     pub(super) submitted: Submitted,
-    /// The place that it freed for its successor.
+    /// Reservation of the session that replaces it.
     pub(super) successor_place: Option<ReservedPlace>,
 }
 
 impl EndRequest<'_> {
-    /// Whatever happened to it.
+    /// Ends the session unconditionally.
     pub(super) fn now(reason: EndReason) -> Self {
         Self {
             reason,
@@ -106,7 +102,7 @@ impl EndRequest<'_> {
         }
     }
 
-    /// If it is expired, and was not used after this moment.
+    /// Ends the session if it is expired and was not used after `last_access`.
     pub(super) fn expired_since(last_access: Steady) -> Self {
         Self {
             reason: EndReason::Expired,
@@ -117,7 +113,7 @@ impl EndRequest<'_> {
 }
 
 impl Sessions {
-    /// Ends a session, if the condition holds under its lock.
+    /// Ends a session if the condition holds under its lock.
     pub(super) fn end_slot(
         &self,
         slot: &Arc<Slot>,
@@ -149,7 +145,7 @@ impl Sessions {
         }
     }
 
-    /// Ends a session whose lock is held; `None` where memory has nothing of it.
+    /// Ends a session whose lock is held. Returns `None` if not even its head is in memory.
     pub(super) fn submit_end(
         &self,
         slot: &Arc<Slot>,
@@ -200,8 +196,9 @@ impl Sessions {
         })
     }
 
-    /// The change that ends a generation, with what it owes to hooks: nothing where nothing was
-    /// said or kept in it, as after a reset.
+    /// The change that ends a generation, with its pending deliveries.
+    ///
+    /// A generation without turns and state, as after a reset, has no deliveries.
     pub(super) fn end_change(&self, ending: Ending<'_>) -> Change {
         let listener = &self.shared.end_listener;
         let is_empty = ending.head.last_seq == 0 && ending.head.state_version == 0;
@@ -215,9 +212,10 @@ impl Sessions {
         ending.head.end(ending.reason, ending.at, owed)
     }
 
-    /// Takes a session out of its list and the counts, under its lock: the slot's own
-    /// state always agrees with both. Its place goes to the successor, where there is one.
-    /// Gives the state before.
+    /// Removes a session from its idle list and the counts. Returns its previous state.
+    ///
+    /// Must be called under its lock, so that the slot, the list and the counts always agree. A
+    /// successor takes over its count.
     pub(super) fn mark_ended(
         &self,
         slot: &Arc<Slot>,
@@ -234,14 +232,17 @@ impl Sessions {
         }
         slot.idle.remove(slot);
         inner.reindex(slot);
-        // Callers find it until its end is written, and wait for that where they have to.
+        // With a journal, the slot stays in the table until the end is written, so that callers can
+        // wait for it.
         if !self.shared.journal.is_on() {
             self.shared.table.remove(slot);
         }
         inner.set_state(&slot.tenant, SlotState::Ended)
     }
 
-    /// Ends a generation, if it lives, without hooks: it is erased. True when this ended it.
+    /// Ends a live generation that is being erased, without hooks.
+    ///
+    /// Returns whether this call ended it.
     pub(crate) async fn end_unheard(
         &self,
         session: &SessionRef,
@@ -264,7 +265,7 @@ impl Sessions {
                 EndAttempt::NotEnded => {
                     let seen = SeenVersion::of(&slot.lock());
                     let is_so = match seen {
-                        // Another daemon may have started the generation that is meant.
+                        // Another daemon may have started the generation in question.
                         Some(seen) => self.is_current(&slot, seen).await?,
                         None => self.has_durably_ended(&slot).await,
                     };
@@ -278,7 +279,7 @@ impl Sessions {
         Err(EngineError::RetriesExhausted)
     }
 
-    /// The sessions of a tenant that live, as far as memory knows them.
+    /// Heads of a tenant's live sessions in memory.
     pub(crate) fn live_heads(&self, tenant: &Tenant) -> Vec<(SessionId, Head)> {
         let slots = self.shared.census.idle_list(&tenant.id).slots();
         let head = |slot: &Arc<Slot>| {
@@ -288,20 +289,21 @@ impl Sessions {
         slots.iter().filter_map(head).collect()
     }
 
-    /// Forgets the idempotency keys that were kept of a session without a journal; gives how
-    /// many there were.
+    /// Removes the retained idempotency keys of an ended session. Returns their number.
+    ///
+    /// Only without a journal.
     pub(crate) fn forget_ended_keys(&self, session: &SessionRef) -> u64 {
         self.shared.ended_keys.remove(&session.key)
     }
 
-    /// Waits for the end of a session that was found ended. False when it was not written.
+    /// Waits until the observed end of a session is durable. Returns false if it was not written.
     pub(super) async fn has_durably_ended(&self, slot: &Slot) -> bool {
         let ticket = slot.lock().ticket;
         self.shared.journal.wait_durable(ticket).await;
         slot.lock().has_ended()
     }
 
-    /// Starts a generation in place of one that is reset; the same session goes on.
+    /// Ends a generation with a reset, and starts the next one in the same session.
     pub(super) fn restart(
         &self,
         session: &mut Session,
@@ -324,7 +326,7 @@ impl Sessions {
         if let Some(keys) = session.take_keys() {
             fresh.set_keys(keys);
         }
-        // What was decided about the session stays.
+        // Options are set on the session and outlive a reset.
         let options = session.head().options.clone();
         let options = options.map(|options| fresh.set_options(options));
         *session = fresh;
@@ -332,8 +334,9 @@ impl Sessions {
     }
 }
 
-/// Idempotency keys of sessions that ended while there was no journal to keep them: of the
-/// sessions that ended last, up to [`ENDED_KEYS_MAX`] keys.
+/// Idempotency keys of ended sessions, retained in memory if there is no journal.
+///
+/// Holds up to [`ENDED_KEYS_MAX`] keys, of the sessions that ended last.
 #[derive(Debug, Default)]
 pub(super) struct EndedKeys {
     kept: Mutex<KeptKeys>,

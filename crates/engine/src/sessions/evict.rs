@@ -1,5 +1,6 @@
-//! Making room: the longest idle session ends, so that another one may start. Where more want
-//! to start than there are places, they have their turns in their order.
+//! Eviction: at a cap, the longest idle session ends so that another one can start.
+//!
+//! If no session can be evicted at once, starts of a tenant wait in order of arrival.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -15,27 +16,28 @@ use crate::error::EngineError;
 use crate::journal::Permit;
 use crate::tenants::Tenant;
 
-/// How long a session whose turn it is waits for a place.
+/// How long the first waiting start of a tenant waits for room.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// A place for a session that is to start.
+/// Room for a session that is to start.
 enum Place {
-    /// It was free.
+    /// Below the caps.
     Free(ReservedPlace),
-    /// It is this session's, whose end is not written yet.
+    /// Freed by evicting this session. The end is not yet written.
     Freed(EndedSlot),
 }
 
 impl Sessions {
-    /// Counts one more session of a tenant. Where a cap is reached, the longest idle session
-    /// ends first; its end is a change set of its own, and is written when this returns.
+    /// Reserves room for a session of `tenant`, evicting the longest idle one at a cap.
+    ///
+    /// The eviction is a change set of its own, and is written before this returns.
     ///
     /// # Errors
-    /// [`EngineError::NoRoomForSession`] when it was the caller's turn and no session could be
-    /// evicted within [`ROOM_WAIT_MAX`], or a journal that cannot be written.
+    /// [`EngineError::NoRoomForSession`] if no session could be evicted within [`ROOM_WAIT_MAX`]
+    /// once the call was first in line, or an error of the journal.
     pub(super) async fn reserve(&self, tenant: &Tenant) -> Result<ReservedPlace, EngineError> {
         if self.shared.cluster.is_some() {
-            // Who leads sees to the caps, by what all daemons have started.
+            // The leader enforces the caps, based on the sessions of all daemons.
             self.shared.census.take_anyway(&tenant.id);
             return Ok(ReservedPlace::new(&self.shared.census, &tenant.id));
         }
@@ -50,7 +52,7 @@ impl Sessions {
                         return Ok(place);
                     }
                 }
-                // The victim lives on; another one is looked for.
+                // The victim stays live. Find another one.
                 Err(EngineError::SessionReloaded) => {}
                 Err(error) => return Err(error),
             }
@@ -59,7 +61,7 @@ impl Sessions {
 
     async fn take_place(&self, tenant: &Tenant) -> Result<Place, EngineError> {
         let starters = &self.shared.starters;
-        // Nearly always there is a place, or a session to evict, for everybody at once.
+        // Fast path: nearly always there is room, or a session to evict.
         if !starters.is_busy(&tenant.id)
             && let Some(place) = self.try_take_place(tenant).await?
         {
@@ -79,8 +81,9 @@ impl Sessions {
         taken.unwrap_or(Err(EngineError::NoRoomForSession))
     }
 
-    /// Takes a place, and ends a session where it has to; `None` when every place is taken by a
-    /// session that is about to start.
+    /// Reserves room, evicting a session if needed.
+    ///
+    /// Returns `None` if all room is reserved for sessions that are about to start.
     async fn try_take_place(&self, tenant: &Tenant) -> Result<Option<Place>, EngineError> {
         let census = &self.shared.census;
         loop {
@@ -96,7 +99,7 @@ impl Sessions {
             };
             let request = EndRequest {
                 reason: EndReason::Evicted,
-                // The list was released: it may have been used in between.
+                // The session may have been used after the lock on the list was released.
                 condition: EndCondition::UnusedSince(oldest.last_access),
                 successor: Some(&tenant.id),
             };
@@ -109,9 +112,10 @@ impl Sessions {
         }
     }
 
-    /// Evicts what the caps do not allow, longest idle first: after they were lowered, or
-    /// after an end was not written whose place was given away. In a cluster who leads does so within
-    /// seconds.
+    /// Evicts sessions above the caps, longest idle first.
+    ///
+    /// Sessions exceed the caps after these are lowered, or when an end was not written after its
+    /// room was reassigned. Does nothing in a cluster, where the leader evicts within seconds.
     pub(crate) async fn enforce_caps(&self) -> Result<(), EngineError> {
         if self.shared.cluster.is_some() {
             return Ok(());
@@ -133,8 +137,9 @@ impl Sessions {
         wait_for_ends(&mut submitted).await
     }
 
-    /// Tries to end one session that the caps do not allow; `None` where there is none. Of
-    /// several that enforce the caps at once, each sees what the others ended.
+    /// Tries to end one session above the caps. Returns `None` if there is none.
+    ///
+    /// Serialized, so that concurrent callers see what the others ended.
     fn evict_surplus(
         &self,
         tenants: &[Arc<Tenant>],
@@ -150,7 +155,7 @@ impl Sessions {
     }
 }
 
-/// A session at the front of its list may have been used since, and belongs elsewhere then.
+/// Moves a session to its position if it was used since it reached the front of its list.
 pub(super) fn correct_list(slot: &Arc<Slot>) {
     let inner = slot.lock();
     if let Some(head) = inner.head() {

@@ -1,4 +1,4 @@
-//! Ending expired sessions: by the sweeper, or by the call that finds one first.
+//! Expiry: sessions past their TTL are ended by the sweeper, or by the first call that finds one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::machine::Stopwatch;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
-/// Sessions that are ended before the sweep waits for the journal: enough that a sweep makes
-/// progress, and few enough that the appends beside them do not wait for long.
+/// Maximum ends that a sweep submits before it waits for the journal.
+///
+/// Large enough for progress, and small enough that concurrent appends are not delayed for long.
 pub(super) const BATCH_SESSIONS: usize = 128;
 
-/// How often to sweep while there is no tenant.
+/// Sweep interval while there is no tenant.
 const SWEEP_MS_DEFAULT: u64 = 60_000;
 
-/// The worker that sweeps, as often as the tenant with the shortest interval needs.
+/// Worker that sweeps at the shortest interval of any tenant.
 pub(super) struct Sweeper {
     sessions: Sessions,
-    /// True at the start, when much may have expired, and when the last sweep failed: the next
-    /// one does not wait for the whole interval.
+    /// Whether to sweep without a pause: at startup, and after a failed sweep.
     is_overdue: bool,
 }
 
@@ -49,7 +49,7 @@ impl Worker for Sweeper {
         if self.is_overdue {
             return;
         }
-        // Another policy may ask for a shorter pause.
+        // A policy change may shorten the pause.
         let changed = self.sessions.shared.census.policies_changed.notified();
         let pause = Duration::from_millis(self.sessions.sweep_pause_ms());
         let _ = tokio::time::timeout(pause, changed).await;
@@ -58,7 +58,7 @@ impl Worker for Sweeper {
     async fn step(&mut self) -> Result<(), WorkError> {
         self.is_overdue = true;
         let failed = |error: EngineError| WorkError(error.to_string());
-        // There may be more than the caps allow, when there was no room to end it before.
+        // Sessions may exceed the caps if they could not be evicted before.
         self.sessions.enforce_caps().await.map_err(failed)?;
         let ended = self.sessions.sweep(None).await.map_err(failed)?;
         self.is_overdue = false;
@@ -70,12 +70,13 @@ impl Worker for Sweeper {
 }
 
 impl Sessions {
-    /// Ends every session past its TTL, of one tenant or of all. The cost grows with what
-    /// there is to end, not with the number of sessions; in a cluster also with what the journal has
-    /// to sort.
+    /// Ends every session past its TTL, of one tenant or of all.
+    ///
+    /// The cost depends on the number of expired sessions, not on the number of live ones. In a
+    /// cluster, the journal additionally sorts the live sessions.
     ///
     /// # Errors
-    /// When the journal cannot be written.
+    /// If the journal cannot be written.
     pub async fn sweep(&self, only: Option<&TenantId>) -> Result<Vec<EndedSession>, EngineError> {
         if self.shared.cluster.is_some() {
             return self.sweep_journal(only).await;
@@ -90,7 +91,7 @@ impl Sessions {
         Ok(ended)
     }
 
-    /// How often to sweep, as the tenant with the shortest interval needs.
+    /// Shortest sweep interval of any tenant.
     pub(super) fn sweep_pause_ms(&self) -> u64 {
         let tenants = self.shared.tenants.all();
         let shortest_ms = tenants.iter().map(|tenant| tenant.policy().sweep_ms).min();
@@ -128,7 +129,9 @@ impl Sessions {
         Ok(count)
     }
 
-    /// A session past its TTL is dead from that instant: ends it. True when it was.
+    /// Ends a session if it is past its TTL: from that instant it counts as ended.
+    ///
+    /// Returns whether it has ended.
     pub(super) async fn end_if_expired(&self, slot: &Arc<Slot>) -> Result<bool, EngineError> {
         let now = self.now().steady;
         let last_access = {
@@ -144,7 +147,7 @@ impl Sessions {
         let permit = self.shared.journal.permit(0).await?;
         match self.end_slot(slot, EndRequest::expired_since(last_access), permit) {
             EndAttempt::Ended(ended) => ended.submitted.written().await.map(|()| true),
-            // Another call used or ended it in between.
+            // A concurrent call used or ended it.
             EndAttempt::NotEnded | EndAttempt::NeedsLoad => {
                 let has_ended = slot.lock().has_ended();
                 Ok(has_ended && self.has_durably_ended(slot).await)
@@ -152,15 +155,16 @@ impl Sessions {
         }
     }
 
-    /// True when the session that is asked for lives, as far as memory knows.
+    /// Whether the session is live, as far as this process knows.
     pub(super) fn is_live(&self, session: &SessionRef) -> bool {
         let slot = self.shared.table.get(&session.key);
         slot.is_some_and(|slot| !slot.lock().has_ended())
     }
 }
 
-/// Waits until ends are written, and after a full batch twice as long again: the appends
-/// beside a sweep have most of the journal's time to themselves.
+/// Waits until ends are written. After a full batch, also sleeps for twice as long.
+///
+/// This leaves most of the journal's throughput to concurrent appends.
 pub(super) async fn wait_for_ends(submitted: &mut Vec<Submitted>) -> Result<(), EngineError> {
     let watch = Stopwatch::start();
     let is_full = submitted.len() >= BATCH_SESSIONS;

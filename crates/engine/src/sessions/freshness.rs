@@ -1,9 +1,8 @@
-//! In a cluster: whether what memory has of a session is what the journal has, or another daemon has
-//! changed it since.
+//! Freshness checks in a cluster: whether another daemon has changed a session cached in memory.
 //!
-//! A change needs no such question, because it is written on the version that it was built on, or is
-//! refused. Whatever is answered without a change of its own is answered after a look at the version
-//! that began when the call was there already. Calls that ask at the same time share one look.
+//! Changes need no check, because the store rejects a change with a stale base. A reply without a
+//! change is sent only after a version check that began after the call did. Concurrent checks are
+//! batched.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,10 +15,10 @@ use super::slot::{Slot, SlotInner};
 use crate::error::EngineError;
 use crate::worker::{WorkError, Worker};
 
-/// Versions that one look compares.
+/// Maximum number of versions per check.
 const BATCH: usize = 1_024;
 
-/// Which version of a session a call saw.
+/// The version of a session that a call observed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeenVersion {
     generation: Generation,
@@ -28,7 +27,7 @@ pub(super) struct SeenVersion {
 }
 
 impl SeenVersion {
-    /// Of a session whose lock is held; `None` where memory has nothing of it.
+    /// The version under a held lock. `None` if not even the head is in memory.
     pub(super) fn of(inner: &SlotInner) -> Option<Self> {
         Some(Self {
             generation: inner.head()?.generation,
@@ -38,7 +37,7 @@ impl SeenVersion {
     }
 }
 
-/// Versions that wait to be compared with the journal's.
+/// Queue of versions to compare with the journal.
 #[derive(Debug, Default)]
 pub(super) struct VersionChecks {
     queue: Mutex<Queue>,
@@ -48,7 +47,7 @@ pub(super) struct VersionChecks {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<VersionCheck>,
-    /// True once the engine has stopped.
+    /// Set once the engine has stopped.
     is_closed: bool,
 }
 
@@ -84,12 +83,13 @@ impl VersionChecks {
 }
 
 impl Sessions {
-    /// True when what was seen is durable and, in a cluster, was the newest version of the session
-    /// after the call had begun. Otherwise memory has forgotten it, or will have in a moment, and
-    /// the call has to look again.
+    /// Whether the observed version is durable and, in a cluster, was the newest after the call
+    /// began.
+    ///
+    /// If not, memory discards it, and the call must be retried.
     ///
     /// # Errors
-    /// In a cluster, a journal that cannot be read.
+    /// In a cluster, an error of the journal.
     pub(super) async fn is_current(
         &self,
         slot: &Arc<Slot>,
@@ -112,10 +112,10 @@ impl Sessions {
         Ok(is_newest)
     }
 
-    /// True when a command was refused for what its session really is: always without other daemons.
+    /// Whether a rejection was based on the session's actual state. Always true without a cluster.
     ///
     /// # Errors
-    /// As [`Self::is_current`].
+    /// See [`Self::is_current`].
     pub(super) async fn is_refusal_final(
         &self,
         slot: &Arc<Slot>,
@@ -132,7 +132,7 @@ impl Sessions {
     }
 }
 
-/// The worker that looks.
+/// Worker that runs version checks.
 pub(super) struct FreshnessWorker {
     sessions: Sessions,
 }
@@ -180,10 +180,10 @@ impl Worker for FreshnessWorker {
                 (Ok(_), Err(_)) => Ok(false),
                 (Err(error), _) => Err(error.clone()),
             };
-            // Who does not wait any more does not need it.
+            // The caller may have been cancelled.
             let _ = check.reply.send(answer);
         }
-        // Who asked was told, and tries again.
+        // Errors were returned to the callers, so the worker needs no backoff.
         Ok(())
     }
 

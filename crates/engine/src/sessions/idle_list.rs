@@ -1,9 +1,8 @@
-//! A tenant's sessions: in the order of their last use, and by what a list of them is asked for.
+//! A tenant's sessions in LRU order, with indexes for listing them.
 //!
-//! A cap evicts the front of the order, and the sweeper takes expired sessions from it until it
-//! meets a live one. Where bots may choose other TTLs, the sessions of each stand in an order of
-//! their own beside it, for the sweeper. Both cost the same with a thousand sessions and with a
-//! million.
+//! Eviction takes the front of the order. The sweeper takes expired sessions from the front until
+//! it reaches a live one. If the tenant has TTL classes, each class has its own LRU order for the
+//! sweeper. The cost of both does not depend on the number of sessions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,28 +19,28 @@ use super::use_list::{Direction, Entry, PageStart, UseList};
 #[derive(Debug, Default)]
 pub(super) struct IdleList {
     lists: Mutex<Lists>,
-    /// The same by id, subject and label.
+    /// Sessions by id, subject and label.
     pub(super) index: SessionIndex,
-    /// Those of them that are loaded.
+    /// Queue of loaded sessions.
     pub(super) loaded: LoadedQueue,
 }
 
 #[derive(Debug, Default)]
 struct Lists {
     all: UseList,
-    /// All of them again by their class, where there are classes.
+    /// Sessions by TTL class, if there are classes.
     by_class: Option<Box<ByClass>>,
 }
 
 #[derive(Debug, Default)]
 struct ByClass {
     named: BTreeMap<Arc<str>, UseList>,
-    /// Those of no class, and of one that the configuration does not have.
+    /// Sessions without a class, or with one that is not configured.
     others: UseList,
 }
 
 impl IdleList {
-    /// Puts a session at the back, in place of any other of its id.
+    /// Appends a session as the most recently used, replacing any entry with the same id.
     pub(super) fn push(&self, slot: &Arc<Slot>, head: &Head) {
         let mut lists = self.lock();
         lists.remove_id(slot);
@@ -52,8 +51,9 @@ impl IdleList {
         lists.all.push(entry);
     }
 
-    /// Moves a session that was just used to the back, if it is still in the list. One that
-    /// was used a moment later may be there already.
+    /// Moves a session to the back after a use. Does nothing if it is not in the list.
+    ///
+    /// Uses may be reported out of order. The list stays sorted by `last_access`.
     pub(super) fn touch(&self, slot: &Arc<Slot>, last_access: Steady) {
         let mut lists = self.lock();
         lists.all.touch(slot, last_access);
@@ -66,13 +66,12 @@ impl IdleList {
         }
     }
 
-    /// Puts a session where it belongs by its last use, in place of any other of its id.
+    /// Inserts a session by its last use, replacing any entry with the same id.
     pub(super) fn insert(&self, slot: &Arc<Slot>, head: &Head) {
         self.lock().insert(entry(slot, head));
     }
 
-    /// Moves a session to where it belongs by its last use and its class, if it is in the list at
-    /// all.
+    /// Moves a session to its position by last use and class, if it is in the list.
     pub(super) fn reorder(&self, slot: &Arc<Slot>, head: &Head) {
         let mut lists = self.lock();
         let entry = entry(slot, head);
@@ -85,12 +84,12 @@ impl IdleList {
         }
     }
 
-    /// Takes a session out, unless another one has its id by now.
+    /// Removes a session, unless its id belongs to another slot by now.
     pub(super) fn remove(&self, slot: &Arc<Slot>) {
         self.lock().remove(slot);
     }
 
-    /// These are the classes from now on.
+    /// Sets the TTL classes.
     pub(super) fn set_classes<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) {
         let mut lists = self.lock();
         if names.len() == 0 {
@@ -116,7 +115,7 @@ impl IdleList {
         lists.by_class = Some(Box::new(by_class));
     }
 
-    /// A session that is past its TTL, where there is one; the longest idle one of its class.
+    /// Returns an expired session: the longest idle one of some class.
     pub(super) fn expired(
         &self,
         now: Steady,
@@ -136,19 +135,18 @@ impl IdleList {
             .or_else(|| oldest_of(&by_class.others, None))
     }
 
-    /// All its sessions, longest idle first.
+    /// All sessions, longest idle first.
     pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
         let lists = self.lock();
         let entries = lists.all.entries();
         entries.map(|entry| Arc::clone(&entry.slot)).collect()
     }
 
-    /// The longest idle session.
     pub(super) fn oldest(&self) -> Option<Entry> {
         self.lock().all.oldest().cloned()
     }
 
-    /// Up to `count` sessions in one direction.
+    /// Returns up to `count` sessions in one direction.
     pub(super) fn page(
         &self,
         start: PageStart<'_>,
@@ -179,7 +177,7 @@ impl Lists {
         }
     }
 
-    /// Takes whatever session has this one's id out.
+    /// Removes the session with this slot's id, whichever slot that is.
     fn remove_id(&mut self, slot: &Arc<Slot>) {
         let id = &slot.key.session;
         let Some(known) = self.all.remove(id) else {
@@ -292,7 +290,7 @@ mod tests {
         assert!(Arc::ptr_eq(&lists.list.oldest().unwrap().slot, &a));
     }
 
-    /// The marks, and what lies between them.
+    /// Checks the marks and the distances between them.
     fn check_marks(list: &UseList, seed: u64) {
         let mut since = 0;
         let mut marked = 0;

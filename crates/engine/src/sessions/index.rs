@@ -1,5 +1,6 @@
-//! A tenant's sessions by id, subject and label. Kept up when a session starts, ends, or its bot
-//! says something else of it: a use costs nothing here.
+//! Index of a tenant's sessions by id, subject and label.
+//!
+//! Updated when a session starts or ends, or its options change. Uses do not touch it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -11,13 +12,13 @@ use memoird_core::session::Head;
 
 use super::slot::Slot;
 
-/// Sessions by what a list of them may be asked for.
+/// Sessions by the criteria of list queries.
 #[derive(Debug, Default)]
 pub(super) struct SessionIndex {
     inner: Mutex<Inner>,
 }
 
-/// A name, a value and an id.
+/// Label name, label value and session id.
 type LabelKey = (Arc<str>, Arc<str>, IdKey);
 
 #[derive(Debug, Default)]
@@ -27,40 +28,41 @@ struct Inner {
     by_label: BTreeMap<LabelKey, Arc<Slot>>,
 }
 
-/// An id as these maps order it. Most are told apart by their first bytes, which stand in the map
-/// itself: the rest of an id may be anywhere in memory, and with a million of them it is in no cache.
+/// A session id as a map key, with its first bytes inline.
+///
+/// Most comparisons are decided by the inline bytes. The id itself is behind a pointer, and with a
+/// million sessions it would miss the CPU caches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct IdKey {
-    /// Filled up with zeros.
+    /// Padded with zeros.
     first_bytes: u128,
-    /// None is before all of them.
+    /// `None` sorts before every id.
     id: Option<SessionId>,
 }
 
-/// What a session is found by, beside its id.
+/// The terms under which a session is indexed, besides its id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Terms {
     subject: Option<Subject>,
     options: Option<Arc<SessionOptions>>,
 }
 
-/// Some of a tenant's sessions, in the order of their ids.
+/// A range of sessions in id order.
 #[derive(Clone, Debug)]
 pub(super) struct IdRange {
-    /// What they have in common.
+    /// Common term of the sessions.
     pub(super) term: Term,
-    /// How their ids begin; empty: in any way.
+    /// Prefix of their ids. May be empty.
     pub(super) prefix: Arc<str>,
 }
 
-/// What sessions have in common.
+/// A term shared by sessions.
 #[derive(Clone, Debug)]
 pub(super) enum Term {
-    /// The tenant.
+    /// All sessions of the tenant.
     Tenant,
-    /// The subject.
     Subject(Subject),
-    /// A label, by its name and value.
+    /// Label name and value.
     Label(Arc<str>, Arc<str>),
 }
 
@@ -72,7 +74,7 @@ impl Terms {
         }
     }
 
-    /// True where a session with this head is found by the same.
+    /// Whether a session with this head has the same terms.
     pub(super) fn are_of(&self, head: &Head) -> bool {
         let is_same = match (&self.options, &head.options) {
             (None, None) => true,
@@ -82,7 +84,7 @@ impl Terms {
         is_same && self.subject == head.subject
     }
 
-    /// The class of its TTL.
+    /// TTL class.
     pub(super) fn class(&self) -> Option<&Arc<str>> {
         self.options.as_ref()?.ttl_class.as_ref()
     }
@@ -93,7 +95,7 @@ impl Terms {
 }
 
 impl SessionIndex {
-    /// A session is found by these terms from now on, and by the others no more.
+    /// Replaces the terms under which a session is indexed.
     pub(super) fn replace(&self, slot: &Arc<Slot>, old: Option<&Terms>, new: Option<&Terms>) {
         let mut inner = self.lock();
         if let Some(old) = old {
@@ -104,12 +106,12 @@ impl SessionIndex {
         }
     }
 
-    /// How many sessions a range has, as far as `max`.
+    /// Number of sessions in a range, up to `max`.
     pub(super) fn count(&self, range: &IdRange, max: usize) -> usize {
         self.lock().range(range, None).take(max).count()
     }
 
-    /// Up to `count` sessions of a range behind this id.
+    /// Returns up to `count` sessions of a range, after this id.
     pub(super) fn page(
         &self,
         range: &IdRange,
@@ -154,7 +156,7 @@ impl Inner {
         }
     }
 
-    /// Another session that has the same id by now stays.
+    /// Removes a slot. Entries of another slot with the same id stay.
     fn remove(&mut self, slot: &Arc<Slot>, terms: &Terms) {
         let id = || IdKey::new(Some(slot.key.session.clone()));
         remove_own(&mut self.by_id, &id(), slot);

@@ -1,5 +1,6 @@
-//! Which session ids may have idempotency keys in the journal. A keyed append that starts a
-//! session of any other id need not ask.
+//! Filter for session ids that may have idempotency keys in the journal.
+//!
+//! An append with a key that starts a session of any other id need not read the journal.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
@@ -14,34 +15,34 @@ use tracing::debug;
 use super::Sessions;
 use crate::worker::{WorkError, Worker};
 
-/// Ids of one period: a table of so many takes 19 MB.
+/// Capacity per period, in ids. A full hash table takes 19 MB.
 const IDS_MAX: usize = 7 << 18;
-/// Ids that are read from the journal in one step.
+/// Number of ids read from the journal per step.
 const IDS_OF_STEP: usize = 4_096;
 
-/// A filter: what it does not know has no keys; what it knows may have some.
+/// Filter without false negatives: an unknown id has no valid keys, a known one may have some.
 ///
-/// A key counts for a limited time. So there are two sets of ids, that of this period and that
-/// of the one before, and a period is as long as a key counts.
+/// Keys expire, so the filter has two sets of ids, for the current and the previous period. A
+/// period is as long as a key is valid.
 #[derive(Debug)]
 pub(super) struct KeyedIds {
     hasher: RandomState,
-    /// How long a key counts, in milliseconds.
+    /// Validity of a key in milliseconds.
     period_ms: u64,
     ids: Mutex<Ids>,
 }
 
 #[derive(Debug, Default)]
 struct Ids {
-    /// Since when the current set is filled.
+    /// Start of the current period.
     since: Steady,
     current: IdSet,
     before: IdSet,
-    /// False until all that the journal had at the start is known.
+    /// Set once all keys in the journal at startup are known.
     is_complete: bool,
 }
 
-/// Hashes of session ids; once there are too many, it stands for every id.
+/// Hashes of session ids. Above its capacity, the set matches every id.
 #[derive(Debug, Default)]
 struct IdSet {
     hashes: HashSet<u64>,
@@ -66,7 +67,7 @@ impl IdSet {
 }
 
 impl KeyedIds {
-    /// Knows nothing yet, of keys that count for so long.
+    /// Creates an empty, incomplete filter for keys that are valid for `period_ms`.
     pub(super) fn new(period_ms: u64) -> Self {
         Self {
             hasher: RandomState::new(),
@@ -75,7 +76,7 @@ impl KeyedIds {
         }
     }
 
-    /// Notes an id with a key, when the key is submitted: before anybody can look for it.
+    /// Adds an id. Must be called when its key is submitted, before any lookup of the key.
     pub(super) fn insert(&self, key: &SessionKey, now: Steady) {
         let hash = self.hasher.hash_one(key);
         let mut ids = self.lock();
@@ -86,12 +87,12 @@ impl KeyedIds {
         ids.current.insert(hash);
     }
 
-    /// Notes that the ids of all keys in the journal are known.
+    /// Marks the filter as complete: all keys in the journal are known.
     fn complete(&self) {
         self.lock().is_complete = true;
     }
 
-    /// False when this id has no keys for sure.
+    /// Whether this id may have keys.
     pub(super) fn may_have(&self, key: &SessionKey) -> bool {
         let hash = self.hasher.hash_one(key);
         let ids = self.lock();
@@ -103,8 +104,9 @@ impl KeyedIds {
     }
 }
 
-/// The worker that reads, once, which ids have keys in the journal. Calls do not wait for it:
-/// until it is done they ask the journal.
+/// Worker that reads the ids with keys from the journal once, at startup.
+///
+/// Calls do not wait for it. Until it is done, they read the journal.
 pub(super) struct KeyedIdsReader {
     sessions: Sessions,
     last: Option<SessionKey>,

@@ -1,5 +1,7 @@
-//! Lists of a tenant's live sessions. What one call looks at is bounded, however many sessions
-//! there are and whatever is asked for: a page may be short, and says where the next one goes on.
+//! Listing of a tenant's live sessions.
+//!
+//! A call checks a bounded number of sessions, whatever the query. A page may therefore be short,
+//! and contains the position of the next one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,69 +21,66 @@ use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
 
-/// Sessions of a subject, a label or a prefix that are looked at all together to find the order
-/// of their last use. Of more, the order is walked instead.
+/// Maximum number of sessions from an index that are sorted by last use in one call.
+///
+/// For larger ranges, the LRU order is walked instead.
 const SORTED_MAX: usize = 4_096;
-/// Sessions that one call looks at, about.
+/// Approximate maximum number of sessions checked per call.
 const LOOKED_AT_MAX: usize = 8_192;
-/// Sessions that are taken out of an index at once.
+/// Number of sessions taken from an index at once.
 const BATCH_SESSIONS: usize = 256;
 
-/// How far the time of one use may be off when it is shown again: both clocks are read to the
-/// millisecond.
+/// Tolerance in milliseconds when a client passes back a time that was returned for a session.
+///
+/// Both clocks are read with millisecond resolution.
 const CLOCKS_MS: u64 = 1;
 
-/// Which sessions to list, and in which order.
+/// A query for live sessions.
 #[derive(Clone, Debug, Default)]
 pub struct SessionQuery {
-    /// Only those whose ids begin so.
+    /// Prefix of the session ids. May be empty.
     pub id_prefix: Arc<str>,
-    /// Only those of this subject.
     pub subject: Option<Subject>,
-    /// Only those that have all of these labels.
+    /// Labels that a session must all have.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Only those that were touched after this time, or at it.
+    /// Earliest last access, inclusive.
     pub used_after: Option<Timestamp>,
-    /// Only those that were touched before this time, or at it.
+    /// Latest last access, inclusive.
     pub used_before: Option<Timestamp>,
-    /// In which order.
     pub order: SessionOrder,
 }
 
-/// The order of a list.
+/// Order of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionOrder {
-    /// Most recently touched first.
+    /// Most recently used first.
     #[default]
     Newest,
-    /// Longest untouched first.
+    /// Longest idle first.
     Oldest,
-    /// By id.
     Id,
 }
 
-/// The last session of a page.
+/// Position after a session in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionPlace {
-    /// Which.
     pub session: SessionId,
-    /// When it was touched; where the order is that of ids, nothing.
+    /// Last access of the session. Unused in the order of ids.
     pub at: Steady,
 }
 
 /// A page of live sessions.
 #[derive(Clone, Debug, Default)]
 pub struct SessionPage {
-    /// The sessions.
     pub sessions: Vec<SessionView>,
-    /// Where the next page goes on; `None` on the last one.
+    /// Position of the next page, or `None` on the last one.
     pub next: Option<SessionPlace>,
-    /// When each was touched, as its place in the order has it.
+    /// Last access of each session, as it determines the order.
     touched_at: Vec<Steady>,
 }
 
 impl SessionPage {
-    /// Ends the page behind so many of its sessions, at least one.
+    /// Truncates the page to `count` sessions, but at least one.
     pub fn cut(&mut self, count: usize) {
         let count = count.max(1);
         if count >= self.sessions.len() {
@@ -102,25 +101,25 @@ impl SessionPage {
     }
 }
 
-/// What is asked for, at one moment.
+/// A query at a fixed time.
 struct Search<'a> {
     query: &'a SessionQuery,
     tenant: &'a Arc<Tenant>,
     now: Now,
-    /// Touched at this moment or later.
+    /// Earliest last access, inclusive.
     from: Steady,
-    /// Touched at this moment or before.
+    /// Latest last access, inclusive.
     until: Steady,
 }
 
-/// Sessions that were found, in order, and where the next page goes on.
+/// Matching sessions in order, and the position of the next page.
 struct Found {
     slots: Vec<(Arc<Slot>, Steady)>,
     next: Option<SessionPlace>,
 }
 
 impl<'a> Search<'a> {
-    /// `None` where no session can be found.
+    /// Returns `None` if no session can match.
     fn new(query: &'a SessionQuery, tenant: &'a Arc<Tenant>, now: Now) -> Option<Self> {
         let after = query.used_after.and_then(|at| now.steady_of(at));
         let until = match query.used_before {
@@ -154,8 +153,10 @@ impl<'a> Search<'a> {
             && !head.is_expired(self.now.steady, self.tenant.ttl_ms(head))
     }
 
-    /// When a session that is asked for was used; `None` for any other. Of one that only the
-    /// journal knows it is found out later.
+    /// Last access of a session that matches, else `None`.
+    ///
+    /// A stale session, which must be read from the journal, is assumed to match. The caller checks
+    /// it.
     fn used_at(&self, slot: &Slot) -> Option<Steady> {
         let inner = slot.lock();
         match inner.head() {
@@ -169,7 +170,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Ranges of the indexes, each of which has all that is asked for; none where that is all.
+    /// Index ranges, each a superset of the matches. Empty if the query selects all sessions.
     fn ranges(&self) -> Vec<IdRange> {
         let labels = self.query.labels.iter();
         let labels = labels.map(|(name, value)| Term::Label(Arc::clone(name), Arc::clone(value)));
@@ -188,10 +189,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The range that has the fewest sessions, and whether these are few enough to be sorted.
+    /// The smallest range, and whether it is small enough to be sorted.
     fn narrowest(&self, idle: &IdleList) -> Option<(IdRange, bool)> {
         let ranges = self.ranges();
-        // All the ranges together cost no more to count than one costs to sort.
+        // Counting all ranges together must cost no more than sorting one.
         let few = SORTED_MAX / ranges.len().max(1);
         let counted = ranges.into_iter();
         let counted = counted.map(|range| (idle.index.count(&range, few + 1), range));
@@ -243,7 +244,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The sessions of an index's range, put into order.
+    /// Sorts the sessions of an index range by last use.
     fn sorted(
         &self,
         slots: Vec<Arc<Slot>>,
@@ -288,7 +289,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The order of last use, walked until there are enough.
+    /// Walks the LRU order until enough sessions match.
     fn walked(
         &self,
         idle: &IdleList,
@@ -296,7 +297,7 @@ impl<'a> Search<'a> {
         after: Option<&SessionPlace>,
         count: usize,
     ) -> Found {
-        // Where nothing is left out, the next one only says whether there is more.
+        // If every session matches, one extra session reveals whether there is another page.
         let batch_max = match self.ranges().is_empty() {
             true => BATCH_SESSIONS.min(count + 1),
             false => BATCH_SESSIONS,
@@ -342,10 +343,10 @@ impl<'a> Search<'a> {
 }
 
 impl Sessions {
-    /// Lists live sessions from behind `after`. What is shown is durable.
+    /// Lists live sessions after the position `after`. Returned sessions are durable.
     ///
     /// # Errors
-    /// In a cluster, a journal that cannot be read.
+    /// In a cluster, an error of the journal.
     pub(crate) async fn page(
         &self,
         tenant: &Arc<Tenant>,
@@ -362,8 +363,9 @@ impl Sessions {
         }
     }
 
-    /// A page of the sessions of all daemons. The journal does not know labels and TTLs: what it
-    /// finds is looked through here.
+    /// Lists the sessions of all daemons.
+    ///
+    /// The store does not filter by label or TTL, so its results are filtered here.
     async fn page_of_journal(
         &self,
         search: &Search<'_>,
@@ -395,7 +397,7 @@ impl Sessions {
                 looked_at += 1;
                 let touched_at = head.last_access;
                 after = Some((touched_at, key.session.clone()));
-                // That of a session with windows is written a little ahead.
+                // The last access of a session with windows is journaled slightly in the future.
                 head.last_access = head.last_access.min(search.now.steady);
                 if search.takes(&key.session, &head) {
                     let view = SessionView::of(&key, &head, search.tenant, search.now);
@@ -445,7 +447,7 @@ impl Sessions {
             let is_durable = slot.lock().epoch == epoch;
             match view.filter(|_| is_durable) {
                 Some(view) => page.push(view, touched_at),
-                // The change that was seen was not written: the journal has the truth.
+                // The observed change was not written. Read the journal's version.
                 None => {
                     let session = SessionRef::new(tenant, &slot.key.session);
                     let view = self.head(&session).await.ok();

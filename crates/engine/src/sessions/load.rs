@@ -1,5 +1,4 @@
-//! Loading sessions from the journal: when one is needed, and again when a change of one was not
-//! written.
+//! Loading sessions from the journal, on demand and after a failed write.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +16,9 @@ use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
 impl Sessions {
-    /// The slot of a session; `None` when no such session lives. A session that is not in the
-    /// table is loaded, unless the table is known to have every session that lives.
+    /// Returns the slot of a live session.
+    ///
+    /// Loads a session that is missing in the table, unless the table has every live session.
     pub(super) async fn find(
         &self,
         session: &SessionRef,
@@ -30,12 +30,12 @@ impl Sessions {
         }
     }
 
-    /// True when every session that lives is in the table.
+    /// Whether the table contains every live session.
     fn has_all(&self) -> bool {
         self.shared.cluster.is_none()
     }
 
-    /// Loads a session that the table does not have.
+    /// Loads a session that is missing in the table.
     async fn load_missing(&self, session: &SessionRef) -> Result<Option<Arc<Slot>>, EngineError> {
         let _flight = self.shared.single_flight.enter(&session.key).await;
         if let Some(slot) = self.shared.table.get(&session.key) {
@@ -47,8 +47,7 @@ impl Sessions {
         Ok(Some(self.insert_known(session, SlotState::Loaded(loaded))))
     }
 
-    /// Makes sure that a session which only the journal has is loaded, or that its slot is
-    /// known to be of no use.
+    /// Loads the content of a session that is only in the journal, unless its slot was replaced.
     pub(super) async fn load(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
         let _flight = self.shared.single_flight.enter(&slot.key).await;
         match self.is_replaced(slot) {
@@ -57,8 +56,9 @@ impl Sessions {
         }
     }
 
-    /// The same, perhaps at the same time as others: for callers that are in a flight already,
-    /// because no caller waits for a second one.
+    /// Like [`Self::load`], but without single flight: for callers that are already in one.
+    ///
+    /// They must not wait for a second one.
     pub(super) async fn reload(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
         let (ticket, epoch) = {
             let inner = slot.lock();
@@ -71,17 +71,18 @@ impl Sessions {
         journal.wait_processed_of_session(ticket).await?;
         let saved = match self.shared.journal.is_on() {
             true => self.read_session(&slot.key, &slot.tenant).await?,
-            // A session that a panic left half changed, and no journal to ask.
+            // Without a journal, a session that a panic left half changed is lost.
             false => None,
         };
         let mut inner = slot.lock();
-        // Meanwhile it may have ended, been discarded again, or been loaded and changed.
+        // It may have ended, been discarded again, or been loaded and changed in the meantime.
         if inner.epoch != epoch || !needs_load(inner.state()) {
             return Ok(());
         }
         match saved {
             Some(mut session) => {
-                // Uses of this very version may be known here only; a newer one says when it was used.
+                // If memory has the same version, its last access may be newer than the journaled
+                // one.
                 let (saved, now) = (session.head(), self.now().steady);
                 let version = |head: &Head| (head.generation, head.revision);
                 let known = inner
@@ -90,7 +91,7 @@ impl Sessions {
                 let last_access = saved.last_access.min(now);
                 session.used_at(known.map_or(last_access, |known| known.last_access));
                 if self.shared.cluster.is_some() {
-                    // What was seen of it before may not have been the newest then.
+                    // Versions observed earlier may have been stale. Invalidate them.
                     inner.epoch += 1;
                 }
                 inner.set_state(&slot.tenant, SlotState::Loaded(session));
@@ -126,7 +127,7 @@ impl Sessions {
         journal.with_store(Some(&tenant.id), load).await
     }
 
-    /// The idempotency keys of a session id that has no live session.
+    /// Returns the idempotency keys of a session id without a live session.
     pub(super) async fn keys_of(&self, session: &SessionRef) -> Result<Keys, EngineError> {
         if !self.shared.journal.is_on() {
             return Ok(self.shared.ended_keys.get(&session.key));
@@ -142,9 +143,9 @@ impl Sessions {
         journal.with_store(Some(&session.tenant.id), read).await
     }
 
-    /// Waits until every change of a session id that was submitted so far is written or
-    /// refused. As long as one is not, the table has the slot that it was made in, or a newer
-    /// one of the same id.
+    /// Waits until every change of a session id submitted so far is written or rejected.
+    ///
+    /// While one is pending, the table contains its slot, or a newer one with the same id.
     pub(crate) async fn wait_session_processed(&self, key: &SessionKey) -> Result<(), EngineError> {
         let Some(slot) = self.shared.table.get(key) else {
             return Ok(());
@@ -154,8 +155,9 @@ impl Sessions {
         journal.wait_processed_of_session(ticket).await
     }
 
-    /// Gives a live session the idempotency keys of its id. It was started by an append
-    /// without one, which did not read them.
+    /// Loads the idempotency keys of a live session.
+    ///
+    /// A session started by an append without a key does not have them.
     pub(super) async fn load_keys(
         &self,
         session: &SessionRef,
@@ -176,13 +178,15 @@ impl Sessions {
         Ok(())
     }
 
-    /// True when another session was started on top of an end that was not written. The
-    /// journal refuses that one, and it becomes what this one was: never both. In a cluster true as
-    /// well of a slot that was forgotten.
+    /// Whether another slot has replaced this one in the table. Marks this one as ended if so.
+    ///
+    /// That happens when a session is started after an end that is later not written. The journal
+    /// then rejects the start, too, and the new slot is reloaded as the old session, so the two
+    /// never coexist. In a cluster, also true for a slot that was dropped from memory.
     fn is_replaced(&self, slot: &Arc<Slot>) -> bool {
         let mut inner = slot.lock();
         let is_replaced = match self.shared.cluster {
-            // It may have been forgotten, too.
+            // It may also have been dropped from memory.
             Some(_) => !self.shared.table.has(slot),
             None => !inner.is_listed && self.shared.table.has_other(slot),
         };
@@ -192,8 +196,9 @@ impl Sessions {
         is_replaced
     }
 
-    /// Loads a session again, and corrects the list and the counts. No session of its id starts
-    /// meanwhile.
+    /// Reloads a session after a failed write, and corrects the list and the counts.
+    ///
+    /// No session with its id starts concurrently.
     async fn restore(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
         let _flight = self.shared.single_flight.enter(&slot.key).await;
         if self.is_replaced(slot) {
@@ -201,14 +206,14 @@ impl Sessions {
         }
         self.reload(slot).await?;
         let mut inner = slot.lock();
-        // Without a head it has ended, or is discarded again.
+        // Without a head, it has ended or was discarded again.
         let Some(head) = inner.head().cloned() else {
             return Ok(());
         };
         if inner.is_listed {
             slot.idle.reorder(slot, &head);
         } else {
-            // Its end did not happen.
+            // Its end was not written.
             inner.is_listed = true;
             self.shared.census.take_anyway(&slot.tenant.id);
             slot.idle.insert(slot, &head);
@@ -223,8 +228,9 @@ fn needs_load(state: &SlotState) -> bool {
     matches!(state, SlotState::OnDisk(_) | SlotState::Stale)
 }
 
-/// Sessions whose change was not written. They are loaded again at once, and not when they are
-/// next used, so that the counts and the lists are right.
+/// Sessions with a failed write.
+///
+/// They are reloaded immediately, not on the next use, so that counts and lists are correct.
 #[derive(Debug, Default)]
 pub(super) struct ReloadQueue {
     slots: Mutex<VecDeque<Arc<Slot>>>,
@@ -242,7 +248,7 @@ impl ReloadQueue {
     }
 }
 
-/// The worker that loads them.
+/// Worker that reloads sessions after failed writes.
 pub(super) struct ReloadWorker {
     sessions: Sessions,
 }
@@ -274,7 +280,7 @@ impl Worker for ReloadWorker {
             queue.push(slot);
             return Err(WorkError(error.to_string()));
         }
-        // Its place may have been given away meanwhile.
+        // Its room may have been reassigned in the meantime.
         let enforced = self.sessions.enforce_caps().await;
         enforced.map_err(|error| WorkError(error.to_string()))
     }

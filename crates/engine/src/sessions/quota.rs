@@ -1,5 +1,6 @@
-//! Counting what the journal has of each tenant, where that is limited. What is appended is
-//! added at once; what retention has forgotten, or was erased, is found by counting again.
+//! Measures the bytes of turns in the journal per tenant, if these are limited.
+//!
+//! Appends are added immediately. Pruned and erased turns are noticed by counting again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,18 +11,20 @@ use super::Sessions;
 use crate::machine::Stopwatch;
 use crate::worker::{WorkError, Worker};
 
-/// A count looks at every turn: between two of them is so many times what the last one took, at
-/// least the first time here, and at most the second. Where nobody is refused meanwhile the next
-/// one comes after the third.
+/// Pauses between counts, which read every turn.
+///
+/// The next count starts after [`PAUSE_TIMES`] the duration of the last one, at least [`PAUSE_MIN`]
+/// and at most [`PAUSE_MAX`], once a call was rejected for lack of room, or after another
+/// [`UNASKED_PAUSE`].
 const PAUSE_TIMES: u32 = 20;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const UNASKED_PAUSE: Duration = Duration::from_secs(600);
 
-/// The worker that counts.
+/// Worker that counts the bytes of turns.
 pub(super) struct QuotaCounter {
     sessions: Sessions,
-    /// How long to pause after the last count; `None`: there was none.
+    /// Pause after the last count, or `None` before the first.
     pause: Option<Duration>,
 }
 
@@ -46,7 +49,7 @@ impl Worker for QuotaCounter {
             let refused = shared.tenants.journal().refused.notified();
             let _ = tokio::time::timeout(UNASKED_PAUSE, refused).await;
         }
-        // Where nothing is limited nobody has to know.
+        // Without limits, no count is needed.
         loop {
             let changed = shared.census.policies_changed.notified();
             if shared.tenants.has_journal_limits() {
@@ -74,7 +77,7 @@ impl Worker for QuotaCounter {
         for tenant in shared.tenants.all() {
             let known = before.get(&tenant.id).copied().unwrap_or_default();
             let bytes = counted.get(&tenant.id).copied().unwrap_or_default();
-            // What came meanwhile may be counted twice, until the next time.
+            // Turns appended during the count may be counted twice, until the next count.
             let more = tenant.stats.journal_bytes().saturating_sub(known);
             tenant.set_journal_bytes(bytes + more);
         }

@@ -1,6 +1,7 @@
-//! The start: every live session comes back. Only heads are read; a session's turns follow
-//! when they are needed, so the start does not depend on how long the conversations
-//! are.
+//! Recovery of live sessions at startup.
+//!
+//! Only heads are read. Turns are loaded on demand, so the startup time does not depend on the
+//! length of conversations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use crate::error::EngineError;
 use crate::machine::Stopwatch;
 use crate::tenants::Tenant;
 
-/// A start that takes longer reports its progress, once each such time.
+/// Interval of progress reports during a slow startup.
 const PROGRESS_SECONDS: f64 = 1.0;
 
 impl Sessions {
-    /// Brings back the head of every live session; in a cluster none.
+    /// Restores the head of every live session. Does nothing in a cluster.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn recover(&self) -> Result<(), EngineError> {
         if !self.shared.journal.is_on() || self.shared.cluster.is_some() {
             return Ok(());
@@ -49,7 +50,7 @@ impl Sessions {
         let mut tenants: HashMap<TenantId, Arc<Tenant>> = HashMap::new();
         let now = self.now().steady;
         for (key, mut head) in heads {
-            // The last access of a session with windows is written a little ahead.
+            // The last access of a session with windows is journaled slightly in the future.
             head.last_access = head.last_access.min(now);
             turns += head.totals.turns;
             let tenant = tenants
@@ -67,7 +68,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Puts a session that lives in the journal into the table, the list and the counts.
+    /// Inserts a live session from the journal into the table, the idle list and the counts.
     pub(super) fn insert_known(&self, session: &SessionRef, state: SlotState) -> Arc<Slot> {
         let census = &self.shared.census;
         let idle = census.idle_list(&session.tenant.id);

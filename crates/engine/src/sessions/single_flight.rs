@@ -1,5 +1,6 @@
-//! One at a time for each key, where a call has to wait while it works: a session is started
-//! once and loaded once, however many calls want it. Calls have their turns in their order.
+//! Per-key mutual exclusion across awaits, in order of arrival.
+//!
+//! Ensures that a session is started or loaded once, no matter how many calls request it.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -7,13 +8,13 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// For which keys somebody works.
+/// The locks of keys in use.
 #[derive(Debug)]
 pub(crate) struct SingleFlight<K: Eq + Hash> {
     locks: DashMap<K, Arc<Mutex<()>>>,
 }
 
-/// The right to be the only one that works for a key, until it is dropped.
+/// Exclusive access to a key until dropped.
 #[derive(Debug)]
 pub(crate) struct Flight<'a, K: Eq + Hash> {
     single_flight: &'a SingleFlight<K>,
@@ -30,15 +31,15 @@ impl<K: Eq + Hash> Default for SingleFlight<K> {
 }
 
 impl<K: Clone + Eq + Hash> SingleFlight<K> {
-    /// True when somebody works for this key, or waits to.
+    /// Whether any call holds this key or waits for it.
     pub(crate) fn is_busy(&self, key: &K) -> bool {
         self.locks.contains_key(key)
     }
 
-    /// Waits until no other call works for this key.
+    /// Waits for exclusive access to a key.
     pub(crate) async fn enter(&self, key: &K) -> Flight<'_, K> {
         let lock = Arc::clone(&self.locks.entry(key.clone()).or_default());
-        // Made before the wait, so that a call that is cancelled in it cleans up as well.
+        // Created before the wait, so that a cancelled call cleans up as well.
         let mut flight = Flight {
             single_flight: self,
             key: key.clone(),
@@ -52,7 +53,7 @@ impl<K: Clone + Eq + Hash> SingleFlight<K> {
 impl<K: Eq + Hash> Drop for Flight<'_, K> {
     fn drop(&mut self) {
         self.guard = None;
-        // The map's own reference is the last one when no call waits.
+        // Only the map's own reference is left if no call waits.
         self.single_flight
             .locks
             .remove_if(&self.key, |_, lock| Arc::strong_count(lock) == 1);

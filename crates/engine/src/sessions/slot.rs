@@ -1,9 +1,11 @@
-//! One session in memory, and the lock around it.
+//! A session in memory, and its lock.
 //!
-//! Under this lock the journal's queue, an idle list, its index, the counts, the ids with keys and
-//! a shard of the table may be taken, each alone, and never the other way round. A session that
-//! ends leaves the list, the counts and the table under it: without it a preempted thread could
-//! remove a session that had come back in between.
+//! Lock order: under a slot's lock, the journal queue, an idle list, its index, the counts, the
+//! keyed ids or a shard of the table may be locked, one at a time. Never lock a slot while holding
+//! one of these.
+//!
+//! A session that ends is removed from the list, the counts and the table under its lock. Otherwise
+//! a preempted thread could remove a session that has since been restored.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -17,57 +19,62 @@ use super::index::Terms;
 use super::unload::QueuePlace;
 use crate::tenants::Tenant;
 
-/// One session in memory. A caller clones the `Arc` out of the table, takes the lock, does
-/// something short, and releases it. No caller holds two locks.
+/// A session in memory.
+///
+/// Callers clone the `Arc` out of the table and hold the lock briefly. Never hold two slots' locks.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) key: SessionKey,
     pub(super) tenant: Arc<Tenant>,
-    /// The list of its tenant.
+    /// Idle list of the tenant.
     pub(super) idle: Arc<IdleList>,
     inner: Mutex<SlotInner>,
 }
 
-/// What the lock protects.
+/// State guarded by the slot's lock.
 #[derive(Debug)]
 pub(super) struct SlotInner {
     state: SlotState,
-    /// The newest change set of this session that was submitted.
+    /// Ticket of the session's newest submitted change set.
     pub(super) ticket: u64,
-    /// Counts how often the session was discarded because a commit failed: what was read
-    /// before such a moment may never have become durable.
+    /// Incremented when the session is discarded because a commit failed.
+    ///
+    /// Anything read in an earlier epoch may never have become durable.
     pub(super) epoch: u32,
-    /// True while the caps count it and it is in its tenant's idle list.
+    /// Whether the session is counted for the caps and in its tenant's idle list.
     pub(super) is_listed: bool,
-    /// What it is found by in its tenant's index.
+    /// Terms under which it is in its tenant's index.
     terms: Option<Terms>,
-    /// Bytes of its content, as memory counts them.
+    /// Accounted bytes of its content.
     content_bytes: u64,
-    /// Bytes of what its bot decided about it.
+    /// Accounted bytes of its options.
     options_bytes: u64,
-    /// Where it stands in the queue of its tenant's loaded sessions, while it is loaded.
+    /// Position in its tenant's queue of loaded sessions, while it is loaded.
     queued: Option<QueuePlace>,
-    /// The slot that this is of.
+    /// The slot that contains this state.
     slot: Weak<Slot>,
 }
 
-/// What memory has of a session. Nearly all slots in use are loaded, so boxing the session
-/// would save nothing.
+/// The part of a session that is in memory.
+///
+/// Nearly all slots in use are loaded, so boxing the session would save nothing.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum SlotState {
-    /// All of it.
+    /// The whole session.
     Loaded(Session),
-    /// Its head; the rest is in the journal.
+    /// The head. The rest is in the journal.
     OnDisk(Box<Head>),
-    /// Nothing: a commit failed, and only the journal knows the session.
+    /// Nothing, after a failed commit. The session must be read from the journal.
     Stale,
-    /// Nothing: its generation ended. The slot is not used again.
+    /// Nothing, because the generation ended. The slot is not reused.
     Ended,
 }
 
-/// One state of one generation in memory. A session that was discarded since, because
-/// something of it was not written, may have other turns under the same numbers.
+/// Identifies one in-memory state of a generation.
+///
+/// After the session is discarded because of a failed write, the same seqs may belong to other
+/// turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionVersion {
     pub(crate) generation: Generation,
@@ -75,7 +82,7 @@ pub(crate) struct SessionVersion {
 }
 
 impl SessionVersion {
-    /// Of a session that has just started.
+    /// Version of a session that has just started.
     pub(super) fn first(generation: Generation) -> Self {
         Self {
             generation,
@@ -112,8 +119,9 @@ impl Slot {
         slot
     }
 
-    /// A panic while the session was being changed may have left it half changed: then only
-    /// the journal knows it, and without a journal it is lost.
+    /// Locks the slot, and discards its state if a panic may have left it half changed.
+    ///
+    /// The session is then read from the journal. Without a journal it is lost.
     pub(super) fn lock(&self) -> MutexGuard<'_, SlotInner> {
         self.inner.lock().unwrap_or_else(|poisoned| {
             self.inner.clear_poison();
@@ -129,7 +137,7 @@ impl SlotInner {
         &self.state
     }
 
-    /// The session, where it is loaded.
+    /// The session, if it is loaded.
     pub(super) fn session(&self) -> Option<&Session> {
         match &self.state {
             SlotState::Loaded(session) => Some(session),
@@ -137,7 +145,7 @@ impl SlotInner {
         }
     }
 
-    /// The session, where it is loaded.
+    /// The session, if it is loaded.
     pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
         match &mut self.state {
             SlotState::Loaded(session) => Some(session),
@@ -145,17 +153,17 @@ impl SlotInner {
         }
     }
 
-    /// The head of a session that lives, loaded or not.
+    /// Head of a live session, whether loaded or not.
     pub(super) fn head(&self) -> Option<&Head> {
         self.state.head()
     }
 
-    /// True when its generation ended.
+    /// Whether the generation has ended.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, SlotState::Ended)
     }
 
-    /// Which state of which generation is loaded.
+    /// Version of the current in-memory state.
     pub(super) fn version(&self, generation: Generation) -> SessionVersion {
         SessionVersion {
             generation,
@@ -163,7 +171,7 @@ impl SlotInner {
         }
     }
 
-    /// Replaces the state; gives the one before.
+    /// Replaces the state and returns the previous one.
     pub(super) fn set_state(&mut self, tenant: &Tenant, state: SlotState) -> SlotState {
         tenant
             .stats
@@ -175,8 +183,9 @@ impl SlotInner {
         before
     }
 
-    /// Sees to it that it is found in its tenant's lists, while it is listed, by what its head
-    /// says. Where only the journal knows that, it is done when it was read.
+    /// Updates the session's terms in its tenant's index and lists from its head.
+    ///
+    /// A listed session without a head in memory keeps its terms until it is read.
     pub(super) fn reindex(&mut self, slot: &Arc<Slot>) {
         let head = self.head().filter(|_| self.is_listed);
         let is_right = match (&self.terms, head) {
@@ -197,8 +206,7 @@ impl SlotInner {
         }
     }
 
-    /// Counts the memory that its content takes by now. Where it is loaded, it can be found
-    /// from now on to be unloaded.
+    /// Updates the accounting of its memory, and queues a loaded session for unloading.
     pub(super) fn count_content(&mut self, tenant: &Tenant) {
         let before = self.content_bytes;
         self.content_bytes = self.session().map_or(0, Session::content_bytes);
@@ -212,7 +220,7 @@ impl SlotInner {
         self.keep_queued();
     }
 
-    /// Sees to it that it is in the queue of loaded sessions while it is loaded.
+    /// Adds the session to the queue of loaded sessions, or removes it, to match its state.
     fn keep_queued(&mut self) {
         let last_access = self.session().map(|session| session.head().last_access);
         if last_access.is_some() == self.queued.is_some() {
@@ -231,8 +239,9 @@ impl SlotInner {
         }
     }
 
-    /// Unloads a session that was taken from the queue of loaded sessions; one that was used after
-    /// this moment is put there again.
+    /// Unloads a session taken from the queue of loaded sessions.
+    ///
+    /// If it was used after `moment`, it is queued again instead.
     pub(super) fn unload_if_unused_since(&mut self, tenant: &Tenant, moment: Steady) {
         self.queued = None;
         let Some(session) = self.session() else {
@@ -249,15 +258,14 @@ impl SlotInner {
         }
     }
 
-    /// Drops what memory has of the session: only the journal knows it.
+    /// Drops the in-memory state, so that the session must be read from the journal.
     pub(super) fn discard(&mut self, tenant: &Tenant) {
         self.epoch += 1;
         self.set_state(tenant, SlotState::Stale);
     }
 }
 
-/// A slot is counted from its making to its drop: also where the caller hung up before it was
-/// put into the table.
+/// Undoes the accounting, even if a cancelled caller never put the slot into the table.
 impl Drop for Slot {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -278,7 +286,7 @@ impl SlotState {
         }
     }
 
-    /// True when the breaker of its compaction is open, or half open.
+    /// Whether its compaction breaker is open or half open.
     fn is_breaker_open(&self) -> bool {
         self.head().is_some_and(is_breaker_open)
     }
@@ -288,7 +296,7 @@ impl SlotState {
     }
 }
 
-/// True when the breaker of a session's compaction is open, or half open.
+/// Whether a session's compaction breaker is open or half open.
 pub(super) fn is_breaker_open(head: &Head) -> bool {
     let status = head.compaction.as_ref();
     status.is_some_and(|status| status.opened.is_some())

@@ -1,8 +1,8 @@
-//! Starting a session where none lives.
+//! Starting a session.
 //!
-//! Its place is reserved first. At a cap the longest idle session ends before that, in a change set
-//! of its own, as does an expired one before the next generation: a crash in between leaves the end
-//! without the start, which a client could have seen as well.
+//! Room is reserved first. An eviction at a cap, like the end of an expired generation, is a change
+//! set of its own that is written before the start. A crash in between leaves the end without the
+//! start, a state that clients could have observed anyway.
 
 use std::sync::Arc;
 
@@ -12,9 +12,10 @@ use super::{SessionRef, SessionVersion, Sessions, Submission};
 use crate::error::EngineError;
 
 impl Sessions {
-    /// Starts a session with what a command decides about it. Of many first commands one
-    /// starts it, and the others, for which this is `None`, find it. A command that changes
-    /// nothing starts nothing.
+    /// Starts a session with the decision of a command.
+    ///
+    /// Of several concurrent first commands, one starts the session. The others get `None` and find
+    /// it live. A command that changes nothing starts nothing.
     pub(super) async fn start<T, E: From<EngineError>>(
         &self,
         session: &SessionRef,
@@ -29,7 +30,7 @@ impl Sessions {
             true => Some(self.keys_of(session).await?),
             false => None,
         };
-        // An end that was waited for may turn out not to be written.
+        // The end of the previous generation may not have been written after all.
         if self.is_live(session) {
             return Ok(None);
         }
@@ -66,7 +67,7 @@ impl Sessions {
         let place = self.reserve(&session.tenant).await?;
         let journal = &self.shared.journal;
         let permit = journal.permit_of(&session.tenant, options.bytes).await?;
-        // From here on nothing waits: a caller who hangs up does so before or after.
+        // No await from here on, so that a cancelled call has started the session or not.
         let idle = self.shared.census.idle_list(&session.tenant.id);
         let tenant = Arc::clone(&session.tenant);
         let slot = Slot::new(session.key.clone(), tenant, idle, SlotState::Loaded(fresh));

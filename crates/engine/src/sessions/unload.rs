@@ -1,8 +1,8 @@
-//! Where sessions take more memory than they may, the content of idle ones leaves it. Their
-//! heads stay, and the journal has the rest: whoever asks for it loads it again.
+//! Unloading of idle sessions when memory limits are exceeded.
 //!
-//! A tenant above its own limit gives it up first, then the one with the most content in memory,
-//! longest idle first: nobody's sessions are pushed out by a neighbour's flood.
+//! The content is dropped and reloaded from the journal on demand. The head stays. Tenants above
+//! their own limit are unloaded first, then the tenant with the most content, longest idle sessions
+//! first. So one tenant's flood does not push out the sessions of others.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -15,17 +15,17 @@ use super::slot::Slot;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
-/// Sessions that are looked at before it is asked again who has the most, and how often that
-/// is asked in one step.
+/// Sessions unloaded before the largest tenant is determined again, and batches per step.
 const BATCH_SESSIONS: usize = 64;
 const BATCHES_MAX: usize = 64;
-/// How long to wait when nothing could be unloaded.
+/// Pause after nothing could be unloaded.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A tenant's loaded sessions by their last use, as it was when they were put there: used
-/// again, they keep their place until they come to the front. So a use costs nothing here. One
-/// that was idle and is loaded stands behind all others: whoever loaded it is about to use it, and
-/// would have to load it again and again.
+/// A tenant's loaded sessions, ordered by last use when they were queued.
+///
+/// A use costs nothing here: the session keeps its position, and is queued again when it reaches
+/// the front. A session that is loaded after being idle goes to the back, because it is about to be
+/// used. At its position by last use it would be unloaded and loaded again and again.
 #[derive(Debug, Default)]
 pub(super) struct LoadedQueue {
     inner: Mutex<Queue>,
@@ -34,11 +34,11 @@ pub(super) struct LoadedQueue {
 #[derive(Debug, Default)]
 struct Queue {
     oldest_first: BTreeMap<QueuePlace, Weak<Slot>>,
-    /// How many were ever put there.
+    /// Number of insertions so far.
     pushed: u64,
 }
 
-/// Where a session stands in the queue.
+/// Position of a session in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueuePlace {
     last_access: Steady,
@@ -58,7 +58,7 @@ impl Queue {
 }
 
 impl LoadedQueue {
-    /// Puts a session there that was not loaded.
+    /// Appends a session that was just loaded.
     pub(super) fn push_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
         let mut queue = self.lock();
         let last = queue.oldest_first.last_key_value();
@@ -66,12 +66,12 @@ impl LoadedQueue {
         queue.push(slot, behind)
     }
 
-    /// Puts a session there again that was taken out.
+    /// Reinserts a session that was taken out, by its last use.
     pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
         self.lock().push(slot, last_access)
     }
 
-    /// Takes a session out, if it is still there.
+    /// Removes a session if it is still queued.
     pub(super) fn remove(&self, place: QueuePlace) {
         self.lock().oldest_first.remove(&place);
     }
@@ -87,8 +87,9 @@ impl LoadedQueue {
 }
 
 impl Sessions {
-    /// Unloads the longest idle sessions of tenants above their own limit, and of the tenant with
-    /// the most content in memory where all together have too much. False when that makes no room.
+    /// Unloads sessions of tenants above their own limit and, above the global one, of the largest.
+    ///
+    /// Returns false if that makes no room.
     fn unload_batch(&self) -> bool {
         let tenants = self.shared.tenants.all();
         let over = tenants.iter().filter(|tenant| !tenant.has_own_room());
@@ -120,10 +121,10 @@ impl Sessions {
     }
 }
 
-/// The worker that unloads.
+/// Worker that unloads sessions.
 pub(super) struct Unloader {
     sessions: Sessions,
-    /// True when the last step could not make room.
+    /// Whether the last step could not make room.
     is_stuck: bool,
 }
 
@@ -149,7 +150,8 @@ impl Worker for Unloader {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        // What a commit refuses is read again, and is not to be made worse meanwhile.
+        // Sessions with failed writes are reloaded from the journal. Do not add more loads while it
+        // fails.
         if self.sessions.is_journal_failing() {
             self.is_stuck = true;
             return Ok(());
@@ -159,7 +161,7 @@ impl Worker for Unloader {
             if self.is_stuck || self.sessions.shared.tenants.have_memory_room() {
                 break;
             }
-            // Calls come first.
+            // Let calls run first.
             tokio::task::yield_now().await;
         }
         Ok(())

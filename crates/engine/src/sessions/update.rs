@@ -1,10 +1,11 @@
-//! Changes a session: a command decides under a session's lock, and everything around that is done
-//! here. The session is found, loaded or started; its end is written first where it is
-//! expired; the change is submitted in order, and answered once it is durable. What the store
-//! refuses, because an earlier change of the session was not written, is decided again.
+//! Changing a session: the command decides under the session's lock, and this module does the rest.
 //!
-//! A change carries the revision of its generation and not only its seq, so that patches and ends
-//! are refused by the same rule as appends.
+//! It finds, loads or starts the session, first ends an expired generation, submits the change in
+//! order, and returns once it is durable. If the store rejects a change because an earlier one was
+//! not written, the command decides again.
+//!
+//! A change carries the revision of its generation, not only a seq, so that the store rejects stale
+//! patches and ends by the same rule as stale appends.
 
 use std::sync::Arc;
 
@@ -22,21 +23,22 @@ use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::tenants::{Policy, Tenant};
 
-/// What a command needs before it can decide.
+/// Requirements of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpdateOptions {
     pub(crate) when_absent: WhenAbsent,
-    /// Bytes that its change takes in the journal's queue, about.
+    /// Approximate bytes of its change in the journal queue.
     pub(crate) bytes: usize,
-    /// True: the idempotency keys of the session id have to be known.
+    /// Whether the idempotency keys of the session id must be loaded.
     pub(crate) needs_keys: bool,
-    /// True: without room in the queue, or while commits fail, the command goes on and
-    /// changes nothing that has to be written.
+    /// Whether the command proceeds without a permit if the queue is full or commits fail.
+    ///
+    /// It must then change nothing that has to be written.
     pub(crate) is_optional: bool,
 }
 
 impl UpdateOptions {
-    /// Of a command on a live session, whose change takes `bytes` in the queue.
+    /// Options of a command on a live session whose change takes `bytes` in the queue.
     pub(crate) fn of_live(bytes: usize) -> Self {
         Self {
             when_absent: WhenAbsent::Fail,
@@ -46,7 +48,7 @@ impl UpdateOptions {
         }
     }
 
-    /// Of a command on a live session that has nothing to write, or nothing that has to be.
+    /// Options of a command on a live session whose change, if any, may be lost.
     pub(crate) fn optional() -> Self {
         Self {
             is_optional: true,
@@ -55,52 +57,53 @@ impl UpdateOptions {
     }
 }
 
-/// What a command does where no session lives.
+/// Behavior of a command if no session is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenAbsent {
-    /// It starts one.
+    /// Start a session.
     Start,
-    /// It fails.
     Fail,
 }
 
-/// A session under its lock, to be decided about.
+/// A session under its lock, passed to a command for its decision.
 pub(crate) struct Update<'a> {
     pub(crate) session: &'a mut Session,
     pub(crate) key: &'a SessionKey,
     pub(crate) tenant: &'a Arc<Tenant>,
     pub(crate) policy: &'a Policy,
     pub(crate) now: Now,
-    /// Which state of the session this is.
+    /// Version of the in-memory state.
     pub(crate) version: SessionVersion,
-    /// True when the session starts with this command.
+    /// Whether the session starts with this command.
     pub(crate) is_new: bool,
-    /// False: a change that only notes a use is not worth the risk that its loss discards the
-    /// session from memory, because commits fail, or there is no room for it.
+    /// Whether a change that only records a use may be submitted.
+    ///
+    /// False while commits fail or the queue is full: if its write fails, the session is discarded
+    /// from memory, which is not worth it.
     pub(crate) may_note_use: bool,
     pub(super) sessions: &'a Sessions,
 }
 
-/// What a command decided.
+/// The decision of a command.
 pub(crate) struct Decision<T> {
-    /// What the command answers once the decision is durable.
+    /// Result of the command once the decision is durable.
     pub(crate) outcome: T,
-    /// What the command writes; `None`: nothing.
+    /// Changes to write, if any.
     pub(crate) effect: Option<Effect>,
-    /// True when this counts as a use of the session.
+    /// Whether the command counts as a use of the session.
     pub(crate) is_use: bool,
-    /// False: the outcome is not answered to anybody, and need not be durable.
+    /// Whether the outcome is returned to a client and therefore must be durable.
     pub(crate) is_answer: bool,
 }
 
-/// What a command writes.
+/// Changes to write.
 pub(crate) enum Effect {
-    /// These changes, with which `dropped_turns` turns left the history.
+    /// Writes the changes. They remove `dropped_turns` turns from the history.
     Change {
         changes: Vec<Change>,
         dropped_turns: u64,
     },
-    /// The same; after it only the store knows the whole session.
+    /// Like `Change`, and then unloads the session's content.
     ChangeAndUnload {
         changes: Vec<Change>,
         dropped_turns: u64,
@@ -108,7 +111,7 @@ pub(crate) enum Effect {
 }
 
 impl<T> Decision<T> {
-    /// The session is used, and this is to be written.
+    /// A decision that counts as a use.
     pub(crate) fn used(outcome: T, effect: Option<Effect>) -> Self {
         Self {
             outcome,
@@ -118,7 +121,7 @@ impl<T> Decision<T> {
         }
     }
 
-    /// This is to be written, and the session was not used.
+    /// A decision that does not count as a use.
     pub(crate) fn unused(outcome: T, effect: Option<Effect>) -> Self {
         Self {
             is_use: false,
@@ -126,7 +129,7 @@ impl<T> Decision<T> {
         }
     }
 
-    /// Nothing is to be written, and the outcome is not an answer yet.
+    /// A decision without changes whose outcome is not yet returned to a client.
     pub(crate) fn intermediate(outcome: T) -> Self {
         Self {
             is_answer: false,
@@ -136,7 +139,7 @@ impl<T> Decision<T> {
 }
 
 impl Effect {
-    /// One change that drops no turns.
+    /// A single change that drops no turns.
     pub(crate) fn change(change: Change) -> Self {
         Self::Change {
             changes: vec![change],
@@ -146,57 +149,58 @@ impl Effect {
 }
 
 impl Update<'_> {
-    /// The session as it is now, without its turns.
+    /// The current session without its turns.
     pub(crate) fn view(&self) -> SessionView {
         SessionView::of(self.key, self.session.head(), self.tenant, self.now)
     }
 
-    /// Starts a new generation in place of this one; gives the changes that say so.
+    /// Starts a new generation in place of this one. Returns the changes to write.
     pub(crate) fn restart(&mut self, run_hooks: bool) -> Vec<Change> {
         self.sessions
             .restart(self.session, self.key, run_hooks, self.now)
     }
 }
 
-/// One attempt at a command.
+/// Result of one attempt at a command.
 enum Attempt<T> {
     Decided(Decided<T>),
-    /// The slot's session has ended.
+    /// The slot's generation has ended.
     HasEnded,
-    /// The journal has to be asked for the session.
+    /// The session must be loaded from the journal.
     NeedsLoad,
-    /// The journal has to be asked for the idempotency keys.
+    /// The idempotency keys must be loaded.
     NeedsKeys,
-    /// The session is past its TTL: its end comes first.
+    /// The session is past its TTL and must be ended first.
     IsExpired,
 }
 
-/// A decision, and what it waits for.
+/// A decision, and its durability condition.
 pub(super) struct Decided<T> {
     pub(super) outcome: T,
     pub(super) wait: WaitFor,
 }
 
-/// What has to be durable before a decision is answered.
+/// Condition under which a decision is durable.
 pub(super) enum WaitFor {
-    /// What was submitted.
+    /// This submission is written.
     Written(Submitted),
-    /// What was seen, unless the session was discarded since.
+    /// The observed version is durable, and current in a cluster.
     Seen {
         slot: Arc<Slot>,
         version: SeenVersion,
     },
-    /// Nothing.
     Nothing,
 }
 
 impl Sessions {
-    /// Changes a session. `decide` is called under its lock, as often as it takes until what
-    /// it was built on turns out durable; it must leave the session as it is when it fails.
+    /// Changes a session.
+    ///
+    /// `decide` runs under the session's lock. It is called again until the state that it is based
+    /// on proves durable, and must leave the session unchanged when it fails.
     ///
     /// # Errors
-    /// What `decide` refuses, [`EngineError::SessionNotFound`], a queue without room, a
-    /// journal that cannot be written, [`EngineError::RetriesExhausted`].
+    /// The error of `decide`, [`EngineError::SessionNotFound`], a full journal queue, an error of
+    /// the journal, or [`EngineError::RetriesExhausted`].
     pub(crate) async fn update<T, E: From<EngineError>>(
         &self,
         session: &SessionRef,
@@ -226,7 +230,7 @@ impl Sessions {
                 (Attempt::HasEnded, _) if may_start => {
                     match self.start(session, options, &mut decide).await? {
                         Some(decided) => decided,
-                        // Another call has started it meanwhile.
+                        // A concurrent call has started it.
                         None => continue,
                     }
                 }
@@ -244,10 +248,10 @@ impl Sessions {
         Err(EngineError::RetriesExhausted.into())
     }
 
-    /// Ends the live generation of a session, loaded or not. Gives the session as it was.
+    /// Ends the live generation of a session, loaded or not. Returns the session before its end.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], or a journal that cannot be written.
+    /// [`EngineError::SessionNotFound`], or an error of the journal.
     pub(crate) async fn end(
         &self,
         session: &SessionRef,
@@ -294,8 +298,9 @@ impl Sessions {
         }
     }
 
-    /// Changes what only memory keeps of a session, if it is loaded in this version. Nothing
-    /// is written, and nothing waits.
+    /// Changes in-memory annotations of a session, if it is loaded in this version.
+    ///
+    /// Nothing is written, and the call does not wait.
     pub(crate) fn annotate(
         &self,
         session: &SessionRef,
@@ -314,7 +319,7 @@ impl Sessions {
         }
     }
 
-    /// Does what has to be done before a command can decide.
+    /// Resolves the reason why a command could not decide yet.
     async fn remove_obstacle<T>(
         &self,
         session: &SessionRef,
@@ -340,8 +345,9 @@ impl Sessions {
         }
     }
 
-    /// Waits until a decision is durable. False when it was built on something that was not
-    /// written, and has to be made again.
+    /// Waits until a decision is durable. Returns false if its base was not written.
+    ///
+    /// The command must then decide again.
     async fn is_durable(&self, wait: WaitFor) -> Result<bool, EngineError> {
         match wait {
             WaitFor::Nothing => Ok(true),
@@ -354,8 +360,10 @@ impl Sessions {
         }
     }
 
-    /// Whether there is room for what a command writes: in the journal for turns, and where
-    /// there is no journal in memory, which nothing can leave then.
+    /// Checks that there is room for a command's data.
+    ///
+    /// With a journal, that is room for turns in the journal. Without one, it is room in memory,
+    /// because nothing can be unloaded.
     fn check_capacity(
         &self,
         session: &SessionRef,
@@ -410,7 +418,6 @@ impl Sessions {
         let version = inner.version(session.head().generation);
         let policy = slot.tenant.policy();
         let may_note_use = permit.is_some() && !self.shared.journal.is_failing();
-        // Borrowed again, to be changed.
         let Some(session) = inner.session_mut() else {
             return Ok(Attempt::NeedsLoad);
         };
@@ -454,7 +461,7 @@ impl Sessions {
         }))
     }
 
-    /// Submits what a command decided, under the session's lock.
+    /// Submits a decision. Must be called under the session's lock.
     fn apply(
         &self,
         slot: &Arc<Slot>,

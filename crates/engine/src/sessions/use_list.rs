@@ -1,5 +1,7 @@
-//! Sessions in the order of their last use. A use costs the same with a thousand of them and with
-//! a million, and so does finding those of a time.
+//! LRU list of sessions, with skip pointers (marks) for seeking to a point in time.
+//!
+//! Moving a session to the back takes constant time. A seek is a lookup among the skip pointers
+//! plus a walk of about [`MARK_EVERY`] entries.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -12,26 +14,26 @@ use memoird_core::time::Steady;
 
 use super::slot::Slot;
 
-/// Of the sessions that come to the back, each one of so many gets a mark.
+/// Every 256th appended session becomes a skip pointer.
 const MARK_EVERY: usize = 256;
 
 /// Sessions, longest idle first.
 #[derive(Debug, Default)]
 pub(super) struct UseList {
     sessions: LinkedHashMap<SessionId, Node>,
-    /// Some of them, by which a time is found. A session that leaves its place hands its mark to
-    /// the one beside it: so between two marks there are never many more than [`MARK_EVERY`].
+    /// Skip pointers by time of last use. When a session moves, its skip pointer passes to a
+    /// neighbor, so gaps stay close to [`MARK_EVERY`] entries.
     marks: BTreeMap<Steady, SessionId>,
-    /// Sessions that came to the back since the last mark was given.
+    /// Sessions appended since the last skip pointer was added.
     unmarked: usize,
 }
 
-/// A session in a list, with the time of its last use. Both change under the session's lock.
+/// A session in a list, with its last use. Changed only under the session's lock.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) slot: Arc<Slot>,
     pub(super) last_access: Steady,
-    /// The class of its TTL, where its bot chose one.
+    /// TTL class, if the client selected one.
     pub(super) class: Option<Arc<str>>,
 }
 
@@ -43,19 +45,19 @@ struct Node {
     is_marked: bool,
 }
 
-/// Where a page begins.
+/// Position at which a page starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PageStart<'a> {
-    /// With the first session of the order.
+    /// The first session of the order.
     First,
-    /// Behind this session, which was used at this time. Where it was used since, or ended, with
-    /// those of its time, of which some may be shown again.
+    /// After this session, last used at this time. If it has been used since or has ended, the page
+    /// starts with the sessions last used at that time, and may repeat some of them.
     Behind(&'a SessionId, Steady),
-    /// With the first session that was used at this time or further on.
+    /// At this time, or at the next one in page order.
     From(Steady),
 }
 
-/// In which direction a page goes on.
+/// Order of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// Most recently used first.
@@ -65,7 +67,7 @@ pub(super) enum Direction {
 }
 
 impl UseList {
-    /// Puts a session at the back, in place of any other of its id.
+    /// Appends a session as the most recently used, replacing any entry with the same id.
     pub(super) fn push(&mut self, entry: Entry) {
         let id = entry.slot.key.session.clone();
         self.hand_mark_on(&id);
@@ -73,8 +75,10 @@ impl UseList {
         self.sessions.insert(id, Node { entry, is_marked });
     }
 
-    /// Moves a session that was just used to the back, if it is in the list. One that was used a
-    /// moment later may be there already.
+    /// Moves a session to the back after a use. Does nothing if it is not in the list.
+    ///
+    /// Uses may be reported out of order. If the back is newer than `last_access`, the session is
+    /// inserted at its position by time instead.
     pub(super) fn touch(&mut self, slot: &Arc<Slot>, last_access: Steady) {
         let id = &slot.key.session;
         let newest = self.sessions.back();
@@ -100,7 +104,7 @@ impl UseList {
         }
     }
 
-    /// Puts a session where it belongs by its last use, in place of any other of its id.
+    /// Inserts a session by its last use, replacing any entry with the same id.
     pub(super) fn insert(&mut self, entry: Entry) {
         let id = entry.slot.key.session.clone();
         self.remove(&id);
@@ -119,28 +123,26 @@ impl UseList {
         }
     }
 
-    /// The session of this id.
     pub(super) fn get(&self, id: &SessionId) -> Option<&Entry> {
         self.sessions.get(id).map(|node| &node.entry)
     }
 
-    /// Takes a session out.
     pub(super) fn remove(&mut self, id: &SessionId) -> Option<Entry> {
         self.hand_mark_on(id);
         self.sessions.remove(id).map(|node| node.entry)
     }
 
-    /// All of them, longest idle first.
+    /// All entries, longest idle first.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.sessions.values().map(|node| &node.entry)
     }
 
-    /// The longest idle one.
+    /// The longest idle session.
     pub(super) fn oldest(&self) -> Option<&Entry> {
         self.sessions.front().map(|(_, node)| &node.entry)
     }
 
-    /// Up to `count` sessions in one direction.
+    /// Returns up to `count` sessions in one direction.
     pub(super) fn page(
         &mut self,
         start: PageStart<'_>,
@@ -183,7 +185,7 @@ impl UseList {
         }
     }
 
-    /// At the newest session that was used at this time or before.
+    /// Returns a cursor at the most recent session last used at or before `at`.
     fn newest_until(&mut self, at: Steady) -> Option<Cursor<'_>> {
         let mark = self.marks.range((Excluded(at), Unbounded)).next();
         let mark = mark.map(|(_, id)| id.clone());
@@ -198,7 +200,7 @@ impl UseList {
         Some(cursor)
     }
 
-    /// At the longest idle session that was used at this time or later.
+    /// Returns a cursor at the longest idle session last used at or after `at`.
     fn oldest_from(&mut self, at: Steady) -> Option<Cursor<'_>> {
         let mark = self.marks.range(..at).next_back();
         let mark = mark.map(|(_, id)| id.clone());
@@ -213,7 +215,7 @@ impl UseList {
         Some(cursor)
     }
 
-    /// At the session of this id.
+    /// Returns a cursor at a session.
     fn cursor_at(&mut self, id: &SessionId) -> Option<Cursor<'_>> {
         match self.sessions.raw_entry_mut().from_key(id) {
             RawEntryMut::Occupied(known) => Some(known.cursor_mut()),
@@ -221,7 +223,8 @@ impl UseList {
         }
     }
 
-    /// Whether a session that comes to the back at this time gets a mark: then it has one.
+    /// Adds a skip pointer for a session appended at this time if one is due. Returns whether it
+    /// did.
     fn gives_mark(&mut self, id: &SessionId, at: Steady) -> bool {
         self.unmarked += 1;
         let gives = self.unmarked >= MARK_EVERY && !self.marks.contains_key(&at);
@@ -232,8 +235,9 @@ impl UseList {
         gives
     }
 
-    /// Gives the mark of a session that leaves its place to the one beside it. Of one time a
-    /// single session has a mark.
+    /// Moves the skip pointer of a session that is about to move, if it has one, to a neighbor.
+    ///
+    /// Drops it if the neighbor's time already has one: the map holds one per time.
     fn hand_mark_on(&mut self, id: &SessionId) {
         let RawEntryMut::Occupied(mut known) = self.sessions.raw_entry_mut().from_key(id) else {
             return;
@@ -262,7 +266,7 @@ impl UseList {
 impl UseList {
     pub(super) const MARK_EVERY: usize = MARK_EVERY;
 
-    /// Each session, and whether it has a mark; longest idle first.
+    /// All entries, longest idle first, and whether each has a skip pointer.
     pub(super) fn marked(&self) -> impl Iterator<Item = (&Entry, bool)> {
         let nodes = self.sessions.values();
         nodes.map(|node| (&node.entry, node.is_marked))

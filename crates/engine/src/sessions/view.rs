@@ -1,5 +1,6 @@
-//! Reads a session and does not touch it. An answer is durable: a view that saw
-//! something not yet written waits until it is.
+//! Reading sessions without counting as a use.
+//!
+//! A reply is durable: if a view contains unwritten changes, the call waits for them.
 
 use std::sync::Arc;
 
@@ -20,15 +21,14 @@ use crate::tenants::{NEVER_MS, Tenant};
 /// A live session without its turns.
 #[derive(Clone, Debug)]
 pub struct SessionView {
-    /// The bot's own id of it.
+    /// The client's session id.
     pub session: SessionId,
-    /// All but the turns.
     pub head: Head,
-    /// When it was last touched.
+    /// Time of the last use.
     pub last_access: Timestamp,
-    /// When it expires if nothing touches it; `None`: never.
+    /// Expiry time if the session is not used again. `None` if it never expires.
     pub expires_at: Option<Timestamp>,
-    /// What the breaker of its compaction lets through.
+    /// State of its compaction breaker.
     pub breaker: BreakerState,
 }
 
@@ -51,14 +51,14 @@ impl SessionView {
         }
     }
 
-    /// Whose memories its facts become.
+    /// Owner of the memories extracted from the session.
     pub fn subject(&self) -> Option<&Subject> {
         self.head.subject.as_ref()
     }
 }
 
 impl Sessions {
-    /// Looks at one live session, without its turns.
+    /// Reads a live session without its turns.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`].
@@ -70,7 +70,7 @@ impl Sessions {
         self.look(session, view).await
     }
 
-    /// Looks at one live session, whole.
+    /// Reads a live session with its turns, loading them if needed.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`].
@@ -87,7 +87,7 @@ impl Sessions {
         self.look(session, view).await
     }
 
-    /// Looks at one live session, whole; `None` where its turns are not in memory.
+    /// Reads a live session with its turns. Returns `None` if they are not in memory.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`].
@@ -103,8 +103,9 @@ impl Sessions {
         self.look(session, view).await
     }
 
-    /// Looks at a session under its lock, as often as it takes to see something durable.
-    /// `see` gives `None` when the session has to be loaded first.
+    /// Reads a session under its lock, repeatedly until the observed version is durable.
+    ///
+    /// `see` returns `None` if the session must be loaded first.
     async fn look<T>(
         &self,
         session: &SessionRef,
@@ -142,8 +143,10 @@ impl Sessions {
         Err(EngineError::RetriesExhausted)
     }
 
-    /// Fails for an expired session whose end could not be written: it is dead all the same. In a
-    /// cluster another daemon may have used it meanwhile, and it has to be read again.
+    /// Returns an error for an expired session whose end could not be written.
+    ///
+    /// It counts as ended all the same. In a cluster, if another daemon used it in the meantime,
+    /// returns `Ok` so that the caller reads it again.
     pub(super) fn check_expired(
         &self,
         session: &SessionRef,
@@ -156,8 +159,10 @@ impl Sessions {
         }
     }
 
-    /// Fails for a session whose slot says that it has ended; in a cluster another daemon may have
-    /// started it again, and the journal has to be asked.
+    /// Returns an error for a session whose slot has ended.
+    ///
+    /// In a cluster, another daemon may have started it again. Then the slot is dropped, so that
+    /// the caller reads the journal.
     pub(super) fn check_gone(
         &self,
         session: &SessionRef,
@@ -170,15 +175,15 @@ impl Sessions {
         Ok(())
     }
 
-    /// Waits until more than so many batches of changes are written or refused; gives how many are.
+    /// Waits until more than `batches` batches are written or rejected. Returns their number.
     pub(crate) async fn wait_batches_beyond(&self, batches: u64) -> u64 {
         self.shared.journal.wait_batches_beyond(batches).await
     }
 
-    /// Reads the store, whosever sessions it is about.
+    /// Reads the store without the scope of a tenant.
     ///
     /// # Errors
-    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    /// [`EngineError::JournalOff`], or an error of the store.
     pub(crate) async fn read_store<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
@@ -186,11 +191,12 @@ impl Sessions {
         self.shared.journal.with_store(None, read).await
     }
 
-    /// Turns of a generation of a session as the journal has them, with all that was
-    /// submitted so far; `None` when there is no such generation.
+    /// Reads a generation's turns from the journal, including everything submitted so far.
+    ///
+    /// Returns `None` if there is no such generation.
     ///
     /// # Errors
-    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    /// [`EngineError::JournalOff`], or an error of the store.
     pub(crate) async fn read_journal(
         &self,
         session: &SessionRef,
@@ -204,10 +210,10 @@ impl Sessions {
         journal.with_store(Some(&session.tenant.id), read).await
     }
 
-    /// Which turns of a generation of a session the rewind of this idempotency key took.
+    /// Seqs of the turns that the rewind with this idempotency key removed from a generation.
     ///
     /// # Errors
-    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    /// [`EngineError::JournalOff`], or an error of the store.
     pub(crate) async fn rewound_by(
         &self,
         session: &SessionRef,

@@ -1,25 +1,24 @@
-//! What compactions did, counted for each tenant.
+//! Counters of a tenant's compactions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_core::compaction::Trigger;
 
-/// How a compaction ended.
+/// Result of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompactionResult {
-    /// There is a new summary.
+    /// A summary was made.
     Made,
-    /// The summarizer failed, or took too long.
+    /// The summarizer failed or timed out.
     Failed,
-    /// The summarizer's answer was not believed.
+    /// The summary failed validation.
     Rejected,
-    /// The session was not any more what it was: nothing was changed.
+    /// The session changed in the meantime, so nothing was written.
     Discarded,
     /// There was nothing to summarize.
     Nothing,
 }
 
-/// Counts of one tenant's compactions.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionStats {
     outcomes: [[AtomicU64; CompactionResult::ALL.len()]; Trigger::ALL.len()],
@@ -30,25 +29,24 @@ pub(crate) struct CompactionStats {
     pub(crate) undone: AtomicU64,
 }
 
-/// Counts of one tenant's compactions at one moment.
+/// Snapshot of a tenant's compaction counters.
 #[derive(Clone, Debug, Default)]
 pub struct CompactionSnapshot {
-    /// How many ended how, by what asked for them.
+    /// Number of compactions by trigger and result.
     pub outcomes: Vec<(Trigger, CompactionResult, u64)>,
-    /// Tokens of what was summarized, the summaries before included. Estimated.
+    /// Estimated tokens of summarized turns and previous summaries.
     pub tokens_before: u64,
     /// Tokens of the summaries.
     pub tokens_after: u64,
-    /// Times that a session's breaker opened.
+    /// Number of times a session's circuit breaker opened.
     pub breakers_opened: u64,
-    /// Live sessions whose breaker is open or half open.
+    /// Live sessions whose circuit breaker is open or half open.
     pub breakers_open: u64,
-    /// Summaries that were taken back.
+    /// Number of summaries undone.
     pub undone: u64,
 }
 
 impl CompactionResult {
-    /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Made,
         Self::Failed,
@@ -57,7 +55,7 @@ impl CompactionResult {
         Self::Nothing,
     ];
 
-    /// Its name in metrics.
+    /// Name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Made => "made",
@@ -70,7 +68,6 @@ impl CompactionResult {
 }
 
 impl CompactionStats {
-    /// One ended.
     pub(crate) fn count(&self, trigger: Trigger, outcome: CompactionResult) {
         let row = Trigger::ALL.iter().position(|known| *known == trigger);
         let column = CompactionResult::ALL
@@ -81,14 +78,14 @@ impl CompactionStats {
         }
     }
 
-    /// A summary was made.
+    /// Records the tokens of a new summary.
     pub(crate) fn count_summary(&self, tokens_before: u64, tokens_after: u64) {
         let add = |counter: &AtomicU64, more| counter.fetch_add(more, Ordering::Relaxed);
         add(&self.tokens_before, tokens_before);
         add(&self.tokens_after, tokens_after);
     }
 
-    /// The breaker of a session in memory opened or closed, or the session came or left.
+    /// Records a change of a session's breaker, including when the session is loaded or unloaded.
     pub(crate) fn count_open(&self, was_open: bool, is_open: bool) {
         match (was_open, is_open) {
             (false, true) => self.breakers_open.fetch_add(1, Ordering::Relaxed),

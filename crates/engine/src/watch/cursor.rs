@@ -1,4 +1,4 @@
-//! A place in the events of a tenant, which holds at any daemon that shares the journal.
+//! A position in a tenant's events that is valid at every daemon that shares the journal.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,24 +8,24 @@ use memoird_core::time::Timestamp;
 
 use crate::events::NODES_KEPT;
 
-/// How far the events of each daemon were read. Its text means something to daemons only.
+/// The position in the events of each daemon. Its text form is opaque to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventCursor {
-    /// When the newest of them happened.
+    /// Time of the newest event read.
     pub(super) at: Timestamp,
-    /// By daemon, the one that told something longest ago first.
+    /// Last event number by daemon, the least recently updated first.
     numbers: LinkedHashMap<u128, u64>,
 }
 
-/// A text is no cursor.
+/// Error for a malformed cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CursorInvalid;
 
-/// What a cursor begins with: the version of its form.
+/// First field of a cursor: the version of its format.
 const VERSION: &str = "1";
 
 impl EventCursor {
-    /// Before the first event that is told after this time.
+    /// A cursor before all events after this time.
     pub(super) fn at(at: Timestamp) -> Self {
         Self {
             at,

@@ -1,4 +1,4 @@
-//! What compaction changes about a window: when it is cut, and when it requests a summary.
+//! Effects of compaction on a window: when it is cut, and when it requests a summary.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use super::Plan;
 use crate::compaction::{CompactionRequest, NearLimit};
 use crate::sessions::{SessionRef, Update};
 
-/// What an operator decided of windows: where sessions are compacted, a window is cut before
-/// the last of its room is used.
+/// Window settings of a tenant. With compaction, a window is cut before its budget is exhausted.
 pub(super) fn window_settings(
     settings: WindowSettings,
     policy: &CompactionPolicy,
@@ -31,9 +30,10 @@ pub(super) fn window_settings(
     }
 }
 
-/// The share of a budget from which on a summary is prepared. One that takes milliseconds is made
-/// at the cut instead, unless the provider's own count decides near the limit: it is asked a
-/// `margin` earlier.
+/// Percentage of a budget at which a summary is prepared in the background, if at all.
+///
+/// A local summarizer takes milliseconds and runs at the cut instead, unless the provider's own
+/// count decides near the limit. The provider is asked to count a `margin` earlier.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -48,19 +48,19 @@ pub(super) fn soft_percent(
     (policy.enabled && (!is_local || margin.is_some())).then_some(soft as u8)
 }
 
-/// True where turns are left out that a summary should stand for.
+/// Whether the window leaves out turns that a summary should cover.
 fn lacks_summary(window: &Window) -> bool {
     let report = &window.report;
     let is_by_choice = matches!(report.policy, Policy::SlidingWindow { .. });
     !is_by_choice && report.omissions.iter().any(Omission::is_left_out)
 }
 
-/// True where that summary is just being made.
+/// Whether that summary is in progress.
 pub(super) fn awaits_summary(window: &Window, session: &Session) -> bool {
     lacks_summary(window) && session.compaction().running
 }
 
-/// Says why turns are left out that no summary stands for.
+/// Adds a note that explains why turns are left out without a summary.
 pub(super) fn explain(window: &mut Window, session: &Session, policy: &CompactionPolicy) {
     if !lacks_summary(window) {
         return;

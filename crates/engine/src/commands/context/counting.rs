@@ -1,5 +1,6 @@
-//! Counting the tokens of turns and prompts for windows: at most one call for each core, tenants
-//! in turn, and for each session one at a time.
+//! Counting tokens of turns and prompts for windows.
+//!
+//! At most one count per core runs at a time, round-robin by tenant, and one per session.
 
 use std::sync::Arc;
 
@@ -15,18 +16,17 @@ use crate::error::EngineError;
 use crate::sessions::{Flight, SessionRef, SingleFlight};
 use crate::tenants::Tenant;
 
-/// Bytes that are counted on the calling thread; counting more takes longer than a hand-over.
+/// Maximum bytes counted on the calling thread. Above it, counting takes longer than a handover.
 const INLINE_BYTES_MAX: usize = 32 << 10;
 
-/// Counts tokens.
 #[derive(Debug)]
 pub(crate) struct TokenCounting {
     executor: Executor,
-    /// Whose turns are being counted: who wants the same waits for the counts.
+    /// Sessions whose turns are being counted. Other calls wait and reuse the counts.
     sessions: SingleFlight<SessionKey>,
 }
 
-/// The right to count the turns of one session.
+/// Exclusive access to counting the turns of one session.
 pub(super) type CountingTurn<'a> = Flight<'a, SessionKey>;
 
 impl TokenCounting {
@@ -37,13 +37,12 @@ impl TokenCounting {
         }
     }
 
-    /// Waits until nobody else counts the turns of this session.
+    /// Waits for exclusive access to counting the turns of a session.
     pub(super) async fn turn_of(&self, session: &SessionRef) -> CountingTurn<'_> {
         self.sessions.enter(&session.key).await
     }
 
-    /// Counts something of so many bytes, and not on a thread of the runtime when that takes
-    /// long.
+    /// Counts `bytes` bytes, off the runtime's threads if that takes long.
     pub(in crate::commands) async fn count<T: Send + 'static>(
         &self,
         tenant: &Tenant,
@@ -57,12 +56,12 @@ impl TokenCounting {
     }
 }
 
-/// True when counting so many bytes takes no longer than handing them over.
+/// Whether counting this many bytes takes no longer than handing them to another thread.
 pub(super) fn is_short(bytes: usize) -> bool {
     bytes <= INLINE_BYTES_MAX
 }
 
-/// The tokens of each turn.
+/// Counts the tokens of each turn. Returns pairs of seq and tokens.
 pub(super) fn count_turns(
     scale: &Scale,
     turns: Vec<(u64, Arc<[u8]>)>,
@@ -70,13 +69,13 @@ pub(super) fn count_turns(
 ) -> Vec<(u64, u64)> {
     let count = |(seq, content): (u64, Arc<[u8]>)| {
         let tokens = match encoding::open(&content) {
-            // As windows show it.
+            // Count the escaped form that windows show.
             Some(mut turn) if quote::has_marks(&content) || mark.is_in(&content) => {
                 quote::unmark(&mut turn, mark);
                 scale.turn(&turn)
             }
             Some(turn) => scale.turn(&turn),
-            // One that is damaged is not small.
+            // Do not assume that a damaged turn is small.
             None => u64::from(estimate_tokens(content.len())),
         };
         (seq, tokens)

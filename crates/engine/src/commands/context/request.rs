@@ -1,4 +1,4 @@
-//! A request for a window, and its answer, as plain data.
+//! Request and reply of a window, as plain data.
 
 use std::sync::Arc;
 
@@ -14,56 +14,55 @@ use crate::commands::{AppendOutcome, RecallTool};
 use crate::sessions::SessionView;
 use crate::window_memories::{MemoryBlock, WindowMemories};
 
-/// Asks for a window.
+/// A request for a window.
 #[derive(Clone, Debug, Default)]
 pub struct ContextRequest {
-    /// An append to do first.
+    /// Turns to append first.
     pub append: Option<AppendCommand>,
-    /// The name of a model; empty: the default one.
+    /// Model name. Empty for the default model.
     pub model: String,
-    /// What differs from the model's budget.
+    /// Overrides of the model's budget.
     pub budget: BudgetOverride,
-    /// Tokens that the bot adds by itself.
+    /// Tokens that the client adds outside the window.
     pub overhead_tokens: u64,
-    /// The system prompt.
     pub system: String,
-    /// The tool schemas, as the provider takes them.
+    /// Tool schemas in the provider's format.
     pub tools_json: String,
-    /// The interface that the request goes to, where it is known.
+    /// Message format of the request, if known.
     pub format: Option<MessageFormat>,
-    /// How to choose turns; `None`: as configured.
+    /// Policy for selecting turns. `None` selects the configured one.
     pub policy: Option<WindowPolicy>,
-    /// 0 for the first try; each further one takes a tenth off the budget.
+    /// Number of the retry, or 0. Each retry reduces the budget by a tenth.
     pub attempt: u32,
-    /// Only look: nothing is touched, and nothing decided is kept.
+    /// Dry run: it does not count as a use, and no decision is retained.
     pub peek: bool,
-    /// Memories to put into the window.
+    /// Memories to recall into the window.
     pub memories: Option<Arc<dyn WindowMemories>>,
-    /// Answers open calls of `read_earlier_turns` before the window is built.
+    /// If set, open calls of `read_earlier_turns` are answered before the window is built.
     pub recall_tool: Option<RecallTool>,
 }
 
-/// A window.
+/// A window for a model call.
 #[derive(Clone, Debug)]
 pub struct ContextOutcome {
-    /// The session, after the append where there was one.
+    /// The session, after the append if there was one.
     pub session: SessionView,
-    /// What the append did.
+    /// Result of the append.
     pub appended: Option<AppendOutcome>,
-    /// What the model sees, in order.
+    /// Turns of the window, in order.
     pub turns: WindowTurns,
-    /// Rules of the model for requests.
+    /// The model's rules for requests.
     pub rules: MessageRules,
-    /// Indices of turns after which a provider's cache may break, ascending.
+    /// Indexes of turns after which the provider's cache may be split, ascending.
     pub cache_breakpoints: Vec<usize>,
-    /// The block of memories that were recalled for it.
+    /// The block of recalled memories.
     pub memories: MemoryBlock,
-    /// Why.
+    /// Explains the selection of turns.
     pub report: Report,
-    /// What memoird's own words in it bear.
+    /// Nonce of memoird's own text in the window.
     pub mark: Mark,
-    /// Which turns of the session were rewound: those that it has no room for are not among them.
+    /// Seqs of rewound turns. Turns that did not fit are not included.
     pub rewound: SeqRanges,
-    /// What the next cut is likely to do, for who only looks.
+    /// Preview of the next cut, in a dry run.
     pub next_cut: Option<NextCut>,
 }
