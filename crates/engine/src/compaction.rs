@@ -65,7 +65,7 @@ pub struct CompactionConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderBreaker {
-    /// Failures in a row that stop it. At least 1.
+    /// Consecutive failures that open it, at least 1.
     #[serde(rename = "failures")]
     pub failures_max: u32,
     /// How long it stays open.
@@ -207,8 +207,7 @@ impl Compaction {
         }
     }
 
-    /// Applies a configuration. Resets the provider's breaker, as the provider or its key may have
-    /// changed.
+    /// Applies a configuration. Resets the provider's breaker, as provider or key may have changed.
     pub(crate) fn reconfigure(&self, config: CompactionConfig) {
         self.queue().note_summarizer(config.summarizer.as_ref());
         self.shared.config.store(Arc::new(config));
@@ -273,8 +272,7 @@ impl Compaction {
         answer.await.unwrap_or(Err(EngineError::Stopping))
     }
 
-    /// Undoes the last summary. Returns the session, and the number of turns shown in windows
-    /// again.
+    /// Undoes the last summary. Returns the session, and how many turns windows show again.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::NoSummary`],
@@ -316,8 +314,7 @@ impl Compaction {
         Ok((view, restored))
     }
 
-    /// Name and breaker state of the remote summarizer. `None` if the summarizer is local or
-    /// absent.
+    /// Name and breaker state of the remote summarizer, if there is one.
     pub fn summarizer_state(&self) -> Option<(String, BreakerState)> {
         let config = self.config();
         let summarizer = config.summarizer.as_ref()?;

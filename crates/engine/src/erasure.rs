@@ -1,15 +1,22 @@
-//! Erasures: what is known of a session, or of a subject, is removed for good.
+//! Erasure: permanently removes the data of a session or a subject.
 //!
-//! An erasure is a job on the disk before its first row goes, and a worker does it in bounded
-//! steps: the generations are found, those that live are ended without hooks, their rows and the
-//! deliveries that are owed leave the journal, what lies elsewhere is erased through
-//! [`Eraser`]s and hooks, and at last the disk's pages are cleaned. Every step can be done
-//! again, so after a crash the job goes on where it was.
+//! An erasure is a job that is durable before its first row is deleted. A worker executes it in
+//! bounded steps:
 //!
-//! Tenants have turns of 250 ms, and of a tenant the job that is the least far goes on, so that its
-//! jobs are cleaned together: cleaning looks at the whole file. A delivery is looked up once more
-//! after it was noted as under way and before its content is read: so no hook gets a generation
-//! whose rows are gone, and what was given before is listed as out of reach.
+//! 1. Find the generations.
+//! 2. End the live ones without hooks.
+//! 3. Delete their rows and pending deliveries from the journal.
+//! 4. Erase data stored elsewhere through [`Eraser`]s and hooks.
+//! 5. Clean the pages of the database file.
+//!
+//! Every step is idempotent, so a job resumes after a crash.
+//!
+//! Tenants take turns of 250 ms. Within a tenant, the least advanced job continues first, so that
+//! its jobs are cleaned together: cleaning scans the whole file.
+//!
+//! A delivery is read again after it is marked as running and before its content is read. So no
+//! hook receives a generation whose rows are deleted. Generations that were delivered before are
+//! reported as out of reach.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,36 +39,37 @@ use crate::sessions::{SessionRef, Sessions};
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
-/// Rows of one step: commits wait no longer than that takes.
+/// Maximum rows per step, which bounds how long commits wait.
 const ROWS_MAX: usize = 500;
-/// Pages of 4 KiB that one step gives back to the disk.
+/// Maximum pages of 4 KiB released to the file system per step.
 const PAGES_MAX: usize = 256;
-/// Jobs of a tenant that may be open; more are refused.
+/// Maximum open jobs per tenant. More are rejected.
 const OPEN_MAX: usize = 64;
-/// Open jobs that are looked at for the next one to go on with.
+/// Maximum open jobs of all tenants. The next one to continue is selected among them.
 const LOOKED_AT_MAX: usize = 4_096;
-/// Jobs that are cleaned together.
+/// Maximum jobs cleaned together.
 const CLEANED_MAX: usize = 256;
-/// Generations that an answer names of those that a hook out of reach was given.
+/// Maximum generations listed in a report as delivered to a hook that cannot erase them.
 const GIVEN_NAMED_MAX: usize = 100;
 /// How long a call waits for its job.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long all others wait until the end of one session is written: what was said in it before may
-/// take longer.
+/// How long other jobs wait for the end of one session to be written.
+///
+/// It may take longer if large appends to the session are queued before it.
 const END_WAIT: Duration = Duration::from_millis(TURN_MS);
-/// The pause of a job that waits for somebody, such as a hook that is under way.
+/// Pause of a job that waits, for example for a running hook.
 const PAUSE_MS: u64 = 50;
-/// After so long other tenants have their turn, if jobs of theirs can go on.
+/// Length of a tenant's turn, if jobs of other tenants are ready.
 const TURN_MS: u64 = 250;
-/// The longest pause of a job that failed, or whose log is read; it is doubled from [`PAUSE_MS`] on.
+/// Maximum backoff of a job that failed, or whose log has a reader. Starts at [`PAUSE_MS`].
 const PAUSE_MS_MAX: u64 = 60_000;
 
-/// What a job is told to wait for while [`Erasures::copies`] are made.
+/// Wait reason while [`Erasures::copies`] are in progress.
 const COPY: &str = "a backup, or another copy of the daemon's files, is being made";
-/// Said behind what could not be done.
+/// Suffix of the wait reason after a failure.
 const FAILED: &str = ": it failed, is tried again, and the daemon's log says why";
 
-/// The erasures. Cheap to clone.
+/// Handle to erasures. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Erasures {
     shared: Arc<Shared>,
@@ -73,20 +81,20 @@ struct Shared {
     outbox: Arc<Outbox>,
     machine: Arc<dyn Machine>,
     last_id: Mutex<Option<ErasureId>>,
-    /// There is something new to do.
+    /// Notified when there is new work.
     asked: Notify,
-    /// Counts the jobs that were done, and those moments at which another daemon may have done one.
+    /// Incremented when a job is done, or when another daemon may have finished one.
     done: watch::Sender<u64>,
     copies: TaskTracker,
-    /// What open jobs wait for, for people.
+    /// Wait reasons of open jobs, for operators.
     waits: Mutex<HashMap<ErasureId, Awaited>>,
 }
 
-/// What a job waits for.
+/// The wait reason of a job.
 #[derive(Debug)]
 struct Awaited {
     what: String,
-    /// True where it was tried, and is tried again.
+    /// Whether an attempt failed and will be repeated.
     has_failed: bool,
 }
 
@@ -116,8 +124,7 @@ impl Erasures {
         }
     }
 
-    /// The worker that does them, with all that keeps something beside the journal. There is
-    /// one.
+    /// Creates the worker that executes the jobs, with all erasers. There must be only one.
     pub(crate) fn worker(
         &self,
         erasers: Vec<Arc<dyn Eraser>>,
@@ -134,12 +141,12 @@ impl Erasures {
         }
     }
 
-    /// Erases a session or a subject of a tenant. Gives the job once it is done, or as it is
-    /// after some seconds.
+    /// Erases a session or a subject of a tenant.
+    ///
+    /// Returns the job once it is done, or its state after some seconds.
     ///
     /// # Errors
-    /// [`EngineError::ErasuresTooMany`], or a journal that cannot be written: then there is no
-    /// job.
+    /// [`EngineError::ErasuresTooMany`], or an error of the journal. No job is created then.
     pub async fn erase(
         &self,
         tenant: &Arc<Tenant>,
@@ -177,10 +184,10 @@ impl Erasures {
         }
     }
 
-    /// An erasure of a tenant, as far as it is.
+    /// The current state of a tenant's erasure.
     ///
     /// # Errors
-    /// [`EngineError::ErasureNotFound`], or a journal that cannot be read.
+    /// [`EngineError::ErasureNotFound`], or an error of the journal.
     pub async fn get(&self, tenant: &TenantId, id: ErasureId) -> Result<Erasure, EngineError> {
         let found = self
             .shared
@@ -190,7 +197,7 @@ impl Erasures {
         found.ok_or(EngineError::ErasureNotFound { id })
     }
 
-    /// What an erasure waits for, for people; empty where that is nothing, or is not known here.
+    /// Human-readable wait reason of an erasure. Empty if it does not wait or none is known here.
     pub fn waits_for(&self, id: ErasureId) -> String {
         match self.shared.waits().get(&id) {
             None => String::new(),
@@ -199,13 +206,15 @@ impl Erasures {
         }
     }
 
-    /// What makes copies of the daemon's files, as long as it runs or they are there: they have
-    /// what was removed meanwhile, and no erasure is done before they are gone.
+    /// Tracks tasks that copy the daemon's files, while they run or their copies exist.
+    ///
+    /// Copies may contain data that is erased in the meantime, so no erasure is done before they
+    /// are gone.
     pub fn copies(&self) -> &TaskTracker {
         &self.shared.copies
     }
 
-    /// Another daemon may have asked for one, or have done one.
+    /// Checks for jobs that another daemon has created or finished.
     pub(crate) fn look_again(&self) {
         let shared = &self.shared;
         shared.asked.notify_one();
@@ -223,32 +232,30 @@ impl Erasures {
     }
 }
 
-/// The worker.
 struct ErasureWorker {
     erasures: Erasures,
-    /// They may hold the engine: here only, so that they go when the worker ends.
+    /// Erasers may hold the engine. Stored only here, so that they are dropped with the worker.
     erasers: Vec<Arc<dyn Eraser>>,
     stopping: CancellationToken,
-    /// Jobs that wait, and until when.
+    /// Pauses of waiting jobs.
     pauses: HashMap<ErasureId, Pause>,
-    /// While somebody reads an older moment of the log, until when no job is cleaned: trying it
-    /// holds up commits.
+    /// While a reader holds an old snapshot of the log, no job is cleaned: attempts delay commits.
     log_pause: Option<Pause>,
-    /// Whose jobs go on, and since when.
+    /// The tenant whose jobs continue, and the start of its turn.
     turn: Option<(TenantId, Steady)>,
     has_more: bool,
 }
 
-/// What a job waits for before it goes on.
+/// A pause of a job.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     until: Steady,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
 }
 
 impl Pause {
-    /// The pause after one more failure: each is twice as long as the one before.
+    /// The pause after one more failure, twice as long as the previous one.
     fn after(before: Option<Self>, now: Steady) -> Self {
         let failures = before.map_or(0, |pause| pause.failures);
         let pause_ms = (PAUSE_MS << failures.min(16)).min(PAUSE_MS_MAX);
@@ -259,13 +266,13 @@ impl Pause {
     }
 }
 
-/// What a step came to.
+/// Result of a step.
 enum Step {
-    /// The job goes on at once.
+    /// The job continues immediately.
     GoOn,
-    /// It has to wait for this.
+    /// The job waits for this reason.
     Wait(&'static str),
-    /// The log could not be emptied: somebody reads an older moment of it.
+    /// The log could not be emptied because a reader holds an old snapshot of it.
     LogIsRead,
 }
 
@@ -326,7 +333,7 @@ impl Worker for ErasureWorker {
         ids.insert(id);
         let outcome = tokio::select! {
             outcome = shared.advance(erasure, cleaned, &self.erasers) => outcome,
-            // What was begun is gone on with at the next start.
+            // The job resumes at the next start.
             () = self.stopping.cancelled() => return Ok(()),
         };
         if let Err(problem) = &outcome {
@@ -353,8 +360,7 @@ impl Worker for ErasureWorker {
     }
 }
 
-/// True for a job that could be cleaned while an earlier one of the same is not so far: it is
-/// not done before that.
+/// Whether a job ready for cleaning must wait for an earlier job with the same target.
 fn waits_for_earlier(job: &Erasure, open: &[Erasure]) -> bool {
     let is_waited_for = |other: &Erasure| {
         other.id < job.id
@@ -366,8 +372,9 @@ fn waits_for_earlier(job: &Erasure, open: &[Erasure]) -> bool {
 }
 
 impl ErasureWorker {
-    /// The job that goes on: tenants have turns. Of a tenant it is the one that is the least far,
-    /// so that its jobs come to be cleaned together.
+    /// Selects the next job: tenants take turns, and the least advanced job of a tenant goes first.
+    ///
+    /// So a tenant's jobs reach cleaning together.
     fn next<'a>(&mut self, ready: &'a [Erasure], now: Steady) -> Option<&'a Erasure> {
         let turn = self.turn.take();
         let has_turn = |tenant: &TenantId| {
@@ -399,7 +406,7 @@ impl Shared {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what a job waits for from now on.
+    /// Sets the wait reason of a job.
     fn note_wait(&self, id: ErasureId, what: String) {
         self.waits().insert(id, Awaited::new(what));
     }
@@ -413,7 +420,7 @@ impl Shared {
                 let reader = "somebody reads an older moment of the journal";
                 waits.insert(id, Awaited::new(reader));
             }
-            // The log says how.
+            // The log has the details.
             Err(_) => {
                 let awaited = waits.entry(id);
                 let awaited = awaited.or_insert_with(|| Awaited::new("the journal"));
@@ -422,7 +429,7 @@ impl Shared {
         }
     }
 
-    /// One step of a job. Where it is to be cleaned, those that are `cleaned` with it come along.
+    /// Executes one step of a job. In the cleaning stage, the `cleaned` jobs are cleaned together.
     async fn advance(
         &self,
         erasure: Erasure,
@@ -440,7 +447,7 @@ impl Shared {
         advanced.map_err(|error| format!("{error:?}"))
     }
 
-    /// Writes down that a job has come to another stage.
+    /// Records that a job has reached another stage.
     async fn enter(&self, erasure: Erasure, stage: ErasureStage) -> Result<Step, EngineError> {
         debug!(job = %erasure.id, ?stage, "an erasure goes on");
         self.save(Erasure { stage, ..erasure }).await?;
@@ -452,8 +459,7 @@ impl Shared {
         self.outbox.with_store(save).await
     }
 
-    /// Waits until all that was said so far of what is to be erased is in the journal, where a job
-    /// finds it.
+    /// Waits until everything submitted so far for the target is in the journal.
     async fn wait_for_said(
         &self,
         tenant: &Arc<Tenant>,
@@ -475,7 +481,7 @@ impl Shared {
             .await
     }
 
-    /// Finds the generations. What was said before the job began is in the journal by then.
+    /// Finds the generations. Everything submitted before the job began is in the journal by now.
     async fn collect(&self, erasure: Erasure) -> Result<Step, EngineError> {
         let id = erasure.id;
         let collect = move |store: &dyn Store| store.collect_erased(id, ROWS_MAX);
@@ -485,7 +491,7 @@ impl Shared {
         }
     }
 
-    /// Ends the generations that live, without hooks.
+    /// Ends the live generations without hooks.
     async fn end(&self, mut erasure: Erasure) -> Result<Step, EngineError> {
         let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
         if self.sessions.have_journal() {
@@ -496,7 +502,7 @@ impl Shared {
                     self.sessions.end_unheard(&session, *generation).await?;
                     self.sessions.wait_session_processed(&session.key).await
                 };
-                // What is submitted by then is written all the same.
+                // After a timeout, submitted ends are still written.
                 match tokio::time::timeout(END_WAIT, ended).await {
                     Ok(ended) => ended?,
                     Err(_) => return Ok(Step::Wait("the end of its sessions is written")),
@@ -525,14 +531,13 @@ impl Shared {
         self.enter(erasure, ErasureStage::Rows).await
     }
 
-    /// Removes rows from the journal, and waits for hooks that have one of the generations in
-    /// their hands.
+    /// Deletes rows from the journal, and waits for attempts of hooks that are running for them.
     async fn remove_rows(&self, erasure: Erasure) -> Result<Step, EngineError> {
         let id = erasure.id;
         let erase = move |store: &dyn Store| store.erase_rows(id, ROWS_MAX);
         match self.outbox.with_store(erase).await? {
             ErasedRows::More => return Ok(Step::GoOn),
-            // Its end was not written, and it came back.
+            // The end was not written, and the session was restored.
             ErasedRows::Live => return self.enter(erasure, ErasureStage::End).await,
             ErasedRows::AllGone => {}
         }
@@ -549,21 +554,22 @@ impl Shared {
         self.enter(erasure, ErasureStage::Elsewhere).await
     }
 
-    /// Tells watchers; ids only.
+    /// Notifies watchers. The event contains only ids.
     fn publish(&self, session: &SessionRef, generation: Generation) {
         self.sessions
             .publish(session, generation, EventKind::Erased);
     }
 
-    /// The job with what the store counted meanwhile.
+    /// Reads the job again, with the counts added by the store.
     async fn read(&self, erasure: Erasure) -> Result<Erasure, EngineError> {
         let id = erasure.id;
         let read = self.outbox.with_store(move |store| store.erasure(id));
         Ok(read.await?.unwrap_or(erasure))
     }
 
-    /// Erases what lies beside the journal. What each of them removed is written down at once:
-    /// the next one may fail.
+    /// Erases data outside the journal.
+    ///
+    /// The result of each eraser is saved immediately, because the next one may fail.
     async fn erase_elsewhere(
         &self,
         mut erasure: Erasure,
@@ -637,28 +643,28 @@ impl Shared {
         self.save(erasure.clone()).await
     }
 
-    /// True when a job has no names any more.
+    /// Deletes a batch of a job's names. Returns whether none are left.
     async fn forget_names(&self, id: ErasureId) -> Result<bool, EngineError> {
         let forget = move |store: &dyn Store| store.forget_erasure_names(id, ROWS_MAX);
         self.outbox.with_store(forget).await
     }
 
-    /// Removes the names from jobs, and what was removed from the disk's pages: once for all of
-    /// them, because the whole file is looked at.
+    /// Deletes the jobs' names and cleans the database file of deleted data.
+    ///
+    /// All jobs are cleaned at once, because cleaning scans the whole file.
     async fn clean(&self, jobs: Vec<Erasure>) -> Result<Step, EngineError> {
         let mut are_nameless = true;
         for job in jobs.iter().filter(|job| job.target.is_some()) {
             are_nameless &= self.forget_names(job.id).await?;
         }
-        // Several of them may have the same names.
+        // Finish the names of all jobs first: several jobs may contain the same ones.
         if !are_nameless {
             return Ok(Step::GoOn);
         }
-        // It would have to be done once more when the copies are gone.
+        // Otherwise, cleaning would have to be repeated once the copies are gone.
         if !self.copies.is_empty() {
             return Ok(Step::Wait(COPY));
         }
-        // The whole file is looked at once, after them.
         let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
         let unclean = self.outbox.with_store(clean).await?;
         if unclean.pages {
@@ -667,7 +673,7 @@ impl Shared {
         if unclean.log {
             return Ok(Step::LogIsRead);
         }
-        // A copy that was begun meanwhile may have pages that were not clean yet.
+        // A copy that began in the meantime may contain pages that were not yet clean.
         if !self.copies.is_empty() {
             return Ok(Step::Wait(COPY));
         }
@@ -686,7 +692,7 @@ impl Shared {
     }
 }
 
-/// What is out of reach because a hook was given it.
+/// Report lines for generations that were delivered to a hook and are out of reach.
 fn given_lines(hook: &HookName, generations: &BTreeSet<Generation>) -> Vec<String> {
     let named = generations.iter().take(GIVEN_NAMED_MAX);
     let named = named.map(|generation| format!("hook {hook} was given generation {generation}"));

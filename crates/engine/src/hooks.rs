@@ -1,5 +1,6 @@
-//! Hooks: what is done when a generation ends. The outbox says what is owed, and the dispatcher
-//! calls the hooks until it is done.
+//! Hooks: external actions when a generation ends.
+//!
+//! The outbox stores pending deliveries, and the dispatcher calls the hooks until these succeed.
 
 mod config;
 mod dispatcher;
@@ -31,12 +32,11 @@ pub(crate) use outbox::Outbox;
 pub use port::{Hook, HookCall, HookError, HookFuture, Retry, SessionContent};
 pub(crate) use retention::RetentionConfig;
 
-/// A delivery as an operator sees it.
+/// A delivery with wall-clock times, for operators.
 #[derive(Clone, Debug)]
 pub struct DeliveryView {
-    /// What the outbox has.
     pub delivery: Delivery,
-    /// When the next try is due; of one that is done or dead, when that happened.
+    /// When the next attempt is due. For a finished or dead delivery, when it became so.
     pub due_at: Timestamp,
 }
 
@@ -53,7 +53,7 @@ struct Shared {
     machine: Arc<dyn Machine>,
     stats: Arc<Stats>,
     retention: ArcSwap<RetentionConfig>,
-    /// How many deliveries were open when they were last counted.
+    /// Result of the last count of open deliveries.
     last_counts: Mutex<Arc<[DeliveryCount]>>,
 }
 
@@ -78,7 +78,7 @@ impl Hooks {
         }
     }
 
-    /// Starts the workers that deliver, and that delete rows past their retention.
+    /// Starts the dispatcher and the retention worker.
     pub(crate) fn start_workers(&self, supervisor: &Supervisor, cluster: Option<&Cluster>) {
         let retention = RetentionWorker::new(self.clone());
         supervisor.run(OfLeader::new(retention, cluster.cloned()));
@@ -86,33 +86,32 @@ impl Hooks {
         supervisor.run(OfLeader::new(dispatcher, cluster.cloned()));
     }
 
-    /// What is owed.
     pub(crate) fn outbox(&self) -> Arc<Outbox> {
         Arc::clone(&self.shared.outbox)
     }
 
-    /// How long the turns of an ended generation stay readable.
+    /// How long the turns of an ended generation remain readable.
     pub(crate) fn retention(&self) -> Duration {
         self.shared.retention.load().turns()
     }
 
-    /// Another configuration applies from now on.
+    /// Applies a configuration.
     pub(crate) fn reconfigure(&self, config: HooksConfig, retention: RetentionConfig) {
         self.shared.retention.store(Arc::new(retention));
         self.shared.outbox.reconfigure(config);
     }
 
-    /// Deliveries after this one that pass the filter, ordered by id.
+    /// Lists deliveries that match the filter, ordered by id, after `after`.
     ///
     /// # Errors
-    /// When the journal cannot be read.
+    /// If the journal cannot be read.
     pub async fn deliveries(
         &self,
         filter: DeliveryFilter,
         after: Option<DeliveryId>,
         count: usize,
     ) -> Result<Vec<DeliveryView>, EngineError> {
-        // While commits fail, what is written is all that is owed.
+        // An error means that commits fail. Then the written deliveries are all there are.
         let _ = self.shared.sessions.wait_all_processed().await;
         let list = move |store: &dyn Store| store.deliveries(&filter, after.as_ref(), count);
         let deliveries = self.shared.outbox.with_store(list).await?;
@@ -122,11 +121,10 @@ impl Hooks {
             .collect())
     }
 
-    /// Makes a delivery due now, as if it had never been tried: one that is owed, was given
-    /// up, or was made.
+    /// Makes a pending, dead or finished delivery due now, with its attempts reset.
     ///
     /// # Errors
-    /// [`EngineError::DeliveryNotFound`], or a journal that cannot be written.
+    /// [`EngineError::DeliveryNotFound`], or an error of the journal.
     pub async fn retry_delivery(&self, id: DeliveryId) -> Result<DeliveryView, EngineError> {
         let due = self.shared.sessions.now().steady;
         let outcome = DeliveryOutcome {
@@ -147,10 +145,10 @@ impl Hooks {
         Ok(self.view(delivery))
     }
 
-    /// Forgets that a delivery is owed.
+    /// Deletes a delivery.
     ///
     /// # Errors
-    /// [`EngineError::DeliveryNotFound`], or a journal that cannot be written.
+    /// [`EngineError::DeliveryNotFound`], or an error of the journal.
     pub async fn drop_delivery(&self, id: DeliveryId) -> Result<(), EngineError> {
         let wanted = id.clone();
         let drop = move |store: &dyn Store| store.drop_delivery(&wanted);
@@ -160,10 +158,10 @@ impl Hooks {
         }
     }
 
-    /// Counts the deliveries that are pending or dead.
+    /// Counts the pending and dead deliveries.
     ///
     /// # Errors
-    /// When the journal cannot be read.
+    /// If the journal cannot be read.
     pub async fn count_deliveries(&self) -> Result<Arc<[DeliveryCount]>, EngineError> {
         let counted = self
             .shared
@@ -175,7 +173,7 @@ impl Hooks {
         Ok(counts)
     }
 
-    /// The hooks that are called now.
+    /// Names of the configured hooks.
     pub fn hook_names(&self) -> Vec<HookName> {
         let config = self.shared.outbox.config();
         config
@@ -185,7 +183,7 @@ impl Hooks {
             .collect()
     }
 
-    /// What [`Self::count_deliveries`] last gave.
+    /// Last result of [`Self::count_deliveries`].
     pub fn last_delivery_counts(&self) -> Arc<[DeliveryCount]> {
         Arc::clone(&self.last_counts())
     }

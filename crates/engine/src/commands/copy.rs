@@ -39,7 +39,7 @@ pub(super) const ROOM_PARTS: usize = 64;
 /// A request to copy a session.
 #[derive(Clone, Debug)]
 pub struct CopyCommand {
-    /// Which life of the session; `None`: the live one, else the newest that the journal has.
+    /// Generation to copy. `None` selects the live one, or else the newest one in the journal.
     pub generation: Option<Generation>,
     /// Last turn to copy. 0 copies all.
     pub through_seq: u64,
@@ -53,7 +53,7 @@ pub struct CopyCommand {
 /// Result of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyOutcome {
-    /// The copy; `None` for a repetition whose session has ended since.
+    /// The copy. `None` for a duplicate if the session has since ended.
     pub session: Option<SessionView>,
     /// Record of this copy, or of the original one for a duplicate.
     pub record: KeyRecord,
@@ -283,8 +283,7 @@ impl Copied {
         }
     }
 
-    /// Reads from the journal. Without `decided`, also reads the state and options of an ended
-    /// generation.
+    /// Reads from the journal. `decided` has the state and options of a live generation.
     fn read(
         store: &dyn Store,
         key: &SessionKey,

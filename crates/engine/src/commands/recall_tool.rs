@@ -39,7 +39,7 @@ const ATTEMPTS_MAX: usize = 3;
 
 #[derive(Clone, Debug, Default)]
 pub struct RecallCall {
-    /// The arguments as the model wrote them.
+    /// Arguments as written by the model.
     pub arguments_json: String,
     /// Maximum size of the result in bytes. `None`, or a larger value, means the default, which
     /// depends on the budget.

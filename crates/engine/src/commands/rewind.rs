@@ -21,8 +21,9 @@ use crate::tenants::Tenant;
 
 /// Maximum bytes of removed turns that are returned. The last one may exceed it.
 const REMOVED_BYTES_MAX: usize = 2 << 20;
-/// Turns before and behind `after_seq` among which a tool unit is looked for that the history has
-/// dropped, and their bytes.
+/// Maximum turns before and after `after_seq`, and their bytes, searched for a split tool unit.
+///
+/// Only for units that the history has dropped.
 const SPLIT_TURNS_MAX: usize = 1_000;
 const SPLIT_BYTES_MAX: usize = 2 << 20;
 
@@ -129,8 +130,7 @@ impl Commands {
         Ok(Some(outcome))
     }
 
-    /// Checks in the journal that the rewind does not split a tool unit that the history has
-    /// dropped.
+    /// Checks in the journal that the rewind does not split a dropped tool unit.
     async fn check_dropped_units(
         &self,
         session: &SessionRef,

@@ -26,8 +26,9 @@ pub struct PatchCommand {
 /// Result of a patch.
 #[derive(Clone, Debug)]
 pub struct PatchOutcome {
-    /// State after the patch. For a duplicate, the current state, empty if the session has since
-    /// ended.
+    /// State after the patch. For a duplicate, the current state.
+    ///
+    /// Empty for a duplicate if the session has since ended.
     pub state: State,
     /// Whether the idempotency key was already used, so that nothing was changed.
     pub duplicate: bool,

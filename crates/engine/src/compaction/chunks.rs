@@ -337,7 +337,7 @@ fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
     parts
 }
 
-/// Groups of bodies, each of at most `tokens_max` tokens, but of two bodies at least.
+/// Groups bodies so that each group has at most `tokens_max` tokens, but at least two bodies.
 fn grouped(bodies: Vec<Written>, tokens_max: u64) -> Vec<Vec<Written>> {
     let weigh = |body: &Written| tokens(&as_json(body).to_string());
     let (mut groups, mut group, mut used): (Vec<Vec<Written>>, Vec<Written>, u64) =

@@ -1,5 +1,4 @@
-//! Near the limit: what decides whether a session is compacted is counted where the
-//! provider counts.
+//! Near the budget limit, the provider's own token count decides whether a session is compacted.
 
 use std::sync::Arc;
 
@@ -14,22 +13,22 @@ use crate::models::Model;
 use crate::sessions::SessionRef;
 use crate::token_counter::CountRequest;
 
-/// A window near the soft watermark, and who can count its tokens for sure.
+/// A window near the soft watermark, with the input for the provider's token counter.
 #[derive(Debug)]
 pub(crate) struct NearLimit {
     pub(crate) model: Arc<Model>,
     pub(crate) system: String,
     pub(crate) tools_json: String,
-    /// The turns of the window, encoded.
+    /// Encoded turns of the window.
     pub(crate) turns: Vec<Arc<[u8]>>,
-    /// Tokens as they were counted here.
+    /// Locally counted tokens.
     pub(crate) counted: u64,
-    /// Tokens as the provider counts them, from which on a compaction is due.
+    /// Tokens by the provider's count at which a compaction is due.
     pub(crate) due_tokens: u64,
 }
 
 impl NearLimit {
-    /// What the provider is to count.
+    /// The request for the provider's token counter.
     fn count_request(&self, format: MessageFormat) -> CountRequest {
         let turns: Vec<Turn> = self
             .turns
@@ -52,8 +51,7 @@ impl NearLimit {
 }
 
 impl Compaction {
-    /// True when a compaction is due by the provider's own count. Where that cannot be had,
-    /// the estimate decides.
+    /// Whether a compaction is due by the provider's count, or by the estimate if the count fails.
     pub(super) async fn is_due(&self, session: &SessionRef, near_limit: &NearLimit) -> bool {
         let model = &near_limit.model;
         let tenant = &session.tenant;

@@ -1,4 +1,4 @@
-//! Compactions that are requested: bounded, each session once, tenants in turns.
+//! Bounded queue of requested compactions, deduplicated by session and fair to tenants.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +15,9 @@ use super::summarizer::Summarizer;
 use crate::error::EngineError;
 use crate::sessions::SessionRef;
 
-/// Sessions that may wait; one that finds no room is requested again by its next call.
+/// Maximum queue length. A request that finds no room is repeated by the session's next call.
 const WAITING_MAX: usize = 10_000;
-/// Of these, of one tenant: there is always room for another one.
+/// Maximum queue length per tenant, so that others always find room.
 const WAITING_TENANT_MAX: usize = 2_500;
 /// How long a call waits for a summary of what its window would leave out.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -27,27 +27,26 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct CompactionQueue {
     queue: Mutex<Queue>,
     arrived: Notify,
-    /// Somebody may find it idle.
+    /// Notified when a compaction has finished.
     finished: Notify,
-    /// See [`CompactionQueue::is_local`].
     is_local: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// First those that a caller waits for.
+    /// Requests with a waiting caller come first.
     waiting: VecDeque<CompactionRequest>,
-    /// The sessions of requests without a caller.
+    /// Sessions with a queued request without a caller.
     known: HashSet<SessionKey>,
-    /// How many of them are whose.
+    /// Number of queued requests by tenant.
     by_tenant: HashMap<TenantId, usize>,
-    /// The sessions of requests that were taken and are not done.
+    /// Sessions whose requests were taken and are not finished.
     under_way: Vec<SessionKey>,
-    /// True once the worker has stopped.
+    /// Set once the worker has stopped.
     is_closed: bool,
 }
 
-/// A request that was taken; it is done when this is dropped.
+/// A request that was taken from the queue. Dropping this marks it as finished.
 #[derive(Debug)]
 pub(super) struct UnderWay(Arc<CompactionQueue>, SessionKey);
 
@@ -63,23 +62,22 @@ impl Drop for UnderWay {
     }
 }
 
-/// A request for a compaction.
 #[derive(Debug)]
 pub(crate) struct CompactionRequest {
     pub(super) session: SessionRef,
     pub(super) trigger: Trigger,
-    /// Exchanges that a call asks to keep.
+    /// Number of newest exchanges to retain, if the call specifies it.
     pub(super) keep_exchanges: Option<u32>,
-    /// The window that caused the request, where its provider can count its tokens.
+    /// The window that triggered the request, if its provider can count tokens.
     pub(crate) near_limit: Option<NearLimit>,
-    /// The caller that waits for it.
+    /// The waiting caller, if any.
     pub(super) reply: Option<Reply>,
 }
 
 pub(super) type Reply = oneshot::Sender<Result<CompactionOutcome, EngineError>>;
 
 impl CompactionRequest {
-    /// A request without a caller that waits.
+    /// Creates a request without a waiting caller.
     pub(crate) fn new(session: SessionRef, trigger: Trigger) -> Self {
         Self {
             session,
@@ -90,7 +88,6 @@ impl CompactionRequest {
         }
     }
 
-    /// Why it was made.
     pub(crate) fn trigger(&self) -> Trigger {
         self.trigger
     }
@@ -101,7 +98,7 @@ impl CompactionRequest {
 }
 
 impl CompactionQueue {
-    /// Adds a request without a caller, unless one for the session is queued already.
+    /// Queues a request without a caller, unless the session has one queued or the queue is full.
     pub(crate) fn request(&self, request: CompactionRequest) {
         let mut queue = self.lock();
         let key = request.session.key.clone();
@@ -114,7 +111,7 @@ impl CompactionQueue {
         self.arrived.notify_one();
     }
 
-    /// Adds a request that a caller waits for, before those without a caller.
+    /// Queues a request with a caller, ahead of those without one.
     pub(super) fn request_now(&self, request: CompactionRequest) -> Result<(), EngineError> {
         let mut queue = self.lock();
         if queue.is_closed {
@@ -131,35 +128,36 @@ impl CompactionQueue {
         Ok(())
     }
 
-    /// Another summarizer applies from now on.
+    /// Records whether the current summarizer is local.
     pub(super) fn note_summarizer(&self, summarizer: Option<&Arc<dyn Summarizer>>) {
         let is_local = summarizer.is_some_and(|summarizer| !summarizer.is_remote());
         self.is_local.store(is_local, Ordering::Relaxed);
     }
 
-    /// True where a summary is a matter of milliseconds, because it is made in this process.
+    /// Whether summaries take only milliseconds, because they are made in this process.
     pub(crate) fn is_local(&self) -> bool {
         self.is_local.load(Ordering::Relaxed)
     }
 
-    /// Requests a summary before those without a caller, and waits for it at most [`WAIT_MAX`].
-    /// Whatever comes of it, the session says.
+    /// Requests a summary ahead of those without a caller, and waits for it up to [`WAIT_MAX`].
+    ///
+    /// The result is visible in the session.
     pub(crate) async fn run_now(&self, mut request: CompactionRequest) {
         let (reply, answer) = oneshot::channel();
         request.reply = Some(reply);
         if self.request_now(request).is_ok() {
-            // Whoever waits no longer hangs up, and nothing is lost.
+            // After a timeout, the summary completes anyway or is dropped without effect.
             let _ = tokio::time::timeout(WAIT_MAX, answer).await;
         }
     }
 
-    /// How many are requested or under way.
+    /// Number of compactions requested or running.
     pub(super) fn pending(&self) -> usize {
         let queue = self.lock();
         queue.waiting.len() + queue.under_way.len()
     }
 
-    /// Waits at most [`WAIT_MAX`] for the compaction of a session that is under way.
+    /// Waits up to [`WAIT_MAX`] for a running compaction of a session.
     pub(crate) async fn wait_for(&self, session: &SessionRef) {
         let is_done = async {
             loop {
@@ -173,7 +171,7 @@ impl CompactionQueue {
         let _ = tokio::time::timeout(WAIT_MAX, is_done).await;
     }
 
-    /// Waits until nothing is requested and nothing under way.
+    /// Waits until no compaction is requested or running.
     pub(super) async fn idle(&self) {
         loop {
             let finished = self.finished.notified();
@@ -184,13 +182,14 @@ impl CompactionQueue {
         }
     }
 
-    /// Waits until something was requested.
+    /// Waits for a new request.
     pub(super) async fn arrived(&self) {
         self.arrived.notified().await;
     }
 
-    /// The first request of the tenant that has the fewest compactions running, and fewer
-    /// than `tenant_max`.
+    /// Takes the first request of the tenant with the fewest running compactions.
+    ///
+    /// Skips tenants with `tenant_max` or more.
     pub(super) fn take(
         self: &Arc<Self>,
         running: &HashMap<TenantId, usize>,
@@ -216,7 +215,7 @@ impl CompactionQueue {
         Some((request, UnderWay(Arc::clone(self), key)))
     }
 
-    /// Drops what waits, and refuses what comes: the engine stops.
+    /// Closes the queue at shutdown. Queued requests are dropped, later ones rejected.
     pub(super) fn close(&self) {
         let mut queue = self.lock();
         let under_way = std::mem::take(&mut queue.under_way);

@@ -1,5 +1,4 @@
-//! What providers counted: remembered by the content that was counted, and not asked for as
-//! long as the counter is down.
+//! Cache of token counts by providers, with a circuit breaker per counter.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,10 +12,9 @@ use tracing::warn;
 
 use crate::token_counter::{CountRequest, TokenCounter};
 
-/// Counts that are remembered.
+/// Capacity of the cache, in counts.
 const COUNTS_MAX: usize = 1_024;
 
-/// What providers counted.
 #[derive(Debug)]
 pub(super) struct RemoteCounts {
     inner: Mutex<Inner>,
@@ -26,7 +24,7 @@ pub(super) struct RemoteCounts {
 #[derive(Debug)]
 struct Inner {
     known: LruCache<u64, u64>,
-    /// By the counter's name; a configuration has few.
+    /// By counter name; a configuration has few.
     breakers: HashMap<String, Breaker>,
 }
 
@@ -44,7 +42,7 @@ impl Default for RemoteCounts {
 }
 
 impl RemoteCounts {
-    /// The tokens of a request; `None` where the counter is down.
+    /// Counts the tokens of a request. Returns `None` if the counter fails or its breaker is open.
     pub(super) async fn count(
         &self,
         tenant: &TenantId,
@@ -52,7 +50,7 @@ impl RemoteCounts {
         request: CountRequest,
         now: impl Fn() -> Steady,
     ) -> Option<u64> {
-        // Of each tenant by itself: how long a count takes would tell what others send.
+        // Include the tenant. A shared cache would be a timing side channel between tenants.
         let content = (
             tenant.as_str(),
             counter.name(),

@@ -1,5 +1,6 @@
-//! Reading the turns of a span: from memory where all of them are there, else from the
-//! journal, which has those that first in, first out has dropped.
+//! Reads the turns to summarize: from memory if it has all of them, else from the journal.
+//!
+//! The journal also has turns that were dropped from the history.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,18 +13,17 @@ use super::Compaction;
 use super::attempt::CompactionError;
 use crate::sessions::SessionRef;
 
-/// Turns and bytes that one summary newly stands for, at most: the rest comes with the next.
+/// Maximum turns and bytes newly covered by one summary. The next one covers the rest.
 const TURNS_MAX: usize = 5_000;
 const BYTES_MAX: usize = 32 << 20;
-/// Turns of one page.
+/// Turns and bytes per page.
 const PAGE_TURNS: usize = 500;
 const PAGE_BYTES: usize = 4 << 20;
 
 type Turns = Vec<(u64, Arc<[u8]>)>;
 
 impl Compaction {
-    /// The turns to be summarized, of at most about `bytes_max` bytes, and the last turn that
-    /// a summary of them stands for.
+    /// Reads the turns to summarize, up to about `bytes_max` bytes, and the last seq they cover.
     pub(super) async fn read_span(
         &self,
         session: &SessionRef,
@@ -100,8 +100,9 @@ impl Compaction {
     }
 }
 
-/// Drops the exchange that was not read whole, or where all is one exchange the unit; gives
-/// the last turn of what is left.
+/// Drops the last exchange, which may be incomplete. Returns the last remaining seq.
+///
+/// If there is only one exchange, drops its last tool unit instead.
 fn cut_at_boundary(turns: &mut Turns) -> Option<u64> {
     let mut open: HashSet<Box<str>> = HashSet::new();
     let (mut exchange, mut unit) = (None, None);
@@ -113,7 +114,7 @@ fn cut_at_boundary(turns: &mut Turns) -> Option<u64> {
         if links.results.is_empty() && links.refs.is_empty() {
             let is_exchange = turn.role == Role::User;
             if is_exchange {
-                // A call that the user did not wait for stays without a result.
+                // A call that the user did not wait for never gets a result.
                 open.clear();
                 exchange = Some(index).filter(|index| *index > 0).or(exchange);
             }

@@ -1,5 +1,4 @@
-//! Making a summary: the turns are merged into the last one, a model adds what a merge cannot, and
-//! the result is validated.
+//! Making a summary: merges turns into the previous one, adds a model's part, and validates it.
 
 use std::sync::Arc;
 
@@ -26,32 +25,35 @@ use crate::model_fault::{FaultKind, ModelFault};
 use crate::sessions::SessionRef;
 use crate::stats::CompactionResult;
 
-/// Bytes of a span for each token that the summarizer takes at once: about twenty calls, so
-/// that their number is never reached. The rest comes with the next summary.
+/// Maximum bytes of a span per token of the summarizer's input limit.
+///
+/// This amounts to about twenty calls, well below the maximum number of calls. The next summary
+/// covers the rest.
 const SPAN_BYTES_PER_TOKEN: u64 = 80;
 
-/// Tokens that a summary may always have where turns leave without it, however short they are.
+/// Tokens allowed for any summary without which turns would be left out, however short they are.
 const NEEDED_TOKENS: u64 = 512;
-/// Bytes of a token, to begin with: how many it really has shows when the summary is counted.
+/// Initial estimate of bytes per token. Corrected when the summary is counted.
 const BYTES_PER_TOKEN: f64 = 4.0;
-/// How often a summary is made shorter until it fits.
+/// Maximum attempts to shorten a summary until it fits.
 const FITS_MAX: usize = 4;
 
-/// Bytes of the shortest span that is summarized where nothing leaves without: a summary of a
-/// shorter one would be longer than the span.
+/// Minimum bytes of a span to summarize if no turns would be left out without a summary.
+///
+/// A summary of a shorter span would be longer than the span.
 const SPAN_BYTES_MIN: usize = 200;
 
 /// The input of a summary.
 pub(super) struct Material {
     pub(super) turns: Arc<[TranscriptTurn]>,
-    /// The turns that windows go on showing.
+    /// Turns that windows continue to show.
     following: Arc<[TranscriptTurn]>,
-    /// The last turn of the span: less than was wanted where there was too much to read.
+    /// Last turn of the span. Earlier than requested if the span was too large to read.
     through_seq: u64,
 }
 
 impl Compaction {
-    /// Makes a summary of a snapshot.
+    /// Makes the summary of a snapshot.
     pub(super) async fn summarize(
         &self,
         session: &SessionRef,
@@ -78,7 +80,7 @@ impl Compaction {
             let problem = "compaction.summarizer is none".to_owned();
             return Err(failed("no_summarizer", problem));
         };
-        // So little cannot be said in fewer tokens: no model is paid for it.
+        // If even the plain merge is longer than the span, do not pay a model for it.
         if summarizer.is_remote() && !snapshot.is_needed {
             let merged = validator.validate(None, summarizer.name()).await?;
             if matches!(merged, Err(Rejection::LongerThanTheSpan)) {
@@ -106,7 +108,7 @@ impl Compaction {
         })
     }
 
-    /// Asks the model for its part of a summary.
+    /// Requests the model's part of a summary.
     async fn written(
         &self,
         session: &SessionRef,
@@ -130,7 +132,7 @@ impl Compaction {
         written
     }
 
-    /// Reads the turns to be summarized, as text.
+    /// Reads the turns to summarize, as text.
     async fn read_material(
         &self,
         session: &SessionRef,
@@ -148,7 +150,7 @@ impl Compaction {
                 let turn = encoding::open(content)?;
                 Some(transcript_turn(*seq, &turn, content.len()))
             };
-            // A damaged turn cannot be read.
+            // Damaged turns are skipped.
             let turns: Arc<[TranscriptTurn]> = turns.iter().filter_map(text).collect();
             Material {
                 turns,
@@ -169,12 +171,12 @@ fn panicked() -> CompactionError {
     failed("panicked", "a computation ended before its time".to_owned())
 }
 
-/// A failure that is no fault of the answer.
+/// A failure that is not caused by the content of a reply.
 pub(super) fn failed(reason: &'static str, problem: String) -> CompactionError {
     CompactionError::Failed(Failure { reason, problem }, CompactionResult::Failed)
 }
 
-/// How a rejected answer is reported.
+/// Converts the rejection of a reply to a failure.
 pub(super) fn failure_of(rejection: &Rejection) -> Failure {
     let problem = match rejection {
         Rejection::NotTheStructure { problem } => problem.clone(),
@@ -191,8 +193,10 @@ pub(super) fn failure_of(rejection: &Rejection) -> Failure {
     }
 }
 
-/// Divides the tokens of a summary. The requests of the user get at most half of them, or what the
-/// other sections may not use; these get all that the requests leave.
+/// Divides the tokens of a summary between the user's requests and the other sections.
+///
+/// The requests get at most half of them, or all beyond the maximum of the other sections. The
+/// other sections get what the requests do not use.
 fn room_within(
     merged: &Merged,
     budget: SummaryBudget,
@@ -224,7 +228,7 @@ fn room_within(
     }
 }
 
-/// Makes a summary of the material and checks it, in the background.
+/// Builds and validates a summary, on a background thread.
 #[derive(Clone)]
 struct Validator {
     snapshot: Arc<Snapshot>,
@@ -288,11 +292,11 @@ impl Validator {
         let turn_tokens = self.turn_tokens(&summary.turn(snapshot.mark));
         let tokens_after =
             turn_tokens.unwrap_or_else(|| self.text_tokens(&summary.text)) + overhead;
-        // The nonce makes no summary too long: it is not about the span.
+        // The nonce must not make a summary too long.
         let marked = self.text_tokens(&Summary::marked_beginning(snapshot.mark));
         let mark_tokens = marked.saturating_sub(self.text_tokens(Summary::BEGINNING));
         let replaced = match snapshot.is_needed {
-            // Better longer than the turns than none.
+            // Turns would be left out without it, so it may be longer than the turns.
             true => (tokens_before + mark_tokens)
                 .max(NEEDED_TOKENS)
                 .max(snapshot.budget.total().saturating_mul(2)),
@@ -311,8 +315,9 @@ impl Validator {
         })
     }
 
-    /// The sections that fit into the summary's budget. Without a need for one a summary is
-    /// shorter than what it replaces.
+    /// Fits the sections into the summary's budget.
+    ///
+    /// If no turns would be left out without a summary, it must be shorter than what it replaces.
     fn fitted(&self, merged: &Merged, covered: Covered, tokens_before: u64) -> Body {
         let budget = self.snapshot.budget;
         let mut tokens_max = budget.total();
@@ -339,7 +344,7 @@ impl Validator {
         self.scale.as_ref().map(|scale| scale.turn(turn))
     }
 
-    /// Windows have counted most turns.
+    /// Reuses the counts of windows, which cover most turns.
     fn tokens_of(&self, turn: &TranscriptTurn) -> u64 {
         let counted = &self.snapshot.tokens;
         match counted.binary_search_by_key(&turn.seq, |(seq, _)| *seq) {

@@ -1,6 +1,6 @@
-//! The port of summarizers: models that write parts of a summary.
+//! Port for summarizers: models that write parts of a summary.
 //!
-//! The engine chooses the turns, merges, validates, repeats and stores.
+//! The engine selects the turns, merges, validates, retries and stores.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -14,71 +14,70 @@ use memoird_core::mark::Mark;
 
 use crate::model_fault::ModelFault;
 
-/// Writes what a merge of turns cannot: which instructions hold, which questions are open, what
-/// happened.
+/// Writes what merging turns cannot: active instructions, open questions, and what happened.
 pub trait Summarizer: Debug + Send + Sync + 'static {
-    /// Names it in summaries, metrics and logs: `extractive`, or a provider and its model.
+    /// Name in summaries, metrics and logs: `extractive`, or a provider and its model.
     fn name(&self) -> &str;
 
-    /// Tokens of turns that one call takes; longer spans come in chunks. At least 1,000.
+    /// Maximum tokens of turns per call, at least 1,000. Longer spans are split into chunks.
     fn input_tokens_max(&self) -> u64;
 
-    /// True when it calls a provider: then a breaker for all sessions protects it, and summaries
-    /// are prepared before a window is full. One that is not remote writes nothing: the merge of
-    /// the turns is the summary, made at the cut.
+    /// Whether it calls a provider.
+    ///
+    /// Calls to a provider are protected by a global circuit breaker, and summaries are prepared
+    /// before a window is full. A local summarizer writes nothing: the summary is the merge of the
+    /// turns, made at the cut.
     fn is_remote(&self) -> bool;
 
-    /// Summarizes. A remote one repeats by itself what is worth repeating, within its time
-    /// limit. Cancelled by being dropped.
+    /// Summarizes turns or chunks.
+    ///
+    /// Remote implementations retry where useful, within their time limit. Dropping the future
+    /// cancels the call.
     fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_>;
 }
 
-/// Turns to be summarized.
+/// The turns to summarize.
 #[derive(Clone, Debug)]
 pub struct SummaryRequest {
-    /// Whose conversation it is.
     pub tenant: TenantId,
-    /// Which session.
     pub session: SessionId,
-    /// Which life of it.
     pub generation: Generation,
-    /// The last summary, which the answer must hold as well.
+    /// The previous summary. The reply must include its content.
     pub previous: Option<Arc<Summary>>,
-    /// Answers about chunks, oldest first, where the span was too long for one call.
+    /// Summaries of chunks, oldest first, if the span was too long for one call.
     pub chunks: Vec<Written>,
-    /// The turns, oldest first; none where only chunks are to become one.
+    /// Turns, oldest first. Empty if only chunks are to be merged.
     pub turns: Arc<[TranscriptTurn]>,
-    /// Maximum size of the answer in tokens.
+    /// Maximum tokens of the reply.
     pub tokens_max: u64,
-    /// What the tags of a prompt bear.
+    /// Nonce of the tags in the prompt.
     pub mark: Mark,
 }
 
-/// What a summarizer answered.
+/// Reply of a summarizer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummarizerAnswer {
-    /// As data.
+    /// Structured data.
     Written(Written),
-    /// What a model wrote, to be read by `core::compaction::prompt::parse_answer`.
+    /// Text of a model, to be parsed by `core::compaction::prompt::parse_answer`.
     Text {
-        /// All of it.
         text: String,
-        /// How it ended.
+        /// Why the text ended.
         end: TextEnd,
     },
 }
 
-/// How a model's answer ended.
+/// How a model's reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextEnd {
-    /// By itself.
+    /// Normally.
     Complete,
-    /// It reached the limit of tokens.
+    /// At the token limit.
     CutOff,
-    /// The model, or a filter, refused.
+    /// The model or a content filter refused.
     Refused,
 }
 
-/// The answer, on its way.
+/// Future of a summary.
 pub type SummarizerFuture<'a> =
     Pin<Box<dyn Future<Output = Result<SummarizerAnswer, ModelFault>> + Send + 'a>>;

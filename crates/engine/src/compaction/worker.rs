@@ -1,5 +1,6 @@
-//! The worker that compacts: as many sessions at once as configured, each in a task of its
-//! own that may be dropped at any moment without changing anything.
+//! The worker that runs compactions concurrently, each in a task.
+//!
+//! Aborting a task at any point changes nothing.
 
 use std::collections::HashMap;
 
@@ -10,12 +11,11 @@ use tracing::error;
 use super::Compaction;
 use crate::worker::{WorkError, Worker};
 
-/// The worker that compacts.
 pub(crate) struct CompactionWorker {
     compaction: Compaction,
     tasks: JoinSet<()>,
     tenants: HashMap<task::Id, TenantId>,
-    /// Compactions that run, by tenant.
+    /// Number of running compactions by tenant.
     running: HashMap<TenantId, usize>,
 }
 
@@ -90,8 +90,10 @@ impl Worker for CompactionWorker {
         Ok(())
     }
 
-    /// What runs is dropped: nothing of it was committed, and it is requested again when the
-    /// session is used again. Its callers learn that the engine stops.
+    /// Aborts running compactions and closes the queue.
+    ///
+    /// Nothing of them was committed, and sessions request them again on their next use. Waiting
+    /// callers get an error.
     async fn finish(&mut self) {
         self.compaction.queue().close();
         self.tasks.shutdown().await;

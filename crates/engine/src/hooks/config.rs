@@ -1,4 +1,4 @@
-//! What an operator decides of hooks.
+//! Configuration of hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,47 +9,46 @@ use serde::{Deserialize, Serialize};
 
 use super::port::Hook;
 
-/// The hooks, and their limits. The three limits stand in the section `limits` of a
-/// configuration file.
+/// The hooks and their limits. The three limits are in section `limits` of a configuration file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HooksConfig {
-    /// Deliveries under way at once, of all hooks.
+    /// Maximum concurrent attempts, across all hooks.
     #[serde(rename = "hooks_under_way")]
     pub concurrency: usize,
-    /// Bytes of turns that one delivery holds; of a larger generation the newest turns.
+    /// Maximum bytes of turns per attempt. A larger generation is cut to its newest turns.
     #[serde(rename = "hook_content_bytes", with = "AsText::<Size>")]
     pub content_bytes: usize,
-    /// Without a journal: bytes of turns and states that may be owed, and a quarter of
-    /// `limits.memory` at most.
+    /// Without a journal, maximum bytes of turns and states in pending deliveries.
+    ///
+    /// At most a quarter of `limits.memory` applies.
     #[serde(rename = "hook_memory_bytes", with = "AsText::<Size>")]
     pub memory_bytes: usize,
-    /// How long deliveries may take when the daemon stops: those under way, and without a
-    /// journal all that are owed.
+    /// How long shutdown waits for running attempts and, without a journal, for pending deliveries.
     #[serde(skip)]
     pub drain: Duration,
-    /// The hooks, each with a name of its own.
+    /// The hooks, with unique names.
     #[serde(skip)]
     pub hooks: Vec<HookConfig>,
 }
 
-/// One hook.
+/// Configuration of one hook.
 #[derive(Clone, Debug)]
 pub struct HookConfig {
-    /// Its name, and for what it is called.
+    /// Name of the hook, and the ends that it is called for.
     pub subscription: Subscription,
-    /// How long one delivery may take.
+    /// Timeout of an attempt.
     pub timeout: Duration,
-    /// Its deliveries under way at once. At least 1.
+    /// Maximum concurrent attempts, at least 1.
     pub concurrency: usize,
-    /// When a delivery that failed is tried again.
+    /// Schedule of retries after a failure.
     pub retry: RetryPolicy,
-    /// What does it.
+    /// Implementation of the hook.
     pub hook: Arc<dyn Hook>,
 }
 
 impl HooksConfig {
-    /// Adds the problems of its limits.
+    /// Adds validation errors of the limits to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("hooks_under_way", self.concurrency);
         problems.at_least_one("hook_content_bytes", self.content_bytes);

@@ -1,11 +1,12 @@
-//! The dispatcher: takes the deliveries that are due, calls the hooks, and records the outcomes.
-//! Each hook has a queue of its own, so that a slow hook delays no other, and all of them
-//! together have a limit.
+//! The dispatcher: takes due deliveries, calls the hooks, and records the outcomes.
 //!
-//! What is due is taken one of each tenant, then the next of each; a queue begins behind the tenant
-//! that it served last. A hook that takes batches (git) waits `batch_wait` for more deliveries. An
-//! attempt has at most `limits.hook_content_bytes` of turns: of a longer generation the newest, and
-//! the number that is missing.
+//! Each hook has its own queue, so that a slow hook does not delay others. A global limit applies
+//! to all of them.
+//!
+//! Due deliveries are taken round-robin by tenant, starting after the tenant that the queue served
+//! last. A hook that accepts batches (git) waits `batch_wait` for more deliveries. An attempt has
+//! at most `limits.hook_content_bytes` of turns: a longer generation is cut to its newest turns,
+//! with the number of omitted ones.
 
 mod attempt;
 mod queue;
@@ -30,27 +31,27 @@ use crate::worker::{WorkError, Worker};
 use attempt::{Attempt, Outcome, attempt};
 use queue::HookQueue;
 
-/// The worker that calls the hooks.
+/// Worker that calls the hooks.
 pub(crate) struct Dispatcher {
     hooks: Hooks,
     config: Arc<HooksConfig>,
     queues: BTreeMap<HookName, HookQueue>,
     attempts: JoinSet<Attempt>,
-    /// What they are for, should one panic.
+    /// Hook and deliveries of each running attempt, in case it panics.
     running: HashMap<task::Id, (HookConfig, Vec<Delivery>)>,
-    /// Attempts that ended and are not written down yet.
+    /// Attempts whose outcomes are not yet written.
     finished: Vec<Attempt>,
-    /// True: a delivery may wait for others to share a call, where its hook says so.
+    /// Whether deliveries may wait to share a call, if their hook supports it.
     waits_for_batches: bool,
-    /// Counts the times that a queue started something.
+    /// Incremented each time a queue starts attempts.
     starts: u64,
-    /// Whether anything is owed to hooks that are not in the configuration is to be said.
+    /// Whether pending deliveries to unconfigured hooks are still to be logged.
     tells_unknown: bool,
 }
 
-/// Outcomes of one transaction.
+/// Maximum outcomes per transaction.
 const OUTCOMES_MAX: usize = 200;
-/// The longest problem that is written down, in bytes.
+/// Maximum bytes of a recorded error.
 const PROBLEM_BYTES: usize = 500;
 
 impl Dispatcher {
@@ -71,7 +72,7 @@ impl Dispatcher {
         dispatcher
     }
 
-    /// Queues for the hooks as they are now. What runs goes on as it began.
+    /// Updates the queues to the configured hooks. Running attempts continue unchanged.
     fn apply_config(&mut self, config: Arc<HooksConfig>) {
         self.queues.retain(|name, queue| {
             queue.hook = config
@@ -91,8 +92,9 @@ impl Dispatcher {
         self.tells_unknown = true;
     }
 
-    /// Says what is owed to hooks that are not in the configuration: nobody calls them, and the journal
-    /// keeps the turns for them.
+    /// Logs pending deliveries to hooks that are not configured.
+    ///
+    /// No attempt is made for them, and the journal retains their turns.
     async fn tell_unknown(&mut self) -> Result<(), EngineError> {
         if !self.tells_unknown {
             return Ok(());
@@ -120,7 +122,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// When the next delivery is due that no attempt stands in the way of.
+    /// When the next delivery is due in a queue that has room for an attempt.
     fn next_due(&self) -> Option<Steady> {
         let may_start = self
             .queues
@@ -129,9 +131,10 @@ impl Dispatcher {
         may_start.filter_map(HookQueue::wants_at).min()
     }
 
-    /// Attempts that may start in this queue, as far as the others are concerned. Up to half
-    /// of the places are kept for queues that have nothing running: a hook that hangs and
-    /// may do much at once must not take all of them.
+    /// Number of attempts that may start in this queue, given the other queues.
+    ///
+    /// Up to half of the attempts are reserved for queues with none running, so that a hanging hook
+    /// with a high concurrency cannot take all of them.
     fn room_for(&self, queue: &HookQueue) -> usize {
         let places = self.config.concurrency.max(1);
         let free = places.saturating_sub(self.attempts.len());
@@ -147,7 +150,7 @@ impl Dispatcher {
         }
     }
 
-    /// Collects the attempts that have ended.
+    /// Collects finished attempts.
     fn collect(&mut self) {
         while let Some(ended) = self.attempts.try_join_next_with_id() {
             self.collected(ended);
@@ -177,8 +180,9 @@ impl Dispatcher {
         }
     }
 
-    /// Writes down what became of the attempts that have ended, in transactions that no
-    /// append has to wait for long. Recording an outcome twice, after a failure, changes nothing.
+    /// Writes the outcomes of finished attempts, in transactions short enough not to delay appends.
+    ///
+    /// Idempotent, so it can be repeated after an error.
     async fn record_outcomes(&mut self) -> Result<(), EngineError> {
         if self.finished.is_empty() {
             return Ok(());
@@ -274,7 +278,7 @@ impl Dispatcher {
         })
     }
 
-    /// Counts the outcome of a delivery, and publishes it.
+    /// Counts the outcome of a delivery, and publishes its event.
     fn publish(&self, key: &memoird_core::ids::SessionKey, recorded: &DeliveryOutcome) {
         let DeliveryOutcome {
             id,
@@ -315,7 +319,7 @@ impl Dispatcher {
 
     /// Starts attempts for due deliveries while there is room.
     async fn start_attempts(&mut self) -> Result<(), EngineError> {
-        // Who has waited longest for a place comes first.
+        // The queue that has waited longest comes first.
         let mut names: Vec<(u64, HookName)> = self
             .queues
             .iter()
@@ -356,7 +360,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// One round: records finished attempts and starts due deliveries.
+    /// One round: records finished attempts, and starts due deliveries.
     async fn round(&mut self) -> Result<(), WorkError> {
         let config = self.hooks.shared.outbox.config();
         if !Arc::ptr_eq(&config, &self.config) {
@@ -378,7 +382,7 @@ impl Worker for Dispatcher {
     }
 
     async fn wait(&mut self) {
-        // What could not be written down is tried again as soon as the pause is over.
+        // Outcomes that could not be written are retried right after the supervisor's backoff.
         if !self.finished.is_empty() || self.tells_unknown {
             return;
         }
@@ -387,7 +391,7 @@ impl Worker for Dispatcher {
             .next_due()
             .map(|due| Duration::from_millis(due.since(now)));
         let shared = Arc::clone(&self.hooks.shared);
-        // One round does all that there is to do, whichever of them woke it.
+        // A round does everything there is to do, no matter which event triggered it.
         tokio::select! {
             biased;
             () = shared.outbox.changed() => self.queues.values_mut().for_each(HookQueue::look_again),
@@ -400,8 +404,7 @@ impl Worker for Dispatcher {
         self.round().await
     }
 
-    /// Deliveries that run may end. Without a journal all that is owed is delivered now
-    /// or never.
+    /// Lets running attempts finish. Without a journal, also makes all pending deliveries.
     async fn finish(&mut self) {
         let is_last_chance = !self.hooks.shared.sessions.have_journal();
         let drain = self.config.drain;

@@ -1,8 +1,8 @@
-//! What hooks are owed: with a journal in it, written with the end that owes it; without
-//! one in memory, with the content, which is nowhere else.
+//! The outbox of pending deliveries.
 //!
-//! A delivery stays until it is made or dropped, and as long as it is open the journal keeps the
-//! turns.
+//! With a journal, deliveries are in the journal, written with the end of their generation. Without
+//! one, they are in memory, together with the content, which is not stored elsewhere. A delivery
+//! stays until it succeeds or is dropped. While it is open, the journal retains the turns.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,31 +24,30 @@ use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::memory_use::MemoryUse;
 use crate::sessions::{EndListener, Ending};
 
-/// What hooks are owed.
 pub(crate) struct Outbox {
     access: StoreAccess,
-    /// The same store, where there is no journal.
+    /// The same store as in `access`, if there is no journal.
     memory: Option<Arc<MemoryStore>>,
     config: ArcSwap<HooksConfig>,
-    /// Something may be owed or due that was not before.
+    /// Notified when a delivery may have become pending or due.
     changed: Notify,
-    /// Generations that hooks may have in their hands, with the number of deliveries.
+    /// Generations in running attempts, with the number of deliveries.
     under_way: Mutex<HashMap<Generation, usize>>,
     room: ContentRoom,
-    /// What is kept in memory for hooks, as it was counted last, in bytes.
+    /// Bytes retained in memory for hooks, as of the last count.
     kept_bytes: AtomicU64,
 }
 
-/// Room for what hooks are given: each hook has its part, so that none waits for another one.
+/// Memory for content passed to hooks. Each hook has its own share, so that none waits for another.
 #[derive(Debug)]
 pub(super) struct ContentRoom {
     memory: Arc<MemoryUse>,
     held_bytes: Mutex<HashMap<HookName, u64>>,
-    /// Notified when there is more room.
+    /// Notified when memory is released.
     freed: Notify,
 }
 
-/// Content that a hook is given, until it has it.
+/// Content that is passed to a hook, accounted until dropped.
 #[derive(Debug)]
 pub(super) struct HeldContent<'a> {
     room: &'a ContentRoom,
@@ -56,9 +55,9 @@ pub(super) struct HeldContent<'a> {
     bytes: u64,
 }
 
-/// Content is in memory as it was read, or as it is sent, beside what it was decoded to.
+/// Content is in memory twice: decoded, and as read from the store or sent to the receiver.
 const TIMES_IN_MEMORY: u64 = 2;
-/// Deliveries of a hook that are read at once, at most, while it has nothing else in hand.
+/// Maximum deliveries of a hook that are read concurrently, if all are of the maximum size.
 const READ_AT_ONCE: u64 = 2;
 
 impl ContentRoom {
@@ -70,9 +69,10 @@ impl ContentRoom {
         }
     }
 
-    /// Waits for room for the content of a delivery of at most so many bytes: other deliveries of the
-    /// hook may have to be made before. How much it is shows when it is read; until then it counts as
-    /// half of what one of so many hooks may have, or less.
+    /// Waits for room for the content of a delivery of at most `bytes_max` bytes.
+    ///
+    /// Earlier deliveries of the hook may have to finish first. The actual size is known only after
+    /// the read. Until then, at most half of the hook's share is reserved.
     async fn hold(&self, hook: &HookName, hooks: usize, bytes_max: usize) -> HeldContent<'_> {
         let of_hook = self.memory.hooks_max() / hooks.max(1) as u64;
         let wanted = TIMES_IN_MEMORY.saturating_mul(bytes_max as u64);
@@ -84,7 +84,7 @@ impl ContentRoom {
             {
                 let mut all = self.held();
                 let held = all.get(hook).copied().unwrap_or(0);
-                // Who is alone always goes on: nothing is left out because there is little memory.
+                // A single delivery always proceeds, so that none is skipped for lack of memory.
                 if held == 0 || held.saturating_add(wanted) <= of_hook {
                     all.insert(hook.clone(), held + wanted);
                     self.memory.count_hooks(0, wanted);
@@ -107,7 +107,7 @@ impl ContentRoom {
 }
 
 impl HeldContent<'_> {
-    /// It has so many bytes.
+    /// Sets the accounted size.
     fn set(&mut self, bytes: u64) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         let mut all = self.room.held();
@@ -140,7 +140,7 @@ impl std::fmt::Debug for Outbox {
 }
 
 impl Outbox {
-    /// The outbox of a journal, or one in memory.
+    /// Creates the outbox on a journal, or in memory without one.
     pub(crate) fn new(
         journal: Option<StoreAccess>,
         config: HooksConfig,
@@ -166,12 +166,12 @@ impl Outbox {
         }
     }
 
-    /// The hooks as they are now.
+    /// The current configuration.
     pub(crate) fn config(&self) -> Arc<HooksConfig> {
         self.config.load_full()
     }
 
-    /// Other hooks are called from now on. Deliveries to a removed hook stay owed.
+    /// Applies a configuration. Deliveries to a removed hook stay pending.
     pub(super) fn reconfigure(&self, config: HooksConfig) {
         self.config.store(Arc::new(config));
         self.notify();
@@ -187,7 +187,7 @@ impl Outbox {
         self.changed.notified().await;
     }
 
-    /// Calls the store that has the outbox, off the runtime's threads where it is a disk.
+    /// Calls the store with the outbox, off the runtime's threads if it is on disk.
     pub(crate) async fn with_store<T: Send + 'static>(
         &self,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
@@ -197,7 +197,7 @@ impl Outbox {
         done
     }
 
-    /// Counts what is kept in memory for hooks.
+    /// Updates the accounting of memory retained for hooks.
     fn count_kept(&self) {
         if let Some(memory) = &self.memory {
             let kept = memory.kept_bytes() as u64;
@@ -206,7 +206,7 @@ impl Outbox {
         }
     }
 
-    /// Notes that hooks are about to be given these.
+    /// Records that attempts for these deliveries are about to start.
     pub(super) fn begin(&self, deliveries: &[Delivery]) {
         let mut under_way = self.under_way();
         for delivery in deliveries {
@@ -214,7 +214,7 @@ impl Outbox {
         }
     }
 
-    /// Notes that what became of these is written down.
+    /// Records that the outcomes of attempts for these generations are written.
     pub(super) fn finish(&self, generations: impl Iterator<Item = Generation>) {
         let mut under_way = self.under_way();
         for generation in generations {
@@ -227,8 +227,9 @@ impl Outbox {
         }
     }
 
-    /// True when a hook may have one of these in its hands. What is not owed any more gets into
-    /// no other.
+    /// Whether an attempt may be running for one of these generations.
+    ///
+    /// No attempt starts for a delivery that is no longer pending.
     pub(crate) fn are_under_way(&self, mut generations: impl Iterator<Item = Generation>) -> bool {
         let under_way = self.under_way();
         !under_way.is_empty() && generations.any(|generation| under_way.contains_key(&generation))
@@ -239,9 +240,10 @@ impl Outbox {
         under_way.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The content of these deliveries of a hook, as many as one delivery may hold, and which of them are
-    /// not owed any more. They have [begun](Self::begin). There is room for it in memory as long as
-    /// the last of the three is kept.
+    /// Reads the content of a batch, up to `bytes_max`, and which deliveries are no longer pending.
+    ///
+    /// [`Self::begin`] must have been called for them. The memory is accounted until the last
+    /// returned value is dropped.
     pub(super) async fn contents(
         &self,
         hook: &HookName,
@@ -281,7 +283,7 @@ impl EndListener for Outbox {
         hooks.map(|hook| hook.subscription.hook.clone()).collect()
     }
 
-    /// Without a journal: keeps the content of the session, as long as there is room.
+    /// Without a journal: retains the content of the session if there is room.
     fn ending(&self, ending: &Ending<'_>, owed: &[HookName]) {
         let (Some(memory), Some(session)) = (&self.memory, ending.session) else {
             return;
@@ -319,7 +321,7 @@ impl EndListener for Outbox {
     }
 }
 
-/// Bytes of what a record says.
+/// Bytes of turns and state in a record.
 fn bytes_of(record: &EndedRecord) -> u64 {
     let turns = record.turns.iter().map(|(_, content)| content.len());
     let state = record.state.as_ref().map_or(0, |state| state.json.len());

@@ -1,5 +1,6 @@
-//! The port of hooks: what they are called with, and what they may answer. The engine
-//! owes, bounds, repeats and gives up; a hook only does.
+//! Port for hooks: their input and results.
+//!
+//! The engine schedules, limits, retries and abandons deliveries. A hook only executes them.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -17,103 +18,95 @@ use thiserror::Error;
 
 use crate::eraser::{EraseFuture, EraseRequest};
 
-/// Something to do when a generation ends.
+/// An action to run when a generation ends.
 ///
-/// A delivery is made at least once: the daemon may die after a hook has done its work
-/// and before that is written down. A hook that must not do it twice looks first.
+/// Delivery is at least once: the daemon may crash after a hook has succeeded and before that is
+/// recorded. A hook that must not run twice has to check for itself.
 pub trait Hook: Debug + Send + Sync + 'static {
-    /// Calls that one delivery may hold. At least 1.
+    /// Maximum calls per delivery batch, at least 1.
     fn batch_max(&self) -> usize {
         1
     }
 
-    /// How long a call may wait for others to share a delivery with.
+    /// How long a call may wait for others to share a batch.
     fn batch_wait(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Does it for each of these calls, and answers for each in their order; one that is
-    /// missing in the answer counts as failed. Cancelled, by being dropped, at the time
-    /// limit and when the daemon stops: what it started outside must then end as well.
+    /// Executes these calls. Returns one result per call, in the same order.
+    ///
+    /// A missing result counts as a failure. The future is dropped at the timeout and at shutdown;
+    /// external processes and requests that it started must end then, too.
     fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_>;
 
-    /// Erases what it wrote of a session or a subject; `None` where what it was given is out of
-    /// its reach. No delivery of these generations is under way, and none comes.
+    /// Erases what it wrote about a session or subject. Returns `None` if that is impossible.
+    ///
+    /// No delivery of these generations is running, and none follows.
     fn erase(&self, request: EraseRequest) -> Option<EraseFuture<'_>> {
         let _ = request;
         None
     }
 }
 
-/// The answers of a hook, on their way.
+/// Future of a hook's results.
 pub type HookFuture<'a> = Pin<Box<dyn Future<Output = Vec<Result<(), HookError>>> + Send + 'a>>;
 
-/// One call of a hook.
+/// Input of one hook call.
 #[derive(Clone, Debug)]
 pub struct HookCall {
-    /// The same at every repetition.
+    /// The same for every attempt.
     pub delivery: DeliveryId,
-    /// 1 for the first try.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// When this try is made.
+    /// Time of the attempt.
     pub at: Timestamp,
-    /// The generation that ended.
     pub content: Arc<SessionContent>,
 }
 
-/// A generation that ended, whole.
+/// An ended generation with its content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionContent {
-    /// Whose it was.
     pub tenant: TenantId,
-    /// The bot's own id of the session.
+    /// The client's session id.
     pub session: SessionId,
-    /// Which life of it.
     pub generation: Generation,
-    /// Whose memories its facts become.
+    /// Owner of the memories extracted from the generation.
     pub subject: Option<Subject>,
-    /// Why it ended.
     pub reason: EndReason,
-    /// When it started.
     pub created_at: Timestamp,
-    /// When it ended.
     pub ended_at: Timestamp,
-    /// All its turns with their seqs, oldest first. Without a journal, those that its
-    /// history still kept.
+    /// All turns with their seqs, oldest first. Without a journal, only those still in the history.
     pub turns: Vec<(u64, Turn)>,
-    /// Turns that are not among them: too large to be held at once, or dropped when there
-    /// was no journal to keep them.
+    /// Number of turns missing in `turns`, cut to limit the size or dropped without a journal.
     pub turns_omitted: u64,
-    /// Its free-form JSON.
+    /// The session's free-form JSON.
     pub state: State,
-    /// What stood for its oldest exchanges when it ended, where something did. The turns
-    /// that it stands for are among `turns` all the same.
+    /// Summary of the oldest exchanges at the end, if any. `turns` includes those turns, too.
     pub summary: Option<Arc<Summary>>,
 }
 
-/// Why a hook could not do it.
+/// Error of a hook.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{problem}")]
 pub struct HookError {
-    /// For an operator, in a few words: no secret, and of what a program or a service said an excerpt.
+    /// For operators. Brief, without secrets, and with at most an excerpt of external output.
     pub problem: String,
-    /// Whether trying again may help.
     pub retry: Retry,
 }
 
-/// Whether trying again may help.
+/// Whether a retry may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// It may.
+    /// Retry with the configured schedule.
     Later,
-    /// The receiver asked for this pause.
+    /// Retry after the pause requested by the receiver.
     After(Duration),
-    /// It will not: the delivery is given up at once.
+    /// Do not retry. The delivery is abandoned.
     Never,
 }
 
 impl HookError {
-    /// Something that may be over when it is tried again.
+    /// A temporary failure.
     pub fn later(problem: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),
@@ -121,7 +114,7 @@ impl HookError {
         }
     }
 
-    /// Something that trying again does not change.
+    /// A permanent failure.
     pub fn never(problem: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),

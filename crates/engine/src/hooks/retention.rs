@@ -1,5 +1,6 @@
-//! Retention: turns of ended generations are deleted once it is over and no hook is owed them,
-//! and idempotency keys after their day.
+//! Retention: deletes turns of ended generations, and expired idempotency keys.
+//!
+//! Turns are deleted after their retention once no delivery of them is pending.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,20 +13,21 @@ use crate::machine::Stopwatch;
 use crate::tenants::ms;
 use crate::worker::{WorkError, Worker};
 
-/// Rows of one step: commits wait no longer than that takes.
+/// Maximum rows per step, which bounds how long commits wait.
 const ROWS_MAX: usize = 1_000;
 const PAUSE_BETWEEN_STEPS: Duration = Duration::from_millis(50);
 const PAUSE_BETWEEN_RUNS: Duration = Duration::from_secs(60);
-/// Pages of 4 KiB that one step gives back to the disk: a commit may wait for it, and for more
-/// of it where there are hardly any.
+/// Pages of 4 KiB released to the file system per step. Commits may wait for that.
+///
+/// More pages are released while there are hardly any commits.
 const PAGES_MAX: usize = 256;
 const PAGES_MAX_WHEN_IDLE: usize = 2_048;
-/// Fewer commits than that a second, and one in a moment, are none that matter.
+/// The journal counts as idle up to this commit rate, plus one commit.
 const IDLE_COMMITS_PER_SECOND: f64 = 2.0;
-/// Without a journal, how long a delivery that was made can still be looked at.
+/// Without a journal, how long finished deliveries remain visible.
 const KEPT_WITHOUT_JOURNAL_MS: u64 = 60_000;
 
-/// How long what has ended is kept.
+/// Retention periods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetentionConfig {
     turns_ms: u64,
@@ -45,13 +47,13 @@ impl RetentionConfig {
     }
 }
 
-/// The worker that forgets.
+/// Worker that prunes expired rows.
 pub(super) struct RetentionWorker {
     hooks: Hooks,
     has_more: bool,
-    /// Since the last step.
+    /// Time since the last step.
     watch: Stopwatch,
-    /// Commits up to the last step.
+    /// Number of commits at the last step.
     commits: u64,
 }
 
@@ -65,7 +67,7 @@ impl RetentionWorker {
         }
     }
 
-    /// True when there were hardly any commits since it was last asked.
+    /// Whether there were hardly any commits since the previous call.
     fn is_idle(&mut self) -> bool {
         let commits = self.hooks.shared.stats.commits.load(Ordering::Relaxed);
         let since = commits - std::mem::replace(&mut self.commits, commits);

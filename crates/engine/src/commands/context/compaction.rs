@@ -80,8 +80,9 @@ pub(super) fn explain(window: &mut Window, session: &Session, policy: &Compactio
 }
 
 impl Plan {
-    /// Whether this window, which has so many tokens of memories, shows that the session is to be
-    /// compacted.
+    /// Returns a request if this window shows that a compaction is due.
+    ///
+    /// `memories` is the number of tokens of memories in the window.
     pub(super) fn compaction_request(
         &self,
         session: &SessionRef,

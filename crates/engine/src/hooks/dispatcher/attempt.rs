@@ -1,5 +1,4 @@
-//! One attempt: the content of a batch is read, its hook is called, and its answers are
-//! put to the deliveries that they are for.
+//! An attempt: reads the content of a batch, calls its hook, and maps the results to deliveries.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,21 +11,21 @@ use crate::hooks::config::HookConfig;
 use crate::hooks::port::{HookCall, HookError, SessionContent};
 use crate::machine::Stopwatch;
 
-/// One call of a hook, for one delivery or for a batch of them.
+/// One call of a hook, for a batch of deliveries.
 pub(super) struct Attempt {
     pub(super) hook: HookConfig,
     pub(super) results: Vec<(Delivery, Outcome)>,
 }
 
-/// What became of a delivery in one attempt.
+/// Result of an attempt for one delivery.
 pub(super) enum Outcome {
     Done,
     Failed(HookError),
-    /// There was no room for its content, or it is not owed any more: it is not counted as a try.
+    /// Its content had no room, or it is no longer pending. Does not count as an attempt.
     NotTried,
 }
 
-/// Calls a hook for a batch, within its time limit.
+/// Calls a hook for a batch, within its timeout.
 pub(super) async fn attempt(
     hooks: Hooks,
     hook: HookConfig,
@@ -61,8 +60,7 @@ pub(super) async fn attempt(
     }
 }
 
-/// The outcome of each delivery; `None` for one whose content had no room, or that is not owed
-/// any more.
+/// Calls the hook. Returns `None` for a delivery without room, or one no longer pending.
 async fn deliver(
     hooks: &Hooks,
     hook: &HookConfig,
@@ -76,8 +74,8 @@ async fn deliver(
         .into_iter()
         .map(|content| (content.generation, Arc::new(content)))
         .collect();
-    // What stands behind the last content that was read had no room; what stands before it
-    // and was not found is gone.
+    // A content missing after the last one that was read had no room. One missing before it no
+    // longer exists.
     let read = batch
         .iter()
         .position(|d| Some(d.id.generation) == last_read)

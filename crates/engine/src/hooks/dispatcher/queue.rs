@@ -1,4 +1,4 @@
-//! One hook's queue: which of its deliveries run, and when to look for more.
+//! Queue of one hook: running deliveries, and when to check for more.
 
 use std::collections::HashSet;
 
@@ -11,17 +11,17 @@ use tracing::{info, warn};
 use crate::hooks::config::HookConfig;
 use crate::tenants::ms;
 
-/// What the dispatcher knows of one hook.
+/// The dispatcher's state of one hook.
 pub(super) struct HookQueue {
-    /// The hook; `None` once the configuration lost it.
+    /// `None` once the hook was removed from the configuration.
     pub(super) hook: Option<HookConfig>,
     running: HashSet<Generation>,
     attempts: usize,
-    /// When to look for more: at once, at this moment, or not before something happens.
+    /// When to check for due deliveries. `None` means not before a notification.
     look_at: Option<Steady>,
-    /// Which of all starts was its last one.
+    /// Value of the dispatcher's start counter when it last started an attempt.
     pub(super) started: u64,
-    /// The tenant that it served last: the next place is for those behind it.
+    /// Tenant served last. The next attempt starts with the tenants after it.
     pub(super) served: Option<TenantId>,
     /// Whether its last delivery failed.
     is_failing: bool,
@@ -41,7 +41,9 @@ impl HookQueue {
         }
     }
 
-    /// Says when it begins to fail, and when it works again: a delivery is given up hours later.
+    /// Logs when the hook starts failing and when it recovers.
+    ///
+    /// Deliveries are abandoned only hours later.
     pub(super) fn note_outcome(&mut self, recorded: &DeliveryOutcome) {
         let DeliveryOutcome {
             id,
@@ -67,13 +69,14 @@ impl HookQueue {
         self.look_at = Some(Steady(0));
     }
 
-    /// When it wants to start an attempt, as far as it has room for one.
+    /// When to check for due deliveries, if there is room for another attempt.
     pub(super) fn wants_at(&self) -> Option<Steady> {
         self.room().and(self.look_at)
     }
 
-    /// How many due deliveries to ask for, with those that are running, when there is
-    /// room for `room` attempts; `None`: not now.
+    /// Number of due deliveries to read, including running ones, with room for `room` attempts.
+    ///
+    /// Returns `None` if no check is due.
     pub(super) fn wanted(&self, now: Steady, room: usize) -> Option<usize> {
         let own_room = self.room()?;
         let batch = self.batch_max();
@@ -81,7 +84,7 @@ impl HookQueue {
         Some(self.running.len() + own_room.min(room) * batch)
     }
 
-    /// Takes what was found into batches, one for each attempt.
+    /// Splits due deliveries into batches, one per attempt.
     pub(super) fn take(
         &mut self,
         found: DueDeliveries,
@@ -97,8 +100,8 @@ impl HookQueue {
             .filter(|delivery| !self.running.contains(&delivery.id.generation))
             .collect();
         let batch_max = self.batch_max();
-        // A hook that takes batches is spared a call for each of many ends: what does not
-        // fill one waits for others, but not for long.
+        // Save calls to hooks that accept batches: an incomplete batch waits briefly for more
+        // deliveries.
         let wait_ms = if waits_for_batch && batch_max > 1 {
             self.batch_wait_ms()
         } else {
@@ -127,7 +130,7 @@ impl HookQueue {
         batches
     }
 
-    /// An attempt for these ended, and was written down.
+    /// Records that the outcome of an attempt for these generations was written.
     pub(super) fn ended(&mut self, generations: impl Iterator<Item = Generation>) {
         for generation in generations {
             self.running.remove(&generation);
@@ -136,7 +139,7 @@ impl HookQueue {
         self.look_again();
     }
 
-    /// Attempts that it may start, if any.
+    /// Number of attempts that may start, if any.
     fn room(&self) -> Option<usize> {
         let hook = self.hook.as_ref()?;
         Some(hook.concurrency.max(1).saturating_sub(self.attempts)).filter(|room| *room > 0)
