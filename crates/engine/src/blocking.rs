@@ -41,7 +41,6 @@ pub(crate) fn give_way() {
     let _ = rustix::process::nice(NICENESS);
 }
 
-/// Number of CPU cores available.
 pub(crate) fn cores() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
@@ -49,9 +48,8 @@ pub(crate) fn cores() -> usize {
 /// Strategy for running blocking calls.
 #[derive(Clone, Copy, Debug)]
 pub enum Blocking {
-    /// On the engine's own threads, with a bounded pool per kind of call: commits, file reads
-    /// (journal, memories, transcript index) and counting. A kind cannot starve another. Other
-    /// calls use tokio's blocking pool.
+    /// On the engine's own threads, with a bounded pool per kind of call, so that no kind starves
+    /// another: commits, file reads, counting. Other calls use tokio's blocking pool.
     Threads,
     /// On tokio's blocking pool. For tests: a paused clock does not auto-advance while such a
     /// thread works, but it ignores other threads.
@@ -64,7 +62,6 @@ pub enum Blocking {
 }
 
 impl Blocking {
-    /// Whether blocking calls run on the calling thread.
     pub(crate) fn is_inline(self) -> bool {
         matches!(self, Self::Inline | Self::InlineWithReadDelay(_))
     }
@@ -76,10 +73,6 @@ impl Blocking {
         }
     }
 
-    /// Runs a blocking call.
-    ///
-    /// # Errors
-    /// If the call panicked.
     pub async fn run<T: Send + 'static>(
         self,
         action: impl FnOnce() -> T + Send + 'static,
@@ -108,9 +101,7 @@ pub struct Executor(Place);
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// On dedicated threads.
     Own(Arc<FairThreads>),
-    /// Together with other blocking calls.
     Shared(Blocking),
 }
 
@@ -141,8 +132,7 @@ impl Executor {
 
     /// Runs a blocking call for a tenant, or for the daemon itself if `None`.
     ///
-    /// # Errors
-    /// If too many calls are queued, or the call panicked.
+    /// Fails if too many calls are queued, or the call panicked.
     pub async fn run<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,
@@ -173,7 +163,6 @@ struct LogMove {
     is_over: Notify,
 }
 
-/// A checkpoint that is queued or running. Dropping this marks it as finished.
 struct Settling(Arc<LogMove>);
 
 impl Drop for Settling {
@@ -183,13 +172,12 @@ impl Drop for Settling {
     }
 }
 
-/// A store, with the pools that run its calls.
 #[derive(Clone)]
 pub(crate) struct StoreAccess {
     store: Arc<dyn Store>,
-    /// How commits run. With [`Blocking::Threads`] they run inline, on the committer's dedicated
-    /// thread ([`Supervisor::run_on_thread`](crate::worker::Supervisor::run_on_thread)), so reads
-    /// cannot delay them.
+    /// With [`Blocking::Threads`], commits run inline on the committer's dedicated thread
+    /// ([`Supervisor::run_on_thread`](crate::worker::Supervisor::run_on_thread)), so reads cannot
+    /// delay them.
     commits: Blocking,
     readers: Executor,
     log_move: Arc<LogMove>,
@@ -253,7 +241,6 @@ impl StoreAccess {
         true
     }
 
-    /// Whether a checkpoint is running.
     pub(crate) fn is_settling(&self) -> bool {
         self.log_move.is_under_way.load(Ordering::Acquire)
     }

@@ -19,7 +19,6 @@ const AGREEMENT_SHARE: f64 = 0.05;
 /// … or by the same number of tokens, up to this difference.
 const AGREEMENT_TOKENS: f64 = 100.0;
 
-/// Calibrations of one tenant.
 #[derive(Debug)]
 pub(crate) struct Calibrations {
     inner: Mutex<Inner>,
@@ -59,7 +58,6 @@ impl Default for Calibrations {
 }
 
 impl Calibrations {
-    /// The calibration that all sessions share.
     pub(crate) fn shared(&self, model: &str) -> Calibration {
         let inner = self.lock();
         let shared = inner.shared.get(model);

@@ -1,8 +1,7 @@
 //! Cluster membership: several daemons share one journal, and one of them leads.
 //!
-//! The leader runs the cluster-wide tasks. Correctness does not depend on there being one leader:
-//! the store applies a change only to the revision it was based on, no matter which daemon sends
-//! it.
+//! The leader runs the cluster-wide tasks. Correctness does not depend on a single leader: the
+//! store applies a change only to the revision it was based on, whichever daemon sends it.
 
 use tokio::sync::watch;
 
@@ -14,14 +13,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates the view of daemon `node`, which leads while `leads` is true.
-    ///
     /// `node` must be unique among all past and present members.
     pub fn new(node: u128, leads: watch::Receiver<bool>) -> Self {
         Self { node, leads }
     }
 
-    /// The unique number of this daemon.
     pub fn node(&self) -> u128 {
         self.node
     }
@@ -31,7 +27,6 @@ impl Cluster {
         *self.leads.borrow()
     }
 
-    /// Waits until this daemon is the leader.
     pub async fn lead(&mut self) {
         // The sender was dropped, so this daemon never becomes the leader again.
         if self.leads.wait_for(|leads| *leads).await.is_err() {

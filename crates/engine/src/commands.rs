@@ -35,7 +35,7 @@ pub use rewind::{RemovedTurns, RewindOutcome};
 pub use state::{PatchCommand, PatchOutcome};
 pub use update::{TurnName, TurnUpdateCommand, TurnUpdateOutcome};
 
-/// Executes commands on sessions. Cheap to clone.
+/// Handle to the commands. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Commands {
     shared: Arc<Shared>,
@@ -76,7 +76,6 @@ impl Commands {
         }
     }
 
-    /// Applies new window settings.
     pub(crate) fn reconfigure(&self, window_settings: WindowSettings) {
         self.shared.window_settings.store(Arc::new(window_settings));
     }

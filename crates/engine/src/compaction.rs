@@ -40,11 +40,9 @@ use remote_counts::RemoteCounts;
 pub use summarizer::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd};
 pub(crate) use worker::CompactionWorker;
 
-/// Configuration of compaction.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionConfig {
-    /// When sessions are compacted, and how far.
     #[serde(skip)]
     pub policy: CompactionPolicy,
     /// Makes the summaries. Without one, windows are cut and nothing is compacted.
@@ -57,7 +55,6 @@ pub struct CompactionConfig {
     /// Timeout of one summary, across all its chunks.
     #[serde(with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// Global circuit breaker of a remote summarizer.
     pub provider_breaker: ProviderBreaker,
 }
 
@@ -73,25 +70,21 @@ pub struct ProviderBreaker {
     pub cool_down: Duration,
 }
 
-/// Result of a compaction.
 #[derive(Clone, Debug)]
 pub struct CompactionOutcome {
     pub session: SessionView,
     /// The current summary. `None` if there is none and there was nothing to summarize.
     pub summary: Option<Arc<Summary>>,
-    /// Whether the summary is new. False if there was nothing to summarize.
+    /// False if there was nothing to summarize.
     pub is_new: bool,
     /// Estimated tokens of the newly covered turns and of the previous summary.
     pub tokens_before: u64,
-    /// Tokens of the summary.
     pub tokens_after: u64,
 }
 
-/// Details of a session.
 #[derive(Clone, Debug)]
 pub struct SessionDetail {
     pub session: SessionView,
-    /// Summary of its oldest turns.
     pub summary: Option<Arc<Summary>>,
 }
 
@@ -160,7 +153,6 @@ impl ProviderBreaker {
     }
 }
 
-/// Compacts sessions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Compaction {
     shared: Arc<Shared>,
@@ -180,7 +172,6 @@ struct Shared {
     threads: Executor,
 }
 
-/// Dependencies of [`Compaction`].
 pub(crate) struct CompactionParts {
     pub(crate) sessions: Sessions,
     pub(crate) queue: Arc<CompactionQueue>,
@@ -226,7 +217,6 @@ impl Compaction {
         &self.shared.queue
     }
 
-    /// Number of compactions requested or running.
     pub fn pending(&self) -> usize {
         self.queue().pending()
     }
@@ -241,7 +231,6 @@ impl Compaction {
         breaker.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Policy of the remote summarizer's global breaker.
     fn provider_policy(&self) -> BreakerPolicy {
         self.config().provider_breaker.policy()
     }
@@ -327,9 +316,6 @@ impl Compaction {
     }
 
     /// Reads the details of a live session. Does not count as a use.
-    ///
-    /// # Errors
-    /// [`EngineError::SessionNotFound`].
     pub async fn session_detail(
         &self,
         tenant: &Arc<Tenant>,

@@ -11,7 +11,6 @@ use crate::journal::JournalConfig;
 use crate::models::ContextConfig;
 use crate::tenants::{SessionConfig, TenantConfig, TenantsConfig};
 
-/// Configuration of the engine.
 #[derive(Clone, Debug, Default)]
 pub struct EngineConfig {
     /// Default client limits, for tenants without their own.
@@ -29,14 +28,13 @@ pub struct EngineConfig {
     pub tenants: Vec<TenantConfig>,
     /// Secret for deriving the nonces in windows. Read only when the engine is opened.
     ///
-    /// `None` generates a secret for this process, so nonces do not survive a restart.
+    /// `None` generates one, so nonces do not survive a restart.
     pub mark_secret: Option<MarkSecret>,
     /// Set if other daemons share the journal. Read only when the engine is opened.
     pub cluster: Option<Cluster>,
 }
 
 impl EngineConfig {
-    /// The settings of tenants: common ones, and overrides by tenant.
     pub(crate) fn tenants(&self) -> TenantsConfig {
         TenantsConfig {
             limits: self.limits.clone(),

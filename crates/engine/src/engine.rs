@@ -34,21 +34,17 @@ use crate::worker::{OfLeader, Supervisor, Worker, WorkerStatus};
 use cluster_worker::ClusterWorker;
 use event_exchange::EventExchanger;
 
-/// Handle to all components of the process. Clones are cheap and share the same engine.
+/// Handle to all components. Clones are cheap and share the same engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub tenants: Arc<Tenants>,
     pub sessions: Sessions,
-    /// Commands of bots on their sessions.
     pub commands: Commands,
-    /// Compaction of long sessions into summaries.
     pub compaction: Compaction,
     pub hooks: Hooks,
-    /// Permanent erasure of sessions and subjects.
     pub erasures: Erasures,
     /// Journaled turns, for an index that follows the journal.
     pub transcripts: Transcripts,
-    /// Session events, for watchers.
     pub events: Events,
     pub machine: Arc<dyn Machine>,
     pub blocking: Blocking,
@@ -63,8 +59,8 @@ pub struct Engine {
 impl Engine {
     /// Opens the engine with the live sessions of `journal`, and starts the background workers.
     ///
-    /// The workers end sessions that expired during the downtime or exceed the caps; calls do not
-    /// wait for that. In a cluster, sessions are loaded on demand instead. Without a journal, or
+    /// The workers end sessions that expired during the downtime or exceed the caps, without
+    /// delaying calls. In a cluster, sessions are loaded on demand instead. Without a journal, or
     /// with durability `off`, no session survives the process.
     ///
     /// # Errors
@@ -185,10 +181,10 @@ impl Engine {
 
     /// Applies a new configuration to the running engine.
     ///
-    /// Sessions that the new limits allow stay live. When this returns, sessions above lowered caps
-    /// are evicted, sessions past a shortened TTL are expired, and histories above lowered limits
-    /// are shortened. The durability and the size of the journal queue do not change. A tenant that
-    /// is no longer configured has the common limits until its sessions end.
+    /// When this returns, sessions above lowered caps are evicted, sessions past a shortened TTL
+    /// are expired, and histories above lowered limits are shortened. Other sessions stay live. The
+    /// durability and the size of the journal queue do not change. A tenant that is no longer
+    /// configured has the common limits until its sessions end.
     pub async fn reconfigure(&self, config: EngineConfig) {
         self.adopt(config);
         self.enforce_limits().await;
@@ -227,7 +223,6 @@ impl Engine {
         }
     }
 
-    /// The cluster of daemons that share the journal, if there is one.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
     }
@@ -251,7 +246,6 @@ impl Engine {
         self.hooks.retention()
     }
 
-    /// Takes a snapshot of the counters.
     pub fn stats(&self) -> StatsSnapshot {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let tenants = self.tenants.all().into_iter().map(|tenant| {
@@ -290,12 +284,11 @@ impl Engine {
         self.supervisor.run(worker);
     }
 
-    /// Status of each background worker.
     pub fn workers(&self) -> Vec<Arc<WorkerStatus>> {
         self.supervisor.statuses()
     }
 
-    /// Cancelled at shutdown. Steps of workers that may hang should select on it.
+    /// Cancelled at shutdown. For operations in a worker's step that may hang and can be dropped.
     pub fn stopping(&self) -> CancellationToken {
         self.supervisor.stopping()
     }

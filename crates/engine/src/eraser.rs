@@ -8,7 +8,6 @@ use std::sync::Arc;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_store::EraseTarget;
 
-/// What to erase.
 #[derive(Clone, Debug)]
 pub struct EraseRequest {
     pub tenant: TenantId,
@@ -20,7 +19,6 @@ pub struct EraseRequest {
     pub generations: Arc<[(Generation, SessionId)]>,
 }
 
-/// Result of an [`Eraser`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErasedElsewhere {
     /// Number of memory versions erased.
@@ -37,7 +35,6 @@ pub struct ErasedElsewhere {
 ///
 /// After an error or a crash, `erase` is called again and must erase the remainder.
 pub trait Eraser: Debug + Send + Sync + 'static {
-    /// Name in the log.
     fn name(&self) -> &'static str;
 
     /// Erases the data, including its remains in file pages. Dropped when the daemon stops.

@@ -43,15 +43,12 @@ use crate::worker::{WorkError, Worker};
 const ROWS_MAX: usize = 500;
 /// Maximum pages of 4 KiB released to the file system per step.
 const PAGES_MAX: usize = 256;
-/// Maximum open jobs per tenant. More are rejected.
 const OPEN_MAX: usize = 64;
 /// Maximum open jobs of all tenants. The next one to continue is selected among them.
 const LOOKED_AT_MAX: usize = 4_096;
-/// Maximum jobs cleaned together.
 const CLEANED_MAX: usize = 256;
 /// Maximum generations listed in a report as delivered to a hook that cannot erase them.
 const GIVEN_NAMED_MAX: usize = 100;
-/// How long a call waits for its job.
 const WAIT: Duration = Duration::from_secs(5);
 /// How long other jobs wait for the end of one session to be written.
 ///
@@ -81,7 +78,6 @@ struct Shared {
     outbox: Arc<Outbox>,
     machine: Arc<dyn Machine>,
     last_id: Mutex<Option<ErasureId>>,
-    /// Notified when there is new work.
     asked: Notify,
     /// Incremented when a job is done, or when another daemon may have finished one.
     done: watch::Sender<u64>,
@@ -90,7 +86,6 @@ struct Shared {
     waits: Mutex<HashMap<ErasureId, Awaited>>,
 }
 
-/// The wait reason of a job.
 #[derive(Debug)]
 struct Awaited {
     what: String,
@@ -185,9 +180,6 @@ impl Erasures {
     }
 
     /// The current state of a tenant's erasure.
-    ///
-    /// # Errors
-    /// [`EngineError::ErasureNotFound`], or an error of the journal.
     pub async fn get(&self, tenant: &TenantId, id: ErasureId) -> Result<Erasure, EngineError> {
         let found = self
             .shared
@@ -208,8 +200,7 @@ impl Erasures {
 
     /// Tracks tasks that copy the daemon's files, while they run or their copies exist.
     ///
-    /// Copies may contain data that is erased in the meantime, so no erasure is done before they
-    /// are gone.
+    /// Copies may contain data that is being erased, so no erasure is done before they are gone.
     pub fn copies(&self) -> &TaskTracker {
         &self.shared.copies
     }
@@ -237,7 +228,6 @@ struct ErasureWorker {
     /// Erasers may hold the engine. Stored only here, so that they are dropped with the worker.
     erasers: Vec<Arc<dyn Eraser>>,
     stopping: CancellationToken,
-    /// Pauses of waiting jobs.
     pauses: HashMap<ErasureId, Pause>,
     /// While a reader holds an old snapshot of the log, no job is cleaned: attempts delay commits.
     log_pause: Option<Pause>,
@@ -246,11 +236,9 @@ struct ErasureWorker {
     has_more: bool,
 }
 
-/// A pause of a job.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     until: Steady,
-    /// Consecutive failures.
     failures: u32,
 }
 
@@ -266,9 +254,7 @@ impl Pause {
     }
 }
 
-/// Result of a step.
 enum Step {
-    /// The job continues immediately.
     GoOn,
     /// The job waits for this reason.
     Wait(&'static str),
@@ -406,7 +392,6 @@ impl Shared {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the wait reason of a job.
     fn note_wait(&self, id: ErasureId, what: String) {
         self.waits().insert(id, Awaited::new(what));
     }
@@ -447,7 +432,6 @@ impl Shared {
         advanced.map_err(|error| format!("{error:?}"))
     }
 
-    /// Records that a job has reached another stage.
     async fn enter(&self, erasure: Erasure, stage: ErasureStage) -> Result<Step, EngineError> {
         debug!(job = %erasure.id, ?stage, "an erasure goes on");
         self.save(Erasure { stage, ..erasure }).await?;
@@ -491,7 +475,6 @@ impl Shared {
         }
     }
 
-    /// Ends the live generations without hooks.
     async fn end(&self, mut erasure: Erasure) -> Result<Step, EngineError> {
         let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
         if self.sessions.have_journal() {

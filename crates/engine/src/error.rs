@@ -5,7 +5,6 @@ use memoird_core::ids::{DeliveryId, ErasureId, Generation, SessionId};
 use memoird_store::{Refused, StoreError};
 use thiserror::Error;
 
-/// Error of an engine call.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum EngineError {
     /// The command is invalid under the rules of `memoird-core`.

@@ -22,12 +22,10 @@ use crate::memory_use::MemoryUse;
 
 /// Maximum number of events retained per tenant.
 ///
-/// The memory for events (a share of `limits.memory`, split evenly between tenants) may allow
-/// fewer. An event takes a few hundred bytes, and up to 1 KiB more if clients assign ids to their
-/// turns.
+/// The share of `limits.memory` for events, split evenly between tenants, may allow fewer. An event
+/// takes a few hundred bytes, and up to 1 KiB more if clients assign ids to their turns.
 pub const EVENTS_KEPT: usize = 4_096;
 
-/// A session event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Consecutive per tenant, from 1 at the daemon's start.
@@ -39,7 +37,6 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// Kind of an event, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum EventKind {
     Created,
@@ -51,7 +48,6 @@ pub enum EventKind {
         /// Client-assigned turn ids, up to the maximum number per event.
         client_ids: Vec<Box<str>>,
     },
-    /// The newest turns were removed by a rewind.
     Rewound {
         /// The newest remaining turn.
         after_seq: u64,
@@ -71,7 +67,6 @@ pub enum EventKind {
         number: u32,
         /// Name of the trigger.
         trigger: Cow<'static, str>,
-        /// Name of the summarizer.
         by: Box<str>,
         /// First turn that the summary newly covers.
         first_seq: u64,
@@ -84,22 +79,18 @@ pub enum EventKind {
     },
     /// No summary could be made. Nothing was changed.
     CompactionFailed {
-        /// Name of the trigger.
         trigger: Cow<'static, str>,
-        /// Name of the reason.
         reason: Cow<'static, str>,
         /// For operators.
         problem: String,
         /// State of the session's circuit breaker after the failure.
         breaker: Cow<'static, str>,
     },
-    /// The last summary was undone.
     CompactionUndone {
         number: u32,
     },
     /// A model extracted facts from turns, and they were stored.
     Learned {
-        /// Name of the model.
         by: Box<str>,
         /// First turn in the prompt.
         first_seq: u64,
@@ -114,9 +105,7 @@ pub enum EventKind {
     },
     /// The extraction of facts failed. It is retried unless `gave_up` is set.
     ExtractionFailed {
-        /// Name of the reason.
         reason: Cow<'static, str>,
-        /// For operators.
         problem: String,
         /// Whether these turns are skipped from now on.
         gave_up: bool,
@@ -158,7 +147,6 @@ struct Inner {
     /// Number of the newest event of each other daemon.
     numbers: LinkedHashMap<u128, u64>,
     events: VecDeque<LoggedEvent>,
-    /// Bytes of `events`.
     bytes: u64,
 }
 
@@ -176,8 +164,7 @@ pub(crate) struct LoggedEvent {
 
 /// Maximum number of daemons whose event numbers are retained.
 ///
-/// Exceeds the size of a cluster, and leaves room for members restarted in the meantime, which
-/// count as new ones.
+/// Exceeds the size of a cluster, because a restarted member counts as a new one.
 pub(crate) const NODES_KEPT: usize = 64;
 
 /// Registry of watchers, and the signal for watchers of all tenants.
@@ -231,7 +218,6 @@ impl EventSignal {
         self.began.notified()
     }
 
-    /// The set of watched tenants.
     pub(crate) fn watched(&self) -> Watched {
         let watched = self.lock();
         let tenants = watched.keys().flatten();

@@ -40,7 +40,6 @@ pub struct DeliveryView {
     pub due_at: Timestamp,
 }
 
-/// The hooks and their deliveries. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Hooks {
     shared: Arc<Shared>,
@@ -90,21 +89,16 @@ impl Hooks {
         Arc::clone(&self.shared.outbox)
     }
 
-    /// How long the turns of an ended generation remain readable.
     pub(crate) fn retention(&self) -> Duration {
         self.shared.retention.load().turns()
     }
 
-    /// Applies a configuration.
     pub(crate) fn reconfigure(&self, config: HooksConfig, retention: RetentionConfig) {
         self.shared.retention.store(Arc::new(retention));
         self.shared.outbox.reconfigure(config);
     }
 
     /// Lists deliveries that match the filter, ordered by id, after `after`.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
     pub async fn deliveries(
         &self,
         filter: DeliveryFilter,
@@ -122,9 +116,6 @@ impl Hooks {
     }
 
     /// Makes a pending, dead or finished delivery due now, with its attempts reset.
-    ///
-    /// # Errors
-    /// [`EngineError::DeliveryNotFound`], or an error of the journal.
     pub async fn retry_delivery(&self, id: DeliveryId) -> Result<DeliveryView, EngineError> {
         let due = self.shared.sessions.now().steady;
         let outcome = DeliveryOutcome {
@@ -145,10 +136,6 @@ impl Hooks {
         Ok(self.view(delivery))
     }
 
-    /// Deletes a delivery.
-    ///
-    /// # Errors
-    /// [`EngineError::DeliveryNotFound`], or an error of the journal.
     pub async fn drop_delivery(&self, id: DeliveryId) -> Result<(), EngineError> {
         let wanted = id.clone();
         let drop = move |store: &dyn Store| store.drop_delivery(&wanted);
@@ -159,9 +146,6 @@ impl Hooks {
     }
 
     /// Counts the pending and dead deliveries.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
     pub async fn count_deliveries(&self) -> Result<Arc<[DeliveryCount]>, EngineError> {
         let counted = self
             .shared
@@ -173,7 +157,6 @@ impl Hooks {
         Ok(counts)
     }
 
-    /// Names of the configured hooks.
     pub fn hook_names(&self) -> Vec<HookName> {
         let config = self.shared.outbox.config();
         config

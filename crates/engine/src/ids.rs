@@ -10,14 +10,12 @@ use memoird_core::time::Timestamp;
 
 use crate::machine::Machine;
 
-/// The ids generated last.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     generation: Mutex<Option<Generation>>,
 }
 
 impl Ids {
-    /// Generates the id of a new generation.
     pub(crate) fn generation(&self, machine: &dyn Machine, at: Timestamp) -> Generation {
         let name = |last| Generation::after(last, at.as_ms(), machine.random());
         next(&self.generation, name)

@@ -2,14 +2,14 @@
 //!
 //! A change set is submitted under the lock of its session, so the queue order is the order of
 //! decisions. A single worker, the [`Committer`], writes everything queued as one transaction
-//! (group commit). A set that is too large for one transaction is written in parts while other sets
-//! overtake it ([`parts`]).
+//! (group commit). A set that is too large for that is written in parts while other sets overtake
+//! it ([`parts`]).
 //!
 //! With [`Durability::Interval`], changes are acknowledged before they are written, and must not be
 //! lost while the process lives. While commits fail, queued sets stay queued in order, and new ones
 //! are rejected.
 //!
-//! If there are several tenants, each may have [`JOURNAL_SHARE`] sets in the queue, so that one
+//! If there are several tenants, each may have [`JOURNAL_SHARE`] sets in the queue, so that a
 //! flooding tenant does not delay the others. A reply waits only for the last change of its
 //! session, a list or search for the changes of its tenant, and an erasure for the changes of its
 //! target.
@@ -59,7 +59,6 @@ pub enum Durability {
     Off,
 }
 
-/// Configuration of the journal.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JournalConfig {
@@ -99,7 +98,6 @@ pub(crate) struct Journal<C> {
     backend: Option<Backend<C>>,
 }
 
-/// State that exists only with a store.
 struct Backend<C> {
     access: StoreAccess,
     permits: Arc<Semaphore>,
@@ -123,7 +121,6 @@ struct Progress {
     reached: u64,
     /// Unfinished sets that others overtook.
     passed: Vec<PassedSet>,
-    /// Number of finished batches.
     batches: u64,
     /// Number of failed commits whose sets are queued for a retry.
     failed_tries: u64,
@@ -147,7 +144,6 @@ struct Queue<C> {
     is_closed: bool,
 }
 
-/// A change set in the queue.
 struct Submission<C> {
     ticket: u64,
     set: ChangeSet,
@@ -191,7 +187,6 @@ pub(crate) struct Submitted {
 }
 
 impl JournalConfig {
-    /// Adds validation errors to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         problems.not_zero("flush_interval", self.flush_interval);
         problems.not_zero("queue_wait", self.queue_wait);
@@ -300,14 +295,13 @@ impl<C> Journal<C> {
 
     /// Whether the last commit failed.
     ///
-    /// If so, do not submit changes that may be lost without harm: a failed change discards its
-    /// session's in-memory state.
+    /// If so, do not submit changes that may be lost: a failed change discards its session's
+    /// in-memory state.
     pub(crate) fn is_failing(&self) -> bool {
         let backend = self.backend.as_ref();
         backend.is_some_and(Backend::is_failing)
     }
 
-    /// Error of the last commit, or `None` if it succeeded.
     pub(crate) fn last_failure(&self) -> Option<EngineError> {
         let backend = self.backend.as_ref()?;
         backend.progress.borrow().failure.clone()
@@ -352,9 +346,6 @@ impl<C> Journal<C> {
     }
 
     /// Waits for room in the queue and, with several tenants, in the tenant's own share of it.
-    ///
-    /// # Errors
-    /// See [`Self::permit`].
     pub(crate) async fn permit_of(
         &self,
         tenant: &Tenant,
@@ -452,7 +443,7 @@ impl<C> Journal<C> {
         }
     }
 
-    /// Waits until the changes of one session up to this ticket are final: written or rejected.
+    /// Waits until the changes of a session up to this ticket are final: written or rejected.
     ///
     /// The ticket must belong to that session. Returns at once if changes are final without a
     /// write.
@@ -491,20 +482,12 @@ impl<C> Journal<C> {
             .await
     }
 
-    /// Waits until the sets of one session up to this ticket are finished.
-    ///
-    /// The ticket must belong to that session.
-    ///
-    /// # Errors
-    /// See [`Self::wait_processed`].
+    /// Waits until the sets of a session up to this ticket, one of its own, are finished.
     pub(crate) async fn wait_processed_of_session(&self, ticket: u64) -> Result<(), EngineError> {
         self.wait_until(|progress| progress.is_over(ticket)).await
     }
 
-    /// Waits until the sets of one tenant up to this ticket are finished.
-    ///
-    /// # Errors
-    /// See [`Self::wait_processed`].
+    /// Waits until the sets of a tenant up to this ticket are finished.
     pub(crate) async fn wait_processed_of(
         &self,
         tenant: &TenantId,
@@ -554,9 +537,6 @@ impl<C> Journal<C> {
     }
 
     /// Waits until every set submitted so far is finished.
-    ///
-    /// # Errors
-    /// See [`Self::wait_processed`].
     pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
         let Some(backend) = &self.backend else {
             return Ok(());
@@ -567,8 +547,7 @@ impl<C> Journal<C> {
 
     /// Reads the store on the reader pool, for a tenant or, if `None`, for the daemon itself.
     ///
-    /// # Errors
-    /// [`EngineError::JournalOff`] without a store, or the error of the store.
+    /// Fails with [`EngineError::JournalOff`] without a store.
     pub(crate) async fn with_store<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,
@@ -582,8 +561,8 @@ impl<C> Journal<C> {
 impl<C> Backend<C> {
     /// Permits for a set of this size, up to half of the queue.
     ///
-    /// A larger set is written in parts and holds its permits until the last one, so the other half
-    /// is for sets that overtake it.
+    /// A larger set holds its permits until its last part is written. The other half is for sets
+    /// that overtake it.
     fn permits_of(&self, bytes: usize) -> u32 {
         let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         count.clamp(1, (self.permits_max / 2).max(1))
@@ -593,7 +572,6 @@ impl<C> Backend<C> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error with which commits fail.
     fn failure(&self) -> EngineError {
         let failure = self.progress.borrow().failure.clone();
         // Commits may have just stopped failing.
@@ -604,7 +582,6 @@ impl<C> Backend<C> {
         self.is_failing.load(Ordering::Relaxed)
     }
 
-    /// Waits until at least this many sets are queued.
     async fn wait_for_sets(&self, sets: usize) {
         while !self.has_sets(sets) {
             self.arrived.notified().await;
@@ -622,8 +599,8 @@ impl<C> Backend<C> {
 
     /// Takes the sets of the next transaction from the queue.
     ///
-    /// A set that is too large for one transaction moves to `ahead`, to be prewritten, unless
-    /// another one is. Sets that must not overtake an unwritten set remain queued.
+    /// A set that is too large for it moves to `ahead`, to be prewritten, unless another one is.
+    /// Sets that must not overtake an unwritten set remain queued.
     fn take_batch(
         &self,
         sets_max: usize,

@@ -18,12 +18,11 @@ pub(crate) struct JournalUse {
 }
 
 impl JournalUse {
-    /// Sets the limit for all tenants together in bytes. 0 removes it.
+    /// Sets the limit in bytes. 0 removes it.
     pub(crate) fn set_limit(&self, limit_bytes: u64) {
         self.limit.store(limit_bytes, Ordering::Relaxed);
     }
 
-    /// Whether there is a limit for all tenants together.
     pub(crate) fn is_limited(&self) -> bool {
         self.limit.load(Ordering::Relaxed) > 0
     }
@@ -34,10 +33,7 @@ impl JournalUse {
             .fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// Checks that a tenant may add `more` bytes of turns.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalQuota`] if the tenant's or the global limit would be exceeded.
+    /// Checks that a tenant may add `more` bytes of turns under its own and the global limit.
     pub(crate) fn check_room(&self, tenant: &Tenant, more: u64) -> Result<(), EngineError> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let own = (

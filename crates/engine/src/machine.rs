@@ -2,8 +2,8 @@
 //!
 //! Idle times are measured on the steady clock, which never steps. It follows the monotonic clock
 //! while the daemon runs, the time since boot across restarts, and the wall clock across boots,
-//! where a negative difference counts as zero. A wall clock that jumps by a day therefore neither
-//! expires sessions early nor keeps them forever.
+//! where a negative difference counts as zero. So a wall clock that jumps by a day neither expires
+//! sessions early nor keeps them forever.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
@@ -41,9 +41,8 @@ pub struct SystemMachine {
 impl SystemMachine {
     /// Continues the steady clock from `last`.
     ///
-    /// Within the same boot, the downtime is measured by the time since boot, which cannot be set.
-    /// After a reboot it is measured by the wall clock. A wall clock that went back counts as no
-    /// downtime.
+    /// Downtime within the same boot is measured by the time since boot, which cannot be set. After
+    /// a reboot it is measured by the wall clock, where a negative difference counts as zero.
     #[allow(clippy::disallowed_methods)]
     pub fn resume(last: Option<&ClockAnchor>) -> Self {
         let (boot_id, boot_ms) = boot().unwrap_or_default();
@@ -61,7 +60,6 @@ impl SystemMachine {
         Self::start(steady_at_start, boot_id, boot_ms)
     }
 
-    /// Starts the steady clock at the time read from the other cluster members.
     pub fn at(steady: Steady) -> Self {
         let (boot_id, boot_ms) = boot().unwrap_or_default();
         Self::start(steady, boot_id, boot_ms)
@@ -113,7 +111,6 @@ impl Machine for SystemMachine {
     }
 }
 
-/// Generates a secret for session nonces.
 pub fn new_mark_secret(machine: &dyn Machine) -> MarkSecret {
     let mut bytes = [0; 32];
     bytes[..16].copy_from_slice(&machine.random().to_le_bytes());
@@ -135,7 +132,6 @@ impl Stopwatch {
         self.0.elapsed()
     }
 
-    /// Elapsed time in seconds.
     pub fn seconds(&self) -> f64 {
         self.elapsed().as_secs_f64()
     }

@@ -2,11 +2,11 @@
 //!
 //! Counts everything that grows with client input: sessions and their content, in-flight calls with
 //! their replies and copies, events that can still be watched, and the input of hooks. Without a
-//! journal it also counts pending deliveries.
+//! journal it also counts pending deliveries. File pages are not counted; they are limited where
+//! the files are opened.
 //!
 //! Above the limit, the content of idle sessions is unloaded. Session heads stay in memory and
-//! serve calls that need only them. File pages are not counted; they are limited where the files
-//! are opened.
+//! serve calls that need only them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,6 @@ pub struct CapacityConfig {
     pub journal_bytes: usize,
 }
 
-/// Bytes of memory used on behalf of clients.
 #[derive(Debug, Default)]
 pub struct MemoryUse {
     /// 0 means no limit.
@@ -83,7 +82,6 @@ impl CallBytes {
         }
     }
 
-    /// Sets the number of bytes held.
     pub(crate) fn set(&mut self, bytes: u64) {
         self.memory.count_calls(self.bytes, bytes);
         self.bytes = bytes;
@@ -111,12 +109,10 @@ pub struct MemorySnapshot {
     pub event_bytes: u64,
     /// Content passed to hooks, and without a journal also pending deliveries.
     pub hook_bytes: u64,
-    /// Number of times a session's content was unloaded.
     pub unloads: u64,
 }
 
 impl MemorySnapshot {
-    /// Sum over all categories.
     pub fn used_bytes(&self) -> u64 {
         let parts = [
             self.session_bytes,
@@ -153,32 +149,27 @@ impl MemoryUse {
         }
     }
 
-    /// Records that the memory of calls and their replies changed from `before` to `after` bytes.
+    /// The `count_*` methods record a change from `before` to `after` bytes.
     pub fn count_calls(&self, before: u64, after: u64) {
         self.shift(&self.calls, before, after);
     }
 
-    /// Records that a tenant's events changed from `before` to `after` bytes.
     pub(crate) fn count_events(&self, before: u64, after: u64) {
         self.shift(&self.events, before, after);
     }
 
-    /// Records that the memory of hooks and deliveries changed from `before` to `after` bytes.
     pub(crate) fn count_hooks(&self, before: u64, after: u64) {
         self.shift(&self.hooks, before, after);
     }
 
-    /// Maximum bytes of events, across all tenants.
     pub(crate) fn events_max(&self) -> u64 {
         limit(self.limit_bytes()) / EVENTS_SHARE
     }
 
-    /// Maximum bytes of hook input and, separately, of pending deliveries without a journal.
     pub(crate) fn hooks_max(&self) -> u64 {
         limit(self.limit_bytes()) / HOOKS_SHARE
     }
 
-    /// Maximum bytes of copies.
     pub(crate) fn copies_max(&self) -> u64 {
         limit(self.limit_bytes()) / COPIES_SHARE
     }
@@ -191,12 +182,10 @@ impl MemoryUse {
         self.shift(&self.sessions, 1, 0);
     }
 
-    /// Records that a session's options changed from `before` to `after` bytes.
     pub(crate) fn count_options(&self, before: u64, after: u64) {
         self.shift(&self.options, before, after);
     }
 
-    /// Records that a session's content changed from `before` to `after` bytes.
     pub(crate) fn count_content(&self, before: u64, after: u64) {
         self.shift(&self.content, before, after);
     }
@@ -206,9 +195,6 @@ impl MemoryUse {
     }
 
     /// Checks that `more_bytes` can be used.
-    ///
-    /// # Errors
-    /// [`EngineError::MemoryFull`] if not.
     pub(crate) fn check_room(&self, more_bytes: u64) -> Result<(), EngineError> {
         let now = self.snapshot();
         match now.used_bytes().saturating_add(more_bytes) > limit(now.limit_bytes) {
@@ -218,9 +204,6 @@ impl MemoryUse {
     }
 
     /// Checks that one more session would fit if all content were unloaded.
-    ///
-    /// # Errors
-    /// [`EngineError::MemoryFull`] if not.
     pub(crate) fn check_session_room(&self) -> Result<(), EngineError> {
         let now = self.snapshot();
         match now.session_bytes >= limit(now.limit_bytes) {
@@ -236,7 +219,6 @@ impl MemoryUse {
         now.used_bytes() <= limit - limit / SHARE_KEPT_FREE
     }
 
-    /// Waits until this limit or a tenant's own is exceeded.
     pub(crate) async fn passed(&self) {
         self.passed.notified().await;
     }

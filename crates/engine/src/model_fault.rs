@@ -36,7 +36,6 @@ pub enum FaultKind {
 }
 
 impl ModelFault {
-    /// Creates a fault without a requested pause.
     pub fn new(kind: FaultKind, problem: impl Into<String>) -> Self {
         Self {
             kind,
@@ -45,10 +44,9 @@ impl ModelFault {
         }
     }
 
-    /// Records this fault in the provider's circuit breaker.
+    /// Records this fault and a requested pause in the provider's circuit breaker.
     ///
-    /// A rejected input counts as a success, because it says nothing about other requests. A pause
-    /// requested by the provider is applied.
+    /// A rejected input counts as a success, because it says nothing about other requests.
     pub(crate) fn note(&self, breaker: &mut Breaker, now: Steady, policy: &BreakerPolicy) {
         match self.is_refusal() {
             true => breaker.succeeded(),

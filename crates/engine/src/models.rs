@@ -19,10 +19,8 @@ const PROMPTS_MAX: usize = 1_024;
 /// Maximum bytes of a model name quoted in an error.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Configuration of models and windows.
 #[derive(Clone, Debug, Default)]
 pub struct ContextConfig {
-    /// The operator's window settings.
     pub settings: WindowSettings,
     /// Known models, with unique names.
     pub models: Vec<ContextModel>,
@@ -52,7 +50,6 @@ pub(crate) struct Model {
     pub(crate) counter: Option<Arc<dyn TokenCounter>>,
 }
 
-/// The models of one configuration, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Models {
     by_name: HashMap<String, Arc<Model>>,
@@ -67,7 +64,6 @@ struct ScaleIds {
     known: Mutex<HashMap<(TokenizerKind, Dialect), ScaleId>>,
 }
 
-/// The current models, and scale ids that outlive a reload.
 #[derive(Debug)]
 pub(crate) struct ModelRegistry {
     current: ArcSwap<Models>,
@@ -79,8 +75,8 @@ pub(crate) type PromptKey = (ScaleId, u64, Option<MessageFormat>);
 
 /// LRU cache of token counts for a tenant's system prompts and tool schemas.
 ///
-/// Each tenant has its own cache. A shared one would be a timing side channel: a fast reply would
-/// reveal that another tenant sent the same prompt.
+/// A cache shared by tenants would be a timing side channel: a fast reply would reveal that another
+/// tenant sent the same prompt.
 #[derive(Debug)]
 pub(crate) struct Prompts {
     tokens: Mutex<LruCache<PromptKey, u64>>,
@@ -109,7 +105,6 @@ impl ModelRegistry {
         self.current.load_full()
     }
 
-    /// Replaces the current models.
     pub(crate) fn reconfigure(&self, config: &ContextConfig) {
         let models = Models::new(config, &self.scale_ids);
         self.current.store(Arc::new(models));

@@ -103,7 +103,6 @@ struct Shared {
     mark_secret: MarkSecret,
 }
 
-/// Dependencies of [`Sessions`].
 pub(crate) struct SessionParts {
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) machine: Arc<dyn Machine>,
@@ -196,7 +195,6 @@ impl Sessions {
         secret.prompt_mark(generation, through_seq)
     }
 
-    /// Starts the background workers of the sessions.
     pub(crate) fn start_workers(
         &self,
         supervisor: &Supervisor,
@@ -278,25 +276,21 @@ impl Sessions {
         }
     }
 
-    /// Whether sessions are stored in a journal.
     pub(crate) fn have_journal(&self) -> bool {
         self.shared.journal.is_on()
     }
 
-    /// Whether the last commit failed.
     pub(crate) fn is_journal_failing(&self) -> bool {
         self.shared.journal.is_failing()
     }
 
-    /// Error of the last commit, or `None` if it succeeded.
     pub(crate) fn journal_failure(&self) -> Option<EngineError> {
         self.shared.journal.last_failure()
     }
 
     /// Waits until every change submitted so far is written or rejected.
     ///
-    /// # Errors
-    /// If they cannot be written now and are retried later.
+    /// Fails if they cannot be written now and are retried later.
     pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
         self.shared.journal.wait_all_processed().await
     }
@@ -304,9 +298,6 @@ impl Sessions {
     /// Waits until every change of a tenant submitted so far is written or rejected.
     ///
     /// Returns the number of the batch that contains the last of them.
-    ///
-    /// # Errors
-    /// See [`Self::wait_all_processed`].
     pub(crate) async fn wait_processed_of(&self, tenant: &Tenant) -> Result<u64, EngineError> {
         let last = tenant.last_ticket.load(Ordering::Relaxed);
         let journal = &self.shared.journal;
@@ -314,7 +305,6 @@ impl Sessions {
         Ok(tenant.last_batch.load(Ordering::Relaxed))
     }
 
-    /// Wakes event watchers.
     pub(crate) fn notify_watchers(&self) {
         self.shared.event_signal.notify();
     }

@@ -16,7 +16,6 @@ use crate::memory_use::MemorySnapshot;
 pub(crate) use compaction::CompactionStats;
 pub use compaction::{CompactionResult, CompactionSnapshot};
 
-/// Process-wide metrics.
 #[derive(Debug)]
 pub struct Stats {
     /// Number of journal transactions.
@@ -27,11 +26,9 @@ pub struct Stats {
     ///
     /// With [`crate::Durability::Interval`], a later attempt writes them.
     pub commit_failures: AtomicU64,
-    /// Duration of a transaction.
     pub commit_seconds: Histogram,
     /// Duration of a compaction in seconds, from the snapshot to the summarizer's reply.
     pub compaction_seconds: Histogram,
-    /// Number of change sets per transaction.
     pub commit_batch: Histogram,
     pub hooks: HookStats,
 }
@@ -39,7 +36,6 @@ pub struct Stats {
 /// Labels of a metric, as name and value.
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// Hook metrics.
 #[derive(Clone, Debug)]
 pub struct HookStats {
     /// Number of attempts by hook and outcome: `done`, `failed` (to be retried) or `dead`.
@@ -71,7 +67,6 @@ impl HookStats {
     }
 }
 
-/// Metrics of one tenant.
 #[derive(Debug, Default)]
 pub struct TenantStats {
     turns_live: AtomicU64,
@@ -88,7 +83,6 @@ pub struct TenantStats {
     pub(crate) compaction: CompactionStats,
 }
 
-/// Counters of one tenant's windows.
 #[derive(Debug, Default)]
 pub(crate) struct WindowStats {
     pub(crate) built: AtomicU64,
@@ -100,11 +94,9 @@ pub(crate) struct WindowStats {
     pub(crate) results_trimmed: AtomicU64,
 }
 
-/// Snapshot of a tenant's window counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowSnapshot {
     pub built: u64,
-    /// Windows that could not fit their budget.
     pub refused: u64,
     /// Tokens of the windows built.
     pub tokens: u64,
@@ -112,20 +104,15 @@ pub struct WindowSnapshot {
     pub tokens_saved: u64,
     /// Tokens in a prefix that was already sent before.
     pub prefix_tokens: u64,
-    /// Number of cuts.
     pub cuts: u64,
     /// Tool results trimmed or replaced by a marker, counted at the cut that did it.
     pub results_trimmed: u64,
 }
 
-/// Snapshot of the process-wide counters.
 #[derive(Clone, Debug, Default)]
 pub struct StatsSnapshot {
-    /// Number of journal transactions.
     pub commits: u64,
-    /// Number of change sets in them.
     pub commit_sets: u64,
-    /// Number of change sets that failed to commit.
     pub commit_failures: u64,
     pub memory: MemorySnapshot,
     /// Ordered by tenant id.
@@ -136,13 +123,11 @@ pub struct StatsSnapshot {
 #[derive(Clone, Debug)]
 pub struct TenantSnapshot {
     pub id: TenantId,
-    /// Number of live sessions.
     pub sessions_live: u64,
     /// Turns in the histories of live sessions.
     pub turns_live: u64,
     /// Encoded bytes of those turns.
     pub bytes_live: u64,
-    /// Generations started.
     pub sessions_created: u64,
     /// Generations that expired.
     pub expired: u64,
@@ -159,7 +144,6 @@ pub struct TenantSnapshot {
     pub max_sessions: u64,
     /// Default TTL of sessions in milliseconds.
     pub session_ttl_ms: u64,
-    /// Maximum turns per history.
     pub max_history_turns: u64,
 }
 
@@ -178,23 +162,20 @@ impl Default for Stats {
 }
 
 impl TenantStats {
-    /// Records that a history's totals changed from `before` to `after`.
+    /// The `count_*` methods with `before` and `after` record a difference.
     pub(crate) fn count_live(&self, before: Totals, after: Totals) {
         shift(&self.turns_live, before.turns, after.turns);
         shift(&self.bytes_live, before.bytes, after.bytes);
     }
 
-    /// Records that a session's content in memory changed from `before` to `after` bytes.
     pub(crate) fn count_loaded(&self, before: u64, after: u64) {
         shift(&self.bytes_loaded, before, after);
     }
 
-    /// Bytes of session content in memory.
     pub(crate) fn bytes_loaded(&self) -> u64 {
         self.bytes_loaded.load(Ordering::Relaxed)
     }
 
-    /// Records that the tenant's turns in the journal changed from `before` to `after` bytes.
     pub(crate) fn count_journal(&self, before: u64, after: u64) {
         shift(&self.journal_bytes, before, after);
     }

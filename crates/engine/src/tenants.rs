@@ -39,7 +39,6 @@ const COPIES_MAX: usize = 1;
 /// Accepted byte rates. A lower one is below the size of a message, a higher one is no limit.
 const BYTES_PER_SECOND: RangeInclusive<usize> = 1 << 10..=100 << 20;
 
-/// Session limits and lifetimes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
@@ -55,7 +54,6 @@ pub struct SessionConfig {
     pub ttl_classes: TtlClasses,
 }
 
-/// TTLs by class name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct TtlClasses(pub BTreeMap<String, ClassTtl>);
@@ -65,11 +63,9 @@ pub struct TtlClasses(pub BTreeMap<String, ClassTtl>);
 #[serde(transparent)]
 pub struct ClassTtl(#[serde(with = "AsText::<Never>")] pub Option<Duration>);
 
-/// Maximum number of TTL classes per tenant.
 const TTL_CLASSES_MAX: usize = 8;
 
 impl TtlClasses {
-    /// Adds validation errors to `problems`.
     fn check(&self, problems: &mut Problems) {
         let are_few = self.0.len() <= TTL_CLASSES_MAX;
         problems.unless(are_few, "ttl_classes", "takes 8 classes at most");
@@ -85,11 +81,9 @@ impl TtlClasses {
     }
 }
 
-/// A tenant to create at startup.
 #[derive(Clone, Debug)]
 pub struct TenantConfig {
     pub id: TenantId,
-    /// Overrides of the common limits.
     pub limits: TenantLimits,
 }
 
@@ -99,14 +93,11 @@ pub struct TenantConfig {
 pub struct TenantLimits {
     /// Maximum live sessions. 0 means no cap of its own.
     pub max_sessions: Option<usize>,
-    /// Idle time after which sessions expire.
     #[serde(with = "AsOptionalText::<Span>")]
     pub session_ttl: Option<Duration>,
     /// Replaces the common TTL classes.
     pub ttl_classes: Option<TtlClasses>,
-    /// Maximum turns per history.
     pub max_history_turns: Option<usize>,
-    /// Maximum encoded bytes per history.
     #[serde(with = "AsOptionalText::<Size>")]
     pub max_history_bytes: Option<usize>,
     /// Maximum concurrent calls. More are rejected.
@@ -121,15 +112,13 @@ pub struct TenantLimits {
     pub journal_bytes: Option<usize>,
     /// Maximum bytes of session content in memory. 0 means no limit of its own.
     ///
-    /// Above it, the content of the sessions idle the longest is unloaded. If that is impossible,
-    /// appends are rejected.
+    /// Above it, the longest idle content is unloaded. If that is impossible, appends are rejected.
     #[serde(with = "AsOptionalText::<Size>")]
     pub memory_bytes: Option<usize>,
     /// Scheduling weight: calls processed for each one of a tenant with weight 1. Default 1.
     pub weight: Option<u32>,
 }
 
-/// The settings of tenants: common ones, and overrides by tenant.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TenantsConfig {
     pub(crate) limits: Limits,
@@ -162,7 +151,6 @@ pub struct Tenant {
     pub(crate) last_batch: AtomicU64,
 }
 
-/// Resource accounting shared by all tenants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UseOfAll {
     memory: Arc<MemoryUse>,
@@ -173,21 +161,19 @@ pub(crate) struct UseOfAll {
 /// Effective settings of a tenant. A reload replaces them as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Limits on client input and stored sessions.
     pub limits: Limits,
-    /// When sessions are compacted, and how far.
     pub compaction: CompactionPolicy,
     /// Maximum concurrent calls. `None` leaves the limit to admission control.
     pub calls_in_flight: Option<usize>,
-    /// Maximum calls per second, or `None` for no limit.
+    /// `None` means no limit.
     pub calls_per_second: Option<NonZeroU32>,
-    /// Maximum bytes of requests per second, or `None` for no limit.
+    /// `None` means no limit.
     pub bytes_per_second: Option<NonZeroU32>,
-    /// Scheduling weight: calls processed for each one of a tenant with weight 1.
+    /// See [`TenantLimits::weight`].
     pub weight: u32,
-    /// Maximum bytes of turns in the journal. 0 means no limit.
+    /// 0 means no limit.
     pub(crate) journal_bytes: u64,
-    /// Maximum bytes of session content in memory. 0 means no limit.
+    /// 0 means no limit.
     pub(crate) memory_bytes: u64,
     pub(crate) max_sessions: usize,
     pub(crate) ttl_ms: u64,
@@ -196,7 +182,6 @@ pub struct Policy {
     pub(crate) sweep_ms: u64,
 }
 
-/// Known tenants: those in the configuration, and those with sessions in the journal.
 #[derive(Debug)]
 pub struct Tenants {
     config: ArcSwap<TenantsConfig>,
@@ -205,7 +190,6 @@ pub struct Tenants {
 }
 
 impl SessionConfig {
-    /// Adds validation errors to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         problems.not_zero("session_ttl", self.session_ttl);
         if let Some(interval) = self.sweep_interval {
@@ -216,7 +200,6 @@ impl SessionConfig {
 }
 
 impl TenantLimits {
-    /// Adds validation errors to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         if let Some(ttl) = self.session_ttl {
             problems.not_zero("session_ttl", ttl);
@@ -273,19 +256,15 @@ impl Tenant {
         }
     }
 
-    /// Whether there are other tenants.
     pub(crate) fn is_one_of_several(&self) -> bool {
         self.tenants.load(Ordering::Relaxed) > 1
     }
 
-    /// The calibration that all sessions share.
     pub(crate) fn calibration(&self, model: &str) -> Calibration {
         self.calibrations.shared(model)
     }
 
-    /// Learns from a token count by the provider.
-    ///
-    /// `before` is the provider's count for the session's previous window.
+    /// Learns from token counts by the provider, for this and the session's previous window.
     pub(crate) fn calibrate(&self, model: &str, before: Option<Charge>, charge: Charge) {
         self.calibrations.observe_provider(model, before, charge);
     }
@@ -295,17 +274,14 @@ impl Tenant {
         self.calibrations.all_shared()
     }
 
-    /// Restores calibrations persisted before a restart.
     pub fn restore_charges(&self, learnt: BTreeMap<Box<str>, Calibration>) {
         self.calibrations.restore(learnt);
     }
 
-    /// The current policy.
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
     }
 
-    /// Records that the content of a session changed from `before` to `after` bytes of memory.
     pub(crate) fn count_content(&self, before: u64, after: u64) {
         self.stats.count_loaded(before, after);
         self.memory.count_content(before, after);
@@ -314,10 +290,7 @@ impl Tenant {
         }
     }
 
-    /// Checks that `more` bytes of content fit into memory.
-    ///
-    /// # Errors
-    /// [`EngineError::MemoryFull`] if the tenant's or the global limit would be exceeded.
+    /// Checks that `more` bytes of content fit into the tenant's and the global memory limit.
     pub(crate) fn check_memory_room(&self, more: u64) -> Result<(), EngineError> {
         self.check_own_memory(more)?;
         self.memory.check_room(more)
@@ -355,10 +328,7 @@ impl Tenant {
         self.journal.change(before, bytes);
     }
 
-    /// Checks that `more` bytes of turns fit into the journal.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalQuota`] if the tenant's or the global limit would be exceeded.
+    /// Checks that `more` bytes of turns fit into the tenant's and the global journal limit.
     pub(crate) fn check_journal_room(&self, more: u64) -> Result<(), EngineError> {
         self.journal.check_room(self, more)
     }
@@ -418,9 +388,9 @@ impl Policy {
         classes.fold(self.ttl_ms, u64::min)
     }
 
-    /// Checks that a patch names a configured TTL class, or the one that the session already has.
+    /// Checks that a patch names a configured TTL class.
     ///
-    /// The session's current class may no longer be configured.
+    /// The session's current class is accepted even if it is no longer configured.
     pub(crate) fn check_class(&self, patch: &OptionsPatch, head: &Head) -> Result<(), CoreError> {
         let Some(class) = &patch.ttl_class else {
             return Ok(());
@@ -469,12 +439,10 @@ impl Tenants {
         tenants
     }
 
-    /// Memory use of all tenants.
     pub fn memory(&self) -> &Arc<MemoryUse> {
         &self.of_all.memory
     }
 
-    /// Waits until the global memory limit or any tenant's own is exceeded.
     pub(crate) async fn memory_passed(&self) {
         let is_over = |tenant: &Arc<Tenant>| tenant.check_own_memory(0).is_err();
         let memory = self.memory();
@@ -488,7 +456,6 @@ impl Tenants {
         self.memory().is_roomy() && self.all().iter().all(|tenant| tenant.has_own_room())
     }
 
-    /// Journal use of all tenants.
     pub(crate) fn journal(&self) -> &JournalUse {
         &self.of_all.journal
     }
@@ -499,7 +466,6 @@ impl Tenants {
         self.journal().is_limited() || self.all().iter().any(is_limited)
     }
 
-    /// Returns a known tenant.
     pub fn get(&self, id: &TenantId) -> Option<Arc<Tenant>> {
         self.by_id.get(id).map(|tenant| Arc::clone(&tenant))
     }
@@ -517,7 +483,7 @@ impl Tenants {
 
     /// Returns a tenant, and creates it if it is unknown.
     ///
-    /// A tenant that is no longer configured has the common limits until its sessions end.
+    /// A tenant that is not configured has the common limits.
     pub fn get_or_insert(&self, id: &TenantId) -> Arc<Tenant> {
         if let Some(known) = self.get(id) {
             return known;

@@ -16,14 +16,12 @@ pub trait TokenCounter: Debug + Send + Sync + 'static {
     /// Message format of [`CountRequest::messages_json`].
     fn format(&self) -> MessageFormat;
 
-    /// Counts the tokens of a request.
+    /// Implementations enforce their own timeout and do not retry.
     ///
-    /// Implementations enforce their own timeout and do not retry. Dropping the future cancels the
-    /// call.
+    /// Dropping the future cancels the call.
     fn count(&self, request: CountRequest) -> CountFuture<'_>;
 }
 
-/// The request to count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountRequest {
     /// System prompt, or empty.
@@ -34,5 +32,4 @@ pub struct CountRequest {
     pub messages_json: String,
 }
 
-/// Future of a token count.
 pub type CountFuture<'a> = Pin<Box<dyn Future<Output = Result<u64, ModelFault>> + Send + 'a>>;

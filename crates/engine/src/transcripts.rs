@@ -9,7 +9,8 @@ use crate::tenants::Tenant;
 
 /// Read access to the journal for a follower. Cheap to clone.
 ///
-/// Not scoped to a tenant. Callers must check the tenant before they return any of it to a client.
+/// Not scoped to a tenant: callers must check the tenant before they return data to a client. Reads
+/// fail with [`EngineError::JournalOff`] without a journal.
 #[derive(Clone, Debug)]
 pub struct Transcripts {
     sessions: Sessions,
@@ -27,18 +28,16 @@ impl Transcripts {
 
     /// Waits until every change of a tenant submitted so far is written or rejected.
     ///
-    /// Returns the batch count, as in [`Self::written_beyond`], up to the last of them.
-    ///
-    /// # Errors
-    /// With durability `interval`, the error of the next attempt to write them.
+    /// Returns the batch count up to the last of them, as in [`Self::written_beyond`]. With
+    /// durability `interval`, fails if the next attempt to write them fails.
     pub async fn settled(&self, tenant: &Tenant) -> Result<u64, EngineError> {
         self.sessions.wait_processed_of(tenant).await
     }
 
     /// Waits until more than `seen` batches are written, and returns their number.
     ///
-    /// Pass the previous return value, or 0 at first. Batches are counted in the order in which
-    /// they are written, because sets may overtake a large one.
+    /// Pass the previous return value, or 0 at first. Batches are counted in the order of writing,
+    /// because sets may overtake a large one.
     pub async fn written_beyond(&self, seen: u64) -> u64 {
         self.sessions.wait_batches_beyond(seen).await
     }
@@ -47,9 +46,6 @@ impl Transcripts {
     ///
     /// Stops after `turns_max` turns or `bytes_max` bytes, but returns at least one turn if there
     /// is any.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalOff`], or an error of the store.
     pub async fn written_after(
         &self,
         number: u64,
@@ -63,9 +59,6 @@ impl Transcripts {
     }
 
     /// Reads the turns with these numbers, in this order. Pruned turns are skipped.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalOff`], or an error of the store.
     pub async fn written_at(&self, numbers: Vec<u64>) -> Result<Vec<WrittenTurn>, EngineError> {
         let read = self
             .sessions
@@ -74,9 +67,6 @@ impl Transcripts {
     }
 
     /// Reads up to `max` turns whose content was replaced after this change, in order of change.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalOff`], or an error of the store.
     pub async fn changed_after(
         &self,
         change: u64,
@@ -89,9 +79,6 @@ impl Transcripts {
     }
 
     /// Reads the owners of these generations, in this order. Pruned generations are skipped.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalOff`], or an error of the store.
     pub async fn owners(
         &self,
         generations: Vec<Generation>,

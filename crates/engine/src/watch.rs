@@ -17,7 +17,6 @@ use crate::events::{Event, EventKind, EventSignal, LoggedEvent};
 use crate::machine::Machine;
 use crate::tenants::{Tenant, Tenants};
 
-/// The tenants whose events are watched.
 #[derive(Clone, Debug)]
 pub enum WatchScope {
     Tenant(Arc<Tenant>),
@@ -25,18 +24,15 @@ pub enum WatchScope {
     All,
 }
 
-/// An item that a watcher receives.
 #[derive(Clone, Debug)]
 pub enum WatchItem {
     Event {
-        /// The tenant of the session.
         tenant: Arc<Tenant>,
         event: Event,
     },
     /// Events were removed from the log before the watcher read them.
     Missed {
         tenant: Arc<Tenant>,
-        /// Number of missed events.
         count: u64,
     },
 }
@@ -55,14 +51,12 @@ pub struct Events {
     is_shared: bool,
 }
 
-/// Position from which to watch.
 #[derive(Clone, Debug)]
 pub enum WatchFrom {
     /// Only new events.
     Now,
     /// Events after the one with this id, assigned by this daemon.
     After(u64),
-    /// Events after this cursor.
     Cursor(EventCursor),
 }
 
@@ -71,12 +65,10 @@ pub enum WatchFrom {
 pub struct Watcher {
     events: Events,
     scope: WatchScope,
-    /// Read position in the log of each tenant.
     positions: BTreeMap<TenantId, Position>,
     ready: VecDeque<(TenantId, Read)>,
 }
 
-/// An item read from a tenant's log.
 #[derive(Debug)]
 enum Read {
     Event(LoggedEvent),
@@ -87,7 +79,6 @@ enum Read {
 #[derive(Debug)]
 struct Position {
     tenant: Arc<Tenant>,
-    /// Id of the last event read.
     id: u64,
     cursor: EventCursor,
     /// Earlier events, to be skipped.
@@ -168,7 +159,6 @@ impl Events {
         watcher
     }
 
-    /// Registry of this daemon's watchers.
     pub(crate) fn signal(&self) -> &EventSignal {
         &self.signal
     }

@@ -18,10 +18,8 @@ pub trait WindowMemories: Debug + Send + Sync + 'static {
     fn recall<'a>(&'a self, room: WindowRoom<'a>) -> WindowRecall<'a>;
 }
 
-/// Future of a recall.
 pub type WindowRecall<'a> = Pin<Box<dyn Future<Output = Recalled> + Send + 'a>>;
 
-/// The window to recall memories for.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowRoom<'a> {
     pub session: &'a SessionId,
@@ -32,7 +30,6 @@ pub struct WindowRoom<'a> {
     pub peek: bool,
 }
 
-/// Result of a recall.
 #[derive(Debug, Default)]
 pub struct Recalled {
     /// `None` if the recall failed.
@@ -52,7 +49,6 @@ pub trait RecalledMemories: Debug + Send + Sync {
     fn block(&self, window: &Window, session: SessionPoint<'_>, scale: &Scale) -> MemoryBlock;
 }
 
-/// A session at one point in time.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionPoint<'a> {
     /// The client's session id.

@@ -78,7 +78,6 @@ impl<W: Worker> Worker for OfLeader<W> {
 #[derive(Debug)]
 pub struct WorkError(pub String);
 
-/// Counters of one worker.
 #[derive(Debug)]
 pub struct WorkerStatus {
     pub name: &'static str,
@@ -105,7 +104,6 @@ impl WorkerStatus {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Number of steps that failed.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
@@ -123,8 +121,7 @@ impl Supervisor {
 
     /// Runs a worker on a dedicated thread.
     ///
-    /// For workers whose steps block: on a runtime thread, other tasks would wait for the end of a
-    /// step.
+    /// For workers whose steps block: they would delay other tasks of a runtime thread.
     pub(crate) fn run_on_thread(&self, worker: impl Worker) {
         let name = worker.name();
         let (alarm, task) = self.prepare(worker);
@@ -161,12 +158,10 @@ impl Supervisor {
         (self.broken.clone().drop_guard(), task)
     }
 
-    /// Cancelled when a worker has panicked.
     pub(crate) fn broken(&self) -> CancellationToken {
         self.broken.clone()
     }
 
-    /// Cancelled at shutdown. For operations inside a step that may hang and can be dropped.
     pub(crate) fn stopping(&self) -> CancellationToken {
         self.stop.clone()
     }

@@ -11,7 +11,6 @@ pub(super) struct FairQueue<K, T> {
     /// Keys with queued items, in the order in which they are served.
     turns: VecDeque<K>,
     len: usize,
-    /// Maximum number of queued items per key.
     len_max_each: usize,
 }
 
@@ -44,7 +43,6 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         Some(self.last_number)
     }
 
-    /// Removes the next item.
     pub(super) fn pop(&mut self) -> Option<T> {
         let key = self.turns.pop_front()?;
         let items = self.waiting.get_mut(&key)?;

@@ -36,7 +36,6 @@ struct State {
     /// Queued calls. Those without a tenant share one queue.
     calls: FairQueue<Option<TenantId>, Call>,
     threads: usize,
-    /// Threads waiting for a call.
     idle: usize,
     is_closed: bool,
 }
@@ -92,10 +91,8 @@ impl FairThreads {
 
     /// Runs a call for a tenant, or for the daemon itself if `None`.
     ///
-    /// If the future is dropped while the call is queued, the call is removed from the queue.
-    ///
-    /// # Errors
-    /// If too many calls are queued, the call panicked, or no thread could be started.
+    /// If the future is dropped while the call is queued, the call is removed from the queue. Fails
+    /// if too many calls are queued, the call panicked, or no thread could be started.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,
@@ -177,7 +174,6 @@ impl Drop for FairThreads {
 }
 
 impl Shared {
-    /// Main loop of a thread.
     fn run_calls(&self) {
         (self.begin)();
         while let Some(call) = self.next_call() {
@@ -250,7 +246,6 @@ mod tests {
         let panicked = threads.run(None, || std::panic::resume_unwind(Box::new("a test's")));
         let panicked: Result<(), _> = panicked.await;
         assert!(matches!(panicked, Err(EngineError::JournalFailed { .. })));
-        // Each of the two waits for the other one.
         let meeting = Arc::new(Barrier::new(2));
         let meet = |meeting: &Arc<Barrier>| {
             let meeting = Arc::clone(meeting);

@@ -17,7 +17,6 @@ use crate::sessions::{
 };
 use crate::tenants::Tenant;
 
-/// Result of an append.
 #[derive(Clone, Debug)]
 pub struct AppendOutcome {
     /// The session after the append. `None` for a duplicate if the session has since ended.

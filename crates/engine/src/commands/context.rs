@@ -1,9 +1,9 @@
 //! The `GetContext` command: builds the window for the next model call.
 //!
-//! Tokens of new turns are counted without holding the session's lock, and the session is read
-//! again afterwards. If turns would be left out and a summarizer takes only milliseconds, the
-//! command waits for the summary and plans the window again. The block of memories follows the last
-//! turn, so that everything before it is a prefix that the next call repeats.
+//! Tokens of new turns are counted without the session's lock, and the session is read again
+//! afterwards. If turns would be left out and the summarizer is local, the command waits for a
+//! summary and plans the window again. The block of memories follows the last turn, so that
+//! everything before it is a prefix that the next call repeats.
 
 mod compaction;
 mod counting;
@@ -71,13 +71,11 @@ struct Plan {
     recalled: Option<Box<dyn RecalledMemories>>,
     /// Model name in the call. Empty for the default model.
     asked_model: String,
-    /// The model's rules for requests.
     rules: MessageRules,
     /// System prompt and tools for the provider's token counter, if there is one.
     counted_by_provider: Option<(String, String)>,
 }
 
-/// A window built under a session's lock.
 struct Built {
     window: Window,
     session: SessionView,
@@ -89,12 +87,10 @@ struct Built {
     awaits_summary: bool,
 }
 
-/// Result of one attempt at a window.
 enum Look {
     /// With a request for a compaction, if one is due.
     Built(Box<Built>, Option<CompactionRequest>),
     Refused(CoreError),
-    /// These turns must be counted first.
     Uncounted(Uncounted),
 }
 
@@ -109,8 +105,8 @@ impl Commands {
     /// Builds the window for the next model call, after an optional append.
     ///
     /// # Errors
-    /// If the model is unknown, the budget has no room, the append is rejected, or the current turn
-    /// does not fit, or [`EngineError::SessionNotFound`].
+    /// If the session is not live, the model is unknown, the budget has no room, the append is
+    /// rejected, or the current turn does not fit.
     pub async fn context(
         &self,
         tenant: &Arc<Tenant>,
@@ -518,7 +514,7 @@ impl Plan {
     }
 }
 
-/// Counted tokens that a window may use: the budget less margin and allowance, by the factor.
+/// Counted tokens that a window may use: the budget less margin and allowance, over the factor.
 ///
 /// The headroom covers margin and allowance first.
 #[allow(clippy::cast_possible_truncation)]

@@ -23,7 +23,7 @@ use crate::sessions::{
 };
 use crate::tenants::Tenant;
 
-/// Maximum turns and bytes of a copy. It is a single change, and is in memory as a whole, once.
+/// Maximum turns and bytes of a copy, which is a single change and in memory as a whole.
 const TURNS_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
 /// Maximum concurrent copies, across all tenants. Each occupies a reader thread.
@@ -36,7 +36,6 @@ const TIMES_MORE: usize = 8;
 /// Number of permits into which the memory for all copies is divided.
 pub(super) const ROOM_PARTS: usize = 64;
 
-/// A request to copy a session.
 #[derive(Clone, Debug)]
 pub struct CopyCommand {
     /// Generation to copy. `None` selects the live one, or else the newest one in the journal.
@@ -50,7 +49,6 @@ pub struct CopyCommand {
     pub idempotency: Option<IdempotencyKey>,
 }
 
-/// Result of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyOutcome {
     /// The copy. `None` for a duplicate if the session has since ended.
@@ -61,7 +59,6 @@ pub struct CopyOutcome {
     pub duplicate: bool,
 }
 
-/// The data to copy.
 #[derive(Default)]
 struct Copied {
     /// Turns without their content.
@@ -79,12 +76,10 @@ struct Copied {
 struct CopyRoom<'a> {
     parts: SemaphorePermit<'a>,
     counted: CallBytes,
-    /// Maximum bytes of all copies together.
     bytes_max: usize,
 }
 
 impl CopyRoom<'_> {
-    /// Reduces the reservation to `bytes`.
     fn shrink(&mut self, bytes: usize) {
         let unused = self
             .parts
@@ -256,7 +251,6 @@ impl Commands {
     }
 }
 
-/// Maximum bytes of all copies together.
 fn bytes_of_all(tenant: &Tenant) -> usize {
     let share = usize::try_from(tenant.memory.copies_max()).unwrap_or(usize::MAX);
     share.min(COPIES_MAX * BYTES_MAX)
@@ -327,7 +321,6 @@ impl Copied {
     }
 }
 
-/// Patch that sets a session's options on another session.
 fn options_of(head: &Head) -> OptionsPatch {
     let options = head.options.as_deref().cloned().unwrap_or_default();
     OptionsPatch {
@@ -337,7 +330,6 @@ fn options_of(head: &Head) -> OptionsPatch {
     }
 }
 
-/// Index of the content with this seq.
 fn index_of(seq: u64) -> usize {
     usize::try_from(seq - 1).unwrap_or(usize::MAX)
 }

@@ -12,7 +12,6 @@ use crate::error::EngineError;
 use crate::sessions::{SessionRef, SessionView};
 use crate::tenants::Tenant;
 
-/// Source of the turns to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryScope {
     /// Turns in the history of the live generation.
@@ -23,7 +22,6 @@ pub enum HistoryScope {
     Longest,
 }
 
-/// Selects turns to read.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryQuery {
     pub scope: HistoryScope,
@@ -49,7 +47,6 @@ pub struct HistoryPage {
     pub session: Option<SessionView>,
     /// First and last seq, or 0 on an empty page.
     pub seqs: (u64, u64),
-    /// Whether the range has more turns.
     pub more: bool,
 }
 
@@ -59,7 +56,7 @@ impl HistoryPage {
         if self.more { self.seqs.1 } else { 0 }
     }
 
-    /// Truncates the page to its first `count` turns, or its last ones if it was read from the end.
+    /// Truncates the page to its first turns, or its last ones if it was read from the end.
     ///
     /// The next page starts with the turns left out.
     pub fn keep(&mut self, count: usize, last: bool) {
@@ -127,7 +124,7 @@ impl Commands {
 
     /// Serves a journal query for the newest turns from memory, if the history has all of them.
     ///
-    /// Their seqs must be contiguous. A missing one may have been dropped, or be a result without a
+    /// Their seqs must be contiguous: a missing one may have been dropped, or be a result without a
     /// call, which only the journal stores. Makes the cost independent of the journal's length.
     async fn newest_in_memory(
         &self,
@@ -151,9 +148,7 @@ impl Commands {
         }))
     }
 
-    /// Reads a range of a live generation, without rewound turns.
-    ///
-    /// Served from memory if the history has the whole range, else from the journal.
+    /// Reads a range of a live generation without rewound turns, from memory or the journal.
     pub(super) async fn earlier_turns(
         &self,
         session: &SessionRef,

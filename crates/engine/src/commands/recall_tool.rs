@@ -46,11 +46,9 @@ pub struct RecallCall {
     pub bytes_max: Option<usize>,
     /// The model that reads the result. Empty means the default model.
     pub model: String,
-    /// Overrides of the model's budget.
     pub budget: BudgetOverride,
 }
 
-/// Result of a call, for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecallReply {
     pub text: String,
@@ -65,7 +63,6 @@ pub struct RecallTool {
     pub search: Option<Arc<dyn TranscriptSearch>>,
 }
 
-/// A session at the time of a call.
 #[derive(Clone, Copy)]
 struct Point {
     generation: Generation,
@@ -107,8 +104,8 @@ impl Commands {
     /// reply.
     ///
     /// # Errors
-    /// If the model is unknown, the budget has no room, or the journal cannot be read, or
-    /// [`EngineError::SessionNotFound`].
+    /// If the session is not live, the model is unknown, the budget has no room, or the journal
+    /// cannot be read.
     pub async fn resolve_recall_tool(
         &self,
         tenant: &Arc<Tenant>,
@@ -132,9 +129,6 @@ impl Commands {
     ///
     /// Does nothing if the assistant's newest turn has other open calls: the client answers its own
     /// calls first. After several concurrent appends, the calls stay open.
-    ///
-    /// # Errors
-    /// See [`Self::append`].
     pub(super) async fn answer_recall_calls(
         &self,
         tenant: &Arc<Tenant>,

@@ -21,13 +21,12 @@ use crate::tenants::Tenant;
 
 /// Maximum bytes of removed turns that are returned. The last one may exceed it.
 const REMOVED_BYTES_MAX: usize = 2 << 20;
-/// Maximum turns before and after `after_seq`, and their bytes, searched for a split tool unit.
+/// Maximum turns on each side of `after_seq`, and their bytes, searched for a split tool unit.
 ///
 /// Only for units that the history has dropped.
 const SPLIT_TURNS_MAX: usize = 1_000;
 const SPLIT_BYTES_MAX: usize = 2 << 20;
 
-/// Result of a rewind.
 #[derive(Clone, Debug)]
 pub struct RewindOutcome {
     /// The session after the rewind. `None` for a duplicate if the session has since ended.
@@ -40,7 +39,6 @@ pub struct RewindOutcome {
     pub duplicate: bool,
 }
 
-/// Turns removed by a rewind.
 #[derive(Clone, Debug, Default)]
 pub struct RemovedTurns {
     /// The newest removed turns, oldest first.

@@ -12,7 +12,6 @@ use crate::error::EngineError;
 use crate::sessions::{Decision, Effect, SessionRef, Update, UpdateOptions, WhenAbsent};
 use crate::tenants::Tenant;
 
-/// Changes to a session other than to its turns.
 #[derive(Clone, Debug, Default)]
 pub struct PatchCommand {
     /// Patch of the state, or `None` to leave it unchanged.
@@ -23,7 +22,6 @@ pub struct PatchCommand {
     pub idempotency: Option<IdempotencyKey>,
 }
 
-/// Result of a patch.
 #[derive(Clone, Debug)]
 pub struct PatchOutcome {
     /// State after the patch. For a duplicate, the current state.

@@ -23,7 +23,6 @@ const LOOKS_MAX: usize = 3;
 const LOOKED_THROUGH_TURNS: usize = 512;
 const LOOKED_THROUGH_BYTES: usize = 1 << 20;
 
-/// Identifies a turn.
 #[derive(Clone, Debug)]
 pub enum TurnName {
     Seq(u64),
@@ -31,7 +30,6 @@ pub enum TurnName {
     ClientId(String),
 }
 
-/// A request to replace the content of a turn.
 #[derive(Clone, Debug)]
 pub struct TurnUpdateCommand {
     pub turn_name: TurnName,
@@ -41,11 +39,9 @@ pub struct TurnUpdateCommand {
     pub expected_generation: Option<Generation>,
 }
 
-/// Result of an update.
 #[derive(Clone, Debug)]
 pub struct TurnUpdateOutcome {
     pub session: SessionView,
-    /// The stored turn.
     pub content: Arc<[u8]>,
     /// Whether the turn was rewound, so that only the journal has it.
     pub is_removed: bool,

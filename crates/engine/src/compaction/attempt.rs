@@ -28,7 +28,6 @@ const NOT_WRITTEN: &str = "not_written";
 /// Why a compaction produced no summary.
 #[derive(Debug)]
 pub(super) enum CompactionError {
-    /// There was nothing to summarize.
     Nothing,
     /// The session has changed since the snapshot.
     Discarded,
@@ -36,7 +35,6 @@ pub(super) enum CompactionError {
     Failed(Failure, CompactionResult),
     /// The provider's breaker is open, so it was not called.
     ProviderDown,
-    /// The summary could not be written.
     NotWritten(EngineError),
     /// The call is invalid or was rejected.
     Refused(EngineError),
@@ -330,7 +328,6 @@ fn counted_as(result: &Result<CompactionOutcome, CompactionError>) -> Compaction
     }
 }
 
-/// Converts to the error returned to the caller.
 fn answer_of(error: CompactionError) -> EngineError {
     let failed = |reason, problem: &str| EngineError::CompactionFailed {
         reason,
@@ -349,7 +346,6 @@ fn answer_of(error: CompactionError) -> EngineError {
     }
 }
 
-/// Outcome if there was nothing to do.
 fn unchanged(session: &Session, view: SessionView) -> CompactionOutcome {
     CompactionOutcome {
         session: view,

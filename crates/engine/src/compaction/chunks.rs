@@ -26,7 +26,6 @@ use crate::stats::CompactionResult;
 /// Maximum calls per summary, and how often the chunk size may be halved.
 const CALLS_MAX: u32 = 64;
 const DEPTH_MAX: u32 = 6;
-/// Minimum tokens per chunk.
 const CHUNK_TOKENS_MIN: u64 = 500;
 /// Bytes per token when shortening a summary for a call.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -46,7 +45,6 @@ struct Left {
     tokens_max: u64,
 }
 
-/// Why a summary is missing.
 enum Missing {
     Error(CompactionError),
     TooLong(String),
@@ -55,7 +53,6 @@ enum Missing {
 type Answers<'a> = Pin<Box<dyn Future<Output = Result<Written, Missing>> + Send + 'a>>;
 
 impl SummarizerCalls<'_> {
-    /// Summarizes this material.
     pub(super) async fn written(&self, material: &Material) -> Result<Written, CompactionError> {
         let tokens_max = self.summarizer.input_tokens_max();
         let mut left = Left {
@@ -121,7 +118,6 @@ impl SummarizerCalls<'_> {
         self.whole(turns, left).await
     }
 
-    /// Summarizes the summaries of chunks.
     async fn merge(&self, mut bodies: Vec<Written>, left: &mut Left) -> Result<Written, Missing> {
         let (previous, room) = self.previous(left);
         while bodies.len() > 1 {
@@ -141,8 +137,8 @@ impl SummarizerCalls<'_> {
 
     /// The previous summary for one call, and the tokens left for turns or chunks.
     ///
-    /// A summary made for a large window may exceed the input limit of a small model. It is
-    /// shortened to half of that limit. The merge restores what is left out here.
+    /// A summary made for a large window may exceed a small model's input limit. It is shortened to
+    /// half of that limit. The merge restores what is left out here.
     fn previous(&self, left: &Left) -> (Option<Arc<Summary>>, u64) {
         let previous = self.snapshot.previous.as_ref().map(|last| {
             let tokens_max = left.tokens_max / 2;
@@ -249,7 +245,6 @@ impl SummarizerCalls<'_> {
         !self.summarizer.is_remote() || compaction.provider_breaker().admits(now, &policy)
     }
 
-    /// Records the result of a call in the provider's breaker.
     pub(super) fn note_provider(&self, fault: Option<&ModelFault>) {
         if !self.summarizer.is_remote() {
             return;
@@ -320,7 +315,6 @@ fn split(turns: &[TranscriptTurn], tokens_max: u64) -> Vec<Vec<TranscriptTurn>> 
     chunks
 }
 
-/// Splits a turn into parts of at most `tokens_max` tokens.
 fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
     if tokens(&turn.text) + 8 <= tokens_max {
         return vec![turn.clone()];

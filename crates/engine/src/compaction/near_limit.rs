@@ -28,7 +28,6 @@ pub(crate) struct NearLimit {
 }
 
 impl NearLimit {
-    /// The request for the provider's token counter.
     fn count_request(&self, format: MessageFormat) -> CountRequest {
         let turns: Vec<Turn> = self
             .turns

@@ -19,7 +19,6 @@ use crate::sessions::SessionRef;
 const WAITING_MAX: usize = 10_000;
 /// Maximum queue length per tenant, so that others always find room.
 const WAITING_TENANT_MAX: usize = 2_500;
-/// How long a call waits for a summary of what its window would leave out.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The queue of requested compactions.
@@ -38,7 +37,6 @@ struct Queue {
     waiting: VecDeque<CompactionRequest>,
     /// Sessions with a queued request without a caller.
     known: HashSet<SessionKey>,
-    /// Number of queued requests by tenant.
     by_tenant: HashMap<TenantId, usize>,
     /// Sessions whose requests were taken and are not finished.
     under_way: Vec<SessionKey>,
@@ -70,7 +68,6 @@ pub(crate) struct CompactionRequest {
     pub(super) keep_exchanges: Option<u32>,
     /// The window that triggered the request, if its provider can count tokens.
     pub(crate) near_limit: Option<NearLimit>,
-    /// The waiting caller, if any.
     pub(super) reply: Option<Reply>,
 }
 
@@ -128,7 +125,6 @@ impl CompactionQueue {
         Ok(())
     }
 
-    /// Records whether the current summarizer is local.
     pub(super) fn note_summarizer(&self, summarizer: Option<&Arc<dyn Summarizer>>) {
         let is_local = summarizer.is_some_and(|summarizer| !summarizer.is_remote());
         self.is_local.store(is_local, Ordering::Relaxed);
@@ -151,7 +147,6 @@ impl CompactionQueue {
         }
     }
 
-    /// Number of compactions requested or running.
     pub(super) fn pending(&self) -> usize {
         let queue = self.lock();
         queue.waiting.len() + queue.under_way.len()
@@ -171,7 +166,6 @@ impl CompactionQueue {
         let _ = tokio::time::timeout(WAIT_MAX, is_done).await;
     }
 
-    /// Waits until no compaction is requested or running.
     pub(super) async fn idle(&self) {
         loop {
             let finished = self.finished.notified();
@@ -182,7 +176,6 @@ impl CompactionQueue {
         }
     }
 
-    /// Waits for a new request.
     pub(super) async fn arrived(&self) {
         self.arrived.notified().await;
     }

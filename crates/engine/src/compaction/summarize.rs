@@ -27,8 +27,7 @@ use crate::stats::CompactionResult;
 
 /// Maximum bytes of a span per token of the summarizer's input limit.
 ///
-/// This amounts to about twenty calls, well below the maximum number of calls. The next summary
-/// covers the rest.
+/// Amounts to about twenty calls, well below the maximum. The next summary covers the rest.
 const SPAN_BYTES_PER_TOKEN: u64 = 80;
 
 /// Tokens allowed for any summary without which turns would be left out, however short they are.
@@ -43,7 +42,6 @@ const FITS_MAX: usize = 4;
 /// A summary of a shorter span would be longer than the span.
 const SPAN_BYTES_MIN: usize = 200;
 
-/// The input of a summary.
 pub(super) struct Material {
     pub(super) turns: Arc<[TranscriptTurn]>,
     /// Turns that windows continue to show.
@@ -53,7 +51,6 @@ pub(super) struct Material {
 }
 
 impl Compaction {
-    /// Makes the summary of a snapshot.
     pub(super) async fn summarize(
         &self,
         session: &SessionRef,
@@ -108,7 +105,6 @@ impl Compaction {
         })
     }
 
-    /// Requests the model's part of a summary.
     async fn written(
         &self,
         session: &SessionRef,
@@ -176,7 +172,6 @@ pub(super) fn failed(reason: &'static str, problem: String) -> CompactionError {
     CompactionError::Failed(Failure { reason, problem }, CompactionResult::Failed)
 }
 
-/// Converts the rejection of a reply to a failure.
 pub(super) fn failure_of(rejection: &Rejection) -> Failure {
     let problem = match rejection {
         Rejection::NotTheStructure { problem } => problem.clone(),
@@ -196,7 +191,7 @@ pub(super) fn failure_of(rejection: &Rejection) -> Failure {
 /// Divides the tokens of a summary between the user's requests and the other sections.
 ///
 /// The requests get at most half of them, or all beyond the maximum of the other sections. The
-/// other sections get what the requests do not use.
+/// other sections get what the requests leave.
 fn room_within(
     merged: &Merged,
     budget: SummaryBudget,

@@ -29,14 +29,12 @@ pub trait Summarizer: Debug + Send + Sync + 'static {
     /// turns, made at the cut.
     fn is_remote(&self) -> bool;
 
-    /// Summarizes turns or chunks.
+    /// Remote implementations retry where useful, within their time limit.
     ///
-    /// Remote implementations retry where useful, within their time limit. Dropping the future
-    /// cancels the call.
+    /// Dropping the future cancels the call.
     fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_>;
 }
 
-/// The turns to summarize.
 #[derive(Clone, Debug)]
 pub struct SummaryRequest {
     pub tenant: TenantId,
@@ -54,10 +52,8 @@ pub struct SummaryRequest {
     pub mark: Mark,
 }
 
-/// Reply of a summarizer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummarizerAnswer {
-    /// Structured data.
     Written(Written),
     /// Text of a model, to be parsed by `core::compaction::prompt::parse_answer`.
     Text {
@@ -67,10 +63,8 @@ pub enum SummarizerAnswer {
     },
 }
 
-/// How a model's reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextEnd {
-    /// Normally.
     Complete,
     /// At the token limit.
     CutOff,
@@ -78,6 +72,5 @@ pub enum TextEnd {
     Refused,
 }
 
-/// Future of a summary.
 pub type SummarizerFuture<'a> =
     Pin<Box<dyn Future<Output = Result<SummarizerAnswer, ModelFault>> + Send + 'a>>;

@@ -90,10 +90,9 @@ impl Worker for CompactionWorker {
         Ok(())
     }
 
-    /// Aborts running compactions and closes the queue.
+    /// Aborts running compactions and closes the queue. Waiting callers get an error.
     ///
-    /// Nothing of them was committed, and sessions request them again on their next use. Waiting
-    /// callers get an error.
+    /// Nothing was committed. Sessions request a compaction again on their next use.
     async fn finish(&mut self) {
         self.compaction.queue().close();
         self.tasks.shutdown().await;

@@ -14,7 +14,6 @@ use crate::tenants::Tenant;
 use crate::watch::Events;
 use crate::worker::{WorkError, Worker};
 
-/// Pause between two exchanges.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Maximum number of events posted at once, across all tenants.
 const POSTED_MAX: usize = 1_024;

@@ -32,7 +32,6 @@ pub struct HooksConfig {
     pub hooks: Vec<HookConfig>,
 }
 
-/// Configuration of one hook.
 #[derive(Clone, Debug)]
 pub struct HookConfig {
     /// Name of the hook, and the ends that it is called for.
@@ -43,12 +42,10 @@ pub struct HookConfig {
     pub concurrency: usize,
     /// Schedule of retries after a failure.
     pub retry: RetryPolicy,
-    /// Implementation of the hook.
     pub hook: Arc<dyn Hook>,
 }
 
 impl HooksConfig {
-    /// Adds validation errors of the limits to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("hooks_under_way", self.concurrency);
         problems.at_least_one("hook_content_bytes", self.content_bytes);

@@ -3,10 +3,10 @@
 //! Each hook has its own queue, so that a slow hook does not delay others. A global limit applies
 //! to all of them.
 //!
-//! Due deliveries are taken round-robin by tenant, starting after the tenant that the queue served
-//! last. A hook that accepts batches (git) waits `batch_wait` for more deliveries. An attempt has
-//! at most `limits.hook_content_bytes` of turns: a longer generation is cut to its newest turns,
-//! with the number of omitted ones.
+//! Due deliveries are taken round-robin by tenant, starting after the tenant served last. A hook
+//! that accepts batches (git) waits `batch_wait` for more deliveries. An attempt has at most
+//! `limits.hook_content_bytes` of turns: a longer generation is cut to its newest turns, with the
+//! number of omitted ones.
 
 mod attempt;
 mod queue;
@@ -150,7 +150,6 @@ impl Dispatcher {
         }
     }
 
-    /// Collects finished attempts.
     fn collect(&mut self) {
         while let Some(ended) = self.attempts.try_join_next_with_id() {
             self.collected(ended);
@@ -278,7 +277,6 @@ impl Dispatcher {
         })
     }
 
-    /// Counts the outcome of a delivery, and publishes its event.
     fn publish(&self, key: &memoird_core::ids::SessionKey, recorded: &DeliveryOutcome) {
         let DeliveryOutcome {
             id,

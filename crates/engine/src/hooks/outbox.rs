@@ -1,8 +1,8 @@
 //! The outbox of pending deliveries.
 //!
-//! With a journal, deliveries are in the journal, written with the end of their generation. Without
-//! one, they are in memory, together with the content, which is not stored elsewhere. A delivery
-//! stays until it succeeds or is dropped. While it is open, the journal retains the turns.
+//! With a journal, deliveries are written there with the end of their generation. Without one, they
+//! are in memory, with the content. A delivery stays until it succeeds or is dropped. While it is
+//! open, the journal retains the turns.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,6 @@ pub(crate) struct Outbox {
 pub(super) struct ContentRoom {
     memory: Arc<MemoryUse>,
     held_bytes: Mutex<HashMap<HookName, u64>>,
-    /// Notified when memory is released.
     freed: Notify,
 }
 
@@ -166,7 +165,6 @@ impl Outbox {
         }
     }
 
-    /// The current configuration.
     pub(crate) fn config(&self) -> Arc<HooksConfig> {
         self.config.load_full()
     }
@@ -177,12 +175,10 @@ impl Outbox {
         self.notify();
     }
 
-    /// Wakes the dispatcher.
     pub(crate) fn notify(&self) {
         self.changed.notify_one();
     }
 
-    /// Waits for [`Self::notify`].
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -48,7 +48,6 @@ pub trait Hook: Debug + Send + Sync + 'static {
     }
 }
 
-/// Future of a hook's results.
 pub type HookFuture<'a> = Pin<Box<dyn Future<Output = Vec<Result<(), HookError>>> + Send + 'a>>;
 
 /// Input of one hook call.
@@ -58,7 +57,6 @@ pub struct HookCall {
     pub delivery: DeliveryId,
     /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Time of the attempt.
     pub at: Timestamp,
     pub content: Arc<SessionContent>,
 }
@@ -79,13 +77,11 @@ pub struct SessionContent {
     pub turns: Vec<(u64, Turn)>,
     /// Number of turns missing in `turns`, cut to limit the size or dropped without a journal.
     pub turns_omitted: u64,
-    /// The session's free-form JSON.
     pub state: State,
     /// Summary of the oldest exchanges at the end, if any. `turns` includes those turns, too.
     pub summary: Option<Arc<Summary>>,
 }
 
-/// Error of a hook.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{problem}")]
 pub struct HookError {
@@ -106,7 +102,6 @@ pub enum Retry {
 }
 
 impl HookError {
-    /// A temporary failure.
     pub fn later(problem: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),
@@ -114,7 +109,6 @@ impl HookError {
         }
     }
 
-    /// A permanent failure.
     pub fn never(problem: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),

@@ -27,7 +27,6 @@ const IDLE_COMMITS_PER_SECOND: f64 = 2.0;
 /// Without a journal, how long finished deliveries remain visible.
 const KEPT_WITHOUT_JOURNAL_MS: u64 = 60_000;
 
-/// Retention periods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetentionConfig {
     turns_ms: u64,
@@ -51,9 +50,7 @@ impl RetentionConfig {
 pub(super) struct RetentionWorker {
     hooks: Hooks,
     has_more: bool,
-    /// Time since the last step.
     watch: Stopwatch,
-    /// Number of commits at the last step.
     commits: u64,
 }
 

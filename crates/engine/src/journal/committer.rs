@@ -25,8 +25,8 @@ use crate::worker::{WorkError, Worker};
 ///
 /// The committer then waits up to [`GATHER_TIME_MAX`] for 3/8 as many sets. This splits callers
 /// into two groups: one is notified and calls again while the other is committed. With a smaller
-/// fraction, too few sets share the fixed cost of a commit. With a larger one, all callers wait for
-/// one another.
+/// fraction, too few sets share a commit's fixed cost. With a larger one, all callers wait for one
+/// another.
 const GATHER_FROM_SETS: usize = 8;
 const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// The store's log is checkpointed after this many commits or bytes of sets.
@@ -49,16 +49,14 @@ const LAST_RETRIES_MAX: u32 = 5;
 pub(crate) trait CommitHandler<C>: Send + 'static {
     /// Whether the set's base was written.
     ///
-    /// With a single writer, the store rejects a set with a missing base by its revision. With
-    /// several, another writer may have created that revision.
+    /// A single writer can leave this check to the store, which compares revisions. With several,
+    /// another writer may have created the expected revision.
     fn is_well_founded(&self, context: &C) -> bool;
-    /// The tenant of the set.
     fn tenant<'a>(&self, context: &'a C) -> &'a Tenant;
     /// Called when the set with this ticket is written.
     fn committed(&self, ticket: u64, context: C, at: Timestamp);
     /// Called when the set is not written. It has no effect.
     fn failed(&self, context: C);
-    /// Called when all sets of a transaction are handled.
     fn batch_done(&self);
 }
 
@@ -67,7 +65,6 @@ pub(crate) struct Committer<C, H> {
     handler: H,
     machine: Arc<dyn Machine>,
     stats: Arc<Stats>,
-    /// Number of sets in the last transaction.
     last_batch_sets: usize,
     /// The large set that is being prewritten.
     ahead: Option<Submission<C>>,
@@ -87,10 +84,8 @@ struct Unsettled {
     bytes: usize,
 }
 
-/// Result of writing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BatchOutcome {
-    /// Nothing was queued.
     Nothing,
     /// Number of sets written or rejected. May be 0 if only a part was prewritten.
     Finished(usize),
@@ -343,8 +338,8 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                         .committed(submission.ticket, submission.context, at);
                 }
                 Err(error) => {
-                    // A stale base is not counted as a failure. The command is decided again; with
-                    // several daemons, another one may be faster at any time.
+                    // A stale base is no failure: the command is decided again. In a cluster, this
+                    // is routine.
                     if !matches!(error, EngineError::SessionReloaded) {
                         self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
                     }

@@ -16,7 +16,6 @@ use memoird_store::TurnsAhead;
 /// A set with more turn bytes than this many parts is written in parts.
 const WHOLE_PARTS: usize = 2;
 
-/// Size limits for prewriting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     /// Approximate bytes of turns per part.
@@ -60,7 +59,6 @@ impl Parts {
     }
 }
 
-/// Bytes of the turns in a part.
 pub(super) fn bytes_of(part: &TurnsAhead) -> usize {
     part.turns.iter().map(|(_, content)| content.len()).sum()
 }
@@ -102,7 +100,7 @@ impl Passed {
 
     /// Whether a set must not overtake them.
     ///
-    /// This is the case if it belongs to the same session as one of them, if it starts a session,
+    /// That is so if it belongs to the same session as one of them, if it starts a session,
     /// possibly in place of one that they end, or if it evicts a session, which was chosen because
     /// others were used later.
     pub(super) fn hold_back(&self, set: &ChangeSet) -> bool {

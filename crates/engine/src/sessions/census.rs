@@ -18,11 +18,9 @@ use crate::tenants::Tenant;
 /// Session counts and idle lists, by tenant.
 #[derive(Debug)]
 pub(super) struct Census {
-    /// Cap of the process. 0 means none.
     max_sessions: AtomicUsize,
     counts: Mutex<Counts>,
     idle: DashMap<TenantId, Arc<IdleList>>,
-    /// Notified when tenant policies change.
     pub(super) policies_changed: Notify,
     /// Notified when a reservation is released or a session enters an idle list.
     pub(super) changed: Notify,
@@ -36,7 +34,6 @@ struct Counts {
     by_count: BTreeSet<(usize, TenantId)>,
 }
 
-/// Result of reserving a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reservation {
     /// Reserved and counted.
@@ -121,7 +118,6 @@ impl Census {
         self.max_sessions.store(max_sessions, Ordering::Relaxed);
     }
 
-    /// Cap of the process. 0 means none.
     pub(super) fn max_sessions(&self) -> usize {
         self.max_sessions.load(Ordering::Relaxed)
     }
@@ -154,7 +150,6 @@ impl Census {
         counts.change(tenant, count);
     }
 
-    /// Uncounts a session.
     pub(super) fn give_back(&self, tenant: &TenantId) {
         let mut counts = self.lock();
         let count = counts.of(tenant).saturating_sub(1);
@@ -188,12 +183,10 @@ impl Census {
         most.map(|(_, id)| id.clone())
     }
 
-    /// Number of sessions of all tenants.
     pub(super) fn total(&self) -> usize {
         self.lock().total
     }
 
-    /// Number of a tenant's sessions.
     pub(super) fn count(&self, tenant: &TenantId) -> usize {
         self.lock().of(tenant)
     }

@@ -38,7 +38,6 @@ const CACHED_MAX: usize = 100_000;
 /// Maximum number of sessions dropped from memory per step.
 const FORGOTTEN_MAX: usize = 8_192;
 
-/// State that exists only in a cluster.
 #[derive(Debug)]
 pub(super) struct ClusterState {
     pub(super) cluster: Cluster,
@@ -80,9 +79,6 @@ impl Sessions {
     }
 
     /// Ends every journaled session past its TTL, of one tenant or of all.
-    ///
-    /// # Errors
-    /// If the journal cannot be read or written.
     pub(super) async fn sweep_journal(
         &self,
         only: Option<&TenantId>,
@@ -185,7 +181,6 @@ impl Sessions {
         Some((id.clone(), (total - max).min((most - second).max(1))))
     }
 
-    /// Reads live sessions from the journal.
     pub(super) async fn live_page(
         &self,
         query: LiveQuery,
@@ -282,7 +277,6 @@ impl Sessions {
 /// Worker that counts sessions, drops idle ones from memory and, on the leader, sweeps and evicts.
 pub(super) struct JournalKeeper {
     sessions: Sessions,
-    /// Duration of the last count.
     count_time: Duration,
     /// Time of the next sweep. `None` means immediately on becoming the leader.
     sweep_at: Option<Steady>,
@@ -358,7 +352,6 @@ impl Worker for JournalKeeper {
     }
 }
 
-/// Converts the order of a list to that of the store.
 pub(super) fn order_of(order: SessionOrder) -> LiveOrder {
     match order {
         SessionOrder::Newest => LiveOrder::Newest,

@@ -45,7 +45,6 @@ struct ReplacedTurn {
     bytes: u64,
 }
 
-/// Turns removed by a rewind.
 #[derive(Clone, Copy, Debug)]
 struct LostTurns {
     generation: Generation,
@@ -53,7 +52,6 @@ struct LostTurns {
     through_seq: u64,
 }
 
-/// Turns appended to a generation.
 #[derive(Clone, Debug)]
 struct NewTurns {
     generation: Generation,

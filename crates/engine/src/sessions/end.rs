@@ -22,7 +22,6 @@ use crate::tenants::Tenant;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedSession {
     pub tenant: TenantId,
-    /// The client's session id.
     pub session: SessionId,
     pub generation: Generation,
     pub reason: EndReason,
@@ -51,12 +50,10 @@ pub(crate) struct Ending<'a> {
     pub(crate) at: Now,
 }
 
-/// A request to end a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndRequest<'a> {
     pub(super) reason: EndReason,
     pub(super) condition: EndCondition,
-    /// Tenant of the session that replaces it.
     pub(super) successor: Option<&'a TenantId>,
 }
 
@@ -72,18 +69,14 @@ pub(super) enum EndCondition {
     Erased(Generation),
 }
 
-/// Result of an [`EndRequest`].
 #[derive(Debug)]
 pub(super) enum EndAttempt {
-    /// The end is submitted.
     Ended(EndedSlot),
     /// It has already ended, or does not meet the condition.
     NotEnded,
-    /// It must be loaded from the journal first.
     NeedsLoad,
 }
 
-/// A session whose end is submitted.
 #[derive(Debug)]
 pub(super) struct EndedSlot {
     pub(super) ended: EndedSession,
@@ -93,7 +86,6 @@ pub(super) struct EndedSlot {
 }
 
 impl EndRequest<'_> {
-    /// Ends the session unconditionally.
     pub(super) fn now(reason: EndReason) -> Self {
         Self {
             reason,
@@ -214,8 +206,8 @@ impl Sessions {
 
     /// Removes a session from its idle list and the counts. Returns its previous state.
     ///
-    /// Must be called under its lock, so that the slot, the list and the counts always agree. A
-    /// successor takes over its count.
+    /// Must be called under its lock, so that slot, list and counts agree. A successor takes over
+    /// its count.
     pub(super) fn mark_ended(
         &self,
         slot: &Arc<Slot>,
@@ -289,9 +281,9 @@ impl Sessions {
         slots.iter().filter_map(head).collect()
     }
 
-    /// Removes the retained idempotency keys of an ended session. Returns their number.
+    /// Removes the idempotency keys retained for an ended session without a journal.
     ///
-    /// Only without a journal.
+    /// Returns their number.
     pub(crate) fn forget_ended_keys(&self, session: &SessionRef) -> u64 {
         self.shared.ended_keys.remove(&session.key)
     }

@@ -30,11 +30,9 @@ enum Place {
 impl Sessions {
     /// Reserves room for a session of `tenant`, evicting the longest idle one at a cap.
     ///
-    /// The eviction is a change set of its own, and is written before this returns.
-    ///
-    /// # Errors
+    /// The eviction is a change set of its own, and is written before this returns. Fails with
     /// [`EngineError::NoRoomForSession`] if no session could be evicted within [`ROOM_WAIT_MAX`]
-    /// once the call was first in line, or an error of the journal.
+    /// once the call was first in line.
     pub(super) async fn reserve(&self, tenant: &Tenant) -> Result<ReservedPlace, EngineError> {
         if self.shared.cluster.is_some() {
             // The leader enforces the caps, based on the sessions of all daemons.
@@ -114,8 +112,8 @@ impl Sessions {
 
     /// Evicts sessions above the caps, longest idle first.
     ///
-    /// Sessions exceed the caps after these are lowered, or when an end was not written after its
-    /// room was reassigned. Does nothing in a cluster, where the leader evicts within seconds.
+    /// They exceed the caps after these are lowered, or when an end was not written after its room
+    /// was reassigned. Does nothing in a cluster, where the leader evicts within seconds.
     pub(crate) async fn enforce_caps(&self) -> Result<(), EngineError> {
         if self.shared.cluster.is_some() {
             return Ok(());

@@ -18,13 +18,12 @@ use crate::worker::{WorkError, Worker};
 
 /// Maximum ends that a sweep submits before it waits for the journal.
 ///
-/// Large enough for progress, and small enough that concurrent appends are not delayed for long.
+/// Few enough that concurrent appends are not delayed for long.
 pub(super) const BATCH_SESSIONS: usize = 128;
 
 /// Sweep interval while there is no tenant.
 const SWEEP_MS_DEFAULT: u64 = 60_000;
 
-/// Worker that sweeps at the shortest interval of any tenant.
 pub(super) struct Sweeper {
     sessions: Sessions,
     /// Whether to sweep without a pause: at startup, and after a failed sweep.

@@ -47,7 +47,6 @@ pub(super) struct VersionChecks {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<VersionCheck>,
-    /// Set once the engine has stopped.
     is_closed: bool,
 }
 
@@ -83,13 +82,9 @@ impl VersionChecks {
 }
 
 impl Sessions {
-    /// Whether the observed version is durable and, in a cluster, was the newest after the call
-    /// began.
+    /// Whether the observed version is durable and, in a cluster, the newest since the call began.
     ///
     /// If not, memory discards it, and the call must be retried.
-    ///
-    /// # Errors
-    /// In a cluster, an error of the journal.
     pub(super) async fn is_current(
         &self,
         slot: &Arc<Slot>,
@@ -113,9 +108,6 @@ impl Sessions {
     }
 
     /// Whether a rejection was based on the session's actual state. Always true without a cluster.
-    ///
-    /// # Errors
-    /// See [`Self::is_current`].
     pub(super) async fn is_refusal_final(
         &self,
         slot: &Arc<Slot>,
@@ -132,7 +124,6 @@ impl Sessions {
     }
 }
 
-/// Worker that runs version checks.
 pub(super) struct FreshnessWorker {
     sessions: Sessions,
 }

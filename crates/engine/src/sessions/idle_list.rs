@@ -1,7 +1,7 @@
 //! A tenant's sessions in LRU order, with indexes for listing them.
 //!
-//! Eviction takes the front of the order. The sweeper takes expired sessions from the front until
-//! it reaches a live one. If the tenant has TTL classes, each class has its own LRU order for the
+//! Eviction takes the front of the order, and the sweeper takes expired sessions from the front
+//! until it reaches a live one. If there are TTL classes, each class has its own LRU order for the
 //! sweeper. The cost of both does not depend on the number of sessions.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,6 @@ use super::slot::Slot;
 use super::unload::LoadedQueue;
 use super::use_list::{Direction, Entry, PageStart, UseList};
 
-/// A tenant's sessions, longest idle first.
 #[derive(Debug, Default)]
 pub(super) struct IdleList {
     lists: Mutex<Lists>,
@@ -51,9 +50,7 @@ impl IdleList {
         lists.all.push(entry);
     }
 
-    /// Moves a session to the back after a use. Does nothing if it is not in the list.
-    ///
-    /// Uses may be reported out of order. The list stays sorted by `last_access`.
+    /// Moves a session to the back after a use. See [`UseList::touch`].
     pub(super) fn touch(&self, slot: &Arc<Slot>, last_access: Steady) {
         let mut lists = self.lock();
         lists.all.touch(slot, last_access);
@@ -89,7 +86,6 @@ impl IdleList {
         self.lock().remove(slot);
     }
 
-    /// Sets the TTL classes.
     pub(super) fn set_classes<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) {
         let mut lists = self.lock();
         if names.len() == 0 {
@@ -135,7 +131,6 @@ impl IdleList {
             .or_else(|| oldest_of(&by_class.others, None))
     }
 
-    /// All sessions, longest idle first.
     pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
         let lists = self.lock();
         let entries = lists.all.entries();

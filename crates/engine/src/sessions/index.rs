@@ -12,7 +12,6 @@ use memoird_core::session::Head;
 
 use super::slot::Slot;
 
-/// Sessions by the criteria of list queries.
 #[derive(Debug, Default)]
 pub(super) struct SessionIndex {
     inner: Mutex<Inner>,
@@ -50,7 +49,6 @@ pub(super) struct Terms {
 /// A range of sessions in id order.
 #[derive(Clone, Debug)]
 pub(super) struct IdRange {
-    /// Common term of the sessions.
     pub(super) term: Term,
     /// Prefix of their ids. May be empty.
     pub(super) prefix: Arc<str>,
@@ -59,10 +57,8 @@ pub(super) struct IdRange {
 /// A term shared by sessions.
 #[derive(Clone, Debug)]
 pub(super) enum Term {
-    /// All sessions of the tenant.
     Tenant,
     Subject(Subject),
-    /// Label name and value.
     Label(Arc<str>, Arc<str>),
 }
 
@@ -84,7 +80,6 @@ impl Terms {
         is_same && self.subject == head.subject
     }
 
-    /// TTL class.
     pub(super) fn class(&self) -> Option<&Arc<str>> {
         self.options.as_ref()?.ttl_class.as_ref()
     }

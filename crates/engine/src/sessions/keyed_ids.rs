@@ -27,7 +27,6 @@ const IDS_OF_STEP: usize = 4_096;
 #[derive(Debug)]
 pub(super) struct KeyedIds {
     hasher: RandomState,
-    /// Validity of a key in milliseconds.
     period_ms: u64,
     ids: Mutex<Ids>,
 }
@@ -67,7 +66,6 @@ impl IdSet {
 }
 
 impl KeyedIds {
-    /// Creates an empty, incomplete filter for keys that are valid for `period_ms`.
     pub(super) fn new(period_ms: u64) -> Self {
         Self {
             hasher: RandomState::new(),
@@ -92,7 +90,6 @@ impl KeyedIds {
         self.lock().is_complete = true;
     }
 
-    /// Whether this id may have keys.
     pub(super) fn may_have(&self, key: &SessionKey) -> bool {
         let hash = self.hasher.hash_one(key);
         let ids = self.lock();

@@ -21,7 +21,7 @@ use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
 
-/// Maximum number of sessions from an index that are sorted by last use in one call.
+/// Maximum sessions from an index that one call sorts by last use.
 ///
 /// For larger ranges, the LRU order is walked instead.
 const SORTED_MAX: usize = 4_096;
@@ -30,18 +30,16 @@ const LOOKED_AT_MAX: usize = 8_192;
 /// Number of sessions taken from an index at once.
 const BATCH_SESSIONS: usize = 256;
 
-/// Tolerance in milliseconds when a client passes back a time that was returned for a session.
+/// Tolerance in milliseconds when a client passes back a time returned for a session.
 ///
 /// Both clocks are read with millisecond resolution.
 const CLOCKS_MS: u64 = 1;
 
-/// A query for live sessions.
 #[derive(Clone, Debug, Default)]
 pub struct SessionQuery {
     /// Prefix of the session ids. May be empty.
     pub id_prefix: Arc<str>,
     pub subject: Option<Subject>,
-    /// Labels that a session must all have.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Earliest last access, inclusive.
     pub used_after: Option<Timestamp>,
@@ -50,7 +48,6 @@ pub struct SessionQuery {
     pub order: SessionOrder,
 }
 
-/// Order of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionOrder {
     /// Most recently used first.
@@ -69,7 +66,6 @@ pub struct SessionPlace {
     pub at: Steady,
 }
 
-/// A page of live sessions.
 #[derive(Clone, Debug, Default)]
 pub struct SessionPage {
     pub sessions: Vec<SessionView>,
@@ -106,9 +102,7 @@ struct Search<'a> {
     query: &'a SessionQuery,
     tenant: &'a Arc<Tenant>,
     now: Now,
-    /// Earliest last access, inclusive.
     from: Steady,
-    /// Latest last access, inclusive.
     until: Steady,
 }
 
@@ -155,8 +149,7 @@ impl<'a> Search<'a> {
 
     /// Last access of a session that matches, else `None`.
     ///
-    /// A stale session, which must be read from the journal, is assumed to match. The caller checks
-    /// it.
+    /// A stale session, which must be read from the journal, is assumed to match.
     fn used_at(&self, slot: &Slot) -> Option<Steady> {
         let inner = slot.lock();
         match inner.head() {
@@ -344,9 +337,6 @@ impl<'a> Search<'a> {
 
 impl Sessions {
     /// Lists live sessions after the position `after`. Returned sessions are durable.
-    ///
-    /// # Errors
-    /// In a cluster, an error of the journal.
     pub(crate) async fn page(
         &self,
         tenant: &Arc<Tenant>,
@@ -365,7 +355,7 @@ impl Sessions {
 
     /// Lists the sessions of all daemons.
     ///
-    /// The store does not filter by label or TTL, so its results are filtered here.
+    /// Filters by label and TTL here, because the store does not.
     async fn page_of_journal(
         &self,
         search: &Search<'_>,

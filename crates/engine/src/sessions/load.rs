@@ -35,7 +35,6 @@ impl Sessions {
         self.shared.cluster.is_none()
     }
 
-    /// Loads a session that is missing in the table.
     async fn load_missing(&self, session: &SessionRef) -> Result<Option<Arc<Slot>>, EngineError> {
         let _flight = self.shared.single_flight.enter(&session.key).await;
         if let Some(slot) = self.shared.table.get(&session.key) {
@@ -47,7 +46,7 @@ impl Sessions {
         Ok(Some(self.insert_known(session, SlotState::Loaded(loaded))))
     }
 
-    /// Loads the content of a session that is only in the journal, unless its slot was replaced.
+    /// Loads a session that is only in the journal, unless its slot was replaced.
     pub(super) async fn load(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
         let _flight = self.shared.single_flight.enter(&slot.key).await;
         match self.is_replaced(slot) {
@@ -181,8 +180,8 @@ impl Sessions {
     /// Whether another slot has replaced this one in the table. Marks this one as ended if so.
     ///
     /// That happens when a session is started after an end that is later not written. The journal
-    /// then rejects the start, too, and the new slot is reloaded as the old session, so the two
-    /// never coexist. In a cluster, also true for a slot that was dropped from memory.
+    /// then rejects the start, too, and the new slot is reloaded as the old session. In a cluster,
+    /// also true for a slot that was dropped from memory.
     fn is_replaced(&self, slot: &Arc<Slot>) -> bool {
         let mut inner = slot.lock();
         let is_replaced = match self.shared.cluster {
@@ -230,7 +229,7 @@ fn needs_load(state: &SlotState) -> bool {
 
 /// Sessions with a failed write.
 ///
-/// They are reloaded immediately, not on the next use, so that counts and lists are correct.
+/// Reloaded immediately, not on the next use, so that counts and lists are correct.
 #[derive(Debug, Default)]
 pub(super) struct ReloadQueue {
     slots: Mutex<VecDeque<Arc<Slot>>>,
@@ -248,7 +247,6 @@ impl ReloadQueue {
     }
 }
 
-/// Worker that reloads sessions after failed writes.
 pub(super) struct ReloadWorker {
     sessions: Sessions,
 }

@@ -21,7 +21,6 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const UNASKED_PAUSE: Duration = Duration::from_secs(600);
 
-/// Worker that counts the bytes of turns.
 pub(super) struct QuotaCounter {
     sessions: Sessions,
     /// Pause after the last count, or `None` before the first.

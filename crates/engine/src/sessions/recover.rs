@@ -21,9 +21,6 @@ const PROGRESS_SECONDS: f64 = 1.0;
 
 impl Sessions {
     /// Restores the head of every live session. Does nothing in a cluster.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     pub(crate) async fn recover(&self) -> Result<(), EngineError> {
         if !self.shared.journal.is_on() || self.shared.cluster.is_some() {
             return Ok(());

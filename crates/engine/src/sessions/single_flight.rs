@@ -8,7 +8,6 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// The locks of keys in use.
 #[derive(Debug)]
 pub(crate) struct SingleFlight<K: Eq + Hash> {
     locks: DashMap<K, Arc<Mutex<()>>>,

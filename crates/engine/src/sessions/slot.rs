@@ -26,12 +26,10 @@ use crate::tenants::Tenant;
 pub(super) struct Slot {
     pub(super) key: SessionKey,
     pub(super) tenant: Arc<Tenant>,
-    /// Idle list of the tenant.
     pub(super) idle: Arc<IdleList>,
     inner: Mutex<SlotInner>,
 }
 
-/// State guarded by the slot's lock.
 #[derive(Debug)]
 pub(super) struct SlotInner {
     state: SlotState,
@@ -45,9 +43,7 @@ pub(super) struct SlotInner {
     pub(super) is_listed: bool,
     /// Terms under which it is in its tenant's index.
     terms: Option<Terms>,
-    /// Accounted bytes of its content.
     content_bytes: u64,
-    /// Accounted bytes of its options.
     options_bytes: u64,
     /// Position in its tenant's queue of loaded sessions, while it is loaded.
     queued: Option<QueuePlace>,
@@ -82,7 +78,6 @@ pub(crate) struct SessionVersion {
 }
 
 impl SessionVersion {
-    /// Version of a session that has just started.
     pub(super) fn first(generation: Generation) -> Self {
         Self {
             generation,
@@ -137,7 +132,6 @@ impl SlotInner {
         &self.state
     }
 
-    /// The session, if it is loaded.
     pub(super) fn session(&self) -> Option<&Session> {
         match &self.state {
             SlotState::Loaded(session) => Some(session),
@@ -145,7 +139,6 @@ impl SlotInner {
         }
     }
 
-    /// The session, if it is loaded.
     pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
         match &mut self.state {
             SlotState::Loaded(session) => Some(session),
@@ -153,17 +146,14 @@ impl SlotInner {
         }
     }
 
-    /// Head of a live session, whether loaded or not.
     pub(super) fn head(&self) -> Option<&Head> {
         self.state.head()
     }
 
-    /// Whether the generation has ended.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, SlotState::Ended)
     }
 
-    /// Version of the current in-memory state.
     pub(super) fn version(&self, generation: Generation) -> SessionVersion {
         SessionVersion {
             generation,
@@ -171,7 +161,6 @@ impl SlotInner {
         }
     }
 
-    /// Replaces the state and returns the previous one.
     pub(super) fn set_state(&mut self, tenant: &Tenant, state: SlotState) -> SlotState {
         tenant
             .stats
@@ -296,7 +285,6 @@ impl SlotState {
     }
 }
 
-/// Whether a session's compaction breaker is open or half open.
 pub(super) fn is_breaker_open(head: &Head) -> bool {
     let status = head.compaction.as_ref();
     status.is_some_and(|status| status.opened.is_some())

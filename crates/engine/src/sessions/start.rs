@@ -1,8 +1,8 @@
 //! Starting a session.
 //!
 //! Room is reserved first. An eviction at a cap, like the end of an expired generation, is a change
-//! set of its own that is written before the start. A crash in between leaves the end without the
-//! start, a state that clients could have observed anyway.
+//! set of its own, written before the start. A crash in between leaves a state that clients could
+//! have observed anyway.
 
 use std::sync::Arc;
 

@@ -23,13 +23,11 @@ impl Table {
         self.slots.insert(slot.key.clone(), Arc::clone(slot));
     }
 
-    /// Whether it contains this very slot.
     pub(super) fn has(&self, slot: &Arc<Slot>) -> bool {
         let known = self.get(&slot.key);
         known.is_some_and(|known| Arc::ptr_eq(&known, slot))
     }
 
-    /// Whether it contains another slot with this key.
     pub(super) fn has_other(&self, slot: &Arc<Slot>) -> bool {
         let known = self.get(&slot.key);
         known.is_some_and(|known| !Arc::ptr_eq(&known, slot))

@@ -1,8 +1,8 @@
 //! Unloading of idle sessions when memory limits are exceeded.
 //!
-//! The content is dropped and reloaded from the journal on demand. The head stays. Tenants above
+//! The content is dropped, and reloaded from the journal on demand. The head stays. Tenants above
 //! their own limit are unloaded first, then the tenant with the most content, longest idle sessions
-//! first. So one tenant's flood does not push out the sessions of others.
+//! first. So a flooding tenant does not push out the sessions of others.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -24,8 +24,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A tenant's loaded sessions, ordered by last use when they were queued.
 ///
 /// A use costs nothing here: the session keeps its position, and is queued again when it reaches
-/// the front. A session that is loaded after being idle goes to the back, because it is about to be
-/// used. At its position by last use it would be unloaded and loaded again and again.
+/// the front. A session that is loaded after being idle goes to the back: by its last use it would
+/// be unloaded again before it is used.
 #[derive(Debug, Default)]
 pub(super) struct LoadedQueue {
     inner: Mutex<Queue>,
@@ -34,11 +34,9 @@ pub(super) struct LoadedQueue {
 #[derive(Debug, Default)]
 struct Queue {
     oldest_first: BTreeMap<QueuePlace, Weak<Slot>>,
-    /// Number of insertions so far.
     pushed: u64,
 }
 
-/// Position of a session in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueuePlace {
     last_access: Steady,
@@ -71,7 +69,6 @@ impl LoadedQueue {
         self.lock().push(slot, last_access)
     }
 
-    /// Removes a session if it is still queued.
     pub(super) fn remove(&self, place: QueuePlace) {
         self.lock().oldest_first.remove(&place);
     }
@@ -121,7 +118,6 @@ impl Sessions {
     }
 }
 
-/// Worker that unloads sessions.
 pub(super) struct Unloader {
     sessions: Sessions,
     /// Whether the last step could not make room.

@@ -4,8 +4,8 @@
 //! order, and returns once it is durable. If the store rejects a change because an earlier one was
 //! not written, the command decides again.
 //!
-//! A change carries the revision of its generation, not only a seq, so that the store rejects stale
-//! patches and ends by the same rule as stale appends.
+//! A change carries the revision of its generation, not only a seq, so that stale patches and ends
+//! are rejected by the same rule as stale appends.
 
 use std::sync::Arc;
 
@@ -60,7 +60,6 @@ impl UpdateOptions {
 /// Behavior of a command if no session is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenAbsent {
-    /// Start a session.
     Start,
     Fail,
 }
@@ -72,23 +71,20 @@ pub(crate) struct Update<'a> {
     pub(crate) tenant: &'a Arc<Tenant>,
     pub(crate) policy: &'a Policy,
     pub(crate) now: Now,
-    /// Version of the in-memory state.
     pub(crate) version: SessionVersion,
     /// Whether the session starts with this command.
     pub(crate) is_new: bool,
     /// Whether a change that only records a use may be submitted.
     ///
-    /// False while commits fail or the queue is full: if its write fails, the session is discarded
-    /// from memory, which is not worth it.
+    /// False while commits fail or the queue is full: a failed write would discard the session from
+    /// memory.
     pub(crate) may_note_use: bool,
     pub(super) sessions: &'a Sessions,
 }
 
-/// The decision of a command.
 pub(crate) struct Decision<T> {
     /// Result of the command once the decision is durable.
     pub(crate) outcome: T,
-    /// Changes to write, if any.
     pub(crate) effect: Option<Effect>,
     /// Whether the command counts as a use of the session.
     pub(crate) is_use: bool,
@@ -96,7 +92,6 @@ pub(crate) struct Decision<T> {
     pub(crate) is_answer: bool,
 }
 
-/// Changes to write.
 pub(crate) enum Effect {
     /// Writes the changes. They remove `dropped_turns` turns from the history.
     Change {
@@ -111,7 +106,6 @@ pub(crate) enum Effect {
 }
 
 impl<T> Decision<T> {
-    /// A decision that counts as a use.
     pub(crate) fn used(outcome: T, effect: Option<Effect>) -> Self {
         Self {
             outcome,
@@ -121,7 +115,6 @@ impl<T> Decision<T> {
         }
     }
 
-    /// A decision that does not count as a use.
     pub(crate) fn unused(outcome: T, effect: Option<Effect>) -> Self {
         Self {
             is_use: false,
@@ -139,7 +132,6 @@ impl<T> Decision<T> {
 }
 
 impl Effect {
-    /// A single change that drops no turns.
     pub(crate) fn change(change: Change) -> Self {
         Self::Change {
             changes: vec![change],
@@ -149,7 +141,6 @@ impl Effect {
 }
 
 impl Update<'_> {
-    /// The current session without its turns.
     pub(crate) fn view(&self) -> SessionView {
         SessionView::of(self.key, self.session.head(), self.tenant, self.now)
     }
@@ -161,14 +152,11 @@ impl Update<'_> {
     }
 }
 
-/// Result of one attempt at a command.
 enum Attempt<T> {
     Decided(Decided<T>),
     /// The slot's generation has ended.
     HasEnded,
-    /// The session must be loaded from the journal.
     NeedsLoad,
-    /// The idempotency keys must be loaded.
     NeedsKeys,
     /// The session is past its TTL and must be ended first.
     IsExpired,
@@ -182,7 +170,6 @@ pub(super) struct Decided<T> {
 
 /// Condition under which a decision is durable.
 pub(super) enum WaitFor {
-    /// This submission is written.
     Written(Submitted),
     /// The observed version is durable, and current in a cluster.
     Seen {
@@ -249,9 +236,6 @@ impl Sessions {
     }
 
     /// Ends the live generation of a session, loaded or not. Returns the session before its end.
-    ///
-    /// # Errors
-    /// [`EngineError::SessionNotFound`], or an error of the journal.
     pub(crate) async fn end(
         &self,
         session: &SessionRef,
@@ -345,9 +329,9 @@ impl Sessions {
         }
     }
 
-    /// Waits until a decision is durable. Returns false if its base was not written.
+    /// Waits until a decision is durable.
     ///
-    /// The command must then decide again.
+    /// Returns false if its base was not written, and the command must decide again.
     async fn is_durable(&self, wait: WaitFor) -> Result<bool, EngineError> {
         match wait {
             WaitFor::Nothing => Ok(true),
@@ -362,8 +346,8 @@ impl Sessions {
 
     /// Checks that there is room for a command's data.
     ///
-    /// With a journal, that is room for turns in the journal. Without one, it is room in memory,
-    /// because nothing can be unloaded.
+    /// With a journal, that is room for turns there. Without one, it is room in memory, because
+    /// nothing can be unloaded.
     fn check_capacity(
         &self,
         session: &SessionRef,

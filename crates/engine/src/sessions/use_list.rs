@@ -17,7 +17,6 @@ use super::slot::Slot;
 /// Every 256th appended session becomes a skip pointer.
 const MARK_EVERY: usize = 256;
 
-/// Sessions, longest idle first.
 #[derive(Debug, Default)]
 pub(super) struct UseList {
     sessions: LinkedHashMap<SessionId, Node>,
@@ -45,10 +44,8 @@ struct Node {
     is_marked: bool,
 }
 
-/// Position at which a page starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PageStart<'a> {
-    /// The first session of the order.
     First,
     /// After this session, last used at this time. If it has been used since or has ended, the page
     /// starts with the sessions last used at that time, and may repeat some of them.
@@ -57,12 +54,9 @@ pub(super) enum PageStart<'a> {
     From(Steady),
 }
 
-/// Order of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// Most recently used first.
     Newest,
-    /// Longest idle first.
     Oldest,
 }
 
@@ -78,7 +72,7 @@ impl UseList {
     /// Moves a session to the back after a use. Does nothing if it is not in the list.
     ///
     /// Uses may be reported out of order. If the back is newer than `last_access`, the session is
-    /// inserted at its position by time instead.
+    /// inserted at its position by time.
     pub(super) fn touch(&mut self, slot: &Arc<Slot>, last_access: Steady) {
         let id = &slot.key.session;
         let newest = self.sessions.back();
@@ -132,12 +126,10 @@ impl UseList {
         self.sessions.remove(id).map(|node| node.entry)
     }
 
-    /// All entries, longest idle first.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.sessions.values().map(|node| &node.entry)
     }
 
-    /// The longest idle session.
     pub(super) fn oldest(&self) -> Option<&Entry> {
         self.sessions.front().map(|(_, node)| &node.entry)
     }
@@ -215,7 +207,6 @@ impl UseList {
         Some(cursor)
     }
 
-    /// Returns a cursor at a session.
     fn cursor_at(&mut self, id: &SessionId) -> Option<Cursor<'_>> {
         match self.sessions.raw_entry_mut().from_key(id) {
             RawEntryMut::Occupied(known) => Some(known.cursor_mut()),
@@ -223,8 +214,7 @@ impl UseList {
         }
     }
 
-    /// Adds a skip pointer for a session appended at this time if one is due. Returns whether it
-    /// did.
+    /// Adds a skip pointer for a session appended at this time, if one is due.
     fn gives_mark(&mut self, id: &SessionId, at: Steady) -> bool {
         self.unmarked += 1;
         let gives = self.unmarked >= MARK_EVERY && !self.marks.contains_key(&at);
@@ -266,7 +256,6 @@ impl UseList {
 impl UseList {
     pub(super) const MARK_EVERY: usize = MARK_EVERY;
 
-    /// All entries, longest idle first, and whether each has a skip pointer.
     pub(super) fn marked(&self) -> impl Iterator<Item = (&Entry, bool)> {
         let nodes = self.sessions.values();
         nodes.map(|node| (&node.entry, node.is_marked))

@@ -24,11 +24,9 @@ pub struct SessionView {
     /// The client's session id.
     pub session: SessionId,
     pub head: Head,
-    /// Time of the last use.
     pub last_access: Timestamp,
     /// Expiry time if the session is not used again. `None` if it never expires.
     pub expires_at: Option<Timestamp>,
-    /// State of its compaction breaker.
     pub breaker: BreakerState,
 }
 
@@ -59,9 +57,6 @@ impl SessionView {
 
 impl Sessions {
     /// Reads a live session without its turns.
-    ///
-    /// # Errors
-    /// [`EngineError::SessionNotFound`].
     pub(crate) async fn head(&self, session: &SessionRef) -> Result<SessionView, EngineError> {
         let view = |inner: &SlotInner, now| {
             let head = inner.head()?;
@@ -71,9 +66,6 @@ impl Sessions {
     }
 
     /// Reads a live session with its turns, loading them if needed.
-    ///
-    /// # Errors
-    /// [`EngineError::SessionNotFound`].
     pub(crate) async fn view<T>(
         &self,
         session: &SessionRef,
@@ -88,9 +80,6 @@ impl Sessions {
     }
 
     /// Reads a live session with its turns. Returns `None` if they are not in memory.
-    ///
-    /// # Errors
-    /// [`EngineError::SessionNotFound`].
     pub(crate) async fn view_in_memory<T>(
         &self,
         session: &SessionRef,
@@ -143,10 +132,10 @@ impl Sessions {
         Err(EngineError::RetriesExhausted)
     }
 
-    /// Returns an error for an expired session whose end could not be written.
+    /// Returns an error for an expired session whose end could not be written: it counts as ended.
     ///
-    /// It counts as ended all the same. In a cluster, if another daemon used it in the meantime,
-    /// returns `Ok` so that the caller reads it again.
+    /// In a cluster, returns `Ok` if another daemon used it in the meantime, so that the caller
+    /// reads it again.
     pub(super) fn check_expired(
         &self,
         session: &SessionRef,
@@ -161,8 +150,8 @@ impl Sessions {
 
     /// Returns an error for a session whose slot has ended.
     ///
-    /// In a cluster, another daemon may have started it again. Then the slot is dropped, so that
-    /// the caller reads the journal.
+    /// In a cluster, drops the slot instead, because another daemon may have started the session
+    /// again.
     pub(super) fn check_gone(
         &self,
         session: &SessionRef,
@@ -181,9 +170,6 @@ impl Sessions {
     }
 
     /// Reads the store without the scope of a tenant.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalOff`], or an error of the store.
     pub(crate) async fn read_store<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
@@ -194,9 +180,6 @@ impl Sessions {
     /// Reads a generation's turns from the journal, including everything submitted so far.
     ///
     /// Returns `None` if there is no such generation.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalOff`], or an error of the store.
     pub(crate) async fn read_journal(
         &self,
         session: &SessionRef,
@@ -211,9 +194,6 @@ impl Sessions {
     }
 
     /// Seqs of the turns that the rewind with this idempotency key removed from a generation.
-    ///
-    /// # Errors
-    /// [`EngineError::JournalOff`], or an error of the store.
     pub(crate) async fn rewound_by(
         &self,
         session: &SessionRef,

@@ -4,10 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_core::compaction::Trigger;
 
-/// Result of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompactionResult {
-    /// A summary was made.
     Made,
     /// The summarizer failed or timed out.
     Failed,
@@ -15,7 +13,6 @@ pub enum CompactionResult {
     Rejected,
     /// The session changed in the meantime, so nothing was written.
     Discarded,
-    /// There was nothing to summarize.
     Nothing,
 }
 
@@ -29,20 +26,16 @@ pub(crate) struct CompactionStats {
     pub(crate) undone: AtomicU64,
 }
 
-/// Snapshot of a tenant's compaction counters.
 #[derive(Clone, Debug, Default)]
 pub struct CompactionSnapshot {
-    /// Number of compactions by trigger and result.
     pub outcomes: Vec<(Trigger, CompactionResult, u64)>,
     /// Estimated tokens of summarized turns and previous summaries.
     pub tokens_before: u64,
-    /// Tokens of the summaries.
     pub tokens_after: u64,
     /// Number of times a session's circuit breaker opened.
     pub breakers_opened: u64,
     /// Live sessions whose circuit breaker is open or half open.
     pub breakers_open: u64,
-    /// Number of summaries undone.
     pub undone: u64,
 }
 
@@ -78,7 +71,6 @@ impl CompactionStats {
         }
     }
 
-    /// Records the tokens of a new summary.
     pub(crate) fn count_summary(&self, tokens_before: u64, tokens_after: u64) {
         let add = |counter: &AtomicU64, more| counter.fetch_add(more, Ordering::Relaxed);
         add(&self.tokens_before, tokens_before);

@@ -22,11 +22,9 @@ const INLINE_BYTES_MAX: usize = 32 << 10;
 #[derive(Debug)]
 pub(crate) struct TokenCounting {
     executor: Executor,
-    /// Sessions whose turns are being counted. Other calls wait and reuse the counts.
     sessions: SingleFlight<SessionKey>,
 }
 
-/// Exclusive access to counting the turns of one session.
 pub(super) type CountingTurn<'a> = Flight<'a, SessionKey>;
 
 impl TokenCounting {

@@ -14,14 +14,12 @@ use crate::commands::{AppendOutcome, RecallTool};
 use crate::sessions::SessionView;
 use crate::window_memories::{MemoryBlock, WindowMemories};
 
-/// A request for a window.
 #[derive(Clone, Debug, Default)]
 pub struct ContextRequest {
     /// Turns to append first.
     pub append: Option<AppendCommand>,
     /// Model name. Empty for the default model.
     pub model: String,
-    /// Overrides of the model's budget.
     pub budget: BudgetOverride,
     /// Tokens that the client adds outside the window.
     pub overhead_tokens: u64,
@@ -47,15 +45,12 @@ pub struct ContextRequest {
 pub struct ContextOutcome {
     /// The session, after the append if there was one.
     pub session: SessionView,
-    /// Result of the append.
     pub appended: Option<AppendOutcome>,
     /// Turns of the window, in order.
     pub turns: WindowTurns,
-    /// The model's rules for requests.
     pub rules: MessageRules,
-    /// Indexes of turns after which the provider's cache may be split, ascending.
+    /// Indexes of turns after which to set a provider's cache breakpoint, ascending.
     pub cache_breakpoints: Vec<usize>,
-    /// The block of recalled memories.
     pub memories: MemoryBlock,
     /// Explains the selection of turns.
     pub report: Report,

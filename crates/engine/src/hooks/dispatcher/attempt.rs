@@ -11,7 +11,6 @@ use crate::hooks::config::HookConfig;
 use crate::hooks::port::{HookCall, HookError, SessionContent};
 use crate::machine::Stopwatch;
 
-/// One call of a hook, for a batch of deliveries.
 pub(super) struct Attempt {
     pub(super) hook: HookConfig,
     pub(super) results: Vec<(Delivery, Outcome)>,
@@ -25,7 +24,6 @@ pub(super) enum Outcome {
     NotTried,
 }
 
-/// Calls a hook for a batch, within its timeout.
 pub(super) async fn attempt(
     hooks: Hooks,
     hook: HookConfig,

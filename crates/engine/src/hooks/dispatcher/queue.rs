@@ -11,7 +11,6 @@ use tracing::{info, warn};
 use crate::hooks::config::HookConfig;
 use crate::tenants::ms;
 
-/// The dispatcher's state of one hook.
 pub(super) struct HookQueue {
     /// `None` once the hook was removed from the configuration.
     pub(super) hook: Option<HookConfig>,
@@ -23,7 +22,6 @@ pub(super) struct HookQueue {
     pub(super) started: u64,
     /// Tenant served last. The next attempt starts with the tenants after it.
     pub(super) served: Option<TenantId>,
-    /// Whether its last delivery failed.
     is_failing: bool,
 }
 
