@@ -29,8 +29,7 @@ use fair_threads::FairThreads;
 /// A runnable runtime thread gets nine tenths of a core that it shares with such a thread.
 const NICENESS: i32 = 10;
 
-/// Lowers the calling thread's priority, so that long work does not delay the runtime and its
-/// calls.
+/// Lowers the calling thread's priority, so that its long work does not delay calls.
 pub(crate) fn give_way() {
     thread_local!(static GIVES_WAY: Cell<bool> = const { Cell::new(false) });
     if GIVES_WAY.replace(true) {

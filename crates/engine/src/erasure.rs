@@ -231,7 +231,7 @@ struct ErasureWorker {
     pauses: HashMap<ErasureId, Pause>,
     /// While a reader holds an old snapshot of the log, no job is cleaned: attempts delay commits.
     log_pause: Option<Pause>,
-    /// The tenant whose jobs continue, and the start of its turn.
+    /// Tenant with the current turn, and the start of the turn.
     turn: Option<(TenantId, Steady)>,
     has_more: bool,
 }

@@ -122,7 +122,7 @@ struct Progress {
     /// Unfinished sets that others overtook.
     passed: Vec<PassedSet>,
     batches: u64,
-    /// Number of failed commits whose sets are queued for a retry.
+    /// Number of failed commits that will be retried.
     failed_tries: u64,
     /// Error of the last commit, or `None` if it succeeded.
     failure: Option<EngineError>,

@@ -8,7 +8,7 @@ use std::hash::Hash;
 pub(super) struct FairQueue<K, T> {
     waiting: HashMap<K, BTreeMap<Number, T>>,
     last_number: Number,
-    /// Keys with queued items, in the order in which they are served.
+    /// Keys with queued items, in serving order.
     turns: VecDeque<K>,
     len: usize,
     len_max_each: usize,

@@ -41,7 +41,7 @@ use counting::{count_turns, is_short};
 pub(super) use counting::TokenCounting;
 pub use request::{ContextOutcome, ContextRequest};
 
-/// Maximum time by which a session's last access is journaled ahead: 10 minutes.
+/// Maximum time that a session's last access is journaled ahead: 10 minutes.
 const GRAIN_MS_MAX: u64 = 600_000;
 /// Exceeds the tokens of any model, and is small enough that no sum of them overflows.
 const BUDGET_MAX: u64 = 1 << 61;

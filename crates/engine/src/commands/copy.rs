@@ -28,7 +28,7 @@ const TURNS_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
 /// Maximum concurrent copies, across all tenants. Each occupies a reader thread.
 pub(super) const COPIES_MAX: usize = 2;
-/// Bytes reserved first for a session of unknown length, and the factor by which that grows.
+/// Bytes reserved first for a session of unknown length, and their growth factor.
 ///
 /// The copy of a short session thus reserves little.
 const BYTES_FIRST: usize = 1 << 20;

@@ -23,7 +23,7 @@ pub(crate) struct NearLimit {
     pub(crate) turns: Vec<Arc<[u8]>>,
     /// Locally counted tokens.
     pub(crate) counted: u64,
-    /// Tokens by the provider's count at which a compaction is due.
+    /// A compaction is due from this number of tokens, as counted by the provider.
     pub(crate) due_tokens: u64,
 }
 

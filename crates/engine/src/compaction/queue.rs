@@ -19,6 +19,7 @@ use crate::sessions::SessionRef;
 const WAITING_MAX: usize = 10_000;
 /// Maximum queue length per tenant, so that others always find room.
 const WAITING_TENANT_MAX: usize = 2_500;
+/// How long a call waits for a summary of what its window would leave out.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The queue of requested compactions.

@@ -312,7 +312,7 @@ impl Validator {
 
     /// Fits the sections into the summary's budget.
     ///
-    /// If no turns would be left out without a summary, it must be shorter than what it replaces.
+    /// If no turns would be left out without a summary, it must be shorter than its input.
     fn fitted(&self, merged: &Merged, covered: Covered, tokens_before: u64) -> Body {
         let budget = self.snapshot.budget;
         let mut tokens_max = budget.total();

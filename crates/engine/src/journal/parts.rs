@@ -32,7 +32,7 @@ pub(super) struct Passed {
 }
 
 impl Parts {
-    /// Whether a set of which `ahead` turns are prewritten is too large for one transaction.
+    /// Whether a set, without its first `ahead` turns, is too large for one transaction.
     pub(super) fn is_too_large(self, set: &ChangeSet, ahead: usize) -> bool {
         // Once prewriting has begun, it continues until the rest fits into one part.
         let whole_max = match ahead {
@@ -42,7 +42,7 @@ impl Parts {
         append_of(set).is_some_and(|(_, appended)| bytes_behind(appended, ahead) > whole_max)
     }
 
-    /// The next part of a set of which `ahead` turns are prewritten.
+    /// The next part of a set, after its first `ahead` turns.
     pub(super) fn next(self, set: &ChangeSet, ahead: usize) -> Option<TurnsAhead> {
         let (generation, appended) = append_of(set)?;
         let mut bytes = 0;

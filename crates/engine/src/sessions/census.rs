@@ -247,7 +247,7 @@ mod tests {
         );
         census.give_back(&large.id);
         assert_eq!(census.reserve(&small), Reservation::Taken);
-        // Two each: the tenant that asks gives up its own.
+        // Two each: the tenant that starts a session loses one.
         assert_eq!(
             census.reserve(&small),
             Reservation::EvictFrom(small.id.clone())

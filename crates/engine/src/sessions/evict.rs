@@ -1,6 +1,6 @@
 //! Eviction: at a cap, the longest idle session ends so that another one can start.
 //!
-//! If no session can be evicted at once, starts of a tenant wait in order of arrival.
+//! If no session can be evicted at once, the starts of a tenant wait in order of arrival.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::journal::Permit;
 use crate::tenants::Tenant;
 
-/// How long the first waiting start of a tenant waits for room.
+/// How long the first start in a tenant's line waits for room.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Room for a session that is to start.

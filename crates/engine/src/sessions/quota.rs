@@ -13,9 +13,9 @@ use crate::worker::{WorkError, Worker};
 
 /// Pauses between counts, which read every turn.
 ///
-/// The next count starts after [`PAUSE_TIMES`] the duration of the last one, at least [`PAUSE_MIN`]
-/// and at most [`PAUSE_MAX`], once a call was rejected for lack of room, or after another
-/// [`UNASKED_PAUSE`].
+/// A pause is [`PAUSE_TIMES`] the duration of the last count, within [`PAUSE_MIN`] and
+/// [`PAUSE_MAX`]. The next count then waits until a call is rejected for lack of room, but no longer
+/// than [`UNASKED_PAUSE`].
 const PAUSE_TIMES: u32 = 20;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
