@@ -52,8 +52,9 @@ const BATCH_BYTES: usize = 8 << 20;
 pub enum Durability {
     /// Once it is on disk. Acknowledged changes survive a crash of the machine.
     Sync,
-    /// Immediately. It is on disk within `flush_interval`. While the disk cannot be written,
-    /// changes are rejected.
+    /// Immediately. It is on disk within `flush_interval`.
+    ///
+    /// While the disk cannot be written, changes are rejected.
     Interval,
     /// Immediately. There is no journal, and nothing survives the process.
     Off,

@@ -83,8 +83,7 @@ struct Position {
     cursor: EventCursor,
     /// Earlier events, to be skipped.
     before: Before,
-    /// Daemons with missed events of unknown number, so the next gap in their numbering is
-    /// expected.
+    /// Daemons with an unknown number of missed events. Their next gap is not reported again.
     unsure: BTreeSet<u128>,
 }
 

@@ -18,8 +18,9 @@ use crate::sessions::SessionRef;
 use crate::tenants::Tenant;
 use crate::transcript_search::{TranscriptQuery, TranscriptSearch, TranscriptSearchError};
 
-/// Limits of a result in bytes. The default is half a byte per token of the input budget: about an
-/// eighth of the window.
+/// Limits of a result in bytes.
+///
+/// The default is half a byte per token of the input budget: about an eighth of the window.
 const RESULT_BYTES_MIN: usize = 1 << 10;
 const RESULT_BYTES_MAX: usize = 32 << 10;
 const TOKENS_PER_BYTE: u64 = 2;
@@ -41,8 +42,9 @@ const ATTEMPTS_MAX: usize = 3;
 pub struct RecallCall {
     /// Arguments as written by the model.
     pub arguments_json: String,
-    /// Maximum size of the result in bytes. `None`, or a larger value, means the default, which
-    /// depends on the budget.
+    /// Maximum size of the result in bytes.
+    ///
+    /// `None`, or a larger value, means the default, which depends on the budget.
     pub bytes_max: Option<usize>,
     /// The model that reads the result. Empty means the default model.
     pub model: String,

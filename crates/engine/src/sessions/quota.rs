@@ -14,8 +14,8 @@ use crate::worker::{WorkError, Worker};
 /// Pauses between counts, which read every turn.
 ///
 /// A pause is [`PAUSE_TIMES`] the duration of the last count, within [`PAUSE_MIN`] and
-/// [`PAUSE_MAX`]. The next count then waits until a call is rejected for lack of room, but no longer
-/// than [`UNASKED_PAUSE`].
+/// [`PAUSE_MAX`]. The next count then waits for a call that is rejected for lack of room, up to
+/// [`UNASKED_PAUSE`].
 const PAUSE_TIMES: u32 = 20;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);

@@ -35,9 +35,9 @@ pub(super) struct SlotInner {
     state: SlotState,
     /// Ticket of the session's newest submitted change set.
     pub(super) ticket: u64,
-    /// Incremented when the session is discarded because a commit failed.
+    /// Incremented when the state is discarded, because a commit failed or the state was outdated.
     ///
-    /// Anything read in an earlier epoch may never have become durable.
+    /// Anything read in an earlier epoch may not be durable or current.
     pub(super) epoch: u32,
     /// Whether the session is counted for the caps and in its tenant's idle list.
     pub(super) is_listed: bool,
@@ -61,7 +61,7 @@ pub(super) enum SlotState {
     Loaded(Session),
     /// The head. The rest is in the journal.
     OnDisk(Box<Head>),
-    /// Nothing, after a failed commit. The session must be read from the journal.
+    /// Nothing, after a failed commit or in place of an outdated state. Must be loaded again.
     Stale,
     /// Nothing, because the generation ended. The slot is not reused.
     Ended,
