@@ -1,91 +1,82 @@
-//! Erasures: jobs that remove what is known of a session or of a subject, as a store keeps them.
+//! Erasure jobs, which remove all data of a session or of a subject, in their stored form.
 
 use memoird_core::ids::{
     ErasureId, Generation, HookName, SessionId, SessionKey, Subject, TenantId,
 };
 
-/// What is to be erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EraseTarget {
-    /// A session: one life of it, or all that it had when the job began.
+    /// One generation of a session, or all that existed when the job began.
     Session {
-        /// The bot's own id of it.
         session: SessionId,
-        /// The life; `None`: all.
+        /// `None` for all generations.
         generation: Option<Generation>,
     },
-    /// Every life of a session that is this subject's, and what is remembered of the subject.
+    /// All generations that belong to this subject, and the subject's memories.
     Subject(Subject),
 }
 
-/// How far an erasure is. The stages come in this order.
+/// Progress of an erasure. The stages run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErasureStage {
-    /// The generations that it covers are being found.
+    /// Find the generations that it covers.
     Collect,
-    /// Those that live are being ended.
+    /// End the live ones.
     End,
-    /// Their rows leave the journal.
+    /// Delete their rows from the journal.
     Rows,
-    /// What lies elsewhere is being erased.
+    /// Erase data outside the journal.
     Elsewhere,
-    /// Names leave the job, and what was removed leaves the disk's pages.
+    /// Remove names from the job, and deleted bytes from the disk's pages.
     Clean,
-    /// Nothing is left to do.
     Done,
 }
 
-/// What an erasure removed.
+/// Number of items that an erasure removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErasedCounts {
-    /// Turns of the journal.
     pub turns: u64,
-    /// Summaries.
     pub summaries: u64,
     /// Idempotency keys.
     pub keys: u64,
-    /// Memories, older versions included.
+    /// Memories, including older versions.
     pub memories: u64,
-    /// Deliveries that were owed, and are not made.
+    /// Pending deliveries that were cancelled.
     pub deliveries: u64,
-    /// Commits of checkpoints that were written anew, or left out.
+    /// Checkpoint commits that were rewritten or dropped.
     pub commits: u64,
 }
 
-/// An erasure as it is written down.
+/// A stored erasure job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Erasure {
-    /// Its name.
     pub id: ErasureId,
-    /// Who asked for it.
     pub tenant: TenantId,
-    /// `None` once its names were forgotten.
+    /// `None` once the names were removed.
     pub target: Option<EraseTarget>,
-    /// How far it is.
     pub stage: ErasureStage,
-    /// What it removed so far.
     pub counts: ErasedCounts,
-    /// What it cannot reach, for people.
+    /// Human-readable descriptions of data that the job cannot reach.
     pub outside: Vec<String>,
 }
 
-/// What an erasure covers.
+/// Generations that an erasure covers, and the hooks that received them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErasureScope {
-    /// The generations, ascending, each with its session.
+    /// Ascending, each with its session.
     pub generations: Vec<(Generation, SessionId)>,
-    /// The hooks that were given something of them, or may have been.
+    /// Hooks that received, or may have received, a generation.
     pub given: Vec<(Generation, HookName)>,
 }
 
-/// What a step that removes rows came to.
+/// Result of a step that deletes rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErasedRows {
-    /// There are more rows.
+    /// More rows remain.
     More,
-    /// There are no more.
+    /// No rows remain.
     AllGone,
-    /// One of the generations lives: it has to be ended first.
+    /// A covered generation is live and must be ended first.
     Live,
 }
 
@@ -99,13 +90,13 @@ impl ErasureStage {
         (Self::Done, "done"),
     ];
 
-    /// Under which it is stored.
+    /// Name under which the stage is stored.
     pub fn name(self) -> &'static str {
         let known = Self::NAMES.iter().find(|(stage, _)| *stage == self);
         known.map_or("collect", |(_, name)| name)
     }
 
-    /// The one of this name.
+    /// Parses the name of a stage.
     pub fn named(name: &str) -> Option<Self> {
         let known = Self::NAMES.iter().find(|(_, known)| *known == name);
         known.map(|(stage, _)| *stage)
@@ -113,7 +104,7 @@ impl ErasureStage {
 }
 
 impl Erasure {
-    /// The job for a session or a subject of a tenant, before its first step.
+    /// Creates a job that has not started.
     pub fn new(id: ErasureId, tenant: TenantId, target: EraseTarget) -> Self {
         Self {
             id,
@@ -125,7 +116,7 @@ impl Erasure {
         }
     }
 
-    /// The session that it erases whole, if it is one.
+    /// Returns the session if the job erases all its generations.
     pub fn whole_session(&self) -> Option<SessionKey> {
         match self.target.as_ref()? {
             EraseTarget::Session {
@@ -139,7 +130,7 @@ impl Erasure {
         }
     }
 
-    /// True when it covers this generation.
+    /// Whether the job covers this generation.
     pub(crate) fn covers(
         &self,
         key: &SessionKey,
@@ -159,7 +150,7 @@ impl Erasure {
 }
 
 impl ErasedCounts {
-    /// In the order in which they are stored.
+    /// The counts in storage order.
     fn fields(&mut self) -> [&mut u64; 6] {
         [
             &mut self.turns,
@@ -171,13 +162,13 @@ impl ErasedCounts {
         ]
     }
 
-    /// As they are stored.
+    /// Encodes the counts for storage.
     pub fn pack(mut self) -> Vec<u8> {
         let fields = self.fields().into_iter();
         fields.flat_map(|count| count.to_le_bytes()).collect()
     }
 
-    /// What [`Self::pack`] gave; what is missing there is 0.
+    /// Decodes [`Self::pack`]. Missing counts are 0.
     pub fn unpack(bytes: &[u8]) -> Self {
         let mut counts = Self::default();
         for (count, bytes) in counts.fields().into_iter().zip(bytes.as_chunks::<8>().0) {

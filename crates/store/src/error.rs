@@ -1,31 +1,28 @@
-//! Why the journal, in a file or in a database, or another SQLite file cannot be opened, read or
-//! written.
+//! Errors of opening, reading or writing the journal or another SQLite file.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A file that cannot be opened, read or written.
+/// A store that cannot be opened, read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The data directory cannot be made or written to.
+    /// The data directory cannot be created or written to.
     #[error(
         "data_dir {} cannot be written to ({source}); \
          choose another, or give the user of the daemon write access", dir.display()
     )]
     DirUnusable {
-        /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Another daemon has the data directory.
+    /// Another daemon uses the data directory.
     #[error(
         "data_dir {} is in use by another memoird (it holds {}); \
          stop that one, or choose another data_dir", dir.display(), lock.display()
     )]
     DirInUse {
-        /// The directory.
         dir: PathBuf,
         /// The locked file.
         lock: PathBuf,
@@ -36,12 +33,11 @@ pub enum StoreError {
          Restore it from a backup, or move it and its -wal away to start empty", path.display()
     )]
     Corrupt {
-        /// The file.
         path: PathBuf,
-        /// What SQLite found.
+        /// Problem reported by SQLite.
         detail: String,
     },
-    /// The file is some other program's.
+    /// The file belongs to another program.
     #[error(
         "{} is not a journal of memoird; nothing was changed. Choose another data_dir",
         path.display()
@@ -56,14 +52,12 @@ pub enum StoreError {
          nothing was changed. Run the newer memoird", path.display()
     )]
     TooNew {
-        /// The file.
         path: PathBuf,
-        /// Its schema.
         found: i64,
-        /// The newest known one.
+        /// Newest schema this build supports.
         known: i64,
     },
-    /// There is a key, and the file is plain.
+    /// A key is configured, but the file is plain.
     #[error(
         "{} is not encrypted, and server.data_key names a key; nothing was changed. \
          Stop the daemon and run `memoird encrypt DIR --config FILE`, or take server.data_key out",
@@ -73,7 +67,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is encrypted, and there is no key.
+    /// The file is encrypted, but no key is configured.
     #[error(
         "{} is encrypted, and no key is named; nothing was changed. Name its key in \
          server.data_key; a command reads that with --config FILE", path.display()
@@ -82,7 +76,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is encrypted, and this build cannot read that.
+    /// The file is encrypted, but this build lacks the `encryption` feature.
     #[error(
         "{} is encrypted, and this memoird was built without the feature `encryption`; \
          nothing was changed. Run one that was built with it", path.display()
@@ -100,72 +94,71 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// A conversion between plain and encrypted was cut off.
+    /// A conversion between plain and encrypted is running or was interrupted.
     #[error(
         "{} is of a `memoird encrypt` or `memoird decrypt` that runs or was cut off; \
          wait for its end, or run it again", path.display()
     )]
     ConversionUnfinished {
-        /// What is left.
+        /// Leftover file of the conversion.
         path: PathBuf,
     },
-    /// A migration to this place was cut off, or runs.
+    /// A migration to this target is running or was interrupted.
     #[error(
         "{place} has what `memoird migrate` has carried so far, and not all of it; \
          run that again, or empty {place}"
     )]
     MigrationUnfinished {
-        /// The directory or the database.
+        /// Directory or database.
         place: String,
     },
-    /// There is something already where a migration is to go.
+    /// The migration target already has a journal.
     #[error("{place} has a journal already; nothing was changed. Name an empty place")]
     TargetNotEmpty {
-        /// The directory or the database.
+        /// Directory or database.
         place: String,
     },
-    /// A migration was cut off there that had another source.
+    /// The target has an unfinished migration from another source.
     #[error(
         "{place} has what `memoird migrate` carried of another journal, or of this one before a \
          daemon served it again; nothing was changed. Empty {place}, and start anew"
     )]
     OtherMigration {
-        /// The directory or the database.
+        /// Directory or database.
         place: String,
     },
-    /// No room is left.
+    /// The disk is full.
     #[error("no room is left in data_dir; free some and try again")]
     Full,
     /// A stored turn does not decode.
     #[error("turn {seq} of generation {generation} does not decode; it is damaged")]
     TurnDamaged {
-        /// The generation.
         generation: String,
-        /// The turn.
+        /// Seq of the turn.
         seq: u64,
     },
-    /// The database cannot be reached, or has gone away in the middle of a call.
+    /// The database is unreachable, or the connection was lost during a call.
     #[error("the database of journal.postgres cannot be reached: {detail}")]
     Unavailable {
         /// What happened.
         detail: String,
     },
-    /// The database does not take what memoird asks of it, or is not what it has to be.
+    /// The database rejected a statement, or does not meet memoird's requirements.
     #[error("the database of journal.postgres: {detail}")]
     Database {
-        /// What is wrong, and what to do about it where that is known.
+        /// Problem, and remedy if known.
         detail: String,
     },
-    /// Somebody else had for too long what a statement needs; nothing was written.
+    /// A statement waited too long for a lock. Nothing was written.
     #[error("the database of journal.postgres: {detail}")]
     Locked {
-        /// What the server said.
+        /// Message of the server.
         detail: String,
     },
-    /// Anything else that SQLite says.
+    /// Any other SQLite error.
     #[error("sqlite: {source}")]
     Sqlite {
-        /// What it said.
+        /// Error of rusqlite.
         source: rusqlite::Error,
     },
 }

@@ -1,57 +1,55 @@
-//! Events that daemons which share a store tell each other, as long as somebody watches.
+//! Events that daemons sharing a store publish to each other while a client watches.
 
 use std::collections::BTreeSet;
 
 use memoird_core::ids::TenantId;
 
-/// Whose events are watched.
+/// The tenants whose events are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
-    /// Those of all tenants.
+    /// Events of all tenants.
     pub all: bool,
-    /// Those of these.
+    /// Events of these tenants.
     pub tenants: BTreeSet<TenantId>,
 }
 
-/// An event of one process, for the others.
+/// An event that one process publishes to the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostedEvent {
-    /// Whose event.
     pub tenant: TenantId,
-    /// How long ago it happened, in milliseconds.
+    /// Milliseconds since the event happened.
     pub age_ms: u64,
-    /// What happened; only the processes know how it is encoded.
+    /// Opaque to the store. The engine defines the encoding.
     pub body: Vec<u8>,
 }
 
-/// What a process tells the others, and asks them.
+/// Subscriptions and events that a process publishes.
 #[derive(Clone, Debug, Default)]
 pub struct EventExchange {
-    /// What is watched here. Where nothing is, nothing is received.
+    /// What this process watches. It receives no events if this is empty.
     pub watched: Watched,
-    /// What happened here.
     pub posted: Vec<PostedEvent>,
 }
 
-/// What others told.
+/// Subscriptions and events of the other processes.
 #[derive(Clone, Debug, Default)]
 pub struct ExchangedEvents {
-    /// What is watched elsewhere.
     pub watched: Watched,
-    /// What they posted, with the number of the process, in the order of each process. A process that
-    /// begins to watch is given what was posted in the last minutes; nothing is given twice.
+    /// Events with the id of their process, in the order of each process.
+    ///
+    /// A process that begins to watch receives the events of the last minutes. Each event is
+    /// received once.
     pub received: Vec<(u128, PostedEvent)>,
-    /// There is more to receive.
+    /// More events remain to be received.
     pub is_more: bool,
 }
 
 impl Watched {
-    /// True where nobody watches.
     pub fn is_empty(&self) -> bool {
         !self.all && self.tenants.is_empty()
     }
 
-    /// Watches what the other one does, too.
+    /// Adds the subscriptions of `other`.
     pub fn join(&mut self, other: Self) {
         self.all |= other.all;
         self.tenants.extend(other.tenants);

@@ -1,7 +1,7 @@
-//! Bytes at rest: the journal of all turns, which is the truth after a crash.
+//! The durable journal of all turns. State is recovered from it after a crash.
 //!
-//! Everything here is synchronous; the engine decides where it runs. [`SqliteStore`], [`MemoryStore`]
-//! and the store of `memoird-postgres` pass one conformance suite.
+//! All calls are synchronous; the engine decides which thread runs them. [`SqliteStore`],
+//! [`MemoryStore`] and the store of `memoird-postgres` pass the same conformance suite.
 
 pub mod checksum;
 pub mod conversion;
@@ -47,68 +47,70 @@ pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransfer};
 
-/// Locks also what a panic left locked: nothing is kept here that a panic could leave half
-/// changed, and a transaction was rolled back when it was dropped.
+/// Locks a mutex, ignoring poisoning.
+///
+/// Safe here because a panic cannot leave the guarded data half changed: an open transaction is
+/// rolled back on drop.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A change set that was built on something that is not so, and was not written.
-/// The caller must read the store again.
+/// A change set rejected because its base is stale. Nothing of it was written.
+///
+/// The caller must reload from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The generation whose change did not fit.
+    /// Generation of the rejected change.
     pub generation: Generation,
 }
 
-/// Ties memoird's steady time line to the clocks of the machine, so that the line
-/// goes on across a restart.
+/// Maps memoird's monotonic timeline to the system clocks, so that it continues after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClockAnchor {
-    /// The moment on the steady line.
+    /// Time on the monotonic timeline.
     pub steady: Steady,
-    /// The same moment on the wall clock.
+    /// The same instant on the wall clock.
     pub wall: Timestamp,
-    /// Names the boot of the machine; empty where the system has no name for it.
+    /// Identifies the boot of the machine. Empty if the system has no boot id.
     pub boot_id: String,
-    /// The same moment in milliseconds since that boot.
+    /// The same instant in milliseconds since that boot.
     pub boot_ms: u64,
 }
 
 /// Turns of one generation from the journal.
 #[derive(Clone, Debug, Default)]
 pub struct JournalPage {
-    /// Which generation's; of every page that a store gives it is there.
+    /// Always set by stores.
     pub generation: Option<Generation>,
-    /// Whose memories the generation's facts become, where it knows.
+    /// Owner of the memories extracted from this generation, if known.
     pub subject: Option<Subject>,
     /// Seq and encoded content, ascending.
     pub turns: Vec<(u64, Arc<[u8]>)>,
-    /// The seqs of those that were rewound, ascending.
+    /// Seqs of the rewound turns in `turns`, ascending.
     pub rewound: Vec<u64>,
-    /// True when the generation has turns after the last of these.
+    /// Whether the requested range has more turns than these.
     pub more: bool,
 }
 
-/// How much of a journal to read.
+/// Which turns of a generation to read.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalRange {
-    /// Only turns after this one.
+    /// Exclusive lower bound.
     pub after_seq: u64,
-    /// Only turns before this one.
+    /// Exclusive upper bound.
     pub before_seq: u64,
-    /// True: the last turns of those, not the first.
+    /// Read the last turns of the range instead of the first.
     pub last: bool,
-    /// True: also turns that were rewound.
+    /// Include rewound turns.
     pub with_rewound: bool,
-    /// The most turns to read.
+    /// Maximum number of turns.
     pub turns_max: usize,
-    /// No further turn is read once this many bytes were.
+    /// Stop reading once the turns read have at least this many bytes.
     pub bytes_max: usize,
 }
 
 impl JournalRange {
-    /// All that a journal has.
+    /// The whole journal of a generation.
     pub const ALL: Self = Self {
         after_seq: 0,
         before_seq: u64::MAX,
@@ -119,217 +121,203 @@ impl JournalRange {
     };
 }
 
-/// A turn, with its number in the order in which the journal took it.
+/// A turn with its position in the journal.
 #[derive(Clone, Debug)]
 pub struct WrittenTurn {
-    /// Counts the turns of all sessions, from 1. No number is given twice, also not after its
-    /// turn was forgotten.
+    /// Position in the journal across all sessions, from 1. Never reused, even after pruning.
     pub number: u64,
-    /// Whose turn it is.
     pub generation: Generation,
-    /// Its place in the generation.
     pub seq: u64,
-    /// Encoded.
+    /// Encoded turn.
     pub content: Arc<[u8]>,
 }
 
-/// Turns of all sessions, in the order in which the journal took them.
+/// Turns of all sessions in journal order.
 #[derive(Clone, Debug, Default)]
 pub struct WrittenTurns {
-    /// The turns, by ascending numbers.
+    /// Ascending by number.
     pub turns: Vec<WrittenTurn>,
-    /// The highest number that was given so far; 0 before the first turn.
+    /// Highest number assigned so far. 0 before the first turn.
     pub last_number: u64,
-    /// The last change of a turn's content so far, as [`TurnChange`] counts them; 0: none that is
-    /// not forgotten.
+    /// Highest retained [`TurnChange::change`]. 0 if there is none.
     pub last_change: u64,
 }
 
 /// A turn whose content was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnChange {
-    /// Counts such changes, from 1.
+    /// Position in the sequence of such changes, from 1.
     pub change: u64,
-    /// Whose turn it is.
     pub generation: Generation,
-    /// Its number in the order in which the journal took the turns.
+    /// Position of the turn in the journal, as in [`WrittenTurn::number`].
     pub number: u64,
 }
 
-/// Whose a generation is.
+/// The session and the owner of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenerationOwner {
-    /// Which one.
     pub generation: Generation,
-    /// The session that it is a life of.
     pub key: SessionKey,
-    /// Whose memories its facts become, where it knows.
+    /// Owner of the memories extracted from this generation, if known.
     pub subject: Option<Subject>,
 }
 
-/// Which deliveries to look at.
+/// Filter for listing deliveries. `None` matches all.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFilter {
-    /// Only of this tenant.
     pub tenant: Option<TenantId>,
-    /// Only of this hook.
     pub hook: Option<HookName>,
-    /// Only in this state.
     pub state: Option<DeliveryState>,
 }
 
-/// The deliveries of one hook that are due.
+/// Deliveries of one hook that are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DueDeliveries {
-    /// Tenants in turn, of each those that are due longest first.
+    /// Interleaved by tenant. Within a tenant, the longest due come first.
     pub due: Vec<Delivery>,
-    /// When the next one is due that is not yet.
+    /// When the next delivery that is not yet due becomes due.
     pub next: Option<Steady>,
 }
 
-/// What became of a delivery.
+/// Result of a delivery attempt, or an operator's change to a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryOutcome {
-    /// Which one.
     pub id: DeliveryId,
-    /// How far it is now.
+    /// New state.
     pub state: DeliveryState,
-    /// Tries so far.
+    /// Attempts so far.
     pub tries: u32,
-    /// Why the last one failed.
+    /// Why the last attempt failed.
     pub last_error: String,
-    /// When the next one is due, or when it was done or given up.
+    /// When the next attempt is due, or when the delivery was finished.
     pub due: Steady,
 }
 
 impl DeliveryOutcome {
-    /// False where a delivery in this state is settled, and this came of a try that was under way
-    /// then, as at a daemon that led before: it may not be owed again for it. That a hook has got it
-    /// counts whenever it is told, and so does an operator's wish to have it tried anew, with no tries
-    /// behind it.
+    /// Whether this outcome may replace the current `state`.
+    ///
+    /// A pending delivery accepts any outcome. A finished one accepts only a success or an
+    /// operator's retry (`tries == 0`). Otherwise a late failure, for example from a former leader,
+    /// would reopen it.
     pub fn changes(&self, state: DeliveryState) -> bool {
         state == DeliveryState::Pending || self.state == DeliveryState::Done || self.tries == 0
     }
 }
 
-/// How many deliveries of one hook for one tenant are in one state.
+/// Number of deliveries of one hook for one tenant in one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryCount {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The hook.
     pub hook: HookName,
     /// Pending or dead.
     pub state: DeliveryState,
-    /// So many.
     pub count: u64,
 }
 
-/// A generation that ended, whole.
+/// An ended generation with its content.
 #[derive(Clone, Debug)]
 pub struct EndedRecord {
-    /// Whose it was.
     pub key: SessionKey,
-    /// All but its turns, as it was at its end.
+    /// Metadata at the end of the generation, without its turns.
     pub head: Head,
-    /// When it ended.
     pub at: Now,
-    /// Why.
     pub reason: EndReason,
-    /// Its newest turns, ascending: all of them unless they are too large, without those that were
-    /// rewound.
+    /// Newest turns, ascending, without rewound ones. Older turns are missing if all would exceed
+    /// the reader's byte limit.
     pub turns: Vec<(u64, Arc<[u8]>)>,
-    /// How many were rewound.
+    /// Number of rewound turns.
     pub rewound_turns: u64,
-    /// Its JSON, where it had one.
     pub state: Option<State>,
-    /// What stood for its oldest exchanges, where something did.
+    /// Summary that covers its oldest exchanges, if any.
     pub summary: Option<Arc<Summary>>,
 }
 
-/// From which age on rows are deleted.
+/// Age limits for pruning.
 #[derive(Clone, Copy, Debug)]
 pub struct PruneBefore {
-    /// Generations that ended before this moment.
+    /// Delete generations that ended before this time.
     pub ended: Steady,
-    /// Idempotency keys that were used before this moment.
+    /// Delete idempotency keys last used before this time.
     pub keys: Steady,
 }
 
-/// How much of one pruning is done at once.
+/// Limits of one pruning step.
 #[derive(Clone, Copy, Debug)]
 pub struct PruneBounds {
-    /// About so many rows are forgotten.
+    /// Approximate maximum number of rows to delete.
     pub rows_max: usize,
-    /// At most so many pages (4 KiB) are given back to the disk.
+    /// Maximum number of free 4 KiB pages to release to the file system.
     pub pages_max: usize,
 }
 
-/// What a pruning left to be done.
+/// Work remaining after a pruning step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unpruned {
-    /// There is more to forget.
+    /// More rows to delete.
     pub rows: bool,
-    /// There may be more space to give back to the disk.
+    /// There may be more free pages to release.
     pub pages: bool,
 }
 
-/// What of the disk's pages may still hold what was removed.
+/// Cleanup still required before deleted bytes are gone from disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unclean {
-    /// There are more free pages.
+    /// More free pages to release.
     pub pages: bool,
-    /// The log could not be emptied: somebody reads an older moment.
+    /// The WAL could not be emptied because a reader holds an older snapshot.
     pub log: bool,
 }
 
-/// Commits whose answer did not come, by what was found out about them. Nobody was answered before.
+/// Commits whose reply was lost, by their outcome. Their callers were not answered until it was
+/// known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitDoubts {
-    /// They had been written.
+    /// Had been committed.
     pub written: u64,
-    /// They had not been, and never will be.
+    /// Had not been committed, and never will be.
     pub unwritten: u64,
-    /// Nobody can know: the database no longer has what it would be told by.
+    /// Outcome cannot be determined: the database no longer has the record that would show it.
     pub unknown: u64,
-    /// How often the database had lost commits that it had acknowledged before.
+    /// Number of times the database turned out to have lost acknowledged commits.
     pub set_back: u64,
 }
 
-/// Turns of a change set that is committed later: the next ones of its append.
+/// Turns written before their change set is committed: a prefix, or the next part, of its append.
 #[derive(Clone, Debug)]
 pub struct TurnsAhead {
-    /// Whose they are.
     pub generation: Generation,
-    /// Seqs and contents. Those of the set must be the same ones in memory.
+    /// Seqs and contents. The contents must be the same allocations as in the change set.
     pub turns: Vec<(u64, Arc<[u8]>)>,
 }
 
 /// The journal. Every method may block.
 pub trait Store: Send + Sync + 'static {
-    /// Writes all sets in one transaction, each whole or not at all, in their order.
-    /// The answers are in the order of the sets.
+    /// Writes all change sets in order, in one transaction.
+    ///
+    /// Each set is written whole or rejected. The results are in the order of the sets.
     ///
     /// # Errors
-    /// When the transaction failed: then nothing of any set was written.
+    /// If the transaction failed. Nothing of any set was written.
     fn commit(
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError>;
 
-    /// True where [`Self::commit_beside`] writes turns ahead of their set. Elsewhere a set is best
-    /// committed whole.
+    /// Whether [`Self::commit_beside`] can prewrite turns. If not, sets are best committed whole.
     fn writes_ahead(&self) -> bool {
         false
     }
 
-    /// Commits sets, and in the same transaction writes turns of a set that is committed later,
-    /// so that its own transaction has less to write. Nobody sees them before that. One set at a
-    /// time can be written ahead, from its first turn on, and no turns only say that it is still
-    /// to come; the commit that has it, or any other
-    /// one that is not beside it, ends that. Gives the answers, and how many turns were written,
-    /// which may be none. Whatever of a set is not written ahead is written with it.
+    /// Commits sets, and in the same transaction prewrites turns of a set that is committed later.
+    ///
+    /// This shortens the transaction of the later set. Prewritten turns are invisible until that
+    /// set is committed. Returns the results of `sets` and the number of turns prewritten, which
+    /// may be 0. The later set's commit writes whatever was not prewritten.
+    ///
+    /// Only one set at a time can be prewritten, starting with its first turn. A call with no turns
+    /// announces that the rest of the set is still to come. The prewrite ends with the commit of
+    /// its set, or with any commit that does not go through this method.
     ///
     /// # Errors
     /// As [`Self::commit`].
@@ -342,96 +330,103 @@ pub trait Store: Send + Sync + 'static {
         Ok((self.commit(clock, sets)?, ahead.turns.len()))
     }
 
-    /// The clock of the last commit; `None` before the first.
+    /// Returns the clock of the last commit. `None` before the first.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError>;
 
-    /// Shows every live generation, in no order.
+    /// Visits every live generation, in no particular order.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError>;
 
-    /// How many sessions of each tenant live, in no order.
+    /// Counts the live sessions of each tenant, in no particular order.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn live_counts(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
         live::counts(self)
     }
 
-    /// Live sessions in an order.
+    /// Returns live sessions that match the query, in its order.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn live_page(&self, query: &LiveQuery) -> Result<Vec<(SessionKey, Head)>, StoreError> {
         live::page(self, query)
     }
 
-    /// Says where the time line of this process is; gives where it has to be for those that share
-    /// the store to have one.
+    /// Publishes this process's time on the monotonic timeline.
+    ///
+    /// Returns the time it must advance to, so that all processes that share the store have one
+    /// timeline.
     ///
     /// # Errors
-    /// When the store cannot be written or read.
+    /// If the store cannot be written or read.
     fn sync_clock(&self, steady: Steady) -> Result<Steady, StoreError> {
         Ok(steady)
     }
 
-    /// Tells the processes that share the store what is watched and what happened in this one, and
-    /// gives what they told. Of a store that only one process has it does nothing.
+    /// Publishes this process's subscriptions and events to the processes that share the store.
+    ///
+    /// Returns theirs. A no-op for a store with a single process.
     ///
     /// # Errors
-    /// When the store cannot be written or read. What was posted may have been told then.
+    /// If the store cannot be written or read. The events may have been published nevertheless.
     fn exchange_events(&self, exchange: EventExchange) -> Result<ExchangedEvents, StoreError> {
         let _ = exchange;
         Ok(ExchangedEvents::default())
     }
 
-    /// For each of these generations: whether it lives in the version that this process last
-    /// loaded or wrote. Always true of a store that only one process has.
+    /// Returns, for each generation, whether its live version is the one this process last loaded
+    /// or wrote.
+    ///
+    /// Always true for a store with a single process.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
         Ok(vec![true; generations.len()])
     }
 
-    /// The live generation of a session, whole; `None` when it has none.
-    /// `keys_since` is the age up to which idempotency keys still count.
+    /// Loads the live generation of a session. `None` if there is none.
+    ///
+    /// Idempotency keys last used before `keys_since` are ignored.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn load(
         &self,
         key: &SessionKey,
         keys_since: Steady,
     ) -> Result<Option<SavedSession>, StoreError>;
 
-    /// The idempotency keys of a session id, of all its generations.
+    /// Returns the idempotency keys of a session id, across all its generations.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError>;
 
-    /// The sessions that have idempotency keys of any age and that stand after this one, in
-    /// the order of their ids, at most so many.
+    /// Returns at most `max` sessions after `after` that have idempotency keys of any age, ordered
+    /// by id.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn keyed_sessions(
         &self,
         after: Option<&SessionKey>,
         max: usize,
     ) -> Result<Vec<SessionKey>, StoreError>;
 
-    /// Turns of a generation of this session, ended or not; without a generation, of
-    /// the newest. Those that were rewound only where the range asks for them. `None` when the
-    /// session has no such generation.
+    /// Reads turns of a live or ended generation, or of the newest one if `generation` is `None`.
+    ///
+    /// Rewound turns are included only if the range asks for them. Returns `None` if the session
+    /// has no such generation.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn journal(
         &self,
         key: &SessionKey,
@@ -439,22 +434,23 @@ pub trait Store: Send + Sync + 'static {
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError>;
 
-    /// Which turns of a generation the rewind of this idempotency key took.
+    /// Returns the turns of a generation that the rewind with this idempotency key removed.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn rewound_by(
         &self,
         generation: Generation,
         key: &Fingerprint,
     ) -> Result<SeqRanges, StoreError>;
 
-    /// Turns of all sessions with numbers above `number`, until so many turns or so many bytes
-    /// were read; at least one, where there is one; none that was rewound. For whoever follows
-    /// the journal.
+    /// Returns turns of all sessions numbered above `number`, for a follower of the journal.
+    ///
+    /// Stops at the maximum number of turns or bytes, but returns at least one turn if there is
+    /// one. Rewound turns are omitted.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn written_after(
         &self,
         number: u64,
@@ -462,30 +458,28 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError>;
 
-    /// The turns whose content was replaced after this change, in the order of it, at most so
-    /// many.
+    /// Returns at most `max` replacements of turn contents after `change`, ascending.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError>;
 
-    /// The turns with these numbers, in their order. One that is forgotten, or was rewound, is left
-    /// out.
+    /// Returns the turns with these numbers, in their order. Pruned and rewound turns are omitted.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError>;
 
-    /// Whose these generations are, in their order. One that is forgotten is left out.
+    /// Returns the owners of these generations, in their order. Pruned generations are omitted.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError>;
 
-    /// At most `max` deliveries after this one that pass the filter, ordered by id.
+    /// Returns at most `max` deliveries after `after` that match the filter, ordered by id.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn deliveries(
         &self,
         filter: &DeliveryFilter,
@@ -493,17 +487,18 @@ pub trait Store: Send + Sync + 'static {
         max: usize,
     ) -> Result<Vec<Delivery>, StoreError>;
 
-    /// One delivery; `None` when it is not owed, or was dropped.
+    /// Returns a delivery. `None` if it never existed or was dropped.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError>;
 
-    /// At most `max` pending deliveries of a hook that are due: one of each tenant, then the next
-    /// of each, and so on. Tenants come by name, those behind `after` first.
+    /// Returns at most `max` pending deliveries of a hook that are due, round robin over tenants.
+    ///
+    /// Tenants are ordered by name, starting after `after`.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn due(
         &self,
         hook: &HookName,
@@ -512,142 +507,155 @@ pub trait Store: Send + Sync + 'static {
         max: usize,
     ) -> Result<DueDeliveries, StoreError>;
 
-    /// How many deliveries are pending or dead.
+    /// Counts the pending and the dead deliveries.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError>;
 
-    /// Writes what became of deliveries, in one transaction. Those that were dropped meanwhile stay
-    /// so, and what is settled changes only as [`DeliveryOutcome::changes`] says.
+    /// Writes delivery outcomes in one transaction.
+    ///
+    /// Deliveries dropped in the meantime stay dropped. Finished ones change only as
+    /// [`DeliveryOutcome::changes`] allows.
     ///
     /// # Errors
-    /// When the transaction failed: then nothing of it was written.
+    /// If the transaction failed. Nothing of it was written.
     fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError>;
 
-    /// Forgets that a delivery is owed. False when it was not.
+    /// Drops a delivery. Returns false if there was none.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError>;
 
-    /// Generations that ended, whole, in the order of `wanted`, until `bytes_max` bytes of
-    /// turns were read; at least the first. One larger than that by itself gives its
-    /// newest turns. A generation that did not end, or is forgotten, is left out.
+    /// Loads ended generations, in the order of `wanted`, until `bytes_max` bytes of turns were
+    /// read.
+    ///
+    /// Returns at least the first. A generation that alone exceeds the limit is returned with its
+    /// newest turns only. Generations that have not ended or were pruned are omitted.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn ended(
         &self,
         wanted: &[(SessionKey, Generation)],
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError>;
 
-    /// Moves what was committed so far from a log to its place, beside the commits that go on: they
-    /// would have to do it otherwise. A store without a log does nothing.
+    /// Checkpoints the log concurrently with commits, which would have to do it otherwise.
+    ///
+    /// A no-op for a store without a log.
     ///
     /// # Errors
-    /// When the store cannot be written. Nothing is lost, and commits do what is left.
+    /// If the store cannot be written. Nothing is lost, and commits do the remaining work.
     fn settle_log(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Bytes of the turns that it has, by tenant, in no order. Looks at every turn.
+    /// Returns the total bytes of turns per tenant, in no particular order. Reads every turn.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
 
-    /// Forgets what is old enough, within `bounds`; not what a delivery that is pending or
-    /// dead still needs. Gives what is left to be done.
+    /// Deletes old rows within `bounds`, and returns the work that remains.
+    ///
+    /// Rows that a pending or dead delivery needs are kept.
     ///
     /// # Errors
-    /// When the store cannot be written; what was forgotten stays so.
+    /// If the store cannot be written. Completed deletions are permanent.
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError>;
 
-    /// Writes an erasure down, or how far it is. Its counts of rows are the store's own: see
-    /// [`Self::erase_rows`].
+    /// Saves an erasure job or its progress.
+    ///
+    /// Row counts are not taken from `erasure`: [`Self::erase_rows`] maintains them.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError>;
 
-    /// An erasure; `None` when there was none of this name, or very long ago.
+    /// Returns an erasure. `None` if it never existed or is too old.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError>;
 
-    /// The erasures that are not done, oldest first, at most so many.
+    /// Returns at most `max` unfinished erasures, oldest first.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError>;
 
-    /// Finds generations that an erasure covers, and notes them, about `rows_max` at once. A
-    /// session's are noted all at once. True when there are no more.
+    /// Finds and records about `rows_max` generations that an erasure covers.
+    ///
+    /// All generations of one session are recorded at once. Returns true once there are no more.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// If the store cannot be read or written.
     fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError>;
 
-    /// What an erasure covers, as far as it was collected.
+    /// Returns the scope of an erasure, as far as it was collected.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError>;
 
-    /// Removes about `rows_max` rows of what an erasure covers, owed deliveries first, and adds
-    /// them to its counts in the same transaction. From then on no hook is given a generation
-    /// whose rows are gone.
+    /// Deletes about `rows_max` rows that an erasure covers, pending deliveries first.
+    ///
+    /// The counts of the erasure are updated in the same transaction. From then on no hook receives
+    /// a generation whose rows are gone.
     ///
     /// # Errors
-    /// When the store cannot be written; what was removed stays so.
+    /// If the store cannot be written. Completed deletions are permanent.
     fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError>;
 
-    /// Removes the names of sessions and subjects from an erasure, about `rows_max` rows at
-    /// once. True when none is left.
+    /// Removes the names of sessions and subjects from an erasure, about `rows_max` rows at once.
+    ///
+    /// Returns true once none is left.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError>;
 
-    /// Gives back at most `pages_max` free pages, and once there are none empties the log: what
-    /// was removed is then nowhere in the files.
+    /// Releases at most `pages_max` free pages, and empties the log once there are none.
+    ///
+    /// After that, no file contains deleted bytes.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError>;
 
-    /// How many turns that were read had no checksum, or did not fit it.
+    /// Number of turns read without a checksum, or with a wrong one.
     fn turn_counts(&self) -> TurnCounts {
         TurnCounts::default()
     }
 
-    /// Commits whose answer did not come, by what became of them, since the store was opened.
+    /// Commits whose reply was lost since the store was opened, by their outcome.
     fn commit_doubts(&self) -> CommitDoubts {
         CommitDoubts::default()
     }
 
-    /// Checks all turns that are there when it begins by their checksums, and changes nothing;
-    /// `None` where they are in a file, which [`verify::check_journal`] reads. Takes minutes; others
-    /// may write meanwhile.
+    /// Verifies the checksums of all turns that exist when it starts. Changes nothing.
+    ///
+    /// Returns `None` for a store in a file, which [`verify::check_journal`] checks. Takes minutes,
+    /// during which others may write.
     ///
     /// # Errors
-    /// When the turns cannot be read for another reason than that they are damaged.
+    /// If the turns cannot be read for a reason other than damage.
     fn check_turns(&self) -> Result<Option<verify::FileCheck>, StoreError> {
         Ok(None)
     }
 }
 
-/// Bytes of turns that one step of a pruning or an erasure removes. In a file they are overwritten,
-/// and its log has their pages once more: commits wait no longer than that takes. Of a database the
-/// replicas follow step by step.
+/// Approximate maximum bytes of turns removed by one pruning or erasure step.
+///
+/// In a file, these bytes are overwritten and their pages written to the log once more, and commits
+/// wait until that is done. In a database, replicas apply a step at a time.
 pub const FORGOTTEN_BYTES_MAX: usize = 4 << 20;
 
-/// Reads at once that a store is made for: more of them wait for each other in vain, and each
-/// costs a connection with a cache of its own.
+/// Maximum number of concurrent reads. More would wait for each other, and each needs a connection
+/// with its own cache.
 pub const READERS_MAX: usize = 8;
 
-/// The newest idempotency keys that are read back for one session.
+/// Maximum number of idempotency keys loaded for one session, newest first.
 pub const KEYS_MAX: usize = 1_024;

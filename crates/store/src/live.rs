@@ -1,5 +1,4 @@
-//! Sessions that live, as a store knows them: for daemons that share one, where no process has
-//! them all in memory.
+//! Queries over live sessions in a shared store, where no process has all of them in memory.
 
 use std::sync::Arc;
 
@@ -9,40 +8,36 @@ use memoird_core::time::Steady;
 
 use crate::{Store, StoreError};
 
-/// Which live sessions to read, and in which order.
+/// Filter, order and limit for listing live sessions.
 #[derive(Clone, Debug)]
 pub struct LiveQuery {
-    /// Only of this tenant.
     pub tenant: TenantId,
-    /// Only those whose ids begin so.
     pub id_prefix: Arc<str>,
-    /// Only those of this subject.
     pub subject: Option<Subject>,
-    /// Only those that were used at this moment or later.
+    /// Earliest time of last use, inclusive.
     pub from: Steady,
-    /// Only those that were used at this moment or before.
+    /// Latest time of last use, inclusive.
     pub until: Steady,
-    /// In which order.
     pub order: LiveOrder,
-    /// Only those behind this one.
+    /// Cursor: time of last use and id of the last session of the previous page.
     pub after: Option<(Steady, SessionId)>,
-    /// At most so many.
+    /// Maximum number of sessions.
     pub max: usize,
 }
 
-/// The order of live sessions. Those that were used in the same millisecond are ordered by id.
+/// Order of live sessions. Sessions last used in the same millisecond are ordered by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveOrder {
     /// Most recently used first.
     Newest,
     /// Longest idle first.
     Oldest,
-    /// By id, whatever `after` says about a moment.
+    /// By id. The time in `after` is ignored.
     Id,
 }
 
 impl LiveQuery {
-    /// All sessions of a tenant, longest idle first.
+    /// Matches all sessions of a tenant, longest idle first.
     pub fn oldest(tenant: &TenantId, max: usize) -> Self {
         Self {
             tenant: tenant.clone(),
@@ -76,7 +71,7 @@ impl LiveQuery {
     }
 }
 
-/// Reads them by looking at every live session.
+/// Implements [`Store::live_page`] by scanning every live session.
 pub(crate) fn page(
     store: &(impl Store + ?Sized),
     query: &LiveQuery,
@@ -102,7 +97,7 @@ pub(crate) fn page(
     Ok(found)
 }
 
-/// Counts them by looking at every live session.
+/// Implements [`Store::live_counts`] by scanning every live session.
 pub(crate) fn counts(store: &(impl Store + ?Sized)) -> Result<Vec<(TenantId, u64)>, StoreError> {
     let mut counts = std::collections::BTreeMap::<TenantId, u64>::new();
     store.live_heads(&mut |key, _| *counts.entry(key.tenant).or_default() += 1)?;

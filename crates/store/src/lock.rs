@@ -1,18 +1,18 @@
-//! One daemon per data directory: the lock goes with the process, however it dies.
+//! The lock that limits a data directory to one daemon. It is released however the process ends.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use crate::StoreError;
 
-/// Holds a data directory until it is dropped.
+/// Holds the lock of a data directory until it is dropped.
 #[derive(Debug)]
 pub struct DirLock {
     _file: File,
 }
 
 impl DirLock {
-    /// Makes the directory where it is missing, and takes it.
+    /// Creates the directory if needed and locks it.
     ///
     /// # Errors
     /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
@@ -40,8 +40,10 @@ impl DirLock {
     }
 }
 
-/// Conversations are private: files made here only the daemon's
-/// user reads. SQLite gives its other files the rights of the first.
+/// Creates files and directories that only the daemon's user can read, because transcripts are
+/// private.
+///
+/// SQLite gives its `-wal` and `-shm` files the permissions of the main file.
 pub mod private {
     use std::fs::{DirBuilder, OpenOptions};
     use std::io;
@@ -49,10 +51,10 @@ pub mod private {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     use std::path::Path;
 
-    /// Makes a directory with all above it, where it is missing.
+    /// Creates a directory and its parents if they are missing.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// If the operating system refuses it.
     pub fn dirs(dir: &Path) -> io::Result<()> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);
@@ -61,7 +63,7 @@ pub mod private {
         builder.create(dir)
     }
 
-    /// Options for a file that may have to be made.
+    /// Options for opening a file that may have to be created.
     pub fn file_options() -> OpenOptions {
         let mut options = OpenOptions::new();
         #[cfg(unix)]

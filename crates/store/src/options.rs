@@ -1,5 +1,7 @@
-//! What a bot decided about a session, as it stands in a row: a byte that says which version of the
-//! encoding it is, and a message behind it. What does not decode is as none.
+//! Stored form of a session's options, as set by its bot.
+//!
+//! A row is a version byte followed by a protobuf message. A row that does not decode counts as
+//! missing.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +20,6 @@ struct OptionsRow {
     keep_all: bool,
 }
 
-/// The bytes of a row.
 pub fn encode(options: &SessionOptions) -> Vec<u8> {
     let labels = options.labels.iter();
     versioned(&OptionsRow {
@@ -30,7 +31,7 @@ pub fn encode(options: &SessionOptions) -> Vec<u8> {
     })
 }
 
-/// What a row says; `None` where it does not decode.
+/// Decodes a row. `None` if it is damaged or of an unknown version.
 pub fn decode(row: &[u8]) -> Option<SessionOptions> {
     let row: OptionsRow = opened(row)?;
     let labels = row.labels.into_iter();

@@ -1,4 +1,4 @@
-//! Copies a SQLite file as it is at one moment, while others write to it.
+//! Copies a SQLite file as of one point in time, while others write to it.
 
 use std::path::Path;
 
@@ -8,15 +8,17 @@ use rusqlite::backup::{Backup, StepResult};
 use crate::sqlite_file::{damaged, look_only, open};
 use crate::{DataKey, StoreError};
 
-/// Pages that are copied between two looks at whether anybody still wants the copy.
+/// Pages copied between two checks whether the copy was cancelled.
 const STEP_PAGES: i32 = 1_024;
 
-/// Copies `from` to a new file, which is encrypted with the same key where `from` is. A transaction that only reads is open meanwhile: it holds
-/// nobody up, but the log of `from` cannot be cut as long. False when it was stopped: then the
-/// copy is not whole.
+/// Copies `from` to a new file, encrypted with the same key if `from` is encrypted.
+///
+/// A read transaction stays open during the copy. It blocks no writer, but the log of `from` cannot
+/// be truncated until it ends. Returns false if `is_stopped` returned true; the copy is then
+/// incomplete.
 ///
 /// # Errors
-/// When `from` cannot be read, or there is no room for the copy.
+/// If `from` cannot be read, or there is no room for the copy.
 pub fn copy(
     from: &Path,
     to: &Path,
@@ -26,14 +28,14 @@ pub fn copy(
     let source = look_only(from, key)?;
     let failed = |error| damaged(from, error);
     let moment = source.unchecked_transaction()?;
-    // The moment is that of the first read, and the backup keeps to it.
+    // The first read fixes the snapshot, which the backup uses.
     let tables = "SELECT count(*) FROM sqlite_schema";
     moment
         .query_row(tables, [], |row| row.get::<_, i64>(0))
         .map_err(failed)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let mut copy = open(to, key, flags)?;
-    // A copy that a crash interrupts is thrown away.
+    // A copy interrupted by a crash is discarded, so it needs no durability.
     copy.pragma_update(None, "synchronous", "OFF")?;
     copy.pragma_update(None, "journal_mode", "OFF")?;
     let backup = Backup::new(&moment, &mut copy)?;
@@ -43,7 +45,8 @@ pub fn copy(
         }
         match backup.step(STEP_PAGES).map_err(failed)? {
             StepResult::Done => return Ok(true),
-            // Nobody else uses the copy, and readers of a log are never locked out.
+            // `Busy` is transient: the copy has no other user, and WAL readers are never locked
+            // out.
             _ => std::thread::yield_now(),
         }
     }

@@ -1,5 +1,7 @@
-//! Summaries, and how compactions do, as they stand in rows: a byte that says which version
-//! of the encoding it is, and a message behind it. What does not decode is as none.
+//! Stored form of summaries and of compaction status.
+//!
+//! A row is a version byte followed by a protobuf message. A row that does not decode counts as
+//! missing.
 
 use std::sync::Arc;
 
@@ -7,8 +9,7 @@ use memoird_core::compaction::{Body, CompactionStatus, Done, Standing, Summary, 
 use memoird_core::time::{Steady, Timestamp};
 use prost::Message;
 
-/// The encoding that this memoird writes. A newer memoird may add fields to it without a
-/// number of its own: they are skipped here.
+/// Version of the encoding. A newer memoird may add fields without a new version; they are skipped.
 const VERSION: u8 = 1;
 
 #[derive(Clone, PartialEq, Message)]
@@ -33,7 +34,7 @@ struct SummaryRow {
     text: String,
 }
 
-/// Tags 1 to 9 are those of summaries before they had sections.
+/// Tags 1 to 9 are reserved: they belong to summaries without sections.
 #[derive(Clone, PartialEq, Message)]
 struct BodyRow {
     #[prost(message, repeated, tag = "10")]
@@ -114,7 +115,6 @@ struct OpenedRow {
     seq: u64,
 }
 
-/// A summary as it stands in a row.
 pub fn encode(summary: &Summary) -> Vec<u8> {
     versioned(&SummaryRow {
         number: summary.number,
@@ -129,7 +129,7 @@ pub fn encode(summary: &Summary) -> Vec<u8> {
     })
 }
 
-/// `None` when the row is damaged, or of an encoding that is not known.
+/// Decodes a summary. `None` if the row is damaged or of an unknown version.
 pub fn decode(row: &[u8]) -> Option<Summary> {
     let row: SummaryRow = opened(row)?;
     Some(Summary {
@@ -144,7 +144,7 @@ pub fn decode(row: &[u8]) -> Option<Summary> {
     })
 }
 
-/// A status as it stands in a row; whether a compaction runs is not in it.
+/// Encodes a status, except whether a compaction is running.
 pub fn encode_status(status: &CompactionStatus) -> Vec<u8> {
     versioned(&StatusRow {
         summaries: status.summaries,
@@ -159,7 +159,7 @@ pub fn encode_status(status: &CompactionStatus) -> Vec<u8> {
     })
 }
 
-/// `None` when the row is damaged, or of an encoding that is not known.
+/// Decodes a status. `None` if the row is damaged or of an unknown version.
 pub fn decode_status(row: &[u8]) -> Option<CompactionStatus> {
     let row: StatusRow = opened(row)?;
     Some(CompactionStatus {
@@ -175,7 +175,7 @@ pub fn decode_status(row: &[u8]) -> Option<CompactionStatus> {
     })
 }
 
-/// A status as it is read back: no compaction runs on after a restart.
+/// Returns the status after a reload, when no compaction is running.
 pub fn kept_status(status: &Arc<CompactionStatus>) -> Arc<CompactionStatus> {
     match status.running {
         false => Arc::clone(status),
@@ -186,7 +186,7 @@ pub fn kept_status(status: &Arc<CompactionStatus>) -> Arc<CompactionStatus> {
     }
 }
 
-/// The same with the summary that stands now, where one does.
+/// Returns the status with `through_seq` set to that of the current summary, or 0 if there is none.
 pub fn status_through(
     status: &CompactionStatus,
     standing: Option<&Summary>,
@@ -197,7 +197,7 @@ pub fn status_through(
     })
 }
 
-/// A row with its version.
+/// Encodes a row with its version byte.
 pub(crate) fn versioned(row: &impl Message) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + row.encoded_len());
     bytes.push(VERSION);
@@ -205,7 +205,7 @@ pub(crate) fn versioned(row: &impl Message) -> Vec<u8> {
     bytes
 }
 
-/// A row of this version.
+/// Decodes a row of this version.
 pub(crate) fn opened<T: Message + Default>(row: &[u8]) -> Option<T> {
     let (version, message) = row.split_first()?;
     (*version == VERSION).then(|| T::decode(message).ok())?
@@ -242,8 +242,10 @@ fn body_row(body: &Body) -> BodyRow {
     }
 }
 
-/// The sections of a stored summary. The text of a summary from before there were sections becomes
-/// its recent details, so that the next summary continues it.
+/// Decodes the sections of a stored summary.
+///
+/// A summary from before sections existed has only a text. It becomes the recent details, so that
+/// the next summary continues it.
 fn body(row: BodyRow, text: &str) -> Body {
     let standing = row.standing.into_iter().map(|one| Standing {
         seq: one.seq,

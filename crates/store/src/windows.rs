@@ -1,5 +1,6 @@
-//! What a session's windows were decided to be, as it stands in a row. Turns in other
-//! words are not in it: they are made anew from what was decided.
+//! Stored form of the decisions about a session's windows.
+//!
+//! Reduced turns themselves are not stored. They are rebuilt from the decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ struct Row {
     cuts: Vec<CutRow>,
 }
 
-/// Tag 8 was the length of an excerpt.
+/// Tag 8 is reserved: it was the length of an excerpt.
 #[derive(Clone, PartialEq, Message)]
 struct CutRow {
     #[prost(string, tag = "1")]
@@ -26,7 +27,7 @@ struct CutRow {
     seq: u64,
     #[prost(uint64, repeated, tag = "5")]
     kept: Vec<u64>,
-    /// First and last of each run, one after the other.
+    /// First and last seq of each run, flattened.
     #[prost(uint64, repeated, tag = "6")]
     holes: Vec<u64>,
     #[prost(message, repeated, tag = "7")]
@@ -55,21 +56,21 @@ enum PolicyRow {
 struct ReducedRow {
     #[prost(uint64, tag = "1")]
     seq: u64,
-    /// Which result of the turn.
+    /// Index of the result within the turn.
     #[prost(uint64, tag = "2")]
     place: u64,
-    /// The id of the later call; without one, the result is trimmed.
+    /// Id of the later call that supersedes the result. `None` if the result is trimmed.
     #[prost(string, optional, tag = "3")]
     superseded_by: Option<String>,
-    /// Of a trimmed result.
+    /// Bytes kept of a trimmed result.
     #[prost(uint32, tag = "4")]
     bytes: u32,
-    /// Of rows from before trims had one size: added to `bytes`.
+    /// Set only in rows written before trims had a single size. Added to `bytes`.
     #[prost(uint32, tag = "5")]
     tail_bytes: u32,
 }
 
-/// Cuts as they stand in a row, without what is shown.
+/// Encodes cuts, without the rendered turns.
 pub fn encode(cuts: &[SavedCut]) -> Vec<u8> {
     Row {
         cuts: cuts.iter().map(cut_row).collect(),
@@ -77,14 +78,14 @@ pub fn encode(cuts: &[SavedCut]) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// `None` when the row is damaged.
+/// Decodes cuts. `None` if the row is damaged.
 pub fn decode(row: &[u8]) -> Option<Vec<SavedCut>> {
     let row = Row::decode(row).ok()?;
-    // A policy of a newer memoird decides anew.
+    // A cut with an unknown policy, written by a newer memoird, is dropped and decided again.
     Some(row.cuts.into_iter().filter_map(saved_cut).collect())
 }
 
-/// The numbers of the summaries that these cuts show and that are not the newest, each once.
+/// Returns the distinct numbers of the summaries that these cuts show, except the newest summary.
 pub fn earlier_summaries(cuts: &[SavedCut], newest: Option<&Summary>) -> impl Iterator<Item = u32> {
     let newest = newest.map_or(0, |summary| summary.number);
     let shown = cuts.iter().map(|saved| saved.cut.summary);
