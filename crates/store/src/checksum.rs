@@ -1,10 +1,12 @@
-//! Detects damage of stored turns. Beside each turn's content the journal keeps a header (the
-//! turn without what it says) and a checksum of both, so that a content that was damaged on
-//! disk is noticed, and costs that content only.
+//! Detects damage to stored turns.
 //!
-//! The checksum includes generation and seq. Where only the content is damaged, a turn that is made
-//! of the header stands in; where both are, a system turn, which is nobody's, and a result whose
-//! call is lost so is not shown. Turns of schemas before 5 have no checksum, and are counted.
+//! Next to each turn's content the journal stores a header (the turn without its text and payloads)
+//! and a checksum of both, so that damage on disk is detected and costs only the content it hits.
+//! The checksums cover generation and seq.
+//!
+//! If only the content is damaged, a replacement turn is built from the header. If both are
+//! damaged, the replacement is a system turn, and a tool result whose call is lost that way is not
+//! shown. Turns written before schema 5 have no checksum; they are only counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,48 +16,45 @@ use memoird_core::ids::Generation;
 use memoird_proto::v1;
 use prost::Message;
 
-/// What a damaged turn says instead of its content.
+/// Text of a damaged turn.
 pub use memoird_core::quote::DAMAGED_TEXT;
 
-/// How many turns that were read could not be trusted, since the store was opened.
+/// Number of turns read that could not be trusted since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnCounts {
-    /// They have no checksum, because an older memoird wrote them.
+    /// No checksum: written by an older memoird.
     pub unchecked: u64,
-    /// Their content does not fit their checksum.
+    /// Content does not match its checksum.
     pub damaged: u64,
 }
 
-/// The same, while it is counted.
+/// Atomic counters behind [`TurnCounts`].
 #[derive(Debug, Default)]
 pub struct TurnCounters {
     unchecked: AtomicU64,
     damaged: AtomicU64,
 }
 
-/// What is stored beside the content of a turn.
+/// Data stored next to the content of a turn.
 #[derive(Debug)]
 pub struct Protection {
-    /// The encoded turn without what it says; empty where the content is no turn.
+    /// Encoded turn without its text and payloads. Empty if the content does not decode as a turn.
     pub header: Vec<u8>,
-    /// The checksum of the header in its upper half, that of the content in its lower half.
+    /// Checksum of the header in the upper 32 bits, of the content in the lower 32 bits.
     pub checksum: i64,
 }
 
-/// Which turn it is. It goes into the checksums, so that a content in the wrong place is
-/// damage as well.
+/// Identifies a turn. Part of its checksums, so that content stored under another turn is detected.
 #[derive(Clone, Copy, Debug)]
 pub struct TurnPlace {
-    /// Whose turn it is.
     pub generation: Generation,
-    /// Its place there.
     pub seq: u64,
 }
 
-/// A turn as it was read. An older memoird stored neither header nor checksum.
+/// A turn as read from the store. An older memoird stored neither header nor checksum.
 #[derive(Debug)]
 pub struct StoredTurn<'a> {
-    /// The turn, encoded.
+    /// Encoded turn.
     pub content: &'a [u8],
     /// As in [`Protection`].
     pub header: Option<&'a [u8]>,
@@ -63,23 +62,22 @@ pub struct StoredTurn<'a> {
     pub checksum: Option<i64>,
 }
 
-/// What became of a stored turn.
+/// Result of verifying a stored turn.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is as it was written.
+    /// Matches its checksum.
     Whole,
-    /// It has no checksum.
+    /// Has no checksum.
     Unchecked,
-    /// Its content is damaged. The header, where that is whole, still says whose turn it is.
+    /// The content is damaged. An intact header still identifies the role and the calls.
     Damaged {
-        /// A turn of the same role with the same calls, which says [`DAMAGED_TEXT`]; `None`
-        /// where the header is damaged as well: see [`unknown_turn`].
+        /// Replacement with the same role and calls, and [`DAMAGED_TEXT`] as text. `None` if the
+        /// header is damaged too: see [`unknown_turn`].
         stand_in: Option<Arc<[u8]>>,
     },
 }
 
 impl TurnCounters {
-    /// What was counted so far.
     pub fn counts(&self) -> TurnCounts {
         TurnCounts {
             unchecked: self.unchecked.load(Ordering::Relaxed),
@@ -87,8 +85,9 @@ impl TurnCounters {
         }
     }
 
-    /// The content of a turn that was read, or what stands in for it; `None` where nothing is
-    /// known of the turn but its place.
+    /// Returns the verified content of a turn or its replacement, and counts the result.
+    ///
+    /// `None` if nothing but generation and seq is known of the turn.
     pub fn content(&self, place: TurnPlace, stored: &StoredTurn<'_>) -> Option<Arc<[u8]>> {
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         match examine(place, stored) {
@@ -103,21 +102,21 @@ impl TurnCounters {
     }
 }
 
-/// What to store beside the content of a turn.
+/// Computes the data to store next to the content of a turn.
 pub fn protect(place: TurnPlace, content: &[u8]) -> Protection {
     let header = Header::of(content).map_or_else(Vec::new, |header| header.encode_to_vec());
     let checksum = checksum(place, &header, content);
     Protection { header, checksum }
 }
 
-/// Compares a turn with what was stored beside it.
+/// Verifies a turn against the data stored next to it.
 pub fn examine(place: TurnPlace, stored: &StoredTurn<'_>) -> Verdict {
     let Some(expected) = stored.checksum else {
         return Verdict::Unchecked;
     };
     let header = stored.header.unwrap_or_default();
     let difference = expected ^ checksum(place, header, stored.content);
-    // The content is what counts: a header that alone is damaged is not needed.
+    // A damaged header is not needed while the content is intact.
     if difference & CONTENT_MASK == 0 {
         return Verdict::Whole;
     }
@@ -166,8 +165,10 @@ fn stand_in(header: &[u8], seq: u64) -> Option<Arc<[u8]>> {
     Some(turn.encode_to_vec().into())
 }
 
-/// Stands in for a turn of which nothing can be read but its place. Nobody knows whose it was
-/// and what it called: so it is nobody's, a system turn, unless its place tells its role.
+/// Builds the replacement for a turn of which only generation and seq are known.
+///
+/// Its author and calls are unknown, so callers pass the system role unless the position of the
+/// turn implies another one.
 pub fn unknown_turn(seq: u64, role: v1::Role) -> Arc<[u8]> {
     let turn = v1::Turn {
         role: role.into(),
@@ -185,8 +186,9 @@ fn damaged_part() -> v1::Part {
     }
 }
 
-/// A `memoird.v1.Turn` without what it says. Fields that are not here are skipped when a turn
-/// is read as a header, so that costs little.
+/// A `memoird.v1.Turn` without its text and payloads.
+///
+/// Fields missing here are skipped when a full turn is decoded as a header, so that is cheap.
 #[derive(Clone, PartialEq, Message)]
 struct Header {
     #[prost(int32, tag = "1")]
@@ -203,7 +205,7 @@ struct Header {
     client_id: String,
 }
 
-/// A `memoird.v1.Part` that is a call or a result.
+/// A `memoird.v1.Part` that is a tool call or a tool result.
 #[derive(Clone, PartialEq, Message)]
 struct HeaderPart {
     #[prost(message, optional, tag = "2")]

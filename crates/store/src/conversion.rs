@@ -1,9 +1,10 @@
-//! Encrypts a plain SQLite file, or decrypts an encrypted one, while nobody has it open. It can be
-//! cut off at any moment and done again: the file is the old one until the new one takes its
-//! place, and the bytes of the old one are overwritten after that.
+//! Encrypts a plain SQLite file or decrypts an encrypted one, while no process has it open.
 //!
-//! The old file keeps a second name until its bytes are overwritten; by these names a conversion
-//! that was cut off is known.
+//! A conversion can be interrupted at any point and run again. The path refers to the old file
+//! until the new one is renamed over it. Then the old file's bytes are overwritten.
+//!
+//! Until they are, the old file keeps a second name (a hard link). An interrupted conversion is
+//! recognized by the names of its files.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -17,48 +18,45 @@ use crate::lock::private;
 use crate::sqlite_file::{corrupt, damaged, log_bytes, open, unusable};
 use crate::{DataKey, StoreError};
 
-/// What a file is to become.
+/// Form to convert a file to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Encrypted.
     Encrypted,
-    /// Plain.
     Plain,
 }
 
-/// What was done so far with a file.
+/// A completed step of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The new file is whole, under a name of its own.
+    /// The new file is complete under a temporary name.
     Copied,
-    /// The old one has a second name.
+    /// The old file has a second name.
     Kept,
-    /// The new one has taken the place of the old one.
+    /// The new file has replaced the old one.
     Replaced,
 }
 
-/// What came of a conversion.
+/// Result of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The file was converted.
     Converted,
-    /// It was so already.
+    /// The file already had the target form.
     WasSo,
-    /// It was cut off.
+    /// `is_stopped` interrupted the conversion.
     Stopped,
 }
 
-/// Behind the name of a file: the one that is to take its place.
+/// Suffix of the new file until it replaces the old one.
 const NEW: &str = ".converted";
-/// And the one that had its place, to be overwritten.
+/// Suffix of the old file's second name, until it is overwritten.
 const OLD: &str = ".replaced";
-/// Bytes that are overwritten at once.
+/// Bytes overwritten per write.
 const WIPED_AT_ONCE: usize = 1 << 20;
 
-/// Refuses a directory in which a conversion was cut off: plain text may be left in it.
+/// Rejects a directory with an unfinished conversion, because plaintext may remain in it.
 ///
 /// # Errors
-/// [`StoreError::ConversionUnfinished`], and when the directory cannot be read.
+/// [`StoreError::ConversionUnfinished`], or if the directory cannot be read.
 pub fn check_finished(dir: &Path) -> Result<(), StoreError> {
     let failed = |source| StoreError::DirUnusable {
         dir: dir.to_owned(),
@@ -78,11 +76,10 @@ pub fn check_finished(dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Says whether a file can be converted: it is plain, or encrypted with this key. A file that is
-/// missing can.
+/// Checks that a file can be converted: it is plain, encrypted with this key, or missing.
 ///
 /// # Errors
-/// [`StoreError::WrongKey`], [`StoreError::Corrupt`], and when the file cannot be read.
+/// [`StoreError::WrongKey`], [`StoreError::Corrupt`], or if the file cannot be read.
 pub fn check_convertible(path: &Path, key: &DataKey) -> Result<(), StoreError> {
     match FileForm::of(path)? {
         FileForm::Empty | FileForm::Plain => Ok(()),
@@ -91,12 +88,14 @@ pub fn check_convertible(path: &Path, key: &DataKey) -> Result<(), StoreError> {
     }
 }
 
-/// Converts a file. `is_stopped` is asked after each step, for tests: whoever has no time for more
-/// may also just end the process.
+/// Converts a file.
+///
+/// `is_stopped` is called after each step, so that tests can interrupt the conversion. Killing the
+/// process is equally safe.
 ///
 /// # Errors
-/// Those of [`check_convertible`]; when the file is damaged or in use, or there is no room for a
-/// second one. Then it is as it was.
+/// As for [`check_convertible`], or if the file is damaged or in use, or there is no room for a
+/// second copy. The file is then unchanged.
 pub fn convert(
     path: &Path,
     key: &DataKey,
@@ -140,10 +139,10 @@ pub fn convert(
     Ok(Outcome::Converted)
 }
 
-/// Removes a file after its bytes were overwritten, where it is there.
+/// Overwrites a file with zeros and removes it. A missing file is ignored.
 ///
 /// # Errors
-/// When it cannot be written or removed.
+/// If the file cannot be written or removed.
 pub fn wipe(path: &Path) -> io::Result<()> {
     let mut file = match File::options().write(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -162,8 +161,9 @@ pub fn wipe(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Wipes what was replaced. Before that it is a second name of the file itself, and only the name
-/// goes.
+/// Wipes the replaced file.
+///
+/// Before the replacement, `old` is a hard link to the current file. Then only the name is removed.
 fn finish_wiping(path: &Path, old: &Path) -> io::Result<()> {
     let inode = |path: &Path| match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -176,7 +176,7 @@ fn finish_wiping(path: &Path, old: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies all that a file holds to a new one, and compares.
+/// Copies all content of a file to a new one and compares them.
 fn copy(from: &Path, to: &Path, key: &DataKey, target: Target) -> Result<(), StoreError> {
     let key = Some(key);
     let (from_key, to_key) = match target {
@@ -188,9 +188,9 @@ fn copy(from: &Path, to: &Path, key: &DataKey, target: Target) -> Result<(), Sto
     move_log(&connection, from)?;
     attach(&connection, to, to_key)?;
     connection.execute_batch("PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;")?;
-    // A copy that is cut off is made again.
+    // An interrupted copy is repeated, so it needs no durability.
     connection.execute_batch("PRAGMA copy.synchronous = OFF; PRAGMA copy.journal_mode = OFF;")?;
-    // Before the first table.
+    // Must be set before the first table is created.
     carry(&connection, "auto_vacuum").map_err(failed)?;
     let export = "SELECT sqlcipher_export('copy')";
     connection
@@ -205,7 +205,7 @@ fn copy(from: &Path, to: &Path, key: &DataKey, target: Target) -> Result<(), Sto
     remove_log(from)
 }
 
-/// Moves what the log has into the file.
+/// Checkpoints the log into the file.
 fn move_log(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
     let busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -215,7 +215,7 @@ fn move_log(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The log of the old file must not be taken for that of the new one.
+/// Removes the log of the old file. SQLite would otherwise apply it to the new one.
 fn remove_log(path: &Path) -> Result<(), StoreError> {
     if log_bytes(path) > 0 {
         return Err(in_use(path));
@@ -240,13 +240,13 @@ fn attach(connection: &Connection, to: &Path, key: Option<&DataKey>) -> Result<(
     Ok(())
 }
 
-/// Gives the copy the value that the file has.
+/// Copies the value of a pragma.
 fn carry(connection: &Connection, pragma: &str) -> rusqlite::Result<()> {
     let value: i64 = connection.pragma_query_value(Some("main"), pragma, |row| row.get(0))?;
     connection.pragma_update(Some("copy"), pragma, value)
 }
 
-/// Whether the copy has as much in each table, and is whole.
+/// Checks that the copy is intact and has the same number of rows in each table.
 fn compare(connection: &Connection, from: &Path) -> rusqlite::Result<Result<(), StoreError>> {
     let sql = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND rootpage > 0";
     let mut tables = connection.prepare(sql)?;
@@ -281,7 +281,7 @@ fn in_use(path: &Path) -> StoreError {
     unusable(path, io::Error::new(ErrorKind::ResourceBusy, problem))
 }
 
-/// The path of a file with this behind its name.
+/// Appends a suffix to the file name.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);

@@ -1,13 +1,12 @@
-//! The key that the SQLite files of a data directory are encrypted with, and what the first bytes
-//! of a file say of it. SQLCipher encrypts every page (AES-256) and signs it (HMAC-SHA512), in the
-//! log too; before the first page it writes a salt in plain, of which we choose the bytes.
+//! The key that encrypts the SQLite files of a data directory, and detection of encrypted files.
 //!
-//! The key is used as it is, so that opening a connection derives nothing. The salt makes the key
-//! of the signatures another one in each file.
+//! SQLCipher encrypts every page (AES-256) and signs it (HMAC-SHA512), also in the log. The file
+//! starts with a plaintext salt, which memoird chooses: a magic number, four bytes of a hash of the
+//! key, and random bytes. So a file identifies itself without a second file, and a wrong key is
+//! distinguished from damage.
 //!
-//! The salt is a mark, four bytes of a hash of the key, and random bytes: so a file says what it is
-//! without a second file, and a wrong key is told from damage. A passphrase would cost 256,000
-//! rounds of a hash for each connection.
+//! The key is used as is. Deriving it from a passphrase would cost 256,000 hash rounds per
+//! connection. The salt gives each file its own signing key.
 
 use std::fmt;
 use std::fs::File;
@@ -21,31 +20,32 @@ use thiserror::Error;
 use crate::StoreError;
 use crate::sqlite_file::unusable;
 
-/// Bytes of a key.
 const KEY_BYTES: usize = 32;
-/// Bytes in front of every SQLite file that say what it is.
+/// Bytes at the start of every SQLite file that identify its form.
 const HEAD_BYTES: usize = 16;
-/// What a plain SQLite file begins with.
+/// Start of a plain SQLite file.
 pub(crate) const PLAIN_HEAD: &[u8; HEAD_BYTES] = b"SQLite format 3\0";
-/// What a file of ours begins with that is encrypted. Then come a check of the key and random
-/// bytes; together they are the salt.
+/// Start of a file encrypted by memoird. The key check and random bytes follow; all of it is the
+/// salt.
 const ENCRYPTED_HEAD: &[u8; 6] = b"memoi\x01";
-/// Bytes of that check.
+/// Bytes of the key check.
 const CHECK_BYTES: usize = 4;
 const RANDOM_BYTES: usize = HEAD_BYTES - ENCRYPTED_HEAD.len() - CHECK_BYTES;
 
-/// A key. There is none in a build without the feature `encryption`, so whatever is given one
-/// encrypts.
+/// An encryption key.
+///
+/// A build without the feature `encryption` cannot construct one, so code that has a key can
+/// encrypt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DataKey([u8; KEY_BYTES]);
 
-/// Why a text is no key.
+/// Why a text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DataKeyError {
-    /// It does not say 32 bytes.
+    /// Not 32 bytes in hexadecimal.
     #[error("takes 64 hexadecimal digits, as `openssl rand -hex 32` prints them")]
     Malformed,
-    /// The build cannot encrypt.
+    /// This build cannot encrypt.
     #[error(
         "this memoird cannot encrypt: it was built without the feature `encryption`; \
          run one that was built with it"
@@ -53,24 +53,23 @@ pub enum DataKeyError {
     NotBuilt,
 }
 
-/// What a file is, by its first bytes.
+/// Form of a file, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileForm {
-    /// There is none, or it has no bytes.
+    /// Missing or empty.
     Empty,
-    /// A plain SQLite file.
     Plain,
-    /// An encrypted one, and the check of its key.
+    /// Encrypted, with the check of its key.
     Encrypted([u8; CHECK_BYTES]),
-    /// Neither.
+    /// None of these.
     Unknown,
 }
 
 impl DataKey {
-    /// Reads a key of 64 hexadecimal digits.
+    /// Parses a key of 64 hexadecimal digits.
     ///
     /// # Errors
-    /// [`DataKeyError`].
+    /// [`DataKeyError`] if the text is malformed, or the build cannot encrypt.
     pub fn parse(digits: &str) -> Result<Self, DataKeyError> {
         if !cfg!(feature = "encryption") {
             return Err(DataKeyError::NotBuilt);
@@ -79,7 +78,7 @@ impl DataKey {
         key.map(Self).ok_or(DataKeyError::Malformed)
     }
 
-    /// Four bytes that another key does not have, but by chance, and that do not lead to it.
+    /// Returns four bytes that identify the key without revealing it. Collisions are possible.
     fn check(&self) -> [u8; CHECK_BYTES] {
         #[cfg(feature = "encryption")]
         {
@@ -94,11 +93,13 @@ impl DataKey {
         [0; CHECK_BYTES]
     }
 
-    /// What `PRAGMA key` takes. Of a file that has none yet with its salt: SQLCipher takes that
-    /// of other files from them.
+    /// Returns the argument of `PRAGMA key`.
+    ///
+    /// A new file also gets its salt here. SQLCipher reads the salt of an existing file from the
+    /// file.
     ///
     /// # Errors
-    /// When SQLite has no random bytes.
+    /// If SQLite cannot generate random bytes.
     pub(crate) fn pragma(&self, is_new: bool) -> rusqlite::Result<String> {
         let mut text = format!("x'{}", hex::encode(&self.0));
         if is_new {
@@ -120,10 +121,10 @@ impl fmt::Debug for DataKey {
 }
 
 impl FileForm {
-    /// What a file is.
+    /// Reads the form of a file.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// If the file exists and cannot be read.
     pub fn of(path: &Path) -> Result<Self, StoreError> {
         let mut head = Vec::with_capacity(HEAD_BYTES);
         let read = File::open(path).and_then(|file| {
@@ -148,11 +149,12 @@ impl FileForm {
     }
 }
 
-/// Refuses a file that cannot be opened with this key, before anything opens it. What is no
-/// SQLite file at all passes: whoever opens it says what it is.
+/// Rejects a file that cannot be opened with this key, before SQLite opens it.
+///
+/// A file that is not a SQLite file passes. Opening it reports that.
 ///
 /// # Errors
-/// [`StoreError::NotEncrypted`], [`StoreError::Encrypted`], [`StoreError::EncryptionNotBuilt`],
+/// [`StoreError::NotEncrypted`], [`StoreError::Encrypted`], [`StoreError::EncryptionNotBuilt`] or
 /// [`StoreError::WrongKey`].
 pub fn check_key(path: &Path, key: Option<&DataKey>) -> Result<(), StoreError> {
     let path = || path.to_owned();

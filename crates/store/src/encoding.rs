@@ -1,9 +1,8 @@
-//! The one encoding of a turn: made once, when it arrives. The same bytes are what
-//! memory holds, what the journal stores and what a reply carries.
+//! The encoding of turns. A turn is encoded once, on arrival.
 //!
-//! They are a `memoird.v1.Turn`. A turn is encoded before its place is known; its seq,
-//! and its time where the bot gave none, are fields put at the end when it gets it,
-//! which protobuf allows.
+//! Memory, the journal and replies use the same bytes, a `memoird.v1.Turn`. A turn is encoded
+//! before its seq is known. The seq, and the timestamp if the bot sent none, are appended as
+//! further fields, which protobuf allows.
 
 use std::sync::Arc;
 
@@ -17,10 +16,10 @@ use memoird_proto::v1;
 use prost::Message;
 use thiserror::Error;
 
-/// Why a protobuf turn is not a turn.
+/// Why a protobuf turn was rejected.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Malformed {
-    /// The role is none, or none that is known.
+    /// The role is unspecified or unknown.
     #[error("role is {0}; it takes ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL or ROLE_SYSTEM")]
     Role(i32),
     /// A part has no content.
@@ -29,15 +28,15 @@ pub enum Malformed {
          and of media one of data, uri"
     )]
     Part(usize),
-    /// The time is not one of the years 1970 to 9999.
+    /// The timestamp is outside the years 1970 to 9999.
     #[error("timestamp is outside the years 1970 to 9999")]
     Timestamp,
 }
 
-/// Reads a protobuf turn; its seq does not count.
+/// Converts a protobuf turn. Its seq is ignored.
 ///
 /// # Errors
-/// [`Malformed`] when it has values that the contract does not know.
+/// [`Malformed`] if it has values outside the contract.
 pub fn from_proto(turn: v1::Turn) -> Result<Turn, Malformed> {
     let role = match turn.role() {
         v1::Role::User => Role::User,
@@ -66,14 +65,14 @@ pub fn from_proto(turn: v1::Turn) -> Result<Turn, Malformed> {
     })
 }
 
-/// Encodes a turn, all but its place.
+/// Encodes a turn without its seq.
 pub fn encode(turn: Turn) -> NewTurn {
     let mut new = NewTurn::of(&turn);
     new.body = to_proto(turn).encode_to_vec();
     new
 }
 
-/// Puts seq and time to an encoded turn: the bytes that are kept.
+/// Appends seq and, if missing, timestamp to an encoded turn, which yields the stored bytes.
 pub fn seal(turn: &NewTurn, seq: u64, at: Timestamp) -> Arc<[u8]> {
     let place = v1::Turn {
         seq,
@@ -86,7 +85,7 @@ pub fn seal(turn: &NewTurn, seq: u64, at: Timestamp) -> Arc<[u8]> {
     content.into()
 }
 
-/// Encodes a turn that was opened, or that nobody said, with a seq.
+/// Encodes a decoded or synthetic turn with a seq.
 pub fn seal_again(turn: Turn, seq: u64) -> Arc<[u8]> {
     v1::Turn {
         seq,
@@ -96,32 +95,33 @@ pub fn seal_again(turn: Turn, seq: u64) -> Arc<[u8]> {
     .into()
 }
 
-/// Reads a kept turn, whole. `None` when the bytes are damaged.
+/// Decodes a stored turn. `None` if the bytes are damaged.
 pub fn open(content: &[u8]) -> Option<Turn> {
     from_proto(v1::Turn::decode(content).ok()?).ok()
 }
 
-/// Reads a kept turn with its seq. `None` when the bytes are damaged.
+/// Decodes a stored turn with its seq. `None` if the bytes are damaged.
 pub fn open_placed(content: &[u8]) -> Option<(u64, Turn)> {
     let turn = v1::Turn::decode(content).ok()?;
     Some((turn.seq, from_proto(turn).ok()?))
 }
 
-/// The seq of a kept turn. `None` when the bytes are damaged.
+/// Returns the seq of a stored turn. `None` if the bytes are damaged.
 pub fn seq_of(content: &[u8]) -> Option<u64> {
     Some(v1::Turn::decode(content).ok()?.seq)
 }
 
-/// The seq of a kept turn that has this id of the client's; `None` where it has another one.
+/// Returns the seq of a stored turn if it has this client id.
 pub fn seq_of_client_id(content: &[u8], client_id: &str) -> Option<u64> {
-    // Most turns do not have the bytes anywhere, and need not be decoded.
+    // Avoids decoding: most turns do not contain the bytes at all.
     memchr::memmem::find(content, client_id.as_bytes())?;
     let turn = v1::Turn::decode(content).ok()?;
     (turn.client_id == client_id).then_some(turn.seq)
 }
 
-/// Reads a kept turn back: its record, and the ids of the calls it answers. `None`
-/// when the bytes are damaged.
+/// Decodes a stored turn into its record and the ids of the calls it answers.
+///
+/// `None` if the bytes are damaged.
 pub fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
     let turn = open(&content)?;
     let turn = NewTurn::of(&turn);
@@ -129,7 +129,7 @@ pub fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
     Some((record, turn.links.results))
 }
 
-/// A protobuf time stamp.
+/// Converts a timestamp to protobuf.
 pub fn timestamp_to_proto(time: Timestamp) -> prost_types::Timestamp {
     let nanos = i32::try_from(time.nanos()).unwrap_or(0);
     prost_types::Timestamp {
@@ -161,8 +161,8 @@ fn kind_from_proto(part: v1::part::Part, empty: Malformed) -> Result<PartKind, M
         Proto::ToolResult(result) => PartKind::ToolResult {
             tool_use_id: result.tool_use_id,
             content: result.content,
-            // Bounded by the protobuf decoder's own limit of 100 levels; what is nested
-            // deeper than one is refused by the turn's check.
+            // Recursion is bounded by the protobuf decoder's limit of 100 levels. The check of the
+            // turn rejects more than one level.
             parts: parts_from_proto(result.parts)?,
             is_error: result.is_error,
         },
@@ -207,7 +207,7 @@ fn to_proto(turn: Turn) -> v1::Turn {
     }
 }
 
-/// The format of a provider's messages; `None` for none, and for one that is not known.
+/// Converts a message format. `None` if it is unspecified or unknown.
 pub fn format_from_proto(format: i32) -> Option<MessageFormat> {
     match v1::MessageFormat::try_from(format) {
         Ok(v1::MessageFormat::Openai) => Some(MessageFormat::OpenAi),
@@ -217,7 +217,7 @@ pub fn format_from_proto(format: i32) -> Option<MessageFormat> {
     }
 }
 
-/// The same, as protobuf names it.
+/// Converts a message format to protobuf.
 pub fn format_to_proto(format: MessageFormat) -> v1::MessageFormat {
     match format {
         MessageFormat::OpenAi => v1::MessageFormat::Openai,
@@ -284,7 +284,7 @@ fn part_to_proto(part: Part) -> v1::Part {
     }
 }
 
-/// A live set as it stands in a row.
+/// Stored form of a live set.
 #[derive(Clone, PartialEq, Message)]
 struct LiveSetRow {
     #[prost(uint64, optional, tag = "1")]
@@ -303,7 +303,7 @@ struct LiveSetRow {
     preamble: Vec<u64>,
 }
 
-/// A live set as it stands in a row.
+/// Encodes a live set.
 pub fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
     LiveSetRow {
         anchor: kept.anchor,
@@ -317,7 +317,7 @@ pub fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// `None` when the row is damaged.
+/// Decodes a live set. `None` if the row is damaged.
 pub fn decode_live_set(row: &[u8]) -> Option<LiveSet> {
     let row = LiveSetRow::decode(row).ok()?;
     Some(LiveSet {

@@ -1,4 +1,4 @@
-//! Opening a SQLite file without harming it: look first, write later.
+//! Opens SQLite files without damaging them: they are inspected before anything is written.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -12,44 +12,44 @@ use crate::StoreError;
 use crate::data_key::{DataKey, PLAIN_HEAD, check_key};
 use crate::lock::private;
 
-/// Bytes of the header: <https://www.sqlite.org/fileformat.html>, 1.3.
+/// Bytes of the database header: <https://www.sqlite.org/fileformat.html>, section 1.3.
 const HEADER_BYTES: usize = 100;
-/// Bytes of a page: SQLite's default, and SQLCipher's, which all files of memoird have.
+/// Page size in bytes of all files of memoird. The default of SQLite and of SQLCipher.
 pub(crate) const PAGE_BYTES: usize = 4_096;
-/// How long a connection waits for another one.
+/// Maximum time that a connection waits for a lock.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A kind of SQLite file, and how its connections are set up.
+/// Settings of one kind of SQLite file and its connections.
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteFile {
-    /// Marks the file as one of this kind (`PRAGMA application_id`).
+    /// Identifies the kind of file (`PRAGMA application_id`).
     pub application_id: i64,
-    /// The newest schema that is known (`PRAGMA user_version`).
+    /// Newest supported schema (`PRAGMA user_version`).
     pub schema_known: i64,
-    /// The page cache of each connection, in KiB.
+    /// Page cache of each connection, in KiB.
     pub cache_kib: i64,
-    /// Pages of the write-ahead log after which they are moved into the file.
+    /// Pages in the write-ahead log that trigger a checkpoint.
     pub checkpoint_pages: i64,
-    /// Bytes that are left of the log's file when all of it was moved.
+    /// Size in bytes to which the log file is truncated after a checkpoint.
     pub log_bytes_kept: i64,
-    /// Prepared statements that each connection keeps.
+    /// Prepared statements cached per connection.
     pub statements_kept: usize,
 }
 
-/// An existing file that was looked at and not changed.
+/// Result of inspecting an existing file without changing it.
 #[derive(Debug)]
 pub struct Look {
-    /// A connection to look further. Closing it leaves the log as it is.
+    /// Connection for further inspection. Closing it leaves the log as it is.
     pub connection: Connection,
-    /// Its schema; 0: a first start was cut off before it made a table. `None`: the file is
-    /// of another kind.
+    /// Schema version. 0 if the first start was interrupted before it created a table; `None` if
+    /// the file is of another kind.
     pub schema: Option<i64>,
-    /// True when the file is shorter than its header says.
+    /// Whether the file is shorter than its header declares.
     pub is_cut_off: bool,
 }
 
 impl SqliteFile {
-    /// Looks at a file before anything is written; `None` where there is none yet.
+    /// Inspects a file before anything is written to it. `None` if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`], [`StoreError::TooNew`], [`StoreError::DirUnusable`], and those of
@@ -58,7 +58,7 @@ impl SqliteFile {
         let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
         match (size, log_bytes(path)) {
             (0, 0) => return Ok(None),
-            // SQLite would throw away the log, and with it what was written last.
+            // SQLite would discard the log, and with it the most recent commits.
             (0, _) => {
                 let detail = "it is empty or missing, but its -wal is there";
                 return Err(corrupt(path, detail));
@@ -103,7 +103,7 @@ impl SqliteFile {
         }
         let whole = match key {
             None => length_of(&header),
-            // The header is encrypted, but for the salt.
+            // Except for the salt, the header is encrypted.
             Some(_) => PAGE_BYTES as u64 * pragma("page_count").map_err(damaged)?.unsigned_abs(),
         };
         Ok(Some(Look {
@@ -113,18 +113,19 @@ impl SqliteFile {
         }))
     }
 
-    /// Opens the one connection that writes; makes the file where it is missing. A file
-    /// `is_new` as long as it has no table.
+    /// Opens the single write connection, and creates the file if it is missing.
+    ///
+    /// `is_new` is true as long as the file has no table.
     ///
     /// # Errors
-    /// [`StoreError::DirUnusable`], [`StoreError::Sqlite`].
+    /// [`StoreError::DirUnusable`] or [`StoreError::Sqlite`].
     pub fn writer(
         &self,
         path: &Path,
         key: Option<&DataKey>,
         is_new: bool,
     ) -> Result<Connection, StoreError> {
-        // The system says best why a file cannot be written.
+        // Open the file first: the operating system reports best why it is not writable.
         private::file_options()
             .create(true)
             .append(true)
@@ -141,7 +142,7 @@ impl SqliteFile {
         Ok(connection)
     }
 
-    /// Opens a connection that reads while the writer writes.
+    /// Opens a read-only connection, usable while the writer writes.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -164,9 +165,11 @@ impl SqliteFile {
     }
 }
 
-/// From now on all SQLite files of the process together keep about so many bytes of pages in
-/// memory, whatever each connection may have; 0: no limit. It is no hard one: what a statement needs
-/// it gets.
+/// Sets a soft limit on the page cache of all SQLite connections of the process, in bytes. 0
+/// disables it.
+///
+/// It applies in addition to the limits of the connections. A statement may exceed it if it needs
+/// to.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -177,10 +180,10 @@ pub fn limit_caches(bytes: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens any SQLite file. Where there is a key it is the first statement, as SQLCipher wants it.
+/// Opens any SQLite file. A key must be the first statement, as SQLCipher requires.
 ///
 /// # Errors
-/// When SQLite cannot open the file. A key is found to be wrong by the first read.
+/// If SQLite cannot open the file. A wrong key is detected only by the first read.
 pub(crate) fn open(
     path: &Path,
     key: Option<&DataKey>,
@@ -194,25 +197,26 @@ pub(crate) fn open(
     Ok(connection)
 }
 
-/// A connection that looks and changes nothing.
+/// Opens a connection that changes nothing in the file or its log.
 ///
 /// # Errors
-/// When SQLite cannot open the file.
+/// If SQLite cannot open the file.
 pub fn look_only(path: &Path, key: Option<&DataKey>) -> rusqlite::Result<Connection> {
     let connection = open(path, key, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // The log of a crash must still be there when somebody else opens the file; where there
-    // is none, closing leaves none.
+    // The log of a crash must survive for the next process that opens the file. If there is none,
+    // do not leave one behind either.
     let has_log = log_bytes(path) > 0;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     Ok(connection)
 }
 
-/// Moves the log into the file and empties it, so that nothing is left in it of what was removed.
-/// Waits so long for readers of an older moment; true when it is empty.
+/// Checkpoints and truncates the log, so that no deleted bytes remain in it.
+///
+/// Waits up to `wait` for readers of older snapshots. Returns whether the log is empty.
 ///
 /// # Errors
-/// When SQLite cannot write.
+/// If SQLite cannot write.
 pub fn empty_log(connection: &Connection, wait: Duration) -> rusqlite::Result<bool> {
     connection.busy_timeout(wait)?;
     let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
@@ -221,9 +225,10 @@ pub fn empty_log(connection: &Connection, wait: Duration) -> rusqlite::Result<bo
     Ok(is_busy? == 0)
 }
 
-/// What a look at a file failed with. Whoever reads "damaged" moves the file away; no full
-/// disk may lead there. `Unknown` is what SQLite says of a schema or a format that it cannot
-/// make sense of.
+/// Maps an error of inspecting a file.
+///
+/// Operators move damaged files away, so an error such as a full disk must not be reported as
+/// damage. SQLite returns `Unknown` for a schema or a format that it cannot parse.
 pub fn damaged(path: &Path, error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
@@ -240,7 +245,7 @@ pub(crate) fn corrupt(path: &Path, detail: &str) -> StoreError {
     }
 }
 
-/// Bytes of the file's write-ahead log.
+/// Returns the size of the file's write-ahead log in bytes.
 pub(crate) fn log_bytes(path: &Path) -> u64 {
     std::fs::metadata(path.with_extension("db-wal")).map_or(0, |meta| meta.len())
 }
@@ -252,7 +257,7 @@ pub(crate) fn unusable(path: &Path, source: std::io::Error) -> StoreError {
     }
 }
 
-/// How long the header says that the file is.
+/// Returns the file size that the header declares, in bytes.
 fn length_of(header: &[u8; HEADER_BYTES]) -> u64 {
     let page_bytes = match u16::from_be_bytes([header[16], header[17]]) {
         1 => 65_536,

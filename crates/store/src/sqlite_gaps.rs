@@ -1,12 +1,13 @@
-//! Overwrites what `secure_delete` leaves: when SQLite merges pages it moves rows from one to
-//! another and does not clear the place that they came from, between the list of a page's cells
-//! and their content. Of a row that is deleted later such copies stay for years.
+//! Overwrites deleted data that `secure_delete` leaves in the unused space of pages.
 //!
-//! The formats are those of <https://www.sqlite.org/fileformat.html>, 1.6 and 1.8. Nothing ever
-//! reads these bytes, so they are cleared in the file itself, while nobody else may write and the
-//! log is empty.
+//! When SQLite merges pages, it moves rows and does not clear their old location, between a page's
+//! cell pointers and its cell content. Copies of rows deleted later can remain there for years.
 //!
-//! An erasure does this, and retention once an hour.
+//! The formats are described in <https://www.sqlite.org/fileformat.html>, sections 1.6 and 1.8.
+//! SQLite never reads these bytes, so they are cleared directly in the file, while no other
+//! connection may write and the log is empty.
+//!
+//! Erasures run this, and retention does so once an hour.
 
 #[cfg(feature = "encryption")]
 mod encrypted;
@@ -23,33 +24,35 @@ use rusqlite::Connection;
 use crate::sqlite_file::{PAGE_BYTES, empty_log, unusable};
 use crate::{DataKey, StoreError};
 
-/// Pages that are read at once.
+/// Pages per read.
 const READ_PAGES: usize = 64;
-/// Pages that are overwritten while nobody else may write.
+/// Pages overwritten while other writers are blocked.
 const CLEARED_AT_ONCE: usize = 256;
-/// From here on (128 GiB) the first byte of a page that belongs to no tree may be that of one, as
-/// it is a part of a page's number: then the file's map of its pages is asked as well.
+/// Number of pages (128 GiB) from which the pointer map is consulted.
+///
+/// In such a file, the first byte of an overflow page can look like that of a b-tree page, because
+/// it is part of a page number.
 const MAPPED_FROM: u64 = 1 << 25;
-/// The header of the file stands before that of its first page.
+/// Bytes of the database header, which precedes the b-tree header on the first page.
 const FILE_HEADER: usize = 100;
-/// The first page that says where other pages belong.
+/// Number of the first pointer map page.
 const FIRST_MAP: u64 = 2;
-/// Bytes of a page in a map.
+/// Bytes of a pointer map entry.
 const ENTRY_BYTES: u64 = 5;
-/// Where the header of a file says whether it has maps.
+/// Offset of the header field that is nonzero if the file has pointer maps.
 const HAS_MAPS: u64 = 52;
-/// The page that has the bytes by which processes lock a file.
+/// The page with the bytes that processes lock. SQLite does not use it for data.
 const LOCK_PAGE: u64 = (1 << 30) / PAGE_BYTES as u64 + 1;
 
-/// What differs between files.
+/// Page layout, which differs between plain and encrypted files.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    /// Pages from one that says where other pages belong to the next one.
+    /// Distance between two pointer map pages, in pages.
     map_every: u64,
 }
 
 const PLAIN: Layout = Layout::of(PAGE_BYTES);
-/// SQLCipher keeps the last 80 bytes of each page for a random number and a signature.
+/// SQLCipher reserves the last 80 bytes of each page for an initialization vector and a signature.
 #[cfg(feature = "encryption")]
 const ENCRYPTED: Layout = Layout::of(PAGE_BYTES - 80);
 
@@ -61,18 +64,19 @@ impl Layout {
     }
 }
 
-/// Looks for pages whose unused space is not empty; their numbers, from 1. What is in the log of
-/// a plain file is not looked at.
+/// Returns the numbers, from 1, of pages whose unused space is not empty.
+///
+/// The log of a plain file is not searched.
 ///
 /// # Errors
-/// When the file cannot be read, or is plain and has 128 GiB and no map of its pages.
+/// If the file cannot be read, or is a plain file of 128 GiB or more without pointer maps.
 pub fn find(path: &Path, key: Option<&DataKey>) -> Result<Vec<u64>, StoreError> {
     #[cfg(feature = "encryption")]
     if let Some(key) = key {
         return encrypted::find(path, key);
     }
     #[cfg(not(feature = "encryption"))]
-    // There is no key without the feature.
+    // Keys do not exist without the feature.
     let _ = key;
     find_in(path, MAPPED_FROM)
 }
@@ -89,7 +93,7 @@ fn find_in(path: &Path, mapped_from: u64) -> Result<Vec<u64>, StoreError> {
         let length = usize::try_from(count).unwrap_or(READ_PAGES) * PAGE_BYTES;
         let part = &mut bytes[..length];
         match file.read_exact_at(part, (first - 1) * PAGE_BYTES as u64) {
-            // Pages were given back meanwhile.
+            // The file was truncated concurrently.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
             outcome => outcome.map_err(read)?,
         }
@@ -106,12 +110,13 @@ fn find_in(path: &Path, mapped_from: u64) -> Result<Vec<u64>, StoreError> {
     Ok(found)
 }
 
-/// Clears the unused space of these pages, a part of them at a time. `writer` gives the one
-/// connection that writes; whoever has it keeps everybody else from writing. False while somebody
-/// reads an older moment.
+/// Clears the unused space of these pages in batches.
+///
+/// `writer` returns the single write connection; holding it blocks other writers. Returns false if
+/// a reader holds an older snapshot.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn clear<W: std::ops::Deref<Target = Connection>>(
     path: &Path,
     key: Option<&DataKey>,
@@ -124,7 +129,7 @@ pub fn clear<W: std::ops::Deref<Target = Connection>>(
         return encrypted::clear(pages, wait, writer);
     }
     #[cfg(not(feature = "encryption"))]
-    // There is no key without the feature.
+    // Keys do not exist without the feature.
     let _ = key;
     clear_in(path, pages, wait, writer, MAPPED_FROM)
 }
@@ -141,11 +146,11 @@ fn clear_in<W: std::ops::Deref<Target = Connection>>(
     let file = file.map_err(failed)?;
     for part in pages.chunks(CLEARED_AT_ONCE) {
         let connection = writer();
-        // Then the file has the newest of every page, and nobody but the writer may change it.
+        // Now the file has the newest version of every page, and only this writer may change it.
         if !empty_log(&connection, wait)? {
             return Ok(false);
         }
-        // It must not write back what it remembers of these pages.
+        // Drop the connection's page cache, which holds the old bytes and could write them back.
         connection.execute_batch("PRAGMA shrink_memory")?;
         let is_mapped = file.metadata().map_err(failed)?.len() / PAGE_BYTES as u64 >= mapped_from;
         for number in part {
@@ -174,7 +179,7 @@ fn clear_page(file: &File, number: u64) -> io::Result<()> {
     }
 }
 
-/// True for a page that belongs to a tree by the file's map of its pages.
+/// Whether the pointer map assigns a page to a b-tree.
 fn is_mapped_to_tree(file: &File, number: u64) -> io::Result<bool> {
     const ROOT: u8 = 1;
     const BELOW_ROOT: u8 = 5;
@@ -191,17 +196,17 @@ fn is_mapped_to_tree(file: &File, number: u64) -> io::Result<bool> {
     let entry = (map - 1) * PAGE_BYTES as u64 + ENTRY_BYTES * (number - map - 1);
     let mut kind = [0];
     match file.read_exact_at(&mut kind, entry) {
-        // Pages were given back meanwhile.
+        // The file was truncated concurrently.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
         outcome => outcome?,
     }
     Ok(matches!(kind[0], ROOT | BELOW_ROOT))
 }
 
-/// The unused space of a page of a tree, if there is something in it.
+/// Returns the unused space of a b-tree page, if it is not all zeros.
 fn stale_gap(layout: &Layout, number: u64, page: &[u8; PAGE_BYTES]) -> Option<Range<usize>> {
     let is_map = number >= FIRST_MAP && (number - FIRST_MAP).is_multiple_of(layout.map_every);
-    // Around the lock page a map may stand one further.
+    // Next to the lock page, the pointer map may be one page later.
     if is_map || (LOCK_PAGE..=LOCK_PAGE + 1).contains(&number) {
         return None;
     }
@@ -253,8 +258,7 @@ mod tests {
         }
     }
 
-    /// A file whose rows moved and left; some of them, of 10,000 bytes, have pages that belong to
-    /// no tree.
+    /// Creates a file with moved and deleted rows. Rows of 10,000 bytes have overflow pages.
     fn used_file(dir: &Path, auto_vacuum: &str) -> (std::path::PathBuf, Connection) {
         let path = dir.join(format!("{auto_vacuum}.db"));
         let connection = Connection::open(&path).expect("a file");
@@ -287,7 +291,7 @@ mod tests {
             by_byte,
             "the map says the same"
         );
-        // A page of a long row begins with the number of the next one.
+        // An overflow page begins with the number of the next one.
         let file = File::options().read(true).write(true).open(&path);
         let file = file.expect("a file");
         let pages = file.metadata().expect("a file").len() / PAGE_BYTES as u64;

@@ -1,10 +1,10 @@
-//! Carries a whole journal from one store to another, of whatever kind they are: table by table, each
-//! in the order of its key, in pages. It can be cut off at any moment and done again, and at last both
-//! sides are read and compared.
+//! Copies a whole journal from one store to another, of the same or a different kind.
 //!
-//! The tables are those that every store has, whatever columns it keeps them in. A page is written
-//! whole or not at all, so a table goes on behind its last row; and as long as not all of them are
-//! there and compared, a mark in the target keeps every daemon from it.
+//! Tables are copied one after another, each in key order and in pages. A page is written
+//! atomically, so an interrupted copy resumes after the last row of each table. At the end both
+//! sides are read and compared. Until then a marker in the target keeps daemons from opening it.
+//!
+//! The tables are logical: each store maps them to its own columns.
 
 use std::fmt;
 
@@ -13,74 +13,67 @@ use memoird_core::sha256::Sha256;
 
 use crate::{ClockAnchor, StoreError};
 
-/// What a column holds. One that is no part of a key may also hold nothing.
+/// Type of a column. Columns outside the key are nullable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A ULID: 16 bytes.
+    /// A ULID, 16 bytes.
     Id,
-    /// Text that somebody else wrote: UTF-8, with any character in it.
+    /// UTF-8 from clients, with any character including NUL.
     Text,
-    /// A word of memoird or of its configuration: UTF-8 without zero bytes.
+    /// UTF-8 defined by memoird or its configuration, without NUL.
     Word,
-    /// Bytes.
     Bytes,
-    /// A whole number.
     Int,
     /// 0 or 1.
     Bool,
 }
 
-/// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its name.
     pub name: &'static str,
-    /// What it holds.
     pub kind: Kind,
 }
 
-/// A table of a journal.
+/// A logical table of a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Its name.
     pub name: &'static str,
-    /// Its columns.
     pub columns: &'static [Column],
-    /// So many of them, the first ones, are its key, which no two rows share.
+    /// Length of the primary key: the first columns.
     pub key_columns: usize,
 }
 
-/// What a row has in a column.
+/// Value of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Nothing.
+    /// NULL.
     Nothing,
-    /// Of [`Kind::Int`] and [`Kind::Bool`].
+    /// For [`Kind::Int`] and [`Kind::Bool`].
     Number(i64),
-    /// Of all other kinds.
+    /// For all other kinds.
     Bytes(Vec<u8>),
 }
 
-/// A row: a value for each column. Or a key: one for each of the first columns.
+/// A row with a value per column, or a key with a value per key column.
 pub type Row = Vec<Value>;
 
-/// Where a journal stands: what comes next follows from here.
+/// Counters from which a journal continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The time line; `None` before the first commit.
+    /// `None` before the first commit.
     pub clock: Option<ClockAnchor>,
-    /// The highest number that was given to a turn.
+    /// Highest number assigned to a turn.
     pub last_turn: u64,
-    /// The highest number that was given to a change of a turn.
+    /// Highest number assigned to a change of a turn.
     pub last_change: u64,
 }
 
-/// How much is carried at once.
+/// Limits of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct PageBounds {
-    /// Rows of a page at most; one at least.
+    /// Maximum number of rows. At least one is read.
     pub rows_max: usize,
-    /// No further row is read once this many bytes were.
+    /// Stop reading once the rows read have at least this many bytes.
     pub bytes_max: usize,
 }
 
@@ -93,8 +86,9 @@ impl Default for PageBounds {
     }
 }
 
-/// Tells a journal from others, and from itself after a daemon has served it: who goes on with a
-/// migration must have the same one.
+/// Fingerprint of a source journal. It changes once a daemon has served the journal.
+///
+/// A migration can be resumed only with the same source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceId([u8; 32]);
 
@@ -104,25 +98,27 @@ impl fmt::Display for SourceId {
     }
 }
 
-/// A journal that nobody else has as long as this value is there, to be read.
+/// A journal opened for reading. It is locked against other users while this value exists.
 pub trait TransferSource {
-    /// Where it stands.
+    /// Returns the counters of the journal.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the journal cannot be read.
     fn position(&mut self) -> Result<Position, StoreError>;
 
-    /// About how many rows a table has. Of turns, what the heads of their generations say: to count them
-    /// is to read a large part of the journal.
+    /// Returns the approximate number of rows of a table.
+    ///
+    /// Turns are estimated from the metadata of their generations. Counting them would read a large
+    /// part of the journal.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the journal cannot be read.
     fn rows(&mut self, table: &Table) -> Result<u64, StoreError>;
 
-    /// Rows behind this key, in the order of their keys, and at least one where there is one.
+    /// Returns rows after this key in key order, at least one if there is one.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the journal cannot be read.
     fn read(
         &mut self,
         table: &Table,
@@ -130,70 +126,66 @@ pub trait TransferSource {
         bounds: PageBounds,
     ) -> Result<Vec<Row>, StoreError>;
 
-    /// The key of the last row of a table.
+    /// Returns the key of the last row of a table.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the journal cannot be read.
     fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError>;
 
-    /// Fails where somebody else may have had it meanwhile.
+    /// Fails if the lock on the journal may have been lost in the meantime.
     ///
     /// # Errors
-    /// When it was lost, or cannot be asked.
+    /// If the lock was lost, or cannot be checked.
     fn check_held(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-/// A journal in the making. It is marked as unfinished: no daemon opens it.
+/// A journal being written. A marker keeps daemons from opening it.
 pub trait TransferTarget: TransferSource {
-    /// Writes rows, all or none. Those that are there already stay.
+    /// Writes rows atomically. Rows that already exist are left unchanged.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the journal cannot be written.
     fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError>;
 
-    /// Says where it stands.
+    /// Stores the counters of the source.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the journal cannot be written.
     fn set_position(&mut self, position: &Position) -> Result<(), StoreError>;
 
-    /// Makes all of it durable, and takes the mark away.
+    /// Makes the journal durable and removes the marker.
     ///
     /// # Errors
-    /// When it cannot be written. Then the mark may be there or not, and all else is.
+    /// If the journal cannot be written. The marker may remain; everything else is complete.
     fn finish(&mut self) -> Result<(), StoreError>;
 }
 
-/// What was carried of a table, as both sides have it.
+/// Digests of one table on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compared {
-    /// The table.
     pub name: &'static str,
-    /// As it was read in the source.
     pub source: TableDigest,
-    /// As it was read in the target.
     pub target: TableDigest,
 }
 
-/// The rows of a table.
+/// Digest of the rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableDigest {
-    /// How many.
     pub rows: u64,
-    /// Of all their values, in the order of their keys.
+    /// Hash over all values in key order.
     pub sha256: [u8; 32],
 }
 
 impl Compared {
-    /// True where both sides have the same.
+    /// Whether both sides are equal.
     pub fn is_same(&self) -> bool {
         self.source == self.target
     }
 }
 
-/// A table by its name, how many columns are its key, and its columns.
+/// Defines a table: name, number of key columns, and columns.
 macro_rules! table {
     ($name:ident, $key:literal: $($column:ident $kind:ident),+) => {
         Table {
@@ -204,8 +196,9 @@ macro_rules! table {
     };
 }
 
-/// All of a journal but its position, in the order in which it is carried: what a generation weighs
-/// follows from its turns, so these come first.
+/// All tables of a journal, in the order in which they are copied.
+///
+/// Turns come first, because the size of a generation is derived from them.
 pub const TABLES: [Table; 13] = [
     table!(turns, 1: number Int, generation Id, seq Int, checksum Int, header Bytes, content Bytes),
     table!(generations, 1: generation Id, format Int, tenant Text, session Text, subject Text,
@@ -229,12 +222,10 @@ pub const TABLES: [Table; 13] = [
 ];
 
 impl Table {
-    /// The columns of its key.
     pub fn key(&self) -> &'static [Column] {
         &self.columns[..self.key_columns]
     }
 
-    /// The key of a row.
     fn key_of(&self, row: &Row) -> Row {
         row[..self.key_columns].to_vec()
     }
@@ -257,7 +248,7 @@ impl Position {
     }
 }
 
-/// A digest of rows in the making.
+/// Incremental digest of rows.
 #[derive(Default)]
 struct Hashing {
     rows: u64,
@@ -291,11 +282,13 @@ impl Hashing {
     }
 }
 
-/// What tells a source from others, and about how many rows it has. What changes in it without a commit,
-/// such as what hooks were told, is found at the end, when both sides are compared.
+/// Returns the fingerprint of a source and its approximate number of rows.
+///
+/// The fingerprint does not cover changes made without a commit, such as recorded deliveries. The
+/// final comparison detects those.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the source cannot be read.
 pub fn look(source: &mut dyn TransferSource) -> Result<(SourceId, u64), StoreError> {
     let mut row = source.position()?.row();
     let mut rows = 0;
@@ -308,12 +301,14 @@ pub fn look(source: &mut dyn TransferSource) -> Result<(SourceId, u64), StoreErr
     Ok((SourceId(hashing.end().sha256), rows))
 }
 
-/// Carries all that the target lacks, and reads both sides to compare them. The target is finished
-/// where they are the same; where not, it stays marked. `told`: of each table, how many more rows were
-/// carried or read, which makes three times what the source has where nothing was there.
+/// Copies all rows missing in the target, and compares both sides.
+///
+/// If they are equal, the target is finished; otherwise its marker remains. `told` is called with
+/// the number of further rows of a table copied or read. For an empty target the total is three
+/// times the rows of the source.
 ///
 /// # Errors
-/// When one of them cannot be read or written. Then it can be done again.
+/// If a side cannot be read or written. The copy can be resumed.
 pub fn carry(
     source: &mut dyn TransferSource,
     target: &mut dyn TransferTarget,
@@ -348,7 +343,7 @@ pub fn carry(
     Ok(compared)
 }
 
-/// Of each table, and at last of the position.
+/// Returns the digest of each table, followed by that of the position.
 fn digests<S: TransferSource + ?Sized>(
     side: &mut S,
     bounds: PageBounds,
@@ -372,7 +367,7 @@ fn digests<S: TransferSource + ?Sized>(
     Ok(digests)
 }
 
-/// The names of columns, with commas between them, for a statement.
+/// Returns the column names separated by commas, for a statement.
 pub fn names(columns: &[Column]) -> String {
     let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
     names.join(", ")

@@ -1,8 +1,8 @@
-//! Checks SQLite files whole, and the turns of a journal by their checksums. Nothing is
-//! changed, and a daemon may use the files meanwhile. A journal elsewhere is checked by its store,
-//! which notes in the same [`FileCheck`] what it finds.
+//! Read-only integrity check of SQLite files and of the turns of a journal.
 //!
-//! It reads in batches, each a read of its own, so that the log can be cut meanwhile.
+//! A daemon may use the files concurrently. Rows are read in batches, each in its own read
+//! transaction, so that the log can be truncated in between. A store without a file verifies its
+//! turns itself, and records the findings in the same [`FileCheck`].
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,65 +15,63 @@ use crate::sqlite::CONTENT;
 use crate::sqlite_file::look_only;
 use crate::{DataKey, StoreError};
 
-/// Damages of one file that are described; more are counted.
+/// Maximum number of damages described for one file. Further ones are only counted.
 const DAMAGES_MAX: usize = 100;
-/// Turns that are read at once: so long the log of the journal cannot be cut.
+/// Turns per read transaction, which blocks truncation of the journal's log.
 const BATCH_TURNS: i64 = 1_000;
-/// What is wrong with a page whose rows are not where they should be.
+/// Problem reported for a page whose rows are out of order.
 const OUT_OF_ORDER: &str = "its page has another row in its place";
-/// The first schema with checksums.
+/// First schema with checksums.
 const CHECKSUMS_SINCE: i64 = 5;
-/// The schema since which contents may stand apart from their turns.
+/// First schema in which contents may be stored in a table of their own.
 const CONTENTS_SINCE: i64 = 9;
 
-/// What was found in a file, or in a database.
+/// Findings of a check of a file or a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileCheck {
-    /// The file; of a database its servers and its name.
+    /// File, or servers and name of a database.
     pub path: PathBuf,
-    /// Its bytes, without its log; of a database those of the turns.
+    /// Size of the file without its log, or of the turns in a database.
     pub bytes: u64,
-    /// Its turns; zeros unless it is a journal.
+    /// Zeros unless the file is a journal.
     pub turns: TurnCheck,
-    /// What is damaged, in words; the first 100.
+    /// Descriptions of the first 100 damages.
     pub damages: Vec<String>,
-    /// How much is damaged.
     pub damages_total: u64,
 }
 
-/// Why a batch of turns ends.
+/// Why a batch of turns ended.
 enum Stop {
-    /// There are no more.
     End,
-    /// There may be more.
+    /// The batch is full, or the table ended; the next batch tells.
     Batch,
-    /// The next one cannot be read.
+    /// The next turn cannot be read.
     Damage(String),
 }
 
-/// Turns of a journal by what their checksums say.
+/// Number of turns by the result of their check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnCheck {
-    /// They are as they were written.
+    /// Match their checksum.
     pub whole: u64,
-    /// They have no checksum, because an older memoird wrote them.
+    /// No checksum: written by an older memoird.
     pub unchecked: u64,
-    /// They do not fit their checksum, or cannot be read.
+    /// Do not match their checksum, or cannot be read.
     pub damaged: u64,
 }
 
 /// Checks the journal of a data directory.
 ///
 /// # Errors
-/// When the file cannot be opened or read for another reason than that it is damaged.
+/// If the file cannot be opened or read for a reason other than damage.
 pub fn check_journal(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, StoreError> {
     check(path, key, |connection, check| check.turns(connection))
 }
 
-/// Checks another SQLite file.
+/// Checks a SQLite file that is not a journal.
 ///
 /// # Errors
-/// As of [`check_journal`].
+/// As for [`check_journal`].
 pub fn check_file(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, StoreError> {
     check(path, key, |_, _| Ok(()))
 }
@@ -103,7 +101,7 @@ fn check(
 }
 
 impl FileCheck {
-    /// What SQLite itself finds.
+    /// Runs SQLite's own integrity check.
     fn pages(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut statement =
             connection.prepare(&format!("PRAGMA integrity_check({DAMAGES_MAX})"))?;
@@ -174,8 +172,9 @@ impl FileCheck {
         }
     }
 
-    /// What stands on a damaged page cannot be told from another; each row is asked for, as long
-    /// as there are not too many that may stand there.
+    /// Reads the rows of a damaged range one by one.
+    ///
+    /// A damaged page does not reveal which rows it holds. At most [`BATCH_TURNS`] are tried.
     fn one_by_one(
         &mut self,
         connection: &Connection,
@@ -221,8 +220,8 @@ impl FileCheck {
         }
     }
 
-    /// Counts a turn by what its checksum says. `session` is asked whose it is where it is damaged:
-    /// tenant and session.
+    /// Verifies and counts a turn. `session` returns its tenant and session, and is called only for
+    /// a damaged one.
     pub fn examine(
         &mut self,
         place: TurnPlace,
@@ -238,7 +237,7 @@ impl FileCheck {
         }
     }
 
-    /// Counts a damaged turn, and says what is wrong with it.
+    /// Counts a damaged turn and describes the problem.
     pub fn add_turn(&mut self, place: TurnPlace, session: Option<(String, String)>, problem: &str) {
         self.turns.damaged += 1;
         let (seq, generation) = (place.seq, place.generation);
@@ -250,7 +249,7 @@ impl FileCheck {
         ));
     }
 
-    /// Notes a damage.
+    /// Counts a damage, and describes it unless there are too many.
     pub fn add(&mut self, damage: String) {
         self.damages_total += 1;
         if self.damages.len() < DAMAGES_MAX {
@@ -272,7 +271,7 @@ fn placed_turn<'a>(row: &'a Row<'_>) -> rusqlite::Result<(TurnPlace, StoredTurn<
     Ok((place, turn))
 }
 
-/// Whose session it is, where that can still be told.
+/// Returns tenant and session of a generation, if they can still be read.
 fn session_of(connection: &Connection, generation: Generation) -> Option<(String, String)> {
     let sql = "SELECT tenant, session FROM generations WHERE generation = ?1
                UNION ALL SELECT tenant, session FROM intake_heads WHERE generation = ?1 LIMIT 1";
@@ -282,8 +281,9 @@ fn session_of(connection: &Connection, generation: Generation) -> Option<(String
     named.optional().ok().flatten()
 }
 
-/// The first row from which on the table can be read again, behind `damaged`, which cannot; `None`
-/// where nothing behind it can.
+/// Returns the first id after `damaged` from which the table can be read again.
+///
+/// `None` if nothing after it can be read.
 fn readable_from(seek: &mut Statement<'_>, damaged: i64) -> rusqlite::Result<Option<i64>> {
     let mut can_be_read = |from: i64| match seek.query_row([from], |row| row.get::<_, i64>(0)) {
         Ok(id) => Ok(id >= from),
@@ -312,7 +312,7 @@ fn readable_from(seek: &mut Statement<'_>, damaged: i64) -> rusqlite::Result<Opt
     Ok(Some(good))
 }
 
-/// True when the file is to blame, or the disk under it.
+/// Whether the error is caused by a damaged file or disk.
 fn is_damage(error: &rusqlite::Error) -> bool {
     match error {
         rusqlite::Error::FromSqlConversionFailure(..)

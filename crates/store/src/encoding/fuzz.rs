@@ -1,4 +1,4 @@
-//! Any bytes as a kept turn: damaged, or the same turn each time it is written and read.
+//! Fuzzes stored turns: any bytes are damaged, or survive an encode and decode round trip.
 
 use memoird_core::limits::Limits;
 use memoird_fuzz::Target;
@@ -30,7 +30,7 @@ fn fuzz_turns() {
 }
 
 fn check_read(seq: u64, turn: &Turn) {
-    // A salience may be no number, which is not equal to itself; its bytes are.
+    // A salience may be NaN, so compare debug output instead of values.
     let same = |one: &Turn, other: &Turn| assert_eq!(format!("{one:?}"), format!("{other:?}"));
     let (seq_again, again) = open_placed(&seal_again(turn.clone(), seq)).unwrap();
     assert_eq!(seq_again, seq);

@@ -1,5 +1,7 @@
-//! The same for encrypted files, whose bytes say nothing: pages are read and written by SQLite,
-//! through its table `sqlite_dbpage`, so that they are decrypted, encrypted and signed.
+//! Clears unused space in encrypted files.
+//!
+//! Pages are read and written through SQLite's `sqlite_dbpage` table, which decrypts, encrypts and
+//! signs them.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -11,20 +13,20 @@ use super::{CLEARED_AT_ONCE, ENCRYPTED, stale_gap};
 use crate::sqlite_file::{PAGE_BYTES, empty_log, look_only};
 use crate::{DataKey, StoreError};
 
-// Whoever builds is told, and not the operator whose erasure would leave something.
+// Fail the build, instead of an operator's erasure that would leave data behind.
 const _: () = assert!(
     has_flag("-DSQLITE_ENABLE_DBPAGE_VTAB"),
     "the feature `encryption` needs SQLite's table of pages: build with LIBSQLITE3_FLAGS as in \
      .cargo/config.toml, which is read where cargo is started below the repository's folder"
 );
 
-/// Pages that are read in one transaction: so long the log cannot be cut.
+/// Pages per read transaction, which blocks truncation of the log.
 const READ_PAGES: u64 = 1_024;
 
 const READ: &str = "SELECT data FROM sqlite_dbpage WHERE pgno = ?";
 const WRITE: &str = "UPDATE sqlite_dbpage SET data = ?2 WHERE pgno = ?1";
 
-/// Looks for pages whose unused space is not empty, those in the log too.
+/// Returns pages whose unused space is not empty, including those in the log.
 pub(super) fn find(path: &Path, key: &DataKey) -> Result<Vec<u64>, StoreError> {
     let connection = look_only(path, Some(key))?;
     let mut found = Vec::new();
@@ -50,8 +52,9 @@ pub(super) fn find(path: &Path, key: &DataKey) -> Result<Vec<u64>, StoreError> {
     }
 }
 
-/// Clears the unused space of these pages, a part of them in each transaction. False while
-/// somebody reads an older moment.
+/// Clears the unused space of these pages, one batch per transaction.
+///
+/// Returns false if a reader holds an older snapshot.
 pub(super) fn clear<W: Deref<Target = Connection>>(
     pages: &[u64],
     wait: Duration,
@@ -65,7 +68,7 @@ pub(super) fn clear<W: Deref<Target = Connection>>(
             clear_page(&transaction, *number)?;
         }
         transaction.commit()?;
-        // Then the file has these pages as well, in the place of what they were.
+        // The checkpoint overwrites the old versions of these pages in the file.
         if !empty_log(&connection, wait)? {
             return Ok(false);
         }
@@ -76,7 +79,7 @@ pub(super) fn clear<W: Deref<Target = Connection>>(
 fn clear_page(transaction: &Transaction<'_>, number: u64) -> Result<(), StoreError> {
     let mut read = transaction.prepare_cached(READ)?;
     let page = read.query_row([number.cast_signed()], |row| row.get::<_, Vec<u8>>(0));
-    // A page may have been given back meanwhile.
+    // The page may have been released concurrently.
     let Some(mut page) = page.optional()? else {
         return Ok(());
     };
@@ -93,7 +96,7 @@ fn page_of(bytes: &[u8]) -> Option<&[u8; PAGE_BYTES]> {
     bytes.try_into().ok()
 }
 
-/// True when SQLite is built with this flag.
+/// Whether SQLite is built with this flag.
 const fn has_flag(wanted: &str) -> bool {
     let Some(flags) = option_env!("LIBSQLITE3_FLAGS") else {
         return false;
