@@ -282,7 +282,7 @@ pub struct CommitDoubts {
     pub set_back: u64,
 }
 
-/// Turns written before their change set is committed: a prefix, or the next part, of its append.
+/// The next turns of an append to prewrite. Their change set is committed later.
 #[derive(Clone, Debug)]
 pub struct TurnsAhead {
     pub generation: Generation,

@@ -1,5 +1,4 @@
-//! A journal that lives as long as the process: for tests and simulations, where the
-//! disk would only be in the way.
+//! A journal in memory, for tests, simulations, and pending deliveries with durability `off`.
 
 mod erase;
 mod outbox;
@@ -26,36 +25,33 @@ use crate::{
     windows,
 };
 
-/// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
-/// refuses.
+/// A journal in memory. It stores and rejects the same as [`crate::SqliteStore`].
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
-    /// What this handle knows; only where there are others.
+    /// State of this handle. `None` unless several handles share the journal.
     known: Option<Mutex<Known>>,
 }
 
-/// What one of several processes that share the journal knows of it.
+/// State of one of several simulated processes that share the journal.
 #[derive(Debug, Default)]
 struct Known {
-    /// Which of them it is.
     process: u128,
-    /// The versions of generations that it loaded or wrote.
+    /// Versions of the generations it loaded or wrote.
     versions: BTreeMap<Generation, u64>,
-    /// How many of the events that were posted it has looked at.
+    /// Number of posted events it has read.
     events: usize,
 }
 
-/// Erasures that can still be asked for.
+/// Maximum number of erasures retained.
 const ERASURES_KEPT: usize = 10_000;
 
-/// What a kept generation takes beside its turns and its JSON, and what a turn takes
-/// beside its content: about so many bytes.
+/// Approximate overhead in bytes of a retained generation, in addition to its turns and its JSON.
 const KEPT_ROW_BYTES: usize = 1 << 10;
 const KEPT_TURN_BYTES: usize = 64;
 
 impl MemoryStore {
-    /// The journal as this one of several processes that share it has it.
+    /// Returns a handle for one of several processes that share the journal.
     #[must_use]
     pub fn shared(&self, process: u128) -> Self {
         Self {
@@ -67,7 +63,7 @@ impl MemoryStore {
         }
     }
 
-    /// Notes that these are known in the version that they have.
+    /// Records the current versions of these generations as seen by this handle.
     fn note_versions(&self, tables: &Tables, generations: impl Iterator<Item = Generation>) {
         let Some(known) = &self.known else {
             return;
@@ -81,9 +77,11 @@ impl MemoryStore {
         }
     }
 
-    /// Keeps a generation that ended elsewhere, as long as these hooks are owed it. False,
-    /// and nothing is kept, when all that is owed would be more than `bytes_max` bytes.
-    /// Where there is no room, what no delivery needs any more is deleted, the oldest first.
+    /// Retains a generation that ended in another store until its deliveries to `owed` are
+    /// finished.
+    ///
+    /// If space is short, generations without open deliveries are deleted, oldest first. Returns
+    /// false, and retains nothing, if more than `bytes_max` bytes would still be needed.
     pub fn keep(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
         let mut tables = self.tables();
         let turns = ended
@@ -144,7 +142,7 @@ impl MemoryStore {
         true
     }
 
-    /// What is kept for hooks alone, in bytes.
+    /// Bytes of the generations retained for pending deliveries.
     pub fn kept_bytes(&self) -> usize {
         self.tables().kept_bytes
     }
@@ -165,13 +163,13 @@ impl Store for MemoryStore {
         let mut refused = BTreeSet::new();
         let answers = sets.iter().map(|set| {
             let names = || set.changes.iter().map(|change| change.generation);
-            // What was built on a refused set is not to meet a revision of somebody else.
+            // A set that builds on a rejected one must not match a revision of another process.
             if self.known.is_some()
                 && let Some(generation) = names().find(|name| refused.contains(name))
             {
                 return Err(Refused { generation });
             }
-            // Only what may have to be undone is worth a copy.
+            // Only a set of several changes can fail halfway and need a rollback.
             let before = (set.changes.len() > 1).then(|| tables.clone());
             let outcome = set
                 .changes
@@ -203,7 +201,7 @@ impl Store for MemoryStore {
             .iter()
             .map(|(key, generation)| (key.clone(), head(generation)))
             .collect();
-        // The visitor may ask the store.
+        // The visitor may call the store.
         drop(tables);
         heads.into_iter().for_each(|(key, head)| visit(key, head));
         Ok(())
@@ -577,7 +575,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// The newest turns, ascending: as many as there is room for, but at least one.
+/// Returns the newest turns that fit into `bytes_max`, ascending, and at least one.
 fn newest(row: &Row, bytes_max: usize) -> Vec<(u64, Arc<[u8]>)> {
     let (mut newest, mut bytes) = (Vec::new(), 0);
     let turns = row.turns.iter().rev();

@@ -1,4 +1,4 @@
-//! Erasures in the journal in memory: each step is done whole.
+//! Erasures in the in-memory journal. Each step completes in one call.
 
 use memoird_core::ids::{ErasureId, Generation};
 use memoird_core::outbox::DeliveryState;
@@ -7,7 +7,7 @@ use super::tables::Tables;
 use crate::{ErasedRows, Erasure, ErasureScope};
 
 impl Tables {
-    /// Notes the generations that an erasure covers.
+    /// Records the generations that an erasure covers.
     pub(super) fn collect_erased(&mut self, id: ErasureId) {
         let Some((erasure, scope)) = self.erasures.get_mut(&id) else {
             return;
@@ -21,7 +21,7 @@ impl Tables {
             .collect();
     }
 
-    /// Removes what an erasure covers.
+    /// Deletes the rows that an erasure covers.
     pub(super) fn erase_rows(&mut self, id: ErasureId) -> ErasedRows {
         let Some((erasure, scope)) = self.erasures.get_mut(&id) else {
             return ErasedRows::AllGone;
@@ -66,7 +66,7 @@ impl Tables {
         ErasedRows::AllGone
     }
 
-    /// Notes that a hook was given a generation of which it was owed nothing any more.
+    /// Records that a hook received a generation whose delivery had been cancelled.
     pub(super) fn note_given(&mut self, id: &memoird_core::ids::DeliveryId) {
         for (_, scope) in self.erasures.values_mut() {
             let covers = scope.generations.iter().any(|(of, _)| *of == id.generation);
@@ -78,5 +78,5 @@ impl Tables {
     }
 }
 
-/// An erasure with what it covers.
+/// An erasure with its scope.
 pub(super) type Kept = (Erasure, ErasureScope);

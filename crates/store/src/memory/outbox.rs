@@ -1,5 +1,5 @@
-//! What hooks are owed, in memory: what is due is found by hook, by tenant and by time, as the
-//! journal finds it by its indexes.
+//! The outbox of the in-memory journal. Pending deliveries are indexed by hook, tenant and due
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -11,16 +11,16 @@ use memoird_core::time::Steady;
 
 use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries};
 
-/// When deliveries are due, by hook and by tenant.
+/// Due times of pending deliveries, by hook and tenant.
 type Pending = BTreeMap<HookName, BTreeMap<TenantId, BTreeSet<(Steady, Generation)>>>;
 
-/// The deliveries of the generations that have any.
+/// Deliveries of all generations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     deliveries: BTreeMap<Generation, BTreeMap<HookName, Delivery>>,
-    /// Those that are pending, by what owes them and when they are due.
+    /// Index of the pending ones.
     pending: Pending,
-    /// Generations that hooks were owed, and are not any more.
+    /// Generations whose deliveries are all finished.
     settled: BTreeSet<Generation>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn owed(
 }
 
 impl Outbox {
-    /// Adds what is owed, unless it is there.
+    /// Adds a delivery unless it exists.
     pub(super) fn add(&mut self, delivery: Delivery) {
         let DeliveryId { generation, hook } = delivery.id.clone();
         let of_generation = self.deliveries.entry(generation).or_default();
@@ -64,7 +64,7 @@ impl Outbox {
         self.deliveries.get(&id.generation)?.get(&id.hook)
     }
 
-    /// Forgets a delivery. False where there is none.
+    /// Drops a delivery. Returns false if there is none.
     pub(super) fn remove(&mut self, id: &DeliveryId) -> bool {
         let of_generation = self.deliveries.get_mut(&id.generation);
         let removed = of_generation.and_then(|of| of.remove(&id.hook));
@@ -75,7 +75,7 @@ impl Outbox {
         removed.is_some()
     }
 
-    /// Forgets the deliveries of a generation, and gives them.
+    /// Removes and returns the deliveries of a generation.
     pub(super) fn remove_all_of(
         &mut self,
         generation: Generation,
@@ -88,12 +88,12 @@ impl Outbox {
         removed.into_values()
     }
 
-    /// True where a delivery still needs the content of a generation.
+    /// Whether a delivery still needs the content of a generation.
     pub(super) fn owes(&self, generation: Generation) -> bool {
         self.deliveries.get(&generation).is_some_and(is_owed)
     }
 
-    /// The oldest generation that hooks were owed, and are not any more.
+    /// Returns the oldest generation whose deliveries are all finished.
     pub(super) fn oldest_settled(&self) -> Option<Generation> {
         self.settled.first().copied()
     }
@@ -120,7 +120,7 @@ impl Outbox {
         behind.filter(passes).take(max).cloned().collect()
     }
 
-    /// One of each tenant that has something due, again and again; the tenants behind `after` first.
+    /// Returns due deliveries, round robin over tenants, starting with those after `after`.
     pub(super) fn due(
         &self,
         hook: &HookName,
@@ -184,7 +184,7 @@ impl Outbox {
         counted.collect()
     }
 
-    /// Records outcomes; gives the deliveries that are owed no more.
+    /// Records outcomes, and returns the ids of deliveries that no longer exist.
     pub(super) fn record_outcomes(&mut self, outcomes: &[DeliveryOutcome]) -> Vec<DeliveryId> {
         let mut lost = Vec::new();
         for outcome in outcomes {
@@ -229,7 +229,7 @@ fn note_pending(pending: &mut Pending, delivery: &Delivery) {
     of_tenant.insert((delivery.due, delivery.id.generation));
 }
 
-/// Does nothing for one that is not pending.
+/// A no-op for a delivery that is not pending.
 fn forget_pending(pending: &mut Pending, delivery: &Delivery) {
     let Some(of_hook) = pending.get_mut(&delivery.id.hook) else {
         return;
@@ -255,7 +255,7 @@ mod tests {
     const TENANTS: [&str; 3] = ["a", "b", "c"];
     const HOOKS: [&str; 2] = ["one", "other"];
 
-    /// What is due, by a look at every delivery.
+    /// Reference implementation of `due` that scans all deliveries.
     fn due_of_all(
         outbox: &Outbox,
         hook: &HookName,
@@ -285,7 +285,7 @@ mod tests {
         (ids.take(max).collect(), next)
     }
 
-    /// Numbers that are as good as random, the same in every run.
+    /// A deterministic pseudorandom number generator.
     fn numbers() -> impl FnMut(u8) -> u8 {
         let mut state = 1_u64;
         move |below| {

@@ -1,4 +1,4 @@
-//! What the journal in memory holds, and how a change changes it.
+//! Tables of the in-memory journal, and how changes are applied to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,21 +28,21 @@ pub(super) struct Tables {
     pub(super) generations: BTreeMap<Generation, Row>,
     pub(super) keys: BTreeMap<SessionKey, BTreeMap<Fingerprint, KeyRecord>>,
     pub(super) outbox: Outbox,
-    /// The turns by their numbers: generation and seq.
+    /// Generation and seq of each turn, by its number.
     pub(super) written: BTreeMap<u64, (Generation, u64)>,
-    /// The turns whose content was replaced, in the order of it.
+    /// Turns whose content was replaced, in order.
     pub(super) turn_changes: Vec<TurnChange>,
-    /// The highest number that was given.
+    /// Highest assigned number.
     pub(super) last_number: u64,
-    /// What was kept for hooks alone.
+    /// Bytes retained only for pending deliveries.
     pub(super) kept_bytes: usize,
     pub(super) erasures: BTreeMap<ErasureId, Kept>,
-    /// A number for each version of each generation that lives, that no other version has.
+    /// Version of each live generation. Unique across all versions.
     pub(super) versions: BTreeMap<Generation, u64>,
     pub(super) last_version: u64,
-    /// What each of the processes that share it watches.
+    /// What each process watches.
     pub(super) watched: BTreeMap<u128, Watched>,
-    /// What they posted, with the process.
+    /// Posted events, each with its process.
     pub(super) posted: Vec<(u128, PostedEvent)>,
 }
 
@@ -52,23 +52,24 @@ pub(super) struct Row {
     pub(super) head: Head,
     pub(super) kept: LiveSet,
     pub(super) cuts: Vec<SavedCut>,
-    /// By their numbers; the last one stands.
+    /// By number. The last is the current one.
     pub(super) summaries: BTreeMap<u32, Arc<Summary>>,
     pub(super) state: Option<State>,
     pub(super) turns: BTreeMap<u64, Arc<[u8]>>,
-    /// The seqs of those that were rewound.
+    /// Seqs of rewound turns.
     pub(super) rewound: SeqRanges,
-    /// Which of them the rewinds of idempotency keys took.
+    /// The turns each rewind removed, by idempotency key.
     pub(super) rewinds: BTreeMap<Fingerprint, SeqRanges>,
-    /// How many were rewound of a generation that was kept for hooks alone.
+    /// Number of rewound turns of a generation retained only for hooks. Its rewound turns are not
+    /// stored.
     pub(super) rewound_before: u64,
     pub(super) ended: Option<(Now, EndReason)>,
-    /// What it counts for among what was kept for hooks alone.
+    /// Share of [`Tables::kept_bytes`].
     pub(super) kept_bytes: usize,
 }
 
 impl Row {
-    /// A generation that has just started.
+    /// Creates the row of a new generation.
     fn begin(key: SessionKey, head: Head) -> Self {
         Self {
             key,
@@ -86,14 +87,14 @@ impl Row {
         }
     }
 
-    /// What stands for its oldest exchanges.
+    /// Returns the current summary.
     pub(super) fn summary(&self) -> Option<Arc<Summary>> {
         self.summaries
             .last_key_value()
             .map(|(_, summary)| Arc::clone(summary))
     }
 
-    /// The runs of rewound turns that a session has to know.
+    /// Returns the rewound ranges that a loaded session needs.
     pub(super) fn known_rewound(&self) -> SeqRanges {
         let mut known = self.rewound.clone();
         known.bound_before(self.kept.floor, REWOUND_BEFORE_MAX);
@@ -105,7 +106,8 @@ impl Row {
         match summary {
             SummaryChange::Stays => {}
             SummaryChange::Made(made) => {
-                // Numbers only grow; what has a higher one must not be taken for newer.
+                // Numbers only grow. A leftover with a higher number must not be taken for a newer
+                // summary.
                 self.summaries.retain(|number, _| *number < made.number);
                 self.summaries.insert(made.number, Arc::clone(made));
             }
@@ -131,7 +133,7 @@ impl Row {
 }
 
 impl Tables {
-    /// The live row that a change expects.
+    /// Returns the live row that a change is based on.
     fn expected(&mut self, change: &Change) -> Result<&mut Row, Refused> {
         let generation = change.generation;
         let revision = change.expected_revision;
@@ -153,7 +155,7 @@ impl Tables {
         Ok(row)
     }
 
-    /// Makes a change, or leaves all as it was.
+    /// Applies a change, or rejects it without effect.
     pub(super) fn apply(&mut self, change: &Change) -> Result<(), Refused> {
         let generation = change.generation;
         match &change.kind {
@@ -266,7 +268,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Gives a generation that was changed a version that it never had.
+    /// Assigns a new unique version to a changed generation.
     pub(super) fn count_version(&mut self, generation: Generation) {
         let row = self.generations.get(&generation);
         if row.is_some_and(|row| row.ended.is_none()) {
@@ -277,7 +279,7 @@ impl Tables {
         }
     }
 
-    /// Forgets the generations that ended before this moment and that nobody is owed.
+    /// Deletes the generations that ended before this time and have no open delivery.
     pub(super) fn forget(&mut self, before: Steady) {
         let Self {
             generations,
@@ -298,7 +300,7 @@ impl Tables {
         written.retain(|_, (generation, _)| generations.contains_key(generation));
     }
 
-    /// Forgets a generation that was kept for hooks alone, and that they are not owed any more.
+    /// Deletes a generation that was retained only for hooks.
     pub(super) fn forget_kept(&mut self, generation: Generation) {
         self.outbox.remove_all_of(generation).for_each(drop);
         if let Some(row) = self.generations.remove(&generation) {
@@ -306,7 +308,7 @@ impl Tables {
         }
     }
 
-    /// The turn with this number, unless it is forgotten.
+    /// Returns the turn with this number. `None` if it was pruned or rewound.
     pub(super) fn written_turn(&self, number: u64) -> Option<WrittenTurn> {
         let (generation, seq) = *self.written.get(&number)?;
         let row = self.generations.get(&generation)?;
@@ -319,7 +321,7 @@ impl Tables {
         })
     }
 
-    /// The record of a key, with whether a turn of it was rewound.
+    /// Stores the record of an idempotency key, if there is one.
     fn take_key(&mut self, session: &SessionKey, idempotency: Option<(Fingerprint, KeyRecord)>) {
         if let Some((name, record)) = idempotency {
             let keys = self.keys.entry(session.clone()).or_default();

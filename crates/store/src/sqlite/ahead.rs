@@ -1,13 +1,13 @@
-//! Turns of a large change set that are written ahead of it: in parts, each in an earlier
-//! transaction together with the sets of others, so that nobody's commit waits for all of it.
+//! Prewrites turns of a large change set, so that no other commit waits for the whole set.
 //!
-//! Their contents stand in a table of their own, where nobody looks for them. The set's own
-//! transaction writes the turns, which only name their contents, and moves `progress.claimed`
-//! behind these. What stands behind that mark and is not being written is left over: of a set
-//! that was not written after all, or of a crash.
+//! The contents are written in parts, each in an earlier transaction together with the sets of
+//! others. They go to the table `contents`, where no reader finds them. The set's own transaction
+//! writes the rows of `turns`, which reference their contents, and advances `progress.claimed` past
+//! these. Contents after `claimed` that are not being prewritten are leftovers of a set that was
+//! not committed, or of a crash.
 //!
-//! One set is written ahead at a time. What is left over goes at the next start, with retention,
-//! with an erasure, or before the next set is written ahead.
+//! Only one set is prewritten at a time. Leftovers are removed at the next start, by retention, by
+//! an erasure, or before the next set is prewritten.
 
 use std::sync::Arc;
 
@@ -18,36 +18,37 @@ use memoird_core::ids::Generation;
 use crate::checksum::{Protection, TurnPlace, protect};
 use crate::{StoreError, TurnsAhead};
 
-/// The content of a row of `turns`. A missing one is as good as a damaged one.
+/// SQL expression for the content of a row of `turns`. A missing content becomes an empty one,
+/// which fails its checksum.
 pub(crate) const CONTENT: &str = "CASE WHEN turns.content_id IS NULL THEN turns.content
      ELSE ifnull((SELECT contents.content FROM contents
          WHERE contents.id = turns.content_id), x'') END";
 
-/// Contents that are left over and are removed at once: about as many bytes as a part has.
+/// Leftover contents deleted at once. They have about as many bytes as a part.
 const LEFTOVERS_AT_ONCE: usize = 16;
 
-/// What is written ahead of one change set.
+/// The prewritten turns of one change set.
 #[derive(Debug)]
 pub(super) struct Ahead {
     generation: Option<Generation>,
-    /// The first turns of an append to it.
+    /// The first turns of an append to the generation.
     turns: Vec<TurnAhead>,
-    /// Ids are not used twice while the journal is open.
+    /// Ids are not reused while the journal is open.
     next_id: i64,
     has_leftovers: bool,
 }
 
-/// A turn whose content is written.
+/// A turn whose content is prewritten.
 #[derive(Debug)]
 pub(super) struct TurnAhead {
     seq: u64,
-    /// Kept, so that another content cannot be at the same place in memory.
+    /// Retained so that no other content can be allocated at the same address.
     content: Arc<[u8]>,
     pub(super) content_id: i64,
     pub(super) protection: Protection,
 }
 
-/// What a transaction did for a set that comes later.
+/// Result of a transaction that prewrote turns.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     turns: Vec<TurnAhead>,
@@ -55,14 +56,14 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// So many turns are written.
+    /// Number of turns prewritten.
     pub(super) fn turns(&self) -> usize {
         self.turns.len()
     }
 }
 
 impl Ahead {
-    /// Removes what a crash left. Where the disk is full that is done later.
+    /// Removes leftovers of a crash. If the disk is full, that is deferred.
     pub(super) fn open(connection: &Connection) -> Result<Self, StoreError> {
         let sql = "SELECT max(claimed, (SELECT ifnull(max(id), 0) FROM contents)) + 1
                    FROM progress";
@@ -80,7 +81,7 @@ impl Ahead {
         })
     }
 
-    /// Forgets what is written ahead unless it is of this generation.
+    /// Discards the prewritten turns unless they belong to this generation.
     pub(super) fn retain(&mut self, generation: Option<Generation>) {
         if self.generation != generation {
             self.has_leftovers |= !self.turns.is_empty();
@@ -89,7 +90,8 @@ impl Ahead {
         }
     }
 
-    /// Writes contents. What is left over goes first, because it would be claimed with them.
+    /// Prewrites contents. If there are leftovers it removes some of those instead: otherwise they
+    /// would be claimed with the new contents.
     pub(super) fn write(
         &self,
         transaction: &Transaction<'_>,
@@ -124,20 +126,20 @@ impl Ahead {
         })
     }
 
-    /// The set is committed: what was written has its turns.
+    /// Must be called once the set is committed and its contents are claimed.
     pub(super) fn end_claimed(&mut self) {
         self.turns.clear();
         self.generation = None;
     }
 
-    /// What [`Self::write`] did is committed.
+    /// Must be called once the transaction of [`Self::write`] is committed.
     pub(super) fn extend(&mut self, part: Part) {
         self.next_id += part.turns.len() as i64;
         self.turns.extend(part.turns);
         self.has_leftovers &= !part.are_leftovers_gone;
     }
 
-    /// What is written ahead of an append: of its first turns, or nothing.
+    /// Returns what is prewritten of an append: a prefix of its turns, possibly empty.
     pub(super) fn of(&self, generation: Generation, turns: &[(u64, Arc<[u8]>)]) -> &[TurnAhead] {
         let is_same = |(ahead, (seq, content)): (&TurnAhead, &(u64, Arc<[u8]>))| {
             ahead.seq == *seq && Arc::ptr_eq(&ahead.content, content)
@@ -148,7 +150,7 @@ impl Ahead {
         if is_of_them { &self.turns } else { &[] }
     }
 
-    /// Removes about `rows_max` contents of no turn; true when none is left.
+    /// Removes about `rows_max` contents that belong to no turn. Returns whether none is left.
     pub(super) fn remove_leftovers(
         &mut self,
         connection: &Connection,
@@ -165,7 +167,7 @@ impl Ahead {
     }
 }
 
-/// Contents up to this one belong to turns from now on.
+/// Assigns the contents up to this id to turns.
 pub(super) fn claim(transaction: &Transaction<'_>, last_id: i64) -> Result<(), StoreError> {
     transaction
         .prepare_cached("UPDATE progress SET claimed = max(claimed, ?)")?
@@ -173,7 +175,7 @@ pub(super) fn claim(transaction: &Transaction<'_>, last_id: i64) -> Result<(), S
     Ok(())
 }
 
-/// Removes the content of a turn, where it stands apart.
+/// Removes the content of a turn if it is stored in `contents`.
 pub(super) fn remove_content(transaction: &Transaction<'_>, turn: i64) -> Result<(), StoreError> {
     let sql = "DELETE FROM contents WHERE id = (SELECT content_id FROM turns WHERE id = ?)";
     transaction.prepare_cached(sql)?.execute([turn])?;

@@ -1,5 +1,6 @@
-//! Summaries of generations, and how their compactions do: written rarely, so at once where
-//! they are found, past the intake.
+//! Rows of summaries and of compaction status.
+//!
+//! They are written rarely, so they bypass the intake.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use memoird_core::ids::Generation;
 
 use crate::{StoreError, summaries};
 
-/// Writes how a compaction does, and what becomes of the summary.
+/// Writes the status of a compaction and the change to its summary.
 pub(super) fn write(
     transaction: &Transaction<'_>,
     generation: Generation,
@@ -26,8 +27,8 @@ pub(super) fn write(
     match summary {
         SummaryChange::Stays => {}
         SummaryChange::Made(made) => {
-            // Numbers only grow. Where the status was damaged they start again, and what
-            // has a higher one must not be taken for newer.
+            // Numbers only grow. If the status was damaged they restart, and an old summary with a
+            // higher number must not be taken for a newer one.
             transaction
                 .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number >= ?")?
                 .execute(params![generation, made.number])?;
@@ -53,7 +54,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The status that a change leaves: only here it is known which summary stands after a rewind.
+/// Returns the status after a change. Only the store knows the current summary after a rewind.
 pub(super) fn corrected(
     connection: &Connection,
     generation: Generation,
@@ -68,7 +69,7 @@ pub(super) fn corrected(
     Ok(summaries::status_through(&status, standing.as_ref()))
 }
 
-/// The newest summary that decodes and that stands for no turn after this one.
+/// Returns the newest summary that decodes and covers no turn after this one.
 fn standing(
     connection: &Connection,
     generation: [u8; 16],
@@ -86,7 +87,7 @@ fn standing(
     Ok(None)
 }
 
-/// The summary that stands: the newest that decodes.
+/// Returns the current summary: the newest that decodes.
 pub(super) fn newest(
     connection: &Connection,
     generation: Generation,
@@ -102,7 +103,7 @@ pub(super) fn newest(
     Ok(None)
 }
 
-/// The summaries with these numbers, as far as they decode.
+/// Returns the summaries with these numbers that exist and decode.
 pub(super) fn numbered(
     connection: &Connection,
     generation: Generation,
@@ -120,7 +121,7 @@ pub(super) fn numbered(
     Ok(found)
 }
 
-/// Deletes at most `max` summaries of a generation; returns how many.
+/// Deletes at most `rows_max` summaries of a generation, and returns how many.
 pub(super) fn forget(
     transaction: &Transaction<'_>,
     generation: [u8; 16],

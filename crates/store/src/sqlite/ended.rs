@@ -1,8 +1,9 @@
-//! Reading generations that ended, whole and many at once: for the hooks that are owed
-//! them. What of them is still in the intake, the writer knows.
+//! Loads ended generations in bulk for pending deliveries.
 //!
-//! The newest ended generation of a session is the one that ended last on the steady time line:
-//! generations are named after the wall clock, which may have been set back.
+//! Their unflushed rows come from the writer.
+//!
+//! The newest ended generation of a session is the one that ended last on the monotonic timeline.
+//! Generation ids follow the wall clock, which may have been set back.
 
 use std::sync::Arc;
 
@@ -23,13 +24,14 @@ use crate::{EndedRecord, StoreError};
 /// Seqs with encoded turns.
 type Turns = Vec<(u64, Arc<[u8]>)>;
 
-/// A generation that is wanted, with what the intake had of it a moment ago. It may have
-/// been folded since: its turns are then found in both ways, and are the same.
+/// A requested generation with its rows in the intake a moment ago.
+///
+/// If it was flushed since, its turns are found in both places and are equal.
 pub(super) struct Wanted {
     pub(super) generation: Generation,
-    /// Its newest state.
+    /// Newest state, if in the intake.
     pub(super) row: Option<GenerationRow>,
-    /// The ids of its newest turns, ascending.
+    /// Ids of its turns in the intake, ascending. They are its newest ones.
     pub(super) turns: Vec<i64>,
 }
 
@@ -96,8 +98,9 @@ pub(super) fn ended(
     Ok(records)
 }
 
-/// The turns of a generation, ascending, of which `unplaced` are the newest: all that there
-/// are, or as many of the last ones as `bytes_max` allows, but at least one.
+/// Returns the newest turns that fit into `bytes_max`, ascending, and at least one.
+///
+/// `unplaced` are the ids of the newest turns, which may not be flushed yet.
 fn newest_turns(
     connection: &Connection,
     reader: TurnReader<'_>,

@@ -1,6 +1,7 @@
-//! Erasures: written down first, then done a bounded number of rows at a time. The scope of one
-//! (`erasure_generations`) outlives the rows that it was found by, so that a crash at any point
-//! leaves all that is needed to go on.
+//! Erasures: the job is stored first, then rows are deleted in bounded steps.
+//!
+//! The scope of a job (`erasure_generations`) outlives the rows it was collected from. So after a
+//! crash at any point, the job has everything it needs to continue.
 
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -16,13 +17,13 @@ use crate::{
 const SELECT: &str =
     "SELECT job, tenant, stage, session, generation, subject, counts, outside FROM erasures";
 
-/// Generations that are looked at for each that may be noted, when a subject's are collected.
+/// Generations scanned per row budgeted, when those of a subject are collected.
 const LOOKED_AT_PER_ROW: usize = 16;
-/// Generations of one step that removes rows.
+/// Maximum number of generations in one step that deletes rows.
 const GENERATIONS_PER_STEP: usize = 64;
-/// Erasures that are done and can still be asked for.
+/// Maximum number of finished erasures retained.
 const DONE_KEPT: i64 = 10_000;
-/// Between two lines about what lies outside.
+/// Separates the lines of `outside`.
 const LINE: char = '\n';
 
 pub(super) fn save(connection: &Connection, erasure: &Erasure) -> Result<(), StoreError> {
@@ -98,8 +99,9 @@ pub(super) fn scope(connection: &Connection, job: ErasureId) -> Result<ErasureSc
     Ok(ErasureScope { generations, given })
 }
 
-/// Notes the generations of a session, or those of a subject among the next ones. The intake
-/// must have been folded.
+/// Records the generations of a session, or those of a subject within the next range.
+///
+/// The intake must have been flushed.
 pub(super) fn collect(
     connection: &mut Connection,
     job: ErasureId,
@@ -116,7 +118,7 @@ pub(super) fn collect(
             session,
             generation,
         }) => {
-            // Two indexes find a session's: one has those that live.
+            // Live and ended generations are in two different indexes.
             for ended in ["ended_at IS NULL", "ended_at IS NOT NULL"] {
                 let sql = format!(
                     "INSERT OR IGNORE INTO erasure_generations
@@ -142,8 +144,9 @@ pub(super) fn collect(
     Ok(is_done)
 }
 
-/// Looks through the generations by their names, from where the last step ended: an index over
-/// subjects would cost every append, for something that is rare.
+/// Scans the generations by id, from where the previous step stopped.
+///
+/// An index over subjects would slow down every append for a rare operation.
 fn collect_subject(
     transaction: &Transaction<'_>,
     erasure: &Erasure,
@@ -180,15 +183,15 @@ fn collect_subject(
     Ok(last.is_none())
 }
 
-/// True when a generation of the next step has its newest state, and perhaps turns, in the
-/// intake, as one has that ended a moment ago.
+/// Whether a generation of the next step has rows in the intake, for example because it just ended.
 pub(super) fn is_any_unfolded(writer: &mut Writer, job: ErasureId) -> Result<bool, StoreError> {
     let next = next_generations(writer.connection(), job)?;
     Ok(next.iter().any(|next| writer.in_intake(*next).0.is_some()))
 }
 
-/// Removes rows of what an erasure covers, and counts them. What the intake has of the next
-/// generations must have been folded.
+/// Deletes rows that an erasure covers, and counts them.
+///
+/// The intake rows of the next generations must have been flushed.
 pub(super) fn rows(
     connection: &mut Connection,
     job: ErasureId,
@@ -233,7 +236,7 @@ pub(super) fn rows(
     }
     let is_all = is_all && is_last;
     if let (true, Some(session)) = (is_all, erasure.whole_session()) {
-        // Keys of lives that the journal forgot before; those of a life that began since stay.
+        // Delete the keys of generations pruned earlier. Those of a generation started since stay.
         let sql = "DELETE FROM idempotency WHERE tenant = ?1 AND session = ?2
                    AND generation NOT IN (SELECT generation FROM generations)";
         let parameters = params![session.tenant.as_str(), session.session.as_str()];
@@ -249,7 +252,7 @@ pub(super) fn rows(
     })
 }
 
-/// The next generations that are still to be erased.
+/// Returns the next generations to erase.
 fn next_generations(
     connection: &Connection,
     job: ErasureId,
@@ -268,8 +271,9 @@ fn is_live(transaction: &Transaction<'_>, generation: Generation) -> Result<bool
     Ok(statement.exists([generation.to_bytes()])?)
 }
 
-/// Forgets that hooks are owed a generation, and notes which of them were given it, or may have
-/// been. Gives the number of rows.
+/// Drops the deliveries of a generation, and records which hooks received it or may have.
+///
+/// Returns the number of rows deleted.
 fn cancel_deliveries(
     transaction: &Transaction<'_>,
     job: ErasureId,
@@ -306,7 +310,7 @@ fn forget_keys(
     Ok(keys)
 }
 
-/// Notes that a hook had a generation in its hands when its rows went.
+/// Records that a hook was processing a generation when its rows were deleted.
 pub(super) fn note_given(
     transaction: &Transaction<'_>,
     generation: Generation,
@@ -320,7 +324,7 @@ pub(super) fn note_given(
     Ok(())
 }
 
-/// Removes the names from an erasure: those of sessions first, and at last its own.
+/// Removes the names from an erasure: those of sessions first, its own last.
 pub(super) fn forget_names(
     connection: &mut Connection,
     job: ErasureId,

@@ -1,9 +1,8 @@
-//! How what was taken in gets to its place: in steps, each a part of some transaction, so that
-//! no commit has to do all of it.
+//! Flushes the intake to the indexed tables, in steps that are each part of a commit.
 //!
-//! Every step leaves a journal that can be read, and folded from its beginning again: a turn may
-//! have its place although it still counts as taken in, and the newest state of a generation may
-//! stand in its place as well as in the intake, which is asked first.
+//! So no commit has to do all of the work. Every step leaves a journal that can be read, and
+//! flushed again from the beginning: a turn may be indexed and still count as unflushed, and the
+//! newest state of a generation may be in both places. Readers prefer the intake.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -13,41 +12,42 @@ use super::intake::{KEY_WEIGHT, Taken, row_weight};
 use super::row::{COLUMNS, PLACES};
 use crate::{KEYS_MAX, StoreError};
 
-/// A session with so many more idempotency keys than before is cut to the newest
-/// [`KEYS_MAX`] at a fold: seldom enough that it costs little for each key.
+/// New idempotency keys of a session after which a flush deletes all but the newest [`KEYS_MAX`].
+///
+/// Large enough to make the cost per key small.
 pub(super) const KEYS_BETWEEN_CUTS: usize = 128;
-/// Rows that go from the front of the intake for what one change costs.
+/// Intake rows deleted for the cost of one change.
 const ROWS_PER_CHANGE: usize = 4;
 
-/// A fold that is under way.
+/// A flush in progress.
 #[derive(Debug)]
 pub(super) struct Fold {
-    /// What is put in its place. It stays as it is until the fold is over.
+    /// The rows to flush. Unchanged until the flush is complete.
     pub(super) taken: Taken,
-    /// Its generations, in the order in which they are written.
+    /// The generations in the order in which they are written.
     order: Vec<Generation>,
-    /// The sessions whose keys are cut.
+    /// Sessions whose old keys are deleted.
     cuts: Vec<SessionKey>,
-    /// The last rows that belong to it.
+    /// Last rows that belong to this flush.
     last_turn: i64,
     last_key: i64,
     last_head: i64,
     pub(super) place: Place,
 }
 
-/// How far a fold is.
+/// Progress of a flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
-    /// Generations that are in their place.
+    /// Generations flushed.
     generations: usize,
-    /// Turns of the next generation that are.
+    /// Turns flushed of the next generation.
     turns: usize,
-    /// All turns and generations are.
+    /// Whether all turns and generations are flushed.
     has_places: bool,
     has_keys: bool,
-    /// Sessions whose keys were cut.
+    /// Sessions whose old keys were deleted.
     cuts: usize,
-    /// The intake has nothing of it any more.
+    /// Whether all its rows are deleted from the intake.
     pub(super) is_over: bool,
 }
 
@@ -76,7 +76,7 @@ impl Fold {
         })
     }
 
-    /// Does about as much as `changes` cost; gives how far the fold is then.
+    /// Does work that costs about `changes`, and returns the progress.
     pub(super) fn step(
         &self,
         transaction: &Transaction<'_>,
@@ -96,11 +96,11 @@ impl Fold {
     }
 }
 
-/// A part of a fold. Each of its methods does nothing unless the one before it is done.
+/// One step of a flush. Each method is a no-op until the one before it has finished.
 struct Step<'a> {
     fold: &'a Fold,
     transaction: &'a Transaction<'a>,
-    /// What it still may cost, in changes.
+    /// Remaining budget, in changes.
     left: usize,
     place: Place,
 }
@@ -110,13 +110,13 @@ impl Step<'_> {
         self.left = self.left.saturating_sub(changes);
     }
 
-    /// Turns first: they are found by their generation.
+    /// Indexes turns before their generation is written, because the generation makes them visible.
     fn write_generations(&mut self) -> Result<(), StoreError> {
         if self.place.has_places {
             return Ok(());
         }
         let (fold, transaction) = (self.fold, self.transaction);
-        // After a crash some may have their place.
+        // After a crash, some may already be indexed.
         let sql = "INSERT OR IGNORE INTO turn_places (generation, seq, id) VALUES (?, ?, ?)";
         let mut place_turn = transaction.prepare_cached(sql)?;
         let mut write_row = transaction.prepare_cached(&upsert())?;
@@ -175,7 +175,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Forgets all idempotency keys of a session but the newest, which alone are read back.
+    /// Deletes all idempotency keys of a session but the newest, which are the only ones loaded.
     fn cut_keys(&mut self) -> Result<(), StoreError> {
         while self.place.has_keys
             && self.left > 0
@@ -195,7 +195,8 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// The oldest states go first: of what is left of a session, the last is still the newest.
+    /// Deletes the oldest rows first, so that the last remaining row of a session is its newest
+    /// state.
     fn clear_heads(&mut self) -> Result<(), StoreError> {
         let is_ready = self.place.has_keys && self.place.cuts == self.fold.cuts.len();
         if !is_ready || self.left == 0 {
@@ -210,7 +211,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// The id of the last of the oldest `rows_max` rows, or `last` if that comes before it.
+    /// Returns the id of the `rows_max`-th oldest row, but at most `last`.
     fn oldest(&self, table: &str, rows_max: usize, last: i64) -> Result<i64, StoreError> {
         let sql = format!("SELECT id FROM {table} ORDER BY id LIMIT 1");
         let first: Option<i64> = self

@@ -1,11 +1,11 @@
-//! What was taken in and is not yet in its place.
+//! The intake: committed changes that are not yet flushed to the indexed tables.
 //!
-//! The idea is that of a log-structured store: writing is cheap because it goes to the
-//! end, and the sorting is done later, for many changes at once. What a change has to be
-//! checked against, the newest state of its generation, is kept in memory until then.
+//! It works like the log of an LSM tree. A commit only appends rows, and sorting is done later for
+//! many changes at once. Until then memory holds the newest state of each changed generation, which
+//! later changes are checked against.
 //!
-//! Once there is enough of it a fold begins (see `fold.rs`), which the following commits do
-//! step by step, while what they bring is taken in anew.
+//! Once there are enough changes, a flush begins (see `fold.rs`). The following commits carry it
+//! out step by step, while their own changes go to a new intake.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,58 +19,61 @@ use super::fold::{Fold, KEYS_BETWEEN_CUTS, Place};
 use super::row::{GenerationRow, select_from};
 use crate::StoreError;
 
-/// What the end of a generation costs a fold, in changes of other kinds: it is a row that
-/// nobody has touched for long, and it moves from one index to two others.
+/// Cost of flushing the end of a generation, in changes.
+///
+/// The row has usually not been touched for long, and it moves from one index to two others.
 const END_WEIGHT: usize = 12;
-/// What an idempotency key costs: it gets its place in two indexes, and another one, of the
-/// same session, is forgotten.
+/// Cost of flushing an idempotency key: it is added to two indexes, and an old one of the same
+/// session is deleted.
 pub(super) const KEY_WEIGHT: usize = 2;
 
-/// So many steps take a fold from its beginning to its end, or fewer.
+/// Maximum number of steps of a flush.
 const STEPS: usize = 64;
-/// Once the keys of so many sessions are counted, the counting begins anew.
+/// Maximum number of sessions whose keys are counted. Beyond it, counting starts from scratch.
 const COUNTED_SESSIONS_MAX: usize = 100_000;
 
-/// A turn that was taken in.
+/// An unflushed turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TakenTurn {
     pub(super) seq: i64,
     pub(super) id: i64,
 }
 
-/// What some transactions took in: the newest state of every generation that changed.
+/// Changes of some transactions, with the newest state of every changed generation.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     rows: HashMap<Generation, GenerationRow>,
-    /// The live generation of every session that changed; `None`: it has none.
+    /// Live generation of every changed session. `None` if it has none.
     live: HashMap<SessionKey, Option<Generation>>,
-    /// Turns that have no place yet, ascending.
+    /// Turns that are not indexed yet, ascending.
     turns: HashMap<Generation, Vec<TakenTurn>>,
-    /// How many idempotency keys each session got.
+    /// Number of new idempotency keys per session.
     keys: HashMap<SessionKey, usize>,
-    /// What a fold of it costs at most, but for a quarter of it.
+    /// Maximum cost of flushing them. Deleting intake rows adds up to a quarter.
     changes: usize,
-    /// Of these, what the keys cost: a fold of many of them at once costs no less.
+    /// Part of `changes` caused by keys. Flushing many keys at once saves nothing, so they do not
+    /// defer or trigger a flush.
     key_changes: usize,
 }
 
-/// What was taken in and is not in its place yet.
+/// The unflushed changes of all transactions.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// Changes that may be in it, but for keys and for those of two transactions.
+    /// Maximum number of changes, not counting keys and up to two transactions in excess.
     changes_max: usize,
-    /// Since the last fold began.
+    /// Changes since the last flush began.
     newest: Taken,
     folding: Option<Fold>,
-    /// Changes that were taken in since the last step of the fold.
+    /// Changes since the last step of the flush.
     unmatched: usize,
-    /// How many keys each session got since its keys were cut, folds included.
+    /// New keys per session since its old keys were last deleted, including those already flushed.
     keys: HashMap<SessionKey, usize>,
     unfolded: Arc<Unfolded>,
 }
 
-/// The sessions with something in the intake, or about to have: only they have to be looked
-/// for there.
+/// Sessions that have, or are about to have, rows in the intake.
+///
+/// Reads of other sessions need not search the intake.
 #[derive(Debug, Default)]
 pub(super) struct Unfolded {
     sessions: Mutex<UnfoldedSessions>,
@@ -83,7 +86,7 @@ struct UnfoldedSessions {
 }
 
 impl Taken {
-    /// Notes the newest state of a generation.
+    /// Records the newest state of a generation.
     pub(super) fn put(&mut self, row: GenerationRow) {
         self.changes += row_weight(&row);
         let live = self.live.entry(row.key.clone()).or_default();
@@ -95,13 +98,13 @@ impl Taken {
         self.rows.insert(row.head.generation, row);
     }
 
-    /// Notes a turn that has no place yet.
+    /// Records an unflushed turn.
     pub(super) fn put_turn(&mut self, generation: Generation, turn: TakenTurn) {
         self.changes += 1;
         self.turns.entry(generation).or_default().push(turn);
     }
 
-    /// Notes that a session got an idempotency key.
+    /// Counts a new idempotency key of a session.
     pub(super) fn count_key(&mut self, key: &SessionKey) {
         self.changes += KEY_WEIGHT;
         self.key_changes += KEY_WEIGHT;
@@ -112,32 +115,34 @@ impl Taken {
         self.rows.get(&generation)
     }
 
-    /// The live generation of a session, if the session changed.
+    /// Returns the live generation of a session, if the session changed.
     pub(super) fn live(&self, key: &SessionKey) -> Option<Option<Generation>> {
         self.live.get(key).copied()
     }
 
-    /// The turns of a generation that have no place yet, ascending.
+    /// Returns the unflushed turns of a generation, ascending.
     pub(super) fn turns(&self, generation: Generation) -> &[TakenTurn] {
         self.turns.get(&generation).map_or(&[], Vec::as_slice)
     }
 
-    /// The id of a turn that has no place yet.
+    /// Returns the id of an unflushed turn.
     pub(super) fn turn(&self, generation: Generation, seq: i64) -> Option<i64> {
         let turns = self.turns(generation);
         let place = turns.binary_search_by_key(&seq, |turn| turn.seq);
         place.ok().map(|place| turns[place].id)
     }
 
-    /// The newest states, ends first: a session's next generation must not meet the one before
-    /// it, neither in an index nor where a crash leaves them to be read back.
+    /// Returns the newest states, ended generations first.
+    ///
+    /// Otherwise a session's next generation could conflict with the previous one, in the unique
+    /// index or when the intake is restored after a crash.
     pub(super) fn rows_in_order(&self) -> Vec<&GenerationRow> {
         let mut rows: Vec<&GenerationRow> = self.rows.values().collect();
         rows.sort_by_key(|row| (row.ended.is_none(), row.head.generation));
         rows
     }
 
-    /// Takes over what another one noted later.
+    /// Merges later changes.
     fn extend(&mut self, newer: Self) {
         self.rows.extend(newer.rows);
         self.live.extend(newer.live);
@@ -152,13 +157,13 @@ impl Taken {
     }
 }
 
-/// What it costs to put a row in its place.
+/// Cost of flushing a row.
 pub(super) fn row_weight(row: &GenerationRow) -> usize {
     if row.ended.is_some() { END_WEIGHT } else { 1 }
 }
 
 impl Intake {
-    /// What a crash left of the intake.
+    /// Restores the intake after a restart.
     pub(super) fn restore(
         connection: &Connection,
         changes_max: usize,
@@ -189,12 +194,13 @@ impl Intake {
         })
     }
 
-    /// Told, before anybody can see what a transaction wrote, what it will have taken in.
+    /// Marks the sessions of a transaction as unflushed. Must be called before its commit makes
+    /// them visible.
     pub(super) fn announce(&self, taken: &Taken) {
         self.unfolded.add(taken.rows.values().map(|row| &row.key));
     }
 
-    /// Takes over what a transaction wrote, and how far it came with the fold.
+    /// Takes over the changes of a committed transaction and the progress of its flush step.
     pub(super) fn extend(&mut self, mut taken: Taken, folded: Option<Place>) {
         for (key, count) in std::mem::take(&mut taken.keys) {
             *self.keys.entry(key).or_default() += count;
@@ -209,13 +215,13 @@ impl Intake {
         row.or_else(|| self.folding.as_ref()?.taken.row(generation))
     }
 
-    /// The live generation of a session, if the session changed.
+    /// Returns the live generation of a session, if the session changed.
     pub(super) fn live(&self, key: &SessionKey) -> Option<Option<Generation>> {
         let live = self.newest.live(key);
         live.or_else(|| self.folding.as_ref()?.taken.live(key))
     }
 
-    /// The ids of a generation's turns, ascending, that may have no place yet.
+    /// Returns the ids of a generation's turns that may not be indexed yet, ascending.
     pub(super) fn turns(&self, generation: Generation) -> Vec<i64> {
         let folding = self.folding.iter().map(|fold| &fold.taken);
         let taken = folding.chain([&self.newest]);
@@ -223,13 +229,13 @@ impl Intake {
         turns.map(|turn| turn.id).collect()
     }
 
-    /// The id of a turn, if it may have no place yet.
+    /// Returns the id of a turn, if it may not be indexed yet.
     pub(super) fn turn(&self, generation: Generation, seq: i64) -> Option<i64> {
         let newest = self.newest.turn(generation, seq);
         newest.or_else(|| self.folding.as_ref()?.taken.turn(generation, seq))
     }
 
-    /// The newest states, in no order.
+    /// Returns the newest states, in no particular order.
     pub(super) fn rows(&self) -> impl Iterator<Item = &GenerationRow> {
         let folding = self
             .folding
@@ -239,7 +245,7 @@ impl Intake {
         self.newest.rows.values().chain(older)
     }
 
-    /// Begins a fold if there is enough for one.
+    /// Begins a flush if there are enough changes.
     pub(super) fn begin_fold_if_due(
         &mut self,
         connection: &Connection,
@@ -252,7 +258,7 @@ impl Intake {
         }
     }
 
-    /// Begins a fold of what there is, unless one is under way or there is nothing.
+    /// Begins a flush unless one is in progress or there is nothing to flush.
     pub(super) fn begin_fold(
         &mut self,
         connection: &Connection,
@@ -279,15 +285,17 @@ impl Intake {
         Ok(())
     }
 
-    /// How much of the fold a transaction has to do that takes in this; `None`: nothing yet. It
-    /// is more than it takes in, so that a fold is over before the next one has to begin.
+    /// Returns how many changes a transaction with these changes must flush. `None` if no step is
+    /// due.
+    ///
+    /// It flushes more than it adds, so that a flush completes before the next one has to begin.
     pub(super) fn step_of(&self, taken: &Taken) -> Option<usize> {
         let unmatched = self.unmatched + taken.changes;
         let is_due = self.folding.is_some() && unmatched >= (self.changes_max / STEPS).max(1);
         is_due.then_some(unmatched + unmatched / 2 + 1)
     }
 
-    /// Does a part of the fold; gives how far it is then, once the transaction is committed.
+    /// Runs a step of the flush. The returned progress applies once the transaction is committed.
     pub(super) fn fold(
         &self,
         transaction: &Transaction<'_>,
@@ -297,7 +305,7 @@ impl Intake {
         fold.map(|fold| fold.step(transaction, changes)).transpose()
     }
 
-    /// What [`Self::fold`] did is committed.
+    /// Records the progress of [`Self::fold`] after its commit.
     pub(super) fn advance(&mut self, folded: Option<Place>) {
         let (Some(place), Some(fold)) = (folded, &mut self.folding) else {
             return;
@@ -314,7 +322,7 @@ impl Intake {
         self.newest.rows.is_empty() && self.folding.is_none()
     }
 
-    /// True when it has a generation that ended before this moment.
+    /// Whether a generation in the intake ended before this time.
     pub(super) fn has_ended_before(&self, moment: Steady) -> bool {
         self.rows()
             .any(|row| row.ended.is_some_and(|(at, _)| at.steady < moment))
@@ -350,7 +358,7 @@ impl Unfolded {
     }
 }
 
-/// The row of a generation, where it is found once it was folded.
+/// Reads the flushed row of a generation.
 pub(super) fn folded_row(
     connection: &Connection,
     generation: Generation,
@@ -362,7 +370,7 @@ pub(super) fn folded_row(
         .optional()?)
 }
 
-/// The live generation of a session, where it is found once it was folded.
+/// Reads the flushed live generation of a session.
 pub(super) fn folded_live(
     connection: &Connection,
     key: &SessionKey,

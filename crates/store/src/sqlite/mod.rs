@@ -1,13 +1,13 @@
-//! The journal in one SQLite file: one writer, and readers that never wait for it.
+//! The journal in one SQLite file, with a single writer and readers that never wait for it.
 //!
-//! What a call waits for goes to the end of three tables (`turns`, `intake_heads`, `intake_keys`),
-//! so a commit of a hundred appends writes a few pages; [`fold`] moves it, sorted, to the tables by
-//! which things are found. Reads look into both. A layout in which an append goes straight to its
-//! place was measured: durability cost twice the CPU.
+//! Commits append to the end of three tables (`turns`, `intake_heads`, `intake_keys`), so a commit
+//! of a hundred appends writes a few pages. A flush ([`fold`]) later moves the rows, sorted, to the
+//! indexed tables. Reads check both. A layout that writes appends straight to the indexed tables
+//! was measured: durability cost twice the CPU.
 //!
-//! From time to time the log is moved into the file beside the commits that go on (`settle_log`),
-//! so that no commit has to move all of it. A file up to 1 GiB is checked (`quick_check`) before it
-//! is written to.
+//! The log is checkpointed regularly, concurrently with commits (`settle_log`), so that no commit
+//! has to checkpoint all of it. A file of up to 1 GiB is checked (`quick_check`) before it is
+//! written to.
 
 mod ahead;
 mod compaction;
@@ -61,21 +61,23 @@ use crate::{
     TurnsAhead, Unclean, Unpruned, WrittenTurn, WrittenTurns, locked,
 };
 
-/// How the journal is kept.
+/// Settings of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
-    /// A file up to this size is checked whole when it is opened; of a larger one
-    /// only the header and the schema. In bytes.
+    /// Maximum size in bytes of a file that is checked whole on open. Of a larger file, only header
+    /// and schema are checked.
     pub check_bytes_max: u64,
-    /// Changes that are in the intake at most, but for keys and for those of two transactions:
-    /// once half of them are there, the commits that follow fold it step by step.
+    /// Maximum number of changes in the intake, not counting keys and up to two transactions in
+    /// excess.
+    ///
+    /// At half of it, a flush begins.
     pub intake_changes: usize,
-    /// Pages of 4 KiB after which no more are added: SQLite says that the disk is
-    /// full. For tests; `None` otherwise.
+    /// Maximum size of the file in pages of 4 KiB. Beyond it, SQLite reports a full disk. For
+    /// tests.
     pub pages_max: Option<u32>,
-    /// Bytes of pages that its connections keep in memory, all together.
+    /// Page cache of all connections together, in bytes.
     pub cache_bytes: u64,
-    /// What the file is encrypted with; `None`: nothing.
+    /// Encryption key. `None` for a plain file.
     pub key: Option<DataKey>,
 }
 
@@ -91,13 +93,14 @@ impl Default for SqliteOptions {
     }
 }
 
-/// The name of the file in its directory.
+/// File name in the data directory.
 const JOURNAL: &str = "journal.db";
 
-/// How long emptying the log waits for readers; commits wait meanwhile.
+/// Maximum time to wait for readers when the log is emptied. Commits are blocked during it.
 const EMPTY_LOG_WAIT: Duration = Duration::from_millis(100);
 
-/// How often old turns that are forgotten are overwritten in the unused space of pages as well.
+/// Interval at which retention overwrites deleted turns in the unused space of pages, in
+/// milliseconds.
 const GAPS_EVERY_MS: u64 = 60 * 60 * 1_000;
 
 /// The journal in `journal.db` of a data directory.
@@ -105,29 +108,30 @@ const GAPS_EVERY_MS: u64 = 60 * 60 * 1_000;
 pub struct SqliteStore {
     path: PathBuf,
     options: SqliteOptions,
-    /// Taken and given back by reads; up to [`READERS_MAX`] are kept. Closed before the
-    /// writer: only the last connection moves the log into the file, and these cannot.
+    /// Pool of up to [`READERS_MAX`] read connections.
+    ///
+    /// Dropped before the writer: only the last connection checkpoints the log on close, and read
+    /// connections cannot.
     readers: Mutex<Vec<Connection>>,
-    /// Moves the log into the file beside the writer.
+    /// Connection that checkpoints the log concurrently with the writer.
     settler: Mutex<Option<Connection>>,
     writer: Mutex<Writer>,
     counters: TurnCounters,
     unfolded: Arc<Unfolded>,
-    /// True while the log may have turns that were forgotten.
+    /// Whether the log may contain deleted turns.
     is_log_stale: AtomicBool,
-    /// When the unused space of pages is looked through again, on the time line of prunings.
+    /// When the unused space of pages is cleared next, on the timeline of prunings.
     gaps_due: AtomicU64,
-    /// Last, so that the connections are closed first.
+    /// Declared last, so that the connections are closed before the lock is released.
     _lock: DirLock,
 }
 
 impl SqliteStore {
-    /// Opens the journal of `dir`, or makes an empty one, and takes the directory for
-    /// this process.
+    /// Locks `dir` for this process and opens its journal, which is created if missing.
     ///
     /// # Errors
-    /// When the directory cannot be used or is in use, or the file is damaged, some
-    /// other program's or too new. Then nothing was changed.
+    /// If the directory is unusable or in use, or the file is damaged, from another program, or too
+    /// new. Nothing was changed then.
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = DirLock::take(dir)?;
         transfer::check_finished(dir)?;
@@ -146,37 +150,38 @@ impl SqliteStore {
             unfolded,
             readers: Mutex::default(),
             settler: Mutex::default(),
-            // A crash may have left anything.
+            // A crash may have left deleted turns in the log.
             is_log_stale: AtomicBool::new(true),
             gaps_due: AtomicU64::new(0),
             _lock: lock,
         })
     }
 
-    /// A transaction that was cut off by a panic was rolled back when it was dropped.
+    /// Ignores poisoning: a panic rolled back its transaction on drop.
     fn writer(&self) -> MutexGuard<'_, Writer> {
         locked(&self.writer)
     }
 
-    /// Notes whether sets that were written replaced what turns said before.
+    /// Records whether the written sets replaced contents of turns.
     fn note_old_content(&self, sets: &[ChangeSet]) {
         let has_old = |change: &Change| matches!(change.kind, ChangeKind::UpdateTurn(_));
         if sets.iter().flat_map(|set| &set.changes).any(has_old) {
-            // The log and unused space may have what the turn said before: the next round of
-            // retention clears both.
+            // The log and unused space may contain the old text. The next run of retention clears
+            // both.
             self.is_log_stale.store(true, Ordering::Relaxed);
             self.gaps_due.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Empties the log. Most of it is moved into the file beside the commits, which then wait
-    /// for the rest only. False while somebody reads an older moment.
+    /// Empties the log. Returns false if a reader holds an older snapshot.
+    ///
+    /// Most of it is checkpointed concurrently first, so that commits wait only for the rest.
     fn empty_log(&self) -> Result<bool, StoreError> {
         self.settle_log()?;
         Ok(empty_log(self.writer().connection(), EMPTY_LOG_WAIT)?)
     }
 
-    /// Overwrites the unused space of pages. False while somebody reads an older moment.
+    /// Overwrites the unused space of pages. Returns false if a reader holds an older snapshot.
     fn clear_gaps(&self) -> Result<bool, StoreError> {
         let key = self.options.key.as_ref();
         let pages = sqlite_gaps::find(&self.path, key)?;
@@ -185,7 +190,7 @@ impl SqliteStore {
         })
     }
 
-    /// The same, unless that was done within the last hour on the steady time line: it reads the
+    /// Runs [`Self::clear_gaps`] at most once an hour of the monotonic timeline, since it reads the
     /// whole file.
     fn clear_gaps_when_due(&self, moment: Steady) -> Result<bool, StoreError> {
         let due = self.gaps_due.load(Ordering::Relaxed);
@@ -200,7 +205,7 @@ impl SqliteStore {
         Ok(is_clear)
     }
 
-    /// Where a session's rows have to be looked for.
+    /// Returns where reads of a session must search.
     fn reach(&self, key: &SessionKey) -> Reach {
         match self.unfolded.contains(key) {
             true => Reach::IntakeToo,
@@ -226,7 +231,7 @@ impl SqliteStore {
     }
 }
 
-/// The one connection that writes, for as long as nobody else may.
+/// Exclusive access to the write connection.
 struct WriterConnection<'a>(MutexGuard<'a, Writer>);
 
 impl Deref for WriterConnection<'_> {
@@ -354,7 +359,7 @@ impl Store for SqliteStore {
     }
 
     fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
-        // First the intake: what is folded meanwhile is then found in its place.
+        // Read the intake first. Rows flushed in the meantime are then found in the indexed tables.
         let newer = {
             let writer = self.writer();
             let rows = generations

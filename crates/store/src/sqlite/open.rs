@@ -1,4 +1,4 @@
-//! Opening the journal without harming it: look first, write later.
+//! Opens the journal without damaging it: it is inspected before anything is written.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::{READERS_MAX, SqliteOptions, StoreError};
 const JOURNAL: SqliteFile = SqliteFile {
     application_id: schema::APPLICATION_ID,
     schema_known: schema::KNOWN,
-    // Each connection gets its part of `SqliteOptions::cache_bytes`.
+    // Overridden for each connection by its share of `SqliteOptions::cache_bytes`.
     cache_kib: 2 << 10,
     // 32 MiB.
     checkpoint_pages: 8_192,
@@ -19,15 +19,15 @@ const JOURNAL: SqliteFile = SqliteFile {
     statements_kept: 64,
 };
 
-/// One part of this many is for those that read: there are several, and what they read is mostly
-/// not read again.
+/// Reciprocal of the readers' share of the page cache. It is the smaller share, because readers
+/// rarely read the same pages again.
 const READERS_SHARE: u64 = 3;
 
-/// Opens the one connection that writes; makes the file where it is missing.
+/// Opens the single write connection, and creates the file if it is missing.
 pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let schema = look(path, options)?;
     let mut connection = JOURNAL.writer(path, options.key.as_ref(), schema == 0)?;
-    // What was removed is overwritten: on its pages at once, in the log when that is emptied.
+    // Overwrite deleted rows: in pages immediately, in the log when it is emptied.
     connection.pragma_update(None, "secure_delete", "ON")?;
     let of_readers = options.cache_bytes / READERS_SHARE;
     set_cache(&connection, options.cache_bytes - of_readers)?;
@@ -38,7 +38,7 @@ pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, 
     Ok(connection)
 }
 
-/// Opens a connection that reads while the writer writes.
+/// Opens a read-only connection, usable while the writer writes.
 pub(super) fn reader(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let connection = JOURNAL.reader(path, options.key.as_ref())?;
     let of_readers = options.cache_bytes / READERS_SHARE;
@@ -52,9 +52,9 @@ fn set_cache(connection: &Connection, bytes: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Looks at an existing file without changing it; gives its schema's version.
+/// Inspects an existing file without changing it, and returns its schema version.
 fn look(path: &Path, options: SqliteOptions) -> Result<i64, StoreError> {
-    // While there is a log, the file may lack what the log still holds.
+    // With a log, the file may legitimately lack pages that are still in the log.
     let is_alone = log_bytes(path) == 0;
     let Some(look) = JOURNAL.look(path, options.key.as_ref())? else {
         return Ok(0);

@@ -1,5 +1,7 @@
-//! What hooks are owed: written with the end that owes it, outcomes are recorded one transaction for
-//! many, found by hook, by tenant and by the time at which it is due.
+//! The outbox: pending deliveries and their outcomes.
+//!
+//! A delivery is written in the transaction of the end that causes it. Outcomes are recorded in
+//! batches. Deliveries are indexed by hook, tenant and due time.
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -15,7 +17,7 @@ use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, Store
 
 const COLUMNS: &str = "generation, hook, tenant, session, reason, state, tries, last_error, due";
 
-/// What a hook owes and is to be tried.
+/// SQL for the pending deliveries of a hook.
 const PENDING: &str = "FROM outbox WHERE state <> 'done' AND hook = ?1 AND state = 'pending'";
 
 const STATES: [(DeliveryState, &str); 3] = [
@@ -24,7 +26,7 @@ const STATES: [(DeliveryState, &str); 3] = [
     (DeliveryState::Dead, "dead"),
 ];
 
-/// Writes what the end of a generation owes.
+/// Inserts the deliveries caused by the end of a generation.
 pub(super) fn owe(
     transaction: &Transaction<'_>,
     row: &GenerationRow,
@@ -75,7 +77,7 @@ pub(super) fn deliveries(
         put(" AND hook = ?", Box::new(hook.as_str().to_owned()));
     }
     match filter.state {
-        // Open deliveries have an index of their own; those that are done do not.
+        // Lets SQLite use the partial index of open deliveries. Finished ones have no index.
         Some(DeliveryState::Done) => put(" AND state = ?", Box::new("done")),
         Some(state) => put(
             " AND state <> 'done' AND state = ?",
@@ -128,7 +130,7 @@ pub(super) fn due(
         in_turn.push(statement.query(parameters)?);
     }
     let mut due = Vec::new();
-    // One of each tenant, again and again.
+    // Round robin over tenants.
     while due.len() < max && !in_turn.is_empty() {
         for mut of_tenant in std::mem::take(&mut in_turn) {
             if due.len() == max {
@@ -143,17 +145,18 @@ pub(super) fn due(
     Ok(DueDeliveries { due, next })
 }
 
-/// A tenant that a hook owes something.
+/// A tenant with pending deliveries of a hook.
 struct Waiting {
     tenant: TenantId,
-    /// Something of it is due.
+    /// Whether a delivery is due.
     has_due: bool,
-    /// When the next of it is due that is not yet.
+    /// When the next delivery that is not yet due becomes due.
     next: Option<Steady>,
 }
 
-/// The tenants that a hook owes something, by name. Each costs a few looks into the index,
-/// however much it is owed.
+/// Returns the tenants with pending deliveries of a hook, ordered by name.
+///
+/// Each costs a few index lookups, however many deliveries it has.
 fn waiting_tenants(
     view: &Connection,
     hook: &HookName,
@@ -246,7 +249,7 @@ pub(super) fn drop_delivery(
     Ok(dropped > 0)
 }
 
-/// Has the pruner look again at a generation of which less is owed.
+/// Makes the pruner reconsider a generation after one of its deliveries was finished or dropped.
 fn release(transaction: &Transaction<'_>, generation: Generation) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("UPDATE generations SET held = 0 WHERE generation = ? AND held = 1")?

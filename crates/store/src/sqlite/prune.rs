@@ -1,4 +1,4 @@
-//! Deletes rows that are past their retention, a bounded number at a time.
+//! Deletes rows past their retention, in bounded steps.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
@@ -11,8 +11,9 @@ use super::intake::Intake;
 use super::row::{count, whole};
 use crate::{FORGOTTEN_BYTES_MAX, PruneBefore, PruneBounds, StoreError, Unpruned};
 
-/// Forgets the oldest first, so that a run that was cut off goes on where it was. A
-/// generation goes once its turns are gone, and once the intake has nothing of it.
+/// Deletes the oldest rows first, so that an interrupted run resumes where it stopped.
+///
+/// A generation is deleted after its turns, and only if it has no rows in the intake.
 pub(super) fn prune(
     connection: &mut Connection,
     intake: &Intake,
@@ -70,26 +71,28 @@ pub(super) fn prune(
     })
 }
 
-/// What one pruning did.
+/// Result of one pruning step.
 pub(super) struct Pruned {
-    /// What is left to be done.
+    /// Remaining work.
     pub(super) unpruned: Unpruned,
-    /// True when something that was said has gone: the log may still have it.
+    /// Whether transcript content was deleted, which the log may still contain.
     pub(super) has_forgotten: bool,
 }
 
-/// What of a generation was removed.
+/// Rows of a generation that were deleted.
 pub(super) struct Forgotten {
     pub(super) turns: usize,
     pub(super) summaries: usize,
-    /// Of these turns.
+    /// Bytes of these turns.
     pub(super) bytes: usize,
-    /// True when nothing of it is left.
+    /// Whether the whole generation is deleted.
     pub(super) is_all: bool,
 }
 
-/// Removes at most `rows_max` turns and summaries of a generation, which is at least one, until
-/// `bytes_max` bytes of turns are removed, and all else of it once they are gone.
+/// Deletes up to `rows_max` turns and summaries of a generation, and at least one.
+///
+/// Stops once `bytes_max` bytes of turns are deleted. The other rows of the generation are deleted
+/// once its turns and summaries are gone.
 pub(super) fn forget_generation(
     transaction: &Transaction<'_>,
     generation: [u8; 16],
@@ -143,14 +146,14 @@ pub(super) fn forget_generation(
     })
 }
 
-/// How many of the first turns of a generation have so many bytes, and how many that are.
+/// Returns how many of the first turns of a generation fill `bytes_max` bytes, and their bytes.
 fn turns_within(
     transaction: &Transaction<'_>,
     generation: [u8; 16],
     rows_max: usize,
     bytes_max: usize,
 ) -> Result<(usize, usize), StoreError> {
-    // A length costs no look at the content.
+    // SQLite determines a length without reading the content.
     let mut lengths = transaction.prepare_cached(
         "SELECT ifnull(length(turns.content), 0) + ifnull(
              (SELECT length(contents.content) FROM contents WHERE contents.id = turns.content_id), 0)
@@ -168,14 +171,14 @@ fn turns_within(
     Ok((turns, bytes))
 }
 
-/// Gives free pages back to the disk; true when there may be more.
+/// Releases free pages to the file system. Returns whether there may be more.
 pub(super) fn give_back_pages(
     connection: &Connection,
     pages_max: usize,
 ) -> Result<bool, StoreError> {
     let mut vacuum =
         connection.prepare_cached(&format!("PRAGMA incremental_vacuum({pages_max})"))?;
-    // Each row of the answer is one page that was given back.
+    // Each result row is one released page.
     let mut given_back = vacuum.query([])?;
     let mut pages = 0;
     while given_back.next()?.is_some() {
@@ -184,7 +187,7 @@ pub(super) fn give_back_pages(
     Ok(pages >= pages_max)
 }
 
-/// True when the intake has idempotency keys that were used before this moment.
+/// Whether the intake has idempotency keys last used before this time.
 pub(super) fn has_keys_before(connection: &Connection, moment: Steady) -> Result<bool, StoreError> {
     let sql = "SELECT 1 FROM intake_keys WHERE at < ?";
     Ok(connection.prepare_cached(sql)?.exists([whole(moment.0)])?)

@@ -1,5 +1,6 @@
-//! Reading the journal back: from where things are found, and, for a session with
-//! something in the intake, from there as well. Every read sees one moment.
+//! Reads the journal: the indexed tables, and the intake for sessions with rows in it.
+//!
+//! Every read sees one snapshot.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,17 +22,18 @@ use super::row::{GenerationRow, count, id, select_from, whole};
 use crate::checksum::{StoredTurn, TurnCounters, TurnPlace, unknown_turn};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
-/// Where a session's rows have to be looked for. The intake is small, but has no order
-/// in which anything is found.
+/// Which tables a read of a session must search.
+///
+/// The intake is small, but not indexed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Where they are found.
+    /// Only the indexed tables.
     Folded,
-    /// There, and in the intake.
+    /// The indexed tables and the intake.
     IntakeToo,
 }
 
-/// The turns of a generation from a seq on, where they are found, and whether each was rewound.
+/// SQL for the flushed turns of a generation from a seq on, with a flag for rewound ones.
 pub(super) fn folded_turns() -> String {
     let is_rewound = is_rewound("?1", "place.seq");
     format!(
@@ -41,7 +43,7 @@ pub(super) fn folded_turns() -> String {
     )
 }
 
-/// The same in the intake. While a fold is under way some of them have their place already.
+/// The same for the intake. During a flush, some of its turns are already indexed.
 fn intake_turns() -> String {
     let is_rewound = is_rewound("?1", "turns.seq");
     format!(
@@ -52,7 +54,7 @@ fn intake_turns() -> String {
     )
 }
 
-/// The idempotency keys of a session in one of the tables that have them.
+/// SQL for the idempotency keys of a session in one of the tables with keys.
 fn keys_in(table: &str) -> String {
     let is_rewound = is_key_rewound(table);
     format!(
@@ -75,7 +77,7 @@ pub(super) fn clock(connection: &Connection) -> Result<Option<ClockAnchor>, Stor
     Ok(clock)
 }
 
-/// The live generations as they were at the last fold.
+/// Visits the live generations as of the last flush.
 pub(super) fn live_rows(
     connection: &Connection,
     visit: &mut dyn FnMut(GenerationRow),
@@ -113,7 +115,7 @@ pub(super) fn load(
     };
     let turns = kept_turns(&view, reach, reader, &mut kept)?;
     let summary = compaction::newest(&view, head.generation)?;
-    // Without them the next window is decided anew.
+    // A missing or damaged row makes the next window be planned from scratch.
     let cuts = cuts.and_then(|row| windows::decode(&row));
     let cuts = cuts.unwrap_or_default();
     let earlier = windows::earlier_summaries(&cuts, summary.as_deref());
@@ -165,8 +167,9 @@ pub(super) fn keys(
     Ok(Keys::restore(newest_first.into_iter().rev()))
 }
 
-/// The sessions with idempotency keys behind this one, ordered. Costs a look-up for each, and
-/// not what they have.
+/// Returns the sessions with idempotency keys after this one, ordered.
+///
+/// Costs an index lookup per session, regardless of the number of keys.
 pub(super) fn keyed_sessions(
     connection: &Connection,
     after: Option<&SessionKey>,
@@ -222,8 +225,8 @@ pub(super) fn journal(
     let order = if range.last { "DESC" } else { "ASC" };
     let folded = folded_turns();
     let intake = intake_turns();
-    // A fold takes the turns of a generation in their order: those of the intake are the newest. So
-    // each part is read in its own order, and no further than the page goes.
+    // A flush indexes turns in order, so those in the intake are the newest. Each part can be read
+    // in its own order, and only as far as the page needs.
     let mut parts = vec![format!("{folded} AND place.seq < ?3 ORDER BY 1 {order}")];
     if matches!(reach, Reach::IntakeToo) {
         parts.push(format!("{intake} AND seq < ?3 ORDER BY id {order}"));
@@ -265,8 +268,10 @@ pub(super) fn journal(
     Ok(Some(page))
 }
 
-/// The turns that a live set keeps. Of one that cannot be read and has no header nobody knows
-/// which calls it made: from then on an unknown result is taken for a late one.
+/// Reads the turns of a live set.
+///
+/// If a turn is unreadable, including its header, its calls are unknown. From then on, a result
+/// without a known call is taken for a late one.
 fn kept_turns(
     connection: &Connection,
     reach: Reach,
@@ -316,7 +321,7 @@ fn kept_turns(
     Ok(turns)
 }
 
-/// The newest state of a session's live generation.
+/// Returns the newest state of a session's live generation.
 fn live_row(
     connection: &Connection,
     reach: Reach,
@@ -324,7 +329,7 @@ fn live_row(
 ) -> Result<Option<GenerationRow>, StoreError> {
     let session = [key.tenant.as_str(), key.session.as_str()];
     if reach == Reach::IntakeToo {
-        // The last row of a session is that of its live generation, where it has one.
+        // The last row of a session belongs to its live generation, if it has one.
         let sql = format!(
             "{} WHERE tenant = ? AND session = ? ORDER BY id DESC LIMIT 1",
             select_from("intake_heads")
@@ -347,8 +352,9 @@ fn live_row(
         .optional()?)
 }
 
-/// The generation, if it is one of this session; without one, the live one or else the
-/// one that ended last.
+/// Returns the given generation if it belongs to this session.
+///
+/// Without one, returns the live generation, or else the one that ended last.
 fn find_generation(
     connection: &Connection,
     reach: Reach,
@@ -380,7 +386,7 @@ fn find_generation(
     Ok(newest.optional()?.map(Generation::from_bytes))
 }
 
-/// Whose memories a generation's facts become, as its newest row says.
+/// Returns the owner of the memories extracted from a generation.
 fn subject_of(
     connection: &Connection,
     reach: Reach,
@@ -397,7 +403,7 @@ fn subject_of(
     Ok(subject.and_then(|subject| Subject::parse(&subject).ok()))
 }
 
-/// A question to where things are found, and where needed to the intake.
+/// Combines the queries of the indexed tables and, if needed, of the intake.
 fn both(reach: Reach, folded: &str, intake: &str, rest: &str) -> String {
     match reach {
         Reach::Folded => format!("{folded} {rest}"),
@@ -405,10 +411,10 @@ fn both(reach: Reach, folded: &str, intake: &str, rest: &str) -> String {
     }
 }
 
-/// The seq of a turn, and its content or what stands in for it, where there is anything.
+/// A seq with the content of the turn or its replacement. `None` if nothing else is known.
 type PlacedContent = (u64, Option<Arc<[u8]>>);
 
-/// Reads and checks turns of a generation.
+/// Reads and verifies turns of a generation.
 #[derive(Clone, Copy)]
 pub(super) struct TurnReader<'a> {
     pub(super) generation: Generation,
@@ -416,15 +422,14 @@ pub(super) struct TurnReader<'a> {
 }
 
 impl TurnReader<'_> {
-    /// Reads seq, content, header and checksum. Where the content is damaged, something stands
-    /// in for it.
+    /// Reads seq, content, header and checksum. A damaged content is replaced.
     pub(super) fn read(self, row: &Row<'_>) -> Result<(u64, Arc<[u8]>), StoreError> {
         let (seq, content) = self.read_known(row)?;
         let content = content.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
         Ok((seq, content))
     }
 
-    /// The same; no content where nothing is known of the turn but its place.
+    /// As [`Self::read`], but returns no content if the header is damaged as well.
     fn read_known(self, row: &Row<'_>) -> Result<PlacedContent, StoreError> {
         let seq = count(row, 0)?;
         let stored = StoredTurn {
@@ -442,7 +447,7 @@ impl TurnReader<'_> {
         Ok((seq, self.counters.content(place, &stored)))
     }
 
-    /// What is said of a turn whose row is missing.
+    /// Error for a turn whose row is missing.
     fn damaged(self, seq: u64) -> StoreError {
         StoreError::TurnDamaged {
             generation: self.generation.to_string(),
@@ -451,7 +456,8 @@ impl TurnReader<'_> {
     }
 }
 
-/// Bytes of turns by tenant. SQLite knows how long a content is without reading it.
+/// Sums the bytes of turns per tenant. SQLite determines the length of a content without reading
+/// it.
 pub(super) fn turn_bytes(connection: &Connection) -> Result<Vec<(TenantId, u64)>, StoreError> {
     let mut sums = connection.prepare_cached(
         "SELECT known.tenant, SUM(LENGTH(turns.content) + ifnull(

@@ -1,9 +1,9 @@
-//! Which turns were rewound: they stay where they are, and whoever reads turns looks here.
+//! Which turns were rewound. They stay in `turns`, and reads filter them by these tables.
 //!
-//! Who reads turns leaves them out, unless `JournalRange::with_rewound` asks for them. Beside the
-//! key of a rewind it is noted which turns it took, because runs that meet become one: so a
-//! repetition is answered as the first time. The key of a rewind without turns is kept with the
-//! keys of appends.
+//! Reads omit rewound turns unless `JournalRange::with_rewound` asks for them. `rewound` merges
+//! adjacent ranges, so `rewinds` stores per idempotency key which turns the rewind removed. A
+//! repeated rewind then returns the original result. The key of a rewind that removed no turns is
+//! stored with the keys of appends.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -15,8 +15,7 @@ use memoird_core::seq_ranges::SeqRanges;
 use super::row::{count, whole};
 use crate::StoreError;
 
-/// Whether the turn `seq` of a generation was rewound: 1 or 0. Both are what they are called in
-/// the statement.
+/// SQL that is 1 if a turn was rewound, else 0. The arguments are SQL expressions.
 pub(super) fn is_rewound(generation: &str, seq: &str) -> String {
     format!(
         "ifnull((SELECT run.last_seq >= {seq} FROM rewound AS run
@@ -25,7 +24,7 @@ pub(super) fn is_rewound(generation: &str, seq: &str) -> String {
     )
 }
 
-/// Whether a turn of an idempotency key was rewound.
+/// SQL that is 1 if a turn appended with an idempotency key was rewound.
 pub(super) fn is_key_rewound(table: &str) -> String {
     format!(
         "{table}.first_seq <= {table}.last_seq AND
@@ -35,7 +34,7 @@ pub(super) fn is_key_rewound(table: &str) -> String {
     )
 }
 
-/// Notes that the turns from `first` to `last`, the newest, were rewound.
+/// Marks the turns from `first` to `last`, the newest, as rewound.
 pub(super) fn add(
     transaction: &Transaction<'_>,
     generation: Generation,
@@ -46,7 +45,7 @@ pub(super) fn add(
         return Ok(());
     }
     let name = generation.to_bytes();
-    // The run that it goes on from, where there is one.
+    // Find the preceding range, to merge with it if adjacent.
     let sql = "SELECT first_seq, last_seq FROM rewound WHERE generation = ? AND first_seq < ?
                ORDER BY first_seq DESC LIMIT 1";
     let before = transaction
@@ -66,7 +65,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Notes which turns the rewind of an idempotency key took.
+/// Records which turns a rewind with an idempotency key removed.
 pub(super) fn note_taken(
     transaction: &Transaction<'_>,
     generation: Generation,
@@ -74,7 +73,7 @@ pub(super) fn note_taken(
     seqs: &SeqRanges,
 ) -> Result<(), StoreError> {
     let name = generation.to_bytes();
-    // What the key stood for before it was forgotten.
+    // Remove the record of an earlier use of the key, which has expired.
     transaction
         .prepare_cached("DELETE FROM rewinds WHERE generation = ? AND key = ?")?
         .execute(params![name, key])?;
@@ -86,7 +85,7 @@ pub(super) fn note_taken(
     Ok(())
 }
 
-/// Which turns the rewind of an idempotency key took.
+/// Returns the turns that the rewind with an idempotency key removed.
 pub(super) fn taken(
     connection: &Connection,
     generation: Generation,
@@ -101,14 +100,14 @@ pub(super) fn taken(
     Ok(SeqRanges::restore(runs.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// How many turns of a generation were rewound.
+/// Counts the rewound turns of a generation.
 pub(super) fn turns(connection: &Connection, generation: Generation) -> Result<u64, StoreError> {
     let sql = "SELECT ifnull(sum(last_seq - first_seq + 1), 0) FROM rewound WHERE generation = ?";
     let mut statement = connection.prepare_cached(sql)?;
     Ok(statement.query_row([generation.to_bytes()], |row| count(row, 0))?)
 }
 
-/// The runs that a session has to know: all from the floor of its history on, and the newest
+/// Returns the ranges that a session needs: all after the floor of its history, and the newest
 /// before.
 pub(super) fn newest(
     connection: &Connection,

@@ -1,4 +1,4 @@
-//! A generation as a row: the same columns where it was taken in and where it is found.
+//! Rows of generations, with the same columns in the intake and in the indexed table.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use memoird_core::time::{Now, Steady, Timestamp};
 
 use crate::{GenerationOwner, encoding, options, summaries};
 
-/// The encoding that this memoird writes.
+/// Version of the encoding.
 const FORMAT: i64 = 1;
 
-/// The columns of a generation, in the order of [`GenerationRow::write`].
+/// Columns of a generation, in the order of [`GenerationRow::write`].
 pub(super) const COLUMNS: &str = "generation, format, tenant, session, subject, created_ms, \
      last_access, revision, last_seq, kept, turns, bytes, tokens, partial, state_version, \
      ended_ms, ended_at, reason, newest_seq";
 
-/// A place for each of them.
+/// A placeholder for each column.
 pub(super) const PLACES: &str = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
-/// All that the journal knows of a generation, but for its turns and its JSON.
+/// State of a generation without its turns and its JSON.
 #[derive(Clone, Debug)]
 pub(super) struct GenerationRow {
     pub(super) key: SessionKey,
@@ -32,8 +32,9 @@ pub(super) struct GenerationRow {
     pub(super) ended: Option<(Now, EndReason)>,
 }
 
-/// Selects what [`GenerationRow::read`] reads from a table that has [`COLUMNS`]. How its
-/// compaction does and what its bot decided stand apart, and are the same for all rows of a
+/// SQL that selects the columns of [`GenerationRow::read`] from a table with [`COLUMNS`].
+///
+/// Compaction status and options are stored in tables of their own, shared by all rows of a
 /// generation.
 pub(super) fn select_from(table: &str) -> String {
     format!(
@@ -66,7 +67,7 @@ impl GenerationRow {
             }
             _ => None,
         };
-        // Without it the session compacts as if it never had.
+        // Without a status, the session compacts as if it had never done so.
         let status = row
             .get_ref(19)?
             .as_blob_or_null()?
@@ -102,7 +103,6 @@ impl GenerationRow {
         })
     }
 
-    /// Whose the generation is.
     pub(super) fn into_owner(self) -> GenerationOwner {
         GenerationOwner {
             generation: self.head.generation,
@@ -111,7 +111,7 @@ impl GenerationRow {
         }
     }
 
-    /// Runs a statement that takes [`COLUMNS`].
+    /// Runs a statement with the parameters [`COLUMNS`].
     pub(super) fn write(&self, statement: &mut CachedStatement<'_>) -> rusqlite::Result<()> {
         let head = &self.head;
         statement.execute(params![
@@ -139,12 +139,12 @@ impl GenerationRow {
     }
 }
 
-/// SQLite's integers have a sign; no count of ours comes near it.
+/// Converts a count to SQLite's signed integers. No real count reaches the maximum.
 pub(super) fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Counts are never negative.
+/// Reads a count. Stored counts are never negative.
 pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::unsigned_abs)
 }

@@ -1,25 +1,24 @@
-//! The tables, and how a journal of an older memoird becomes one of this.
+//! Table definitions and migrations of the journal.
 
 use rusqlite::Connection;
 
 use crate::StoreError;
 
-/// Marks the file as memoird's: "memo".
+/// "memo" in ASCII.
 pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
-/// Each step leads from one schema to the next; what has been released is never
-/// changed, only followed. `PRAGMA user_version` counts the steps taken.
+/// Schema migrations. A released one is never changed, only followed by another.
+///
+/// `PRAGMA user_version` is the number of migrations applied.
 pub(super) const MIGRATIONS: [&str; 9] = [V1, V2, V3, V4, V5, V6, V7, V8, V9];
 
-/// What a call waits for is written in the order in which it comes, at the end of a
-/// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
-/// `turns`, `intake_heads` and `intake_keys`. From time to time (see `intake.rs`) the
-/// intake is folded into the tables by which things are found: `turn_places`,
-/// `generations` and `idempotency`. Until then `progress.placed` is the last turn that
-/// has its place.
+/// Commits append to `turns`, `intake_heads` and `intake_keys`, so a commit of a hundred appends
+/// writes a few pages instead of a hundred. A flush (see `intake.rs`) later moves the rows to the
+/// indexed tables `turn_places`, `generations` and `idempotency`. `progress.placed` is the last
+/// flushed turn.
 ///
-/// `format` is the version of a generation's row and of its turns' encoding. The partial
-/// index allows one live generation per session.
+/// `format` is the version of a generation's row and of the encoding of its turns. The partial
+/// unique index allows one live generation per session.
 const V1: &str = "
 CREATE TABLE clock (
     id      INTEGER PRIMARY KEY CHECK (id = 1),
@@ -129,8 +128,7 @@ CREATE TABLE intake_keys (
 ) STRICT;
 ";
 
-/// `cuts` is what windows of a session were decided to be: written rarely, found by its
-/// generation.
+/// `cuts` are the decisions about a session's windows. Rarely written, and looked up by generation.
 const V2: &str = "
 CREATE TABLE windows (
     generation BLOB PRIMARY KEY,
@@ -138,9 +136,9 @@ CREATE TABLE windows (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// All summaries of a generation stay, so that an undo gives the one before back; `status` is
-/// how its compaction does. Both are versioned by their first byte, written rarely, and found
-/// by their generation.
+/// All summaries of a generation are retained, so that an undo can restore the previous one.
+/// `status` is the compaction status. Both have a version in their first byte, are rarely written,
+/// and are looked up by generation.
 const V3: &str = "
 CREATE TABLE summaries (
     generation BLOB    NOT NULL,
@@ -155,10 +153,11 @@ CREATE TABLE compactions (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// `held` is 1 once the pruner found that a hook is still owed the generation, and 0 again when
-/// a delivery of it is done or dropped: what is held is not looked at in each of its passes.
-/// The last ended generation of a session is that which ended last on the steady time line;
-/// names follow the wall clock.
+/// `held` is 1 once the pruner finds that a delivery still needs the generation, and 0 again when
+/// one of its deliveries is finished or dropped. Later passes skip held generations.
+///
+/// The newest ended generation of a session is the one that ended last on the monotonic timeline.
+/// Generation ids follow the wall clock.
 const V4: &str = "
 ALTER TABLE generations ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
 DROP INDEX generations_age;
@@ -169,16 +168,17 @@ CREATE INDEX generations_ended ON generations (tenant, session, ended_at)
     WHERE ended_at IS NOT NULL;
 ";
 
-/// What it takes to notice that the content of a turn was damaged, and to answer for the turn
-/// without it: see `checksum.rs`. Turns that were there before have neither.
+/// Header and checksum of a turn, to detect a damaged content and replace it: see `checksum.rs`.
+/// NULL for turns written before.
 const V5: &str = "
 ALTER TABLE turns ADD COLUMN header BLOB;
 ALTER TABLE turns ADD COLUMN checksum INTEGER;
 ";
 
-/// `erasures` are jobs that remove what is known of a session or a subject. Which generations one
-/// covers is found first, and noted beside it: their own rows are soon gone, and what lies
-/// elsewhere is found by them. `erasure_given` has the hooks that were given one of them.
+/// `erasures` are jobs that remove all data of a session or a subject. `erasure_generations` is the
+/// scope of a job. It is collected first, because the rows it is found by are deleted, while data
+/// outside the journal is still found through it. `erasure_given` lists the hooks that received one
+/// of these generations.
 const V6: &str = "
 CREATE TABLE erasures (
     job        BLOB PRIMARY KEY,
@@ -212,11 +212,12 @@ CREATE TABLE erasure_given (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// `rewound`: which turns of a generation were rewound, as runs of seqs with at least one seq
-/// between two of them. `rewinds`: which of them the rewind of an idempotency key took. Written
-/// rarely, so at once where they are found. `newest_seq`: the newest turn that was not rewound;
-/// NULL: the newest. `turn_changes`: turns whose content was replaced, in the order of it, for
-/// who follows the journal.
+/// - `rewound`: rewound turns of a generation, as maximal runs of seqs.
+/// - `rewinds`: the runs that the rewind with an idempotency key removed.
+/// - `turn_changes`: turns whose content was replaced, in order, for followers of the journal.
+/// - `newest_seq`: the newest turn that was not rewound. NULL if the newest turn was not.
+///
+/// `rewound` and `rewinds` are rarely written, so they bypass the intake.
 const V7: &str = "
 CREATE TABLE rewound (
     generation BLOB    NOT NULL,
@@ -241,8 +242,8 @@ ALTER TABLE generations ADD COLUMN newest_seq INTEGER;
 ALTER TABLE intake_heads ADD COLUMN newest_seq INTEGER;
 ";
 
-/// What a bot decided about a session, in one life of it: versioned by its first byte, written
-/// rarely, and found by its generation.
+/// Options that a bot set for one generation of a session. They have a version in their first byte,
+/// are rarely written, and are looked up by generation.
 const V8: &str = "
 CREATE TABLE options (
     generation BLOB PRIMARY KEY,
@@ -250,9 +251,9 @@ CREATE TABLE options (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// `contents`: what turns say that were written ahead of their change set, in transactions of
-/// their own (see `ahead.rs`). A turn with a `content_id` has its content there. Up to
-/// `progress.claimed` all of them belong to turns; those behind it to no turn yet, or never.
+/// `contents`: contents of turns prewritten before their change set was committed (see `ahead.rs`).
+/// A turn with a `content_id` has its content there. Rows up to `progress.claimed` belong to turns.
+/// Those after it have no turn yet, or never will.
 const V9: &str = "
 CREATE TABLE contents (
     id      INTEGER PRIMARY KEY,
@@ -262,10 +263,10 @@ ALTER TABLE turns ADD COLUMN content_id INTEGER;
 ALTER TABLE progress ADD COLUMN claimed INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// `outbox` holds what hooks are owed, written with the end that owes it. The first journals
-/// had none, and the version stayed the same when it came: so a journal of any version may
-/// lack it, and it is looked for at each start. So is its index, which found deliveries without
-/// regard to their tenants once.
+/// `outbox` holds the deliveries to hooks, written in the transaction of the end that causes them.
+///
+/// It was added without a new version, so a journal of any version may lack it, and every start
+/// creates it if missing. The same applies to its index, which replaces one that ignored tenants.
 const OUTBOX: &str = "
 CREATE TABLE IF NOT EXISTS outbox (
     generation BLOB    NOT NULL,
@@ -284,10 +285,10 @@ CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (hook, state, tenant, due)
     WHERE state <> 'done';
 ";
 
-/// The newest schema.
+/// Newest schema version.
 pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
-/// Takes the steps that are missing, each in a transaction of its own.
+/// Applies the missing migrations, each in its own transaction.
 pub(super) fn migrate(connection: &mut Connection, from: i64) -> Result<(), StoreError> {
     let done = usize::try_from(from).unwrap_or(0);
     for (version, step) in (1_i64..).zip(MIGRATIONS).skip(done) {

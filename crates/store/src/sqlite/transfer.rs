@@ -1,5 +1,6 @@
-//! The journal of a data directory as a side of a migration: read where everything has its place, and
-//! written there at once. Nothing is taken in.
+//! The journal of a data directory as source or target of a migration.
+//!
+//! It is read and written through the indexed tables only; the intake is not used.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -25,10 +26,11 @@ use crate::transfer::{
 };
 use crate::{DataKey, DirLock, SqliteOptions, StoreError};
 
-/// Marks a directory as the target of a migration that is not finished, and says whose journal it is.
+/// File that marks a directory as the target of an unfinished migration. Contains the source's
+/// fingerprint.
 const MARK: &str = "migration";
 
-/// A data directory that this process has for itself.
+/// A data directory locked by this process.
 #[derive(Debug)]
 pub struct SqliteTransfer {
     connection: Connection,
@@ -36,16 +38,16 @@ pub struct SqliteTransfer {
     _lock: DirLock,
 }
 
-/// A statement that puts a row, or a part of it, and the places of the values that it takes.
+/// A statement that inserts a row or part of it, and the indices of the columns it takes.
 struct Put {
     sql: String,
     values: Vec<usize>,
 }
 
-/// A value as its column takes it.
+/// Binds a value with the type of its column.
 struct Bound<'a>(Kind, &'a Value);
 
-/// Refuses a directory to which a migration is not finished.
+/// Rejects a directory that is the target of an unfinished migration.
 pub(super) fn check_finished(dir: &Path) -> Result<(), StoreError> {
     match dir.join(MARK).exists() {
         true => Err(StoreError::MigrationUnfinished { place: shown(dir) }),
@@ -58,11 +60,12 @@ fn shown(dir: &Path) -> String {
 }
 
 impl SqliteTransfer {
-    /// Opens a journal to be read, as a daemon would: one of an older memoird is brought up to date,
-    /// and what was taken in gets its place. Nothing else is changed.
+    /// Opens a journal as source. Like a daemon, it migrates the schema and flushes the intake.
+    ///
+    /// Nothing else is changed.
     ///
     /// # Errors
-    /// As of [`SqliteStore::open`](crate::SqliteStore::open).
+    /// As for [`SqliteStore::open`](crate::SqliteStore::open).
     pub fn source(
         dir: &Path,
         key: Option<DataKey>,
@@ -75,7 +78,7 @@ impl SqliteTransfer {
         let unfolded = Arc::<Unfolded>::default();
         let mut writer = Writer::open(writer, options.intake_changes, unfolded)?;
         writer.fold_all()?;
-        // It moves the log into the file.
+        // Closing the last connection checkpoints the log.
         drop(writer);
         let connection = open::reader(&path, options)?;
         Ok(Self {
@@ -85,11 +88,12 @@ impl SqliteTransfer {
         })
     }
 
-    /// Begins a migration to a directory without a journal, or goes on with one that had the same
-    /// source. The journal is encrypted where there is a key.
+    /// Starts a migration to a directory without a journal, or resumes one from the same source.
+    ///
+    /// With a key, the target is encrypted.
     ///
     /// # Errors
-    /// [`StoreError::TargetNotEmpty`], [`StoreError::OtherMigration`], and as of
+    /// [`StoreError::TargetNotEmpty`], [`StoreError::OtherMigration`], and as for
     /// [`SqliteStore::open`](crate::SqliteStore::open).
     pub fn target(
         dir: &Path,
@@ -108,7 +112,7 @@ impl SqliteTransfer {
             (_, false) => put_mark(dir, source).map_err(|error| unusable(&path, error))?,
         }
         let connection = open::writer(&path, options(key))?;
-        // The end is durable, and before it what a crash takes is carried again.
+        // Only the end must be durable. Rows lost in a crash are copied again.
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         Ok(Self {
             connection,
@@ -125,7 +129,7 @@ fn options(key: Option<DataKey>) -> SqliteOptions {
     }
 }
 
-/// What the mark of a directory says.
+/// Reads the fingerprint in the marker file.
 fn mark(dir: &Path) -> Result<Option<String>, StoreError> {
     let path = dir.join(MARK);
     match fs::read_to_string(&path) {
@@ -256,7 +260,7 @@ impl TransferTarget for SqliteTransfer {
 
     fn finish(&mut self) -> Result<(), StoreError> {
         let path = self.dir.join(MARK);
-        // Moving the log into the file syncs both.
+        // The checkpoint syncs both the log and the file.
         if !empty_log(&self.connection, EMPTY_LOG_WAIT)? {
             return Err(unusable(&path, ErrorKind::ResourceBusy.into()));
         }
@@ -266,7 +270,7 @@ impl TransferTarget for SqliteTransfer {
     }
 }
 
-/// What a row has is found: some columns have another name here, or stand elsewhere.
+/// SQL expressions for columns that have another name or are stored in another table.
 fn expressions(table: &Table, columns: &[Column]) -> String {
     let expression = |column: &Column| match (table.name, column.name) {
         ("turns", "number") => "id",
@@ -286,7 +290,7 @@ fn expressions(table: &Table, columns: &[Column]) -> String {
     expressions.join(", ")
 }
 
-/// How a row is put in its places.
+/// Returns the statements that insert a row.
 fn puts(table: &Table) -> Vec<Put> {
     let columns = names(table.columns);
     match table.name {
@@ -316,7 +320,7 @@ fn puts(table: &Table) -> Vec<Put> {
         "turn_changes" => vec![put("turn_changes", "change, generation, turn", 0..3)],
         "erasures" => {
             let mut put = put("erasures", &columns, 0..table.columns.len());
-            // No position is none that is empty.
+            // An absent position is stored as an empty blob.
             put.sql = put.sql.replace("?7", "ifnull(?7, x'')");
             vec![put]
         }
@@ -357,7 +361,7 @@ fn value(of: ValueRef<'_>) -> Value {
     match of {
         ValueRef::Null => Value::Nothing,
         ValueRef::Integer(number) => Value::Number(number),
-        // No column holds one.
+        // No column holds reals.
         ValueRef::Real(number) => Value::Bytes(number.to_le_bytes().to_vec()),
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
     }
@@ -370,7 +374,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// Turns of an older memoird have neither header nor checksum: they get what they would have now.
+/// Adds header and checksum to a turn written by an older memoird without them.
 fn protected(turn: &mut Row) {
     let [
         _,

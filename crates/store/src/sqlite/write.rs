@@ -1,5 +1,6 @@
-//! Writing change sets: one transaction for all that wait, each set whole or not at all.
-//! A set is decided before any of it is written, so a refused one leaves nothing to undo.
+//! Writes change sets in one transaction per batch. Each set is written whole or rejected.
+//!
+//! A set is validated before any of it is written, so a rejected one needs no rollback.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,28 +28,27 @@ use crate::{
     ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, TurnsAhead, options, windows,
 };
 
-/// Changes that a pruning puts in their places before it forgets any: what is in the intake
-/// cannot be forgotten.
+/// Changes flushed before a pruning step, because rows in the intake cannot be pruned.
 const PRUNED_FOLD_CHANGES: usize = 1_024;
 
-/// The writing end of the journal.
+/// The write side of the journal.
 #[derive(Debug)]
 pub(super) struct Writer {
     connection: Connection,
     intake: Intake,
-    /// The id of the next turn: ids are never used twice, also not after a pruning.
+    /// Id of the next turn. Ids are never reused, even after pruning.
     next_turn: i64,
     ahead: Ahead,
 }
 
-/// The answer to each set, and how many turns were written ahead.
+/// The result of each set, and the number of prewritten turns.
 type Committed = (Vec<Result<(), Refused>>, usize);
 
-/// Why one change was not written.
+/// Why a change was not written.
 enum Fault {
-    /// It was built on something that is not so.
+    /// Its base is stale.
     Refused(Refused),
-    /// The transaction is lost.
+    /// The whole transaction failed.
     Store(StoreError),
 }
 
@@ -59,8 +59,9 @@ impl From<StoreError> for Fault {
 }
 
 impl Writer {
-    /// Takes over a journal, and folds what a crash left. About `intake_changes` are in the
-    /// intake at most.
+    /// Opens a journal and flushes what a crash left in the intake.
+    ///
+    /// `intake_changes` is the approximate maximum number of changes in the intake.
     pub(super) fn open(
         connection: Connection,
         intake_changes: usize,
@@ -77,14 +78,14 @@ impl Writer {
             ahead,
         };
         match writer.fold_all() {
-            // There is no room, but there is a journal, and it can be read.
+            // The disk is full, but the journal can be read.
             Ok(()) | Err(StoreError::Full) => Ok(writer),
             Err(error) => Err(error),
         }
     }
 
-    /// What the intake has of a generation: its newest state, and the ids of its turns that
-    /// may have no place yet.
+    /// Returns the newest state of a generation in the intake, and the ids of its turns that may
+    /// not be indexed yet.
     pub(super) fn in_intake(&self, generation: Generation) -> (Option<GenerationRow>, Vec<i64>) {
         (
             self.intake.row(generation).cloned(),
@@ -92,12 +93,12 @@ impl Writer {
         )
     }
 
-    /// The newest state of every generation in the intake.
+    /// Returns the newest state of every generation in the intake.
     pub(super) fn intake_rows(&self) -> impl Iterator<Item = &GenerationRow> {
         self.intake.rows()
     }
 
-    /// Puts the intake in its place, whole.
+    /// Flushes the whole intake.
     pub(super) fn fold_all(&mut self) -> Result<(), StoreError> {
         while !self.intake.is_empty() {
             self.fold_step(usize::MAX)?;
@@ -105,7 +106,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts about so many changes of the intake in their places, in a transaction of its own.
+    /// Flushes about `changes` changes in a transaction of its own.
     fn fold_step(&mut self, changes: usize) -> Result<(), StoreError> {
         if self.intake.is_empty() {
             return Ok(());
@@ -120,7 +121,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes all sets, turns of a set that comes later, and a part of the fold that is under way.
+    /// Writes all sets, prewrites turns of a later set, and runs a step of the flush in progress.
     pub(super) fn commit(
         &mut self,
         clock: &ClockAnchor,
@@ -196,24 +197,25 @@ impl Writer {
         Ok((answers, turns_ahead))
     }
 
-    /// Removes what was written ahead of sets that were given up.
+    /// Removes prewritten contents of sets that were given up.
     pub(super) fn remove_leftovers(&mut self) -> Result<(), StoreError> {
         self.ahead.remove_leftovers(&self.connection, usize::MAX)?;
         Ok(())
     }
 
-    /// The connection, for what has nothing to do with the intake.
+    /// Returns the connection, for operations that do not involve the intake.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// The same, to look at.
+    /// Returns the connection by shared reference.
     pub(super) fn shared_connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
-    /// generation goes once its turns are gone, and once the intake has nothing of it.
+    /// Deletes the oldest rows first, so that an interrupted run resumes where it stopped.
+    ///
+    /// A generation is deleted after its turns, and only once it has no rows in the intake.
     pub(super) fn prune(
         &mut self,
         before: PruneBefore,
@@ -221,7 +223,7 @@ impl Writer {
     ) -> Result<Pruned, StoreError> {
         let has_room = match self.fold_step(PRUNED_FOLD_CHANGES) {
             Ok(()) => true,
-            // What is forgotten makes some.
+            // Pruning frees space.
             Err(StoreError::Full) => false,
             Err(error) => return Err(error),
         };
@@ -239,16 +241,16 @@ impl Writer {
     }
 }
 
-/// Decides sets one after the other, each on what the ones before it made.
+/// Validates sets one after the other, each based on the result of the previous ones.
 struct Decider<'a> {
     transaction: &'a Transaction<'a>,
-    /// What was taken in before this transaction.
+    /// Changes of earlier transactions.
     intake: &'a Intake,
-    /// What this transaction takes in.
+    /// Changes of this transaction.
     taken: Taken,
 }
 
-/// What one set makes, as long as it is not decided whole.
+/// Changes of a set that is not fully validated yet.
 #[derive(Default)]
 struct Draft {
     rows: HashMap<Generation, GenerationRow>,
@@ -278,7 +280,7 @@ impl Decider<'_> {
         Ok(())
     }
 
-    /// Writes what an end owes to hooks.
+    /// Inserts the deliveries caused by the end of a generation.
     fn owe(&self, change: &Change) -> Result<(), StoreError> {
         let ChangeKind::End { reason, at, owed } = &change.kind else {
             return Ok(());
@@ -289,7 +291,7 @@ impl Decider<'_> {
         }
     }
 
-    /// The row of a generation after a change.
+    /// Returns the row of a generation after a change.
     fn changed(&self, draft: &Draft, change: &Change) -> Result<GenerationRow, Fault> {
         let generation = change.generation;
         let refused = || Fault::Refused(Refused { generation });
@@ -360,7 +362,7 @@ impl Decider<'_> {
     }
 }
 
-/// Turns follow each other: `None` when these do not follow the last one.
+/// Applies an append to a row. `None` unless its seqs continue those of the generation.
 fn take_turns(row: &mut GenerationRow, appended: &Appended) -> Option<()> {
     let head = &mut row.head;
     for (seq, _) in &appended.turns {
@@ -380,7 +382,7 @@ fn take_turns(row: &mut GenerationRow, appended: &Appended) -> Option<()> {
     Some(())
 }
 
-/// What stays of a generation: `None` when its newest turn is another one.
+/// Applies a rewind to a row. `None` if the newest turn is not the expected one.
 fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
     let head = &mut row.head;
     if rewound.through_seq != head.last_seq || rewound.after_seq > head.last_seq {
@@ -394,15 +396,15 @@ fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
     Some(())
 }
 
-/// Writes what changes hold beside the state of their generations.
+/// Writes the content of changes, other than the state of their generations.
 struct Content<'a> {
     transaction: &'a Transaction<'a>,
-    /// What was taken in before this transaction.
+    /// Changes of earlier transactions.
     intake: &'a Intake,
-    /// What is written already.
+    /// Contents already prewritten.
     ahead: &'a Ahead,
     next_turn: &'a mut i64,
-    /// The last content that was written ahead and now has its turn.
+    /// Id of the last prewritten content that now has its turn.
     claimed: Option<i64>,
 }
 
@@ -527,7 +529,7 @@ impl Content<'_> {
         Ok(())
     }
 
-    /// Overwrites the content of a turn, and notes that for who follows the journal.
+    /// Replaces the content of a turn, and records that for followers of the journal.
     fn replace_turn(
         &self,
         generation: Generation,
@@ -572,7 +574,7 @@ fn write_cuts(
     Ok(())
 }
 
-/// Writes the idempotency key of a change, where it has one.
+/// Writes the idempotency key of a change, if it has one.
 fn write_key(
     transaction: &Transaction<'_>,
     session: &SessionKey,

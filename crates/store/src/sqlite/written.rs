@@ -1,5 +1,5 @@
-//! Reading turns in the order in which they were taken in, whosever they are: for an index
-//! that follows the journal.
+//! Reads turns of all sessions in the order in which they were written, for followers of the
+//! journal.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) fn after(
     counters: &TurnCounters,
 ) -> Result<WrittenTurns, StoreError> {
     let view = connection.unchecked_transaction()?;
-    // Turns are forgotten, and their numbers stay given: `placed` remembers the highest.
+    // Numbers are not reused after pruning: `placed` remembers the highest.
     let sql = "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) FROM progress";
     let last_number = view
         .prepare_cached(sql)?
@@ -67,7 +67,7 @@ pub(super) fn at(
     Ok(turns)
 }
 
-/// The turns whose content was replaced after this change.
+/// Returns the turns whose content was replaced after this change.
 pub(super) fn changed_after(
     connection: &Connection,
     change: u64,
@@ -86,7 +86,7 @@ pub(super) fn changed_after(
     Ok(changed.collect::<Result<_, _>>()?)
 }
 
-/// Whose the generations are; `newer` is what the intake has of them.
+/// Returns the owners of generations. `newer` are those found in the intake.
 pub(super) fn owners(
     connection: &Connection,
     generations: &[Generation],
@@ -106,7 +106,7 @@ pub(super) fn owners(
     Ok(owners)
 }
 
-/// Turns by their ids, without those that were rewound.
+/// SQL for turns by id, without rewound ones.
 fn written_turns() -> String {
     let is_rewound = is_rewound("turns.generation", "turns.seq");
     format!(
