@@ -1,18 +1,18 @@
-//! What an operator decides of searching.
+//! Configuration of search.
 
 use std::time::Duration;
 
 use memoird_core::config::{AsText, Percent, Problems};
 use serde::{Deserialize, Serialize};
 
-/// All of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchConfig {
-    /// False: there is no index, its file is removed, and searches are refused.
+    /// If false, the index is removed and searches fail.
     pub enabled: bool,
-    /// While sessions change, the index takes at most this share of one processor's time, 1
-    /// to 100 percent. What it does not manage then it does later.
+    /// Maximum share of one CPU that indexing uses while sessions change, 1 to 100 percent.
+    ///
+    /// Indexing catches up when they stop changing.
     #[serde(with = "AsText::<Percent>")]
     pub cpu_share: u8,
 }
@@ -27,12 +27,12 @@ impl Default for SearchConfig {
 }
 
 impl SearchConfig {
-    /// Adds what is wrong with it.
+    /// Adds the problems of this configuration.
     pub fn check(&self, problems: &mut Problems) {
         problems.percent("cpu_share", self.cpu_share, 1..=100);
     }
 
-    /// How long to rest after so much work, to stay within the share.
+    /// How long to pause after this much work to stay within `cpu_share`.
     pub(crate) fn rest_after(&self, work: Duration) -> Duration {
         let share = u32::from(self.cpu_share.clamp(1, 100));
         work * (100 - share) / share

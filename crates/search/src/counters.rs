@@ -1,8 +1,8 @@
-//! What is counted of the index.
+//! Metrics of the index.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the start, and how far the index is.
+/// Counters since startup, and the current state of the index.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) indexed: AtomicU64,
@@ -12,19 +12,19 @@ pub(crate) struct Counters {
     pub(crate) file_bytes: AtomicU64,
 }
 
-/// How the index does at one moment.
+/// A snapshot of the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchSnapshot {
-    /// Turns taken in since the start.
+    /// Turns indexed since startup.
     pub indexed: u64,
-    /// Turns taken out since the start, because the journal forgot them.
+    /// Turns removed since startup because the journal deleted them.
     pub forgotten: u64,
-    /// How often the index was begun anew since the start: the first time, and whenever its
+    /// Number of times the index was built from scratch since startup: initially, or because its
     /// file was lost, damaged or of another version.
     pub rebuilds: u64,
-    /// Turns of the journal that are not in the index yet, when its worker last looked.
+    /// Journal turns not indexed yet, as of the worker's last step.
     pub behind: u64,
-    /// Bytes of its file, with the log.
+    /// Size in bytes of the index file and its log.
     pub file_bytes: u64,
 }
 

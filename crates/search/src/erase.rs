@@ -1,5 +1,4 @@
-//! The part of the index in an erasure: the stems of what is erased leave it at once, and its
-//! pages.
+//! Erasure of indexed turns: their stems are removed immediately, also from the file's pages.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +11,7 @@ use crate::index::{Answer, Index};
 use crate::locked;
 use crate::search::Search;
 
-/// Turns of one step.
+/// Maximum number of turns per step.
 const TURNS_MAX: usize = 500;
 
 impl Search {
@@ -22,7 +21,8 @@ impl Search {
         if !is_on || generations.is_empty() {
             return Ok(true);
         }
-        // What was read of the journal before its rows went would come into the index later.
+        // Wait until turns read from the journal before their deletion are indexed. They would be
+        // added later.
         drop(shared.following.lock().await);
         let index = locked(&shared.index).clone();
         let index = index.ok_or(SearchError::NotReady)?;
@@ -41,7 +41,7 @@ impl Search {
         if !has_any && !shared.has_stale_stems.load(Ordering::Acquire) {
             return Ok(true);
         }
-        // A failure in its midst is made up for by the next try.
+        // If a step fails, the next attempt merges again.
         shared.has_stale_stems.store(true, Ordering::Release);
         let mut is_first = true;
         while self

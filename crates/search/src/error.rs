@@ -1,4 +1,4 @@
-//! Why a search could not be done, and what befalls the index.
+//! Errors of searches and of the index file.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use memoird_store::StoreError;
 use rusqlite::ErrorCode;
 use thiserror::Error;
 
-/// A search that was not done.
+/// A failed search.
 #[derive(Clone, Debug, Error)]
 pub enum SearchError {
-    /// The journal is off, or cannot be read.
+    /// The journal is off or cannot be read.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Searching is switched off.
+    /// Search is disabled.
     #[error("nothing is indexed here; ask your operator to set search.enabled")]
     Off,
-    /// Neither words nor anything else to look for.
+    /// The query has neither words nor filters.
     #[error("query has no words; give some, or at least one of the filters")]
     QueryEmpty,
-    /// The index is being opened or made.
+    /// The index is being opened or built.
     #[error("the index is not ready yet; try again")]
     NotReady,
-    /// The index cannot be read. Where it is damaged, it is built anew.
+    /// The index cannot be read. A damaged one is rebuilt.
     #[error("the index cannot be read; try again")]
     Failed {
-        /// What happened, for the log.
+        /// Details for the log.
         cause: Arc<IndexError>,
     },
 }
 
-/// What went wrong with the index's file. For the log, never for a client.
+/// Error of the index file. Logged, and never returned to a client.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct IndexError(#[from] pub(crate) StoreError);
 
 impl IndexError {
-    /// True when the file is not what was written to it: it has to be made anew.
+    /// Whether the file is damaged and must be rebuilt.
     pub(crate) fn is_damage(&self) -> bool {
         match &self.0 {
             StoreError::Corrupt { .. } | StoreError::TooNew { .. } => true,

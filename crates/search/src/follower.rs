@@ -1,10 +1,11 @@
-//! The worker that keeps the index up: it follows the journal, step by step, and takes out what
-//! the journal has forgotten. Calls never wait for it; while sessions change it rests in
-//! between, so that they have the processor.
+//! The worker that follows the journal, indexes new turns, and removes deleted ones.
 //!
-//! It takes in what a second brought, or at once where somebody searches. Words of a turn that is
-//! past its retention leave the file with a later merge of FTS5; an erasure merges all segments,
-//! because FTS5 has no other way to take words out of a table without content.
+//! Calls never wait for it. While sessions change, it pauses between steps to leave the CPU to
+//! them.
+//!
+//! It collects changes for a second, or indexes immediately if a search is waiting. Words of a turn
+//! past its retention leave the file with a later FTS5 merge. An erasure merges all segments,
+//! because FTS5 has no other way to remove words from a contentless table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,65 +23,63 @@ use crate::locked;
 use crate::search::Shared;
 use crate::turn_text::{SearchedTurn, ToolNames};
 
-/// One step takes in at most so many turns, and no further one after so many bytes.
+/// Maximum turns per step, and bytes after which no further turn is read.
 const STEP_TURNS: usize = 1_024;
 const STEP_BYTES: usize = 2 << 20;
-/// Turns that say something else are asked for so many at once.
+/// Maximum number of turn changes read per step.
 const STEP_CHANGES: usize = 64;
-/// After a change so much time may pass until it is taken in with others, unless somebody
-/// searches.
+/// How long changes are collected into one transaction, unless a search is waiting.
 const GATHER: Duration = Duration::from_secs(1);
-/// How often it is looked what the journal has forgotten.
+/// Interval between checks for turns that the journal has deleted.
 const FORGET_EVERY_MS: u64 = 10 * 60 * 1_000;
-/// Generations that are looked at in one step, and turns that are forgotten in one.
+/// Maximum generations checked, and turns removed, per step.
 const FORGET_GENERATIONS: usize = 500;
 const FORGET_TURNS: usize = 1_000;
-/// The call of a result is looked for among so many turns before it.
+/// How many earlier turns are searched for the call that belongs to a result.
 const CALL_TURNS: usize = 16;
 
-/// The worker.
 #[derive(Debug)]
 pub(crate) struct Follower {
     shared: Arc<Shared>,
-    /// How far the index is; `None` until it was opened and found to be of this journal.
+    /// Cursor. `None` until the index is opened and known to belong to this journal.
     followed: Option<Followed>,
-    /// The last change of the journal that was known before it was read.
+    /// Last journal change known before the journal was read.
     seen: u64,
     goal: Option<Goal>,
-    /// Turns that say something else; `None` until the index was opened.
+    /// Progress with changed turns. `None` until the index is opened.
     changes: Option<Changes>,
-    /// The last of these changes whose old words are gone once the merge under way is over.
+    /// The last change whose old words are gone once the merge in progress completes.
     cleaning: Option<u64>,
-    /// Before this the pages are not cleared again, on the engine's steady clock.
+    /// Earliest time of the next cleaning of pages, on the engine's monotonic clock.
     next_cleaning_ms: u64,
-    /// What to rest after the last step.
+    /// Pause after the last step.
     rest: Duration,
     has_more: bool,
-    /// A round of forgetting: where it is, and where it ends.
+    /// Progress and end of a round of removals.
     forgetting: Option<(Generation, Generation)>,
-    /// When the next round begins, on the engine's steady clock.
+    /// Start of the next round, on the engine's monotonic clock.
     next_round_ms: u64,
-    /// An index that is to be removed as soon as no search reads it any more.
+    /// An index to be removed once no search reads it.
     leaving: Option<Arc<Index>>,
 }
 
-/// What the index is to have, whatever is said meanwhile.
+/// Position the index must reach, regardless of turns written in the meantime.
 #[derive(Clone, Copy, Debug)]
 struct Goal {
-    /// A change of the journal that was known when it was read.
+    /// A journal change known when the journal was read.
     seen: u64,
-    /// The number of its last turn then.
+    /// Number of the last turn at that time.
     number: u64,
-    /// The last of its turns then that said something else.
+    /// Last turn change at that time.
     change: u64,
 }
 
-/// How far turns that say something else were followed.
+/// Progress with turns whose content was replaced.
 #[derive(Clone, Copy, Debug)]
 struct Changes {
-    /// The last that was taken in.
+    /// Last change indexed.
     taken: u64,
-    /// The last whose old words are gone from the pages.
+    /// Last change whose old words are cleared from the pages.
     cleaned: u64,
 }
 
@@ -106,13 +105,13 @@ impl Follower {
         self.shared.engine.machine.now().steady.0
     }
 
-    /// True when sessions changed since the journal was last read.
+    /// Whether sessions changed since the journal was last read.
     async fn have_sessions_changed(&self) -> bool {
         let change = self.shared.engine.transcripts.written_beyond(self.seen);
         tokio::time::timeout(Duration::ZERO, change).await.is_ok()
     }
 
-    /// Does one step; gives what it took to read the whole file, where it did.
+    /// Runs one step. Returns the time spent reading the whole file, if it did.
     async fn work(&mut self) -> Result<Duration, SearchError> {
         let index = self.index().await?;
         let shared = Arc::clone(&self.shared);
@@ -131,7 +130,7 @@ impl Follower {
         Ok(cleaned)
     }
 
-    /// The index, opened or made where it is not; one that is damaged is removed first.
+    /// Returns the index, opened or created if necessary. A damaged one is removed first.
     async fn index(&mut self) -> Result<Arc<Index>, SearchError> {
         if self.shared.is_damaged.swap(false, Ordering::AcqRel) {
             self.leave();
@@ -154,7 +153,7 @@ impl Follower {
         Ok(index)
     }
 
-    /// Takes the index away from whoever searches.
+    /// Withdraws the index from searches.
     fn leave(&mut self) {
         self.followed = None;
         self.goal = None;
@@ -168,8 +167,9 @@ impl Follower {
         }
     }
 
-    /// Removes an index that was taken away. SQLite finds the log by its name: no other file may
-    /// have that name while anybody has this one open.
+    /// Removes a withdrawn index once it is closed.
+    ///
+    /// SQLite finds the log by name, so no new file may have that name while the old one is open.
     async fn remove_left(&mut self) -> Result<(), SearchError> {
         let Some(index) = self.leaving.take() else {
             return Ok(());
@@ -183,7 +183,7 @@ impl Follower {
         }
     }
 
-    /// Takes in what was written since.
+    /// Indexes what was written since the last step.
     async fn follow(&mut self, index: &Arc<Index>) -> Result<(), SearchError> {
         let transcripts = &self.shared.engine.transcripts;
         if let Ok(seen) =
@@ -221,13 +221,13 @@ impl Follower {
         }
         let reached = self.followed.map_or(0, |followed| followed.number);
         let behind = written.last_number.saturating_sub(reached);
-        // The last turns may be forgotten: then there is nothing more to read.
+        // The last turns may have been deleted; then there is nothing more to read.
         let has_more_turns = behind > 0 && reached > followed.number;
         let behind = if has_more_turns { behind } else { 0 };
         self.shared.counters.behind.store(behind, Ordering::Relaxed);
         let (taken, has_more_changes) = self.take_changed(index, reached).await?;
         self.has_more = has_more_turns || has_more_changes;
-        // What was written before the journal was read has no later number.
+        // Turns written before the journal was read have no higher number.
         let goal = self.goal.get_or_insert(Goal {
             seen: self.seen,
             number: written.last_number,
@@ -243,8 +243,9 @@ impl Follower {
         Ok(())
     }
 
-    /// False where the journal is not the one that was followed, as after an older one was put
-    /// back: it never came so far, or has another turn there.
+    /// Whether the journal is the one that was followed.
+    ///
+    /// After an older journal was restored, it is shorter, or has another turn at the cursor.
     async fn is_of_this_journal(
         &self,
         followed: Followed,
@@ -278,9 +279,10 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes in again some of what says something else by now, of the turns up to this number:
-    /// later ones were read as they are, or will be. Gives how far it came, and whether there may
-    /// be more.
+    /// Reindexes some of the changed turns up to number `reached`. Later ones are read in their
+    /// current version anyway.
+    ///
+    /// Returns the last change handled, and whether there may be more.
     async fn take_changed(
         &mut self,
         index: &Arc<Index>,
@@ -324,9 +326,11 @@ impl Follower {
         Ok(())
     }
 
-    /// One step of clearing the words of turns that say something else from the pages, once for
-    /// all that came. Gives what the last one took, which reads the whole file: nothing that is
-    /// said has to wait for as long as that asks for, but the next clearing has.
+    /// Runs one step of clearing the old words of changed turns from the pages, once for all
+    /// pending changes.
+    ///
+    /// The last step reads the whole file. Its duration is returned and delays only the next
+    /// cleaning, not indexing.
     async fn clean_changed(&mut self, index: &Arc<Index>) -> Result<Duration, SearchError> {
         let Some(changes) = self.changes.filter(|_| self.is_unclean()) else {
             return Ok(Duration::ZERO);
@@ -355,13 +359,13 @@ impl Follower {
         Ok(took)
     }
 
-    /// True while pages may have old words of turns that say something else.
+    /// Whether pages may contain old words of changed turns.
     fn is_unclean(&self) -> bool {
         self.changes
             .is_some_and(|changes| changes.taken > changes.cleaned)
     }
 
-    /// Reads turns, and the tools that they are about.
+    /// Decodes turns, and finds the names of the tools they involve.
     async fn opened(
         &self,
         index: &Arc<Index>,
@@ -374,8 +378,9 @@ impl Follower {
         Ok((opened, tools))
     }
 
-    /// The tools of the calls that turns have results of: most were made a moment before, and
-    /// the others stand not far before them in the journal.
+    /// Finds the tool names for results in these turns.
+    ///
+    /// Most calls are in the same batch. The others are a few turns earlier in the journal.
     async fn tool_names(
         &self,
         index: &Arc<Index>,
@@ -417,8 +422,9 @@ impl Follower {
         Ok(names)
     }
 
-    /// One step of a round in which the index forgets what the journal has forgotten. Only what
-    /// began so long ago that its retention may be over is looked at.
+    /// Runs one step of removing what the journal has deleted.
+    ///
+    /// Only generations old enough to be past their retention are checked.
     async fn forget(&mut self, index: &Arc<Index>) -> Result<(), SearchError> {
         let engine = &self.shared.engine;
         let (after, until) = match self.forgetting {
@@ -446,7 +452,7 @@ impl Follower {
                 .fetch_add(forgotten as u64, Ordering::Relaxed);
             turns_left -= forgotten;
             if turns_left == 0 {
-                // It may have more turns: the next step looks at it again.
+                // It may have more turns, so the next step starts with it again.
                 self.forgetting = Some((before(gone), until));
                 return Ok(());
             }
@@ -458,7 +464,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Runs a call of the index where it may block.
+    /// Runs a call of the index on a thread that may block.
     async fn run<T: Send + 'static>(
         &self,
         action: impl FnOnce() -> Answer<T> + Send + 'static,
@@ -488,7 +494,7 @@ impl Worker for Follower {
         let until_due = due_ms.saturating_sub(self.now_ms());
         tokio::select! {
             _ = shared.engine.transcripts.written_beyond(self.seen) => {
-                // Many changes become one transaction.
+                // Combine many changes into one transaction.
                 let _ = tokio::time::timeout(GATHER, shared.wanted.notified()).await;
             }
             () = shared.wanted.notified() => {}
@@ -514,10 +520,10 @@ impl Worker for Follower {
     }
 }
 
-/// Turns that were read.
+/// Decoded turns.
 type Opened = Vec<(Place, SearchedTurn)>;
 
-/// What the index takes in of them.
+/// Converts decoded turns into index entries.
 fn new_turns(opened: Opened, tools: &HashMap<Generation, ToolNames>) -> Vec<NewTurn> {
     let none = ToolNames::new();
     let turns = opened.into_iter().map(|(place, turn)| {
@@ -534,14 +540,14 @@ fn new_turns(opened: Opened, tools: &HashMap<Generation, ToolNames>) -> Vec<NewT
     turns.collect()
 }
 
-/// Where a turn is.
+/// Position of a turn in the journal, and its generation.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     number: u64,
     generation: Generation,
 }
 
-/// Reads encoded turns. One that is damaged is left out.
+/// Decodes turns. Damaged ones are skipped.
 fn open(written: &[WrittenTurn]) -> Opened {
     let opened = written.iter().filter_map(|written| {
         let place = Place {
@@ -553,7 +559,7 @@ fn open(written: &[WrittenTurn]) -> Opened {
     opened.collect()
 }
 
-/// The name just before this one.
+/// Returns the generation id directly before this one.
 fn before(generation: Generation) -> Generation {
     let number = u128::from_be_bytes(generation.to_bytes());
     Generation::from_bytes(number.saturating_sub(1).to_be_bytes())

@@ -1,18 +1,21 @@
-//! The index: a SQLite file with an FTS5 table that has stems, not texts. It is derived from the
-//! journal, so it is not repaired and not migrated: what does not fit is removed and built anew.
+//! The full-text index: a SQLite file with an FTS5 table of stems, without the texts.
 //!
-//! One file serves the whole data directory. So there is one cursor, written in the same
-//! transaction as what it stands for, and however many tenants speak, a step writes one
-//! transaction. A tenant's turns are numbered by themselves and lie together ([`TenantRange`]):
-//! a search reads nothing of anybody else, and what others say changes no score.
+//! It is derived from the journal, so it is never repaired or migrated. A file that does not fit is
+//! removed and rebuilt.
 //!
-//! Words are those of `memoird_core::words`; texts are read from the journal, which is asked anyway
-//! whether the turn still exists. Filters are words too: role, tool and generation of a turn are
-//! beside its stems, behind a character that no text's word has. A session, or a subject, is the
-//! list of its generations. For times a small table says between which rows a day lies.
+//! One file serves the whole data directory. So there is a single cursor, written in the same
+//! transaction as the turns it covers, and one transaction per step for all tenants. Each tenant's
+//! turns have their own numbering and a contiguous range of rows ([`TenantRange`]): a search reads
+//! no rows of other tenants, and their turns do not influence its scores.
 //!
-//! Writes wait for no sync of the disk: the cursor is in the same transaction as the turns, so what
-//! a crash takes is read again.
+//! Words are split and stemmed by `memoird_core::words`. Texts are read from the journal, which
+//! must be asked anyway whether a turn still exists. Filters are words too: role, tools and
+//! generation of a turn are indexed next to its stems, with a prefix that no word of a text has. A
+//! session or a subject is the list of its generations. For times, a small table maps each day to a
+//! range of rows.
+//!
+//! Writes are not synced to disk. The cursor is in the same transaction as the turns, so turns lost
+//! in a crash are read again.
 
 mod add;
 mod change;
@@ -35,81 +38,86 @@ use crate::error::IndexError;
 use crate::locked;
 use crate::words::{self, Languages};
 
-/// What a call gives that uses the file.
+/// Result of a call that uses the index file.
 pub(crate) type Answer<T> = Result<T, IndexError>;
 
 const FILE: SqliteFile = SqliteFile {
-    // "mems".
+    // "mems" in ASCII.
     application_id: 0x6d65_6d73,
     schema_known: SCHEMA_VERSION,
     cache_kib: 2 << 10,
-    // 16 MiB: a checkpoint is the only time that the disk is waited for.
+    // 16 MiB. Only checkpoints wait for the disk.
     checkpoint_pages: 4_096,
     log_bytes_kept: 16 << 20,
     statements_kept: 32,
 };
 
-/// Goes up with every change of the tables: an index of another version is built anew.
+/// Incremented with every change of the tables. An index of another version is rebuilt.
 const SCHEMA_VERSION: i64 = 3;
 const SCHEMA: &str = include_str!("index/schema.sql");
 
-/// A file up to this size is checked whole when it is opened; of a larger one only the header
-/// and the schema. In bytes.
+/// Maximum size in bytes of a file that is checked whole on open. Of a larger file, only header and
+/// schema are checked.
 const CHECK_BYTES_MAX: u64 = 256 << 20;
-/// Connections that are kept open between searches.
+/// Read connections kept open between searches.
 const READERS_KEPT: usize = 2;
 
-/// Bits of a turn's number within its tenant; those above are the tenant's.
+/// Bits of a row number that hold the turn's number within its tenant. The higher bits are the
+/// tenant.
 const TENANT_SHIFT: u32 = 40;
 
-/// Begins a word of the index that no text has: the character is for private use, and none of
-/// the letters and digits that words are made of. What follows has letters and digits only.
+/// Prefix of index words for filters, which no word of a text can have.
+///
+/// It is a private-use character, while words consist of letters and digits. Only letters and
+/// digits follow it.
 const MARK: char = '\u{e000}';
-/// Of the name of a tool.
+/// Maximum bytes of a tool name in a filter word.
 const TOOL_BYTES_MAX: usize = 64;
 
-/// The file, open.
+/// The open index file.
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
     key: Option<DataKey>,
-    /// Closed before the writer: only the last connection moves the log into the file.
+    /// Dropped before the writer: only the last connection checkpoints the log on close.
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Connection>,
 }
 
-/// How far the index has followed the journal.
+/// Position up to which the index has followed the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Followed {
-    /// The number of the last turn that was taken in, or passed over; 0: none.
+    /// Number of the last turn indexed or skipped. 0 if none.
     pub(crate) number: u64,
-    /// Which turn that was, to know the journal by; `None` at the beginning.
+    /// That turn, to recognize the journal. `None` at the beginning.
     pub(crate) turn: Option<(Generation, u64)>,
 }
 
 /// The rows of one tenant's turns.
 #[derive(Clone, Copy, Debug)]
 struct TenantRange {
-    /// The tenant's own number.
+    /// Number of the tenant.
     tenant: i64,
 }
 
 impl TenantRange {
-    /// The row of the turn with this number among the tenant's, which begin with 1.
+    /// Returns the row of a turn by its number within the tenant, from 1.
     fn row(self, number: u64) -> i64 {
         let number = i64::try_from(number).unwrap_or(i64::MAX);
         (self.tenant << TENANT_SHIFT) | number.min((1 << TENANT_SHIFT) - 1)
     }
 
-    /// The number of the turn in this row.
+    /// Returns the number of the turn in this row.
     fn number(row: i64) -> u64 {
         (row & ((1 << TENANT_SHIFT) - 1)).unsigned_abs()
     }
 }
 
 impl Index {
-    /// Opens the index at this path. What is there and is no index of this version, or is
-    /// damaged, is removed, and an empty one made. True when that was so.
+    /// Opens the index. Returns true if it is new.
+    ///
+    /// A file that is damaged, or is an index of another version, is removed and replaced by an
+    /// empty one.
     pub(crate) fn open(path: &Path, key: Option<DataKey>) -> Answer<(Self, bool)> {
         let is_usable = match is_usable(path, key.as_ref()) {
             Ok(is_usable) => is_usable,
@@ -123,7 +131,7 @@ impl Index {
             remove(path)?;
         }
         let mut writer = FILE.writer(path, key.as_ref(), !is_usable)?;
-        // What a crash of the machine takes of the log is read from the journal again.
+        // Commits lost in a crash of the machine are read from the journal again.
         writer.pragma_update(None, "synchronous", "NORMAL")?;
         writer.pragma_update(None, "secure_delete", "ON")?;
         if !is_usable {
@@ -135,8 +143,8 @@ impl Index {
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             transaction.commit()?;
         }
-        // Otherwise a step leaves a merge of two or three segments alone, where as many have come
-        // since it began.
+        // With the default minimum of four, a step would not continue a merge of two or three
+        // segments once as many were added since: FTS5 would pick those, and find too few.
         let merge_of_two = "INSERT INTO words (words, rank) VALUES ('usermerge', 2)";
         writer.execute(merge_of_two, [])?;
         let index = Self {
@@ -148,14 +156,14 @@ impl Index {
         Ok((index, !is_usable))
     }
 
-    /// Closes the file, and removes it.
+    /// Closes and removes the file.
     pub(crate) fn discard(self) -> Answer<()> {
         let path = self.path.clone();
         drop(self);
         remove(&path)
     }
 
-    /// How far it has followed the journal.
+    /// Returns how far the index has followed the journal.
     pub(crate) fn followed(&self) -> Answer<Followed> {
         self.read(|connection| {
             let sql = "SELECT followed, last_generation, last_seq FROM state";
@@ -174,12 +182,12 @@ impl Index {
         })
     }
 
-    /// Bytes of the file, with its log.
+    /// Size in bytes of the file and its log.
     pub(crate) fn file_bytes(&self) -> u64 {
         size_of(&self.path) + size_of(&beside(&self.path, "-wal"))
     }
 
-    /// Looks at one moment.
+    /// Runs a read on one snapshot.
     fn read<T>(&self, look: impl FnOnce(&Connection) -> Answer<T>) -> Answer<T> {
         let kept = locked(&self.readers).pop();
         let connection = match kept {
@@ -197,18 +205,17 @@ impl Index {
     }
 }
 
-/// What the index has of a tenant.
+/// State of a tenant in the index.
 #[derive(Clone, Copy, Debug)]
 struct TenantRow {
-    /// The rows of its turns.
     range: TenantRange,
-    /// The number of its next turn.
+    /// Number of its next turn.
     next: u64,
-    /// What its turns are in.
+    /// Languages of its turns.
     languages: Languages,
 }
 
-/// What the index has of a tenant; `None` when it has nothing.
+/// Returns the state of a tenant. `None` if it has no turns.
 fn find_tenant(connection: &Connection, tenant: &str) -> Answer<Option<TenantRow>> {
     let sql = "SELECT no, next, languages FROM tenants WHERE name = ?";
     let mut statement = connection.prepare_cached(sql)?;
@@ -225,7 +232,7 @@ fn find_tenant(connection: &Connection, tenant: &str) -> Answer<Option<TenantRow
     Ok(found.optional()?)
 }
 
-/// Removes an index, whether it is there or not. Nobody may have it open.
+/// Removes an index if it exists. No connection may have it open.
 pub(crate) fn remove(path: &Path) -> Answer<()> {
     for part in ["", "-wal", "-shm"] {
         match std::fs::remove_file(beside(path, part)) {
@@ -239,29 +246,29 @@ pub(crate) fn remove(path: &Path) -> Answer<()> {
     Ok(())
 }
 
-/// The path of what SQLite keeps beside a file.
+/// Returns the path of a file that SQLite keeps next to the database.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// Bytes of a file; 0 where there is none.
+/// Size of a file in bytes. 0 if it is missing.
 fn size_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |meta| meta.len())
 }
 
-/// Looks at a file without changing it: true when it is an index of this version and whole.
+/// Checks, without changing the file, that it is an intact index of this version.
 fn is_usable(path: &Path, key: Option<&DataKey>) -> Answer<bool> {
     let Some(look) = FILE.look(path, key)? else {
         return Ok(false);
     };
     if look.schema.is_none() {
-        // Somebody else's: that is not for us to remove.
+        // Do not remove a file of another program.
         let path = path.to_owned();
         return Err(StoreError::NotAJournal { path }.into());
     }
-    // While there is a log, the file may lack what the log still holds.
+    // With a log, the file may legitimately lack pages that are still in the log.
     let is_cut_off = look.is_cut_off && size_of(&beside(path, "-wal")) == 0;
     if look.schema != Some(SCHEMA_VERSION) || is_cut_off {
         return Ok(false);
@@ -292,24 +299,25 @@ fn save_followed(connection: &Connection, followed: Followed) -> Answer<()> {
     Ok(())
 }
 
-/// The word by which all turns of a generation are found.
+/// Index word of all turns of a generation.
 fn generation_word(generation: i64) -> String {
     format!("{MARK}g{generation}")
 }
 
-/// The word by which all turns of a role are found.
+/// Index word of all turns of a role.
 fn role_word(role: memoird_core::turn::Role) -> String {
     format!("{MARK}r{}", role.name())
 }
 
-/// The word by which all turns about a tool are found: its name in hexadecimal digits, because
-/// a name may have any characters. Of a long one it is the beginning.
+/// Index word of all turns that involve a tool.
+///
+/// The name is in hexadecimal digits because it may have any characters. Long names are truncated.
 fn tool_word(tool: &str) -> String {
     let beginning = &tool.as_bytes()[..tool.len().min(TOOL_BYTES_MAX)];
     format!("{MARK}t{}", hex::encode(beginning))
 }
 
-/// SQLite's integers have a sign; no count of ours comes near it.
+/// Converts a count to SQLite's signed integers. No real count reaches the maximum.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

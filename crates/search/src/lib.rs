@@ -1,8 +1,8 @@
-//! Search: full text over what was said, ended generations included until retention.
+//! Full-text search over transcripts, including ended generations until their retention is over.
 //!
-//! The index is a file of its own, made of the journal and nothing else. A worker follows the
-//! journal and keeps it up; where it is lost or damaged it is built anew. What a search shows
-//! is read from the journal, by the tenant's own sessions: the index only says where to look.
+//! The index is a separate file derived only from the journal. A worker follows the journal and
+//! updates it. A lost or damaged index is rebuilt. The index only locates turns: hits are read from
+//! the journal, through the tenant's own sessions.
 
 mod config;
 mod counters;

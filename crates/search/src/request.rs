@@ -1,4 +1,4 @@
-//! What is asked of a search, and what it gives.
+//! Requests and results of searches.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,79 +8,72 @@ use memoird_core::ids::{Generation, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 
-/// What is looked for, among the turns of one tenant.
+/// What to search for among the turns of one tenant.
 #[derive(Clone, Debug, Default)]
 pub struct SearchRequest {
-    /// In words; of a long one the first words. Empty: by the filters alone, newest first.
+    /// Words to search for; long queries are truncated. If empty, turns are filtered only, newest
+    /// first.
     pub query: String,
-    /// Only in this session, in all of its lives.
+    /// Only this session, in all its generations.
     pub session: Option<SessionId>,
-    /// Only in sessions of this subject.
     pub subject: Option<Subject>,
-    /// Only what was said at or after this moment.
+    /// Earliest time, inclusive.
     pub after: Option<Timestamp>,
-    /// Only what was said before this moment.
+    /// Latest time, exclusive.
     pub before: Option<Timestamp>,
-    /// Only by these roles; empty: by all.
+    /// Only these roles. All if empty.
     pub roles: Vec<Role>,
-    /// Only turns that call this tool, or have a result of it.
+    /// Only turns that call this tool or have a result of it.
     pub tool: Option<String>,
-    /// How many turns to give before and after each hit.
+    /// Number of turns to return before and after each hit.
     pub context_turns: usize,
-    /// Hits of one page.
+    /// Hits per page.
     pub limit: usize,
-    /// Where the page before ended.
+    /// Where the previous page ended.
     pub page: Option<PageToken>,
 }
 
 /// A page of hits, best first.
 #[derive(Clone, Debug, Default)]
 pub struct SearchPage {
-    /// The hits; there may be none although there is a next page.
+    /// May be empty although there is a next page.
     pub hits: Vec<Hit>,
-    /// Where the next page goes on; `None` on the last one.
+    /// Start of the next page. `None` on the last one.
     pub next: Option<PageToken>,
-    /// True when the index did not have all that was said before the call: hits may be
-    /// missing.
+    /// Whether the index lacked turns written before the call, so that hits may be missing.
     pub incomplete: bool,
 }
 
 /// A turn that was found.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    /// Its session.
     pub session: SessionId,
-    /// The life of that session.
     pub generation: Generation,
-    /// Its place there.
     pub seq: u64,
-    /// Who said it.
     pub role: Role,
-    /// When.
     pub at: Timestamp,
-    /// The words around what was found.
+    /// Text around the match.
     pub snippet: String,
-    /// How well it fits; 0 where no words were looked for.
+    /// Relevance. 0 for a search without words.
     pub score: f64,
-    /// Its turn, with those around it, ascending; encoded.
+    /// The turn and its context, encoded, ascending.
     pub turns: Vec<Arc<[u8]>>,
 }
 
-/// A place in a list of hits: pages go on behind it, and see nothing that came since the first
+/// A position in a list of hits. Later pages start after it, and ignore turns added since the first
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PageToken {
-    /// The tenant's turns that the index had when the first page was made.
+    /// Number of the tenant's turns in the index when the first page was built.
     pub(crate) turns: u64,
-    /// The score of the last turn that was looked at, finite and not negative.
+    /// Score of the last turn considered. Finite and not negative.
     pub(crate) score: f64,
-    /// Its number among the tenant's turns.
+    /// Its number within the tenant.
     pub(crate) number: u64,
 }
 
 impl PageToken {
-    /// True for a hit that stands behind this place: with a lower score, or of those with the
-    /// same one, older.
+    /// Whether a hit comes after this position: with a lower score, or older with the same score.
     pub(crate) fn is_before(&self, score: f64, number: u64) -> bool {
         score < self.score || score == self.score && number < self.number
     }
@@ -93,7 +86,7 @@ impl fmt::Display for PageToken {
     }
 }
 
-/// A text that is no page token.
+/// Text that is not a valid page token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAPageToken;
 

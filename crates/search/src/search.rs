@@ -1,4 +1,4 @@
-//! The calls: what a tenant's bots look for is found in the index and read from the journal.
+//! The search call. Candidates come from the index, and hits are read from the journal.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,55 +27,58 @@ use crate::request::{Hit, PageToken, SearchPage, SearchRequest};
 use crate::turn_text::SearchedTurn;
 use crate::words::{Languages, Sought};
 
-/// The file of the index in the data directory.
+/// Name of the index file in the data directory.
 const FILE_NAME: &str = "search.db";
-/// Further bytes of a query are not looked at.
+/// Maximum bytes of a query. The rest is ignored.
 const QUERY_BYTES_MAX: usize = 4 << 10;
-/// Turns whose text is looked at for one query by words: so many can be paged through.
+/// Maximum number of candidates whose text is checked for one query with words. Limits paging.
 const CANDIDATES_MAX: usize = 512;
-/// Turns that are read from the journal at once.
+/// Turns per read from the journal.
 const READ_TURNS: usize = 16;
-/// Searches at once, of all tenants and of one; more wait, so that no tenant waits for more than
-/// a few of another.
+/// Maximum concurrent searches, of all tenants and of one tenant. Further ones wait.
+///
+/// The second limit keeps a tenant from delaying others for long.
 const SEARCHES_MAX: usize = 4;
 const TENANT_SEARCHES_MAX: usize = 2;
-/// How long a search waits for the index to have what was said before it.
+/// How long a search waits for the index to catch up with the journal.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
-/// Bytes of turns after which a page ends, and after which a hit is given without the turns
-/// around it: clients take 4 MiB where nobody told them otherwise.
+/// Maximum bytes of turns in a page, and in the context of one hit. A hit with a larger context is
+/// returned without it.
+///
+/// gRPC clients accept messages of 4 MiB by default.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 const AROUND_BYTES_MAX: usize = 512 << 10;
 
-/// Where the index of a data directory is. It is made of the journal, so it may be removed while
-/// no daemon runs.
+/// Returns the path of the index of a data directory.
+///
+/// The index is derived from the journal, so it may be deleted while no daemon runs.
 pub fn index_file(data_dir: &Path) -> PathBuf {
     data_dir.join(FILE_NAME)
 }
 
-/// Full text over the turns of all tenants. Cheap to clone; every clone is the same.
+/// Full-text search over the turns of all tenants. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Search {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What calls and the worker share.
+/// State shared by calls and the worker.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) config: SearchConfig,
     pub(crate) path: PathBuf,
     pub(crate) key: Option<DataKey>,
-    /// `None` until the worker has opened it, and while it is made anew.
+    /// `None` until the worker has opened it, and while it is being rebuilt.
     pub(crate) index: Mutex<Option<Arc<Index>>>,
-    /// Set by whoever finds the file damaged: the worker makes it anew.
+    /// Set by a search that finds the file damaged. Makes the worker rebuild it.
     pub(crate) is_damaged: AtomicBool,
-    /// True while pages may have stems of turns that were erased: at the start a crash may have
-    /// left any.
+    /// Whether pages may contain stems of erased turns. True at startup, because a crash may have
+    /// left some.
     pub(crate) has_stale_stems: AtomicBool,
-    /// Held from when the journal is read until what was read is in the index.
+    /// Held from reading the journal until the turns read are in the index.
     pub(crate) following: tokio::sync::Mutex<()>,
-    /// The last change of the journal up to which the index has all that was said; `None` before
-    /// that is known.
+    /// Last journal change that is fully indexed. `None` while unknown.
     pub(crate) reached: watch::Sender<Option<u64>>,
     /// Wakes the worker.
     pub(crate) wanted: Notify,
@@ -85,17 +88,17 @@ pub(crate) struct Shared {
     seconds: Histogram,
 }
 
-/// A turn that fits, before it is read for the answer.
+/// A matching turn, before it is read for the response.
 #[derive(Clone, Copy, Debug)]
 struct Scored {
     score: f64,
-    /// Its number among the tenant's turns.
+    /// Number of the turn within the tenant.
     turn: u64,
     generation: Generation,
     seq: u64,
 }
 
-/// What a search needs to look at candidates, wherever that runs.
+/// What scoring needs, on any thread.
 #[derive(Clone, Debug)]
 struct Judge {
     sought: Arc<Sought>,
@@ -105,10 +108,10 @@ struct Judge {
 }
 
 impl Search {
-    /// Serves searches in the journal of `engine`, with an index in `data_dir` that is
-    /// encrypted where there is a key, and runs the
-    /// worker that keeps it up until the engine is closed. Switched off it removes the index.
-    /// Without a journal there is nothing to search, and every call is refused.
+    /// Starts search over the journal of `engine`, with an index in `data_dir`.
+    ///
+    /// The index is encrypted if there is a key. A worker updates it until the engine is closed. If
+    /// search is disabled, the index is removed. Without a journal, every search fails.
     pub fn open(
         engine: Engine,
         data_dir: &Path,
@@ -140,7 +143,7 @@ impl Search {
             shared.config.enabled,
         ) {
             (true, true) => shared.engine.run_worker(Follower::new(Arc::clone(shared))),
-            // What the journal forgets would stay in an index that nobody keeps up.
+            // Without updates, the index would retain what the journal has deleted.
             (true, false) => {
                 if let Err(error) = index::remove(&shared.path) {
                     warn!(%error, "the index of what was said could not be removed");
@@ -151,22 +154,22 @@ impl Search {
         search
     }
 
-    /// How the index does.
+    /// Returns the current metrics of the index.
     pub fn counts(&self) -> SearchSnapshot {
         self.shared.counters.snapshot()
     }
 
-    /// How long searches take, for a metrics registry.
+    /// Returns the histogram of search durations, for a metrics registry.
     pub fn seconds(&self) -> Histogram {
         self.shared.seconds.clone()
     }
 
-    /// Whether transcripts can be searched here.
+    /// Whether transcripts can be searched.
     pub fn is_enabled(&self) -> bool {
         self.shared.config.enabled && self.shared.engine.transcripts.have_journal()
     }
 
-    /// Looks for turns of a tenant.
+    /// Searches turns of a tenant.
     ///
     /// # Errors
     /// [`SearchError`].
@@ -200,8 +203,9 @@ impl Search {
         Arc::clone(places.entry(tenant.clone()).or_insert_with(new))
     }
 
-    /// Waits until the index has what was said so far in this tenant's sessions. False when it
-    /// takes too long.
+    /// Waits until the index has all turns written so far by this tenant.
+    ///
+    /// Returns false on timeout.
     async fn catch_up(&self, tenant: &Tenant) -> bool {
         let shared = &self.shared;
         let Ok(last) = shared.engine.transcripts.settled(tenant).await else {
@@ -230,7 +234,7 @@ impl Search {
             after: request.after,
             before: request.before,
         };
-        // By the filters alone the order is known before any turn is read.
+        // Without words, the order is known before any turn is read.
         let enough = if is_by_words {
             usize::MAX
         } else {
@@ -252,7 +256,7 @@ impl Search {
             .await
     }
 
-    /// What is looked for in the languages of the tenant's turns, and what the index finds.
+    /// Parses the query for the languages of the tenant, and looks up candidates.
     async fn find(
         &self,
         tenant: &Tenant,
@@ -269,7 +273,7 @@ impl Search {
             before: request.before,
             roles: request.roles.clone(),
             tool: request.tool.clone(),
-            // By the filters alone the next page is what is older.
+            // Without words, the next page consists of older turns.
             turns: page.map(|page| match is_by_words {
                 true => page.turns,
                 false => page.number.saturating_sub(1),
@@ -287,7 +291,7 @@ impl Search {
         found.map_err(|error| self.noted(error))
     }
 
-    /// Reads candidates, best first, until so many fit.
+    /// Reads and scores candidates, best first, until `enough` of them match.
     async fn judge(
         &self,
         tenant: &Tenant,
@@ -310,7 +314,7 @@ impl Search {
         Ok(scored)
     }
 
-    /// Reads the hits of a page with the turns around them, from the tenant's own sessions.
+    /// Reads the hits of a page with their context, from the tenant's own sessions.
     async fn read_page(
         &self,
         tenant: &Arc<Tenant>,
@@ -336,7 +340,7 @@ impl Search {
                     let turns = around.await?;
                     judge.hit(session, found, turns)
                 }
-                // Forgotten meanwhile, or not theirs.
+                // Deleted in the meantime, or of another tenant.
                 None => None,
             };
             if let Some(hit) = hit {
@@ -350,7 +354,7 @@ impl Search {
         }
         let last = wanted[..seen].last().filter(|_| seen < scored.len());
         let last = last.map(|last| (last.score, last.turn));
-        // What was looked at may be all but forgotten, and older turns are not.
+        // All candidates may have been deleted, while older turns still exist.
         let last = last.or(judge.matches.more_before.map(|turn| (0.0, turn)));
         let next = last.map(|(score, number)| PageToken {
             turns,
@@ -364,8 +368,9 @@ impl Search {
         })
     }
 
-    /// A turn with those before and after it, as the tenant's own session has them; none when it
-    /// is forgotten. Where they are too large together it is the turn alone.
+    /// Reads a turn and its context from the tenant's own session. Empty if the turn was deleted.
+    ///
+    /// If they are too large together, returns the turn alone.
     async fn around(
         &self,
         tenant: &Arc<Tenant>,
@@ -400,7 +405,7 @@ impl Search {
         Ok(Vec::new())
     }
 
-    /// Leaves a damaged file to the worker.
+    /// Hands a damaged file over to the worker.
     fn noted(&self, error: IndexError) -> SearchError {
         if error.is_damage() {
             self.shared.is_damaged.store(true, Ordering::Release);
@@ -412,7 +417,7 @@ impl Search {
 }
 
 impl Judge {
-    /// Which of the candidates fit, by what they say.
+    /// Returns the candidates that match, with their score by text.
     fn look(&self, candidates: &[Candidate], turns: &[WrittenTurn]) -> Vec<Scored> {
         let by_number: HashMap<u64, &WrittenTurn> =
             turns.iter().map(|turn| (turn.number, turn)).collect();
@@ -444,7 +449,7 @@ impl Judge {
         scored
     }
 
-    /// The hit as it is told; `None` when its turn is not among these.
+    /// Builds a hit. `None` if its turn is not among `turns`.
     fn hit(&self, session: &SessionId, found: &Scored, turns: Vec<Arc<[u8]>>) -> Option<Hit> {
         let is_hit = |turn: &&Arc<[u8]>| {
             encoding::open_placed(turn).is_some_and(|(seq, _)| seq == found.seq)
@@ -465,13 +470,13 @@ impl Judge {
     }
 }
 
-/// What of the query is looked at.
+/// Returns the part of the query that is used.
 fn query(request: &SearchRequest) -> &str {
     let query = &request.query;
     &query[..query.floor_char_boundary(QUERY_BYTES_MAX)]
 }
 
-/// True where words are looked for; a query without any needs something else that is.
+/// Returns whether the query has words. One without words needs a filter.
 fn check(request: &SearchRequest) -> Result<bool, SearchError> {
     let has_filter = request.session.is_some()
         || request.subject.is_some()

@@ -1,4 +1,4 @@
-//! Searching in one generation of a session, for the tool `read_earlier_turns`.
+//! Search within one generation of a session, for the tool `read_earlier_turns`.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::error::SearchError;
 use crate::request::{Hit, SearchPage, SearchRequest};
 use crate::search::Search;
 
-/// Hits of one page, and pages that are read. Hits of other generations of the session count.
+/// Hits per page and maximum number of pages read. Hits of the session's other generations count.
 const PAGE_HITS: usize = 100;
 const PAGES_MAX: usize = 3;
 
@@ -43,7 +43,7 @@ impl Search {
         let of_tool = self.hits_in_generation(&query, of_tool).await?;
         let left_out: HashSet<u64> = of_tool.hits.iter().map(|hit| hit.seq).collect();
         let matching = matches.hits.into_iter();
-        // Without turns around it, a hit has its own turn only.
+        // Without context, a hit contains only its own turn.
         let mut turns: Vec<_> = matching
             .filter(|hit| !left_out.contains(&hit.seq))
             .filter_map(|hit| Some((hit.seq, hit.turns.into_iter().next()?)))
@@ -57,7 +57,7 @@ impl Search {
         })
     }
 
-    /// The first hits of a request in the generation and the range of the query.
+    /// Returns the first hits within the query's generation and seq range.
     async fn hits_in_generation(
         &self,
         query: &TranscriptQuery<'_>,

@@ -1,4 +1,4 @@
-//! What of a turn is searched: its text as a summarizer reads it, and the tools it is about.
+//! The searchable content of a turn: its text as given to a summarizer, and the tools it involves.
 
 use std::collections::HashMap;
 
@@ -7,34 +7,33 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_store::encoding;
 
-/// Only the first so many bytes of a turn's text are searched.
+/// Maximum bytes of a turn's text that are searched.
 const TEXT_BYTES_MAX: usize = 32 << 10;
 
-/// A turn as it is searched.
+/// A turn in its searchable form.
 #[derive(Clone, Debug)]
 pub(crate) struct SearchedTurn {
     pub(crate) role: Role,
     pub(crate) at: Timestamp,
-    /// Text, calls with their arguments, results; no thinking, no recalled memories.
+    /// Text, calls with their arguments, and results, but no thinking and no recalled memories.
     pub(crate) text: String,
-    /// Names of the tools that it calls.
+    /// Tool calls of the turn.
     pub(crate) calls: Vec<ToolCall>,
-    /// The calls whose results it has.
+    /// Ids of the calls whose results it has.
     pub(crate) answers: Vec<String>,
 }
 
-/// A call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolCall {
     pub(crate) id: String,
     pub(crate) tool: String,
 }
 
-/// Names of tools by the ids of their calls, within one generation.
+/// Tool names by call id, within one generation.
 pub(crate) type ToolNames = HashMap<String, String>;
 
 impl SearchedTurn {
-    /// Reads an encoded turn; `None` when its bytes are damaged.
+    /// Decodes a turn. `None` if its bytes are damaged.
     pub(crate) fn open(seq: u64, content: &[u8]) -> Option<Self> {
         let turn = encoding::open(content)?;
         let mut text = transcript_turn(seq, &turn, content.len()).text;
@@ -48,13 +47,13 @@ impl SearchedTurn {
         })
     }
 
-    /// Adds the tools that it calls to those that are known.
+    /// Adds the calls of this turn to `names`.
     pub(crate) fn note_calls(&self, names: &mut ToolNames) {
         let calls = self.calls.iter();
         names.extend(calls.map(|call| (call.id.clone(), call.tool.clone())));
     }
 
-    /// The tools that it calls or has results of, as far as their names are known.
+    /// Returns the tools that it calls or has results of, as far as their names are known.
     pub(crate) fn tools<'a>(&'a self, names: &'a ToolNames) -> impl Iterator<Item = &'a str> {
         let called = self.calls.iter().map(|call| call.tool.as_str());
         let answered = self.answers.iter().filter_map(|id| names.get(id));

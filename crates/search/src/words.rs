@@ -1,24 +1,25 @@
-//! Words as searching sees them: the one place of this crate that knows how a text is cut and
-//! ranked, which is as recall does it. What cuts the index also cuts the query.
+//! Words in searches. Texts are split and ranked as in recall, and only here.
+//!
+//! Index and query use the same code.
 
 use memoird_core::words::ranking::{Query, Scorer, Term};
 
 pub(crate) use memoird_core::words::ranking::{Found, Statistics};
 pub(crate) use memoird_core::words::{Languages, VERSION, add_index_words};
 
-/// Of a snippet, in bytes.
+/// Maximum bytes of a snippet.
 const SNIPPET_BYTES: usize = 240;
-/// Of those, before the first word that was found.
+/// Maximum bytes of a snippet before its first match.
 const SNIPPET_LEAD_BYTES: usize = 60;
 
-/// What is looked for, in words.
+/// The words of a query.
 #[derive(Clone, Debug)]
 pub(crate) struct Sought {
     query: Query,
 }
 
 impl Sought {
-    /// `languages` are those of the turns that it may find.
+    /// `languages` are those of the tenant's turns.
     pub(crate) fn new(query: &str, languages: Languages) -> Self {
         Self {
             query: Query::new(query, languages),
@@ -29,23 +30,23 @@ impl Sought {
         self.query.terms().is_empty()
     }
 
-    /// What the index is asked for.
+    /// Terms to look up in the index.
     pub(crate) fn terms(&self) -> &[Term] {
         self.query.terms()
     }
 
-    /// What the words weigh, by what the index knows of them.
+    /// Returns a scorer with word weights from the statistics of the index.
     pub(crate) fn scorer(&self, statistics: &Statistics) -> Scorer<'_> {
         Scorer::new(&self.query, statistics)
     }
 
-    /// The place of a text that has most of the words, on one line; its beginning where it has
-    /// none.
+    /// Returns the passage of a text with the most matches, on one line. Without any, its
+    /// beginning.
     pub(crate) fn snippet(&self, text: &str, statistics: &Statistics) -> String {
         let places = self.scorer(statistics).places(text);
         let start = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));
         let start = text.ceil_char_boundary(start);
-        // A word that is cut begins with the next one.
+        // Skip a truncated first word.
         let start = match text[..start].ends_with(char::is_whitespace) || start == 0 {
             true => start,
             false => text[start..]
@@ -61,8 +62,7 @@ impl Sought {
     }
 }
 
-/// Where the stretch of a snippet's length begins that has most different words, the first of
-/// several.
+/// Returns the start of the first passage of snippet length with the most distinct words.
 fn densest(places: &[(usize, usize)]) -> Option<usize> {
     let reach = SNIPPET_BYTES - SNIPPET_LEAD_BYTES;
     let mut best: Option<(u32, usize)> = None;

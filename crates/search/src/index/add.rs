@@ -1,5 +1,4 @@
-//! Taking turns in: a batch of them, whosever they are, and how far the journal was followed
-//! with them, in one transaction.
+//! Indexing of new turns: a batch of all tenants and the new cursor, in one transaction.
 
 use std::collections::HashMap;
 
@@ -18,22 +17,21 @@ use crate::words::{self, Languages};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// A turn to be taken in.
+/// A turn to be indexed.
 #[derive(Clone, Debug)]
 pub(crate) struct NewTurn {
-    /// Its number in the journal.
+    /// Number in the journal.
     pub(crate) number: u64,
     pub(crate) generation: Generation,
     pub(crate) role: Role,
     pub(crate) at: Timestamp,
-    /// The tools that it is about.
+    /// Tools that the turn calls or has results of.
     pub(crate) tools: Vec<String>,
     pub(crate) text: String,
 }
 
 impl NewTurn {
-    /// Its stems and the words by which it is found, as a turn of this generation; and what it is
-    /// in.
+    /// Returns the stems and filter words of the turn, and its language.
     pub(super) fn words(&self, generation: i64) -> (String, Languages) {
         let mut words = String::with_capacity(self.text.len() + 64);
         let language = words::add_index_words(&self.text, &mut words);
@@ -47,19 +45,19 @@ impl NewTurn {
     }
 }
 
-/// What a tenant has, while a batch is written.
+/// State of a tenant while a batch is written.
 struct Tenant {
     range: TenantRange,
-    /// The number of its next turn.
+    /// Number of its next turn.
     next: u64,
-    /// What its turns are in.
+    /// Languages of its turns.
     languages: Languages,
-    /// First and last row of what was said on a day.
+    /// First and last row of each day.
     days: HashMap<i64, (i64, i64)>,
 }
 
-/// A row of the index, to be written in the order of the rows: FTS5 would begin a segment anew
-/// for each that comes out of order.
+/// A row of the index. Rows are written in order, because FTS5 starts a new segment for each one
+/// that is out of order.
 struct Row {
     row: i64,
     number: u64,
@@ -68,7 +66,7 @@ struct Row {
     words: String,
 }
 
-/// What is looked up once for a batch.
+/// Lookups cached for the duration of a batch.
 struct Batch<'a> {
     connection: &'a Connection,
     owners: HashMap<Generation, GenerationOwner>,
@@ -77,8 +75,9 @@ struct Batch<'a> {
 }
 
 impl Index {
-    /// Takes turns in, and with them notes how far the journal was followed. A turn whose
-    /// generation has no owner is forgotten already, and left out. Gives how many were taken.
+    /// Indexes turns and saves the new cursor. Returns the number of turns indexed.
+    ///
+    /// A turn whose generation has no owner was deleted in the meantime, and is skipped.
     pub(crate) fn add(
         &self,
         turns: &[NewTurn],
@@ -107,7 +106,7 @@ impl Index {
 }
 
 impl Batch<'_> {
-    /// Gives a turn its row.
+    /// Assigns a row to a turn.
     fn row(&mut self, turn: &NewTurn) -> Answer<Option<Row>> {
         let Some(owner) = self.owners.get(&turn.generation).cloned() else {
             return Ok(None);
@@ -160,7 +159,7 @@ impl Batch<'_> {
         Ok(self.tenants.get_mut(name).ok_or(missing)?)
     }
 
-    /// The number of a generation, whose subject may be another one than before.
+    /// Returns the number of a generation, and updates its subject.
     fn generation(&mut self, owner: &GenerationOwner) -> Answer<i64> {
         if let Some(no) = self.generations.get(&owner.generation) {
             return Ok(*no);
@@ -210,12 +209,12 @@ impl Batch<'_> {
     }
 }
 
-/// The day of a moment.
+/// Returns the day of a timestamp, in days since the epoch.
 pub(super) fn day_of(at: Timestamp) -> i64 {
     at.as_ms().div_euclid(DAY_MS)
 }
 
-/// Notes that between these rows of a tenant are turns of a day.
+/// Extends the row range of a tenant's day.
 pub(super) fn widen_day(
     connection: &Connection,
     tenant: i64,

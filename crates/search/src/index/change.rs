@@ -1,7 +1,6 @@
-//! Turns that say something else than when they were taken in: their old words leave the index.
+//! Reindexing of turns whose content was replaced, to remove their old words.
 //!
-//! Such a turn is taken in again, and its pages are cleared, before it is noted how far the index
-//! is.
+//! Such a turn is indexed again and its pages are cleared before the progress is saved.
 
 use memoird_core::ids::Generation;
 use rusqlite::{OptionalExtension, TransactionBehavior, params};
@@ -12,7 +11,8 @@ use crate::locked;
 use crate::words::Languages;
 
 impl Index {
-    /// The last change of turns that was taken in and whose old words are gone from the pages.
+    /// Returns the last turn change that was indexed and whose old words are cleared from the
+    /// pages.
     pub(crate) fn changes(&self) -> Answer<u64> {
         self.read(|connection| {
             let sql = "SELECT changes FROM state";
@@ -21,15 +21,16 @@ impl Index {
         })
     }
 
-    /// Notes it.
+    /// Saves the value returned by [`Self::changes`].
     pub(crate) fn save_changes(&self, change: u64) -> Answer<()> {
         let writer = locked(&self.writer);
         writer.execute("UPDATE state SET changes = ?", [whole(change)])?;
         Ok(())
     }
 
-    /// Takes a turn of a generation out, and in again as it is now, where it is still shown. False
-    /// where the index does not have it.
+    /// Removes a turn from the index, and adds its current version unless the turn is gone.
+    ///
+    /// Returns false if the index does not have the turn.
     pub(crate) fn replace(
         &self,
         number: u64,

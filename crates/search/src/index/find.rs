@@ -1,4 +1,4 @@
-//! Finding: which turns of a tenant have words that are looked for, and pass the filters.
+//! Lookup of a tenant's turns by words and filters.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,20 +14,18 @@ use super::{
 };
 use crate::words::{Found, Languages, Sought, Statistics};
 
-/// Turns that one word is looked up in, the newest: whatever more turns have says next to
-/// nothing.
+/// Maximum number of turns looked up per word, newest first. More would hardly change its weight.
 const MATCHES_MAX: usize = 8_192;
-/// The same for words that only begin as one that no turn has.
+/// The same for words that only share a beginning with a word that no turn contains.
 const ALIKE_MAX: usize = 1_024;
-/// So many lives of a session or of a subject are looked for by their words in the index; where
-/// there are more, each turn's life is looked at.
+/// Maximum number of generations matched by index words. Beyond it, each turn's generation is
+/// compared instead.
 const GENERATIONS_MAX: usize = 256;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Which turns may be found.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
-    /// Only this tenant's.
     pub(crate) tenant: TenantId,
     pub(crate) session: Option<SessionId>,
     pub(crate) subject: Option<Subject>,
@@ -35,47 +33,47 @@ pub(crate) struct Filter {
     pub(crate) before: Option<Timestamp>,
     pub(crate) roles: Vec<Role>,
     pub(crate) tool: Option<String>,
-    /// Only the first so many turns that the tenant ever had; `None`: all.
+    /// Only turns up to this number within the tenant. `None` for all.
     pub(crate) turns: Option<u64>,
 }
 
 /// A turn that may be a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// Its number among the tenant's turns.
+    /// Number within the tenant.
     pub(crate) turn: u64,
-    /// Its number in the journal.
+    /// Number in the journal.
     pub(crate) number: u64,
 }
 
-/// What the index found.
+/// Result of a lookup.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Matches {
-    /// The best candidates, by what the index knows, best and newest first.
+    /// Best candidates by index data, best and newest first.
     pub(crate) candidates: Vec<Candidate>,
-    /// What the words weigh.
+    /// Weights of the words.
     pub(crate) statistics: Statistics,
-    /// The turns that the tenant had.
+    /// Number of turns the tenant has had.
     pub(crate) turns: u64,
-    /// By the filters alone: the last turn that was looked at, where older ones may pass as well.
+    /// Without words: number of the last turn considered, if older ones may match too.
     pub(crate) more_before: Option<u64>,
 }
 
-/// The filters in the terms of the index.
+/// The filters as rows, index words and SQL conditions.
 struct Plan {
     range: TenantRange,
     first: i64,
     last: i64,
-    /// What has to be in the index beside a word, joined by AND; empty: nothing.
+    /// Index words required in addition to the query's, joined by AND.
     marks: Vec<String>,
-    /// What has to be so of the turn's row; empty: nothing.
+    /// SQL conditions on the turn's row.
     conditions: Vec<String>,
     parameters: Vec<Box<dyn ToSql>>,
 }
 
 impl Index {
-    /// Where the journal has the newest turns of a generation before this number, at most so many
-    /// of them.
+    /// Returns the journal numbers of at most `max` turns of a generation before `before`, newest
+    /// first.
     pub(crate) fn newest_turns(
         &self,
         generation: Generation,
@@ -101,7 +99,7 @@ impl Index {
         })
     }
 
-    /// The languages of a tenant's turns.
+    /// Returns the languages of a tenant's turns.
     pub(crate) fn languages(&self, tenant: &TenantId) -> Answer<Languages> {
         self.read(|connection| {
             let found = find_tenant(connection, tenant.as_str())?;
@@ -109,7 +107,7 @@ impl Index {
         })
     }
 
-    /// The turns that may be hits, at most so many.
+    /// Returns at most `max` candidates.
     pub(crate) fn find(&self, filter: &Filter, sought: &Sought, max: usize) -> Answer<Matches> {
         self.read(|connection| {
             let Some(TenantRow { range, next, .. }) =
@@ -136,7 +134,7 @@ impl Index {
 }
 
 impl Plan {
-    /// `None` where nothing can pass.
+    /// `None` if no turn can match.
     fn new(
         connection: &Connection,
         filter: &Filter,
@@ -163,8 +161,9 @@ impl Plan {
         Ok((is_possible && plan.first <= plan.last).then_some(plan))
     }
 
-    /// What was said when: the days say between which rows to look, and each turn's time whether
-    /// it passes. False where nothing can.
+    /// Adds the time filter. Days limit the range of rows, and each turn's time decides.
+    ///
+    /// Returns false if no turn can match.
     fn put_time(&mut self, connection: &Connection, filter: &Filter) -> Answer<bool> {
         if filter.after.is_none() && filter.before.is_none() {
             return Ok(true);
@@ -186,14 +185,14 @@ impl Plan {
         };
         self.first = self.first.max(first);
         self.last = self.last.min(last);
-        // To the millisecond; whoever reads the turn looks again.
+        // Exact to the millisecond. The check is repeated when the turn is read.
         self.conditions.push("turns.at BETWEEN ? AND ?".to_owned());
         self.parameters.push(Box::new(after));
         self.parameters.push(Box::new(before));
         Ok(true)
     }
 
-    /// The lives of a session or a subject. False where there are none.
+    /// Adds the filters by session and subject. Returns false if there are no generations.
     fn put_lives(&mut self, connection: &Connection, filter: &Filter) -> Answer<bool> {
         let mut condition = "tenant = ?".to_owned();
         let mut parameters: Vec<String> = Vec::new();
@@ -236,7 +235,7 @@ impl Plan {
         Ok(true)
     }
 
-    /// By the filters alone: the newest turns.
+    /// Without words: returns the newest turns.
     fn newest(&self, connection: &Connection, max: usize) -> Answer<Matches> {
         let mut candidates = Vec::new();
         self.rows(connection, None, max, |row| {
@@ -253,7 +252,7 @@ impl Plan {
         })
     }
 
-    /// By words: each is looked up, and the turns that have most of them are the best.
+    /// With words: looks up each word, and returns the turns that contain the most of them.
     fn with_words(&self, connection: &Connection, sought: &Sought, max: usize) -> Answer<Matches> {
         let all = (self.last - self.first + 1).unsigned_abs();
         let mut statistics = Statistics {
@@ -271,7 +270,7 @@ impl Plan {
                 })?;
                 Answer::Ok(match count < noted_max as u64 {
                     true => count,
-                    // As many as there are, if the word is spread evenly.
+                    // Extrapolates from the rows seen, assuming that the word is spread evenly.
                     false => {
                         let seen = (self.last - last_seen + 1).unsigned_abs().max(1);
                         (count.saturating_mul(all) / seen).min(all)
@@ -279,7 +278,7 @@ impl Plan {
                 })
             };
             let mut count = look(term.forms(), MATCHES_MAX)?;
-            // What is said in other forms of a word is looked for where nothing has that word.
+            // Search for words with a common beginning only if no turn has the word itself.
             if count == 0 && !term.beginnings().is_empty() {
                 statistics.alike.insert(place);
                 count = look(term.beginnings(), ALIKE_MAX)?;
@@ -306,7 +305,7 @@ impl Plan {
         })
     }
 
-    /// The rows that pass, the newest first: of a word, or all of them.
+    /// Visits the matching rows, newest first, for a word or for all turns.
     fn rows(
         &self,
         connection: &Connection,
@@ -351,7 +350,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Looks up where the journal has the candidates.
+    /// Looks up the candidates' journal numbers.
     fn put_numbers(&self, connection: &Connection, candidates: &mut Vec<Candidate>) -> Answer<()> {
         let sql = "SELECT number FROM turns WHERE no = ?";
         let mut statement = connection.prepare_cached(sql)?;
@@ -366,7 +365,7 @@ impl Plan {
     }
 }
 
-/// A word as the index is asked for it; words and marks have no quotation marks.
+/// Quotes a word for FTS5. Words contain no quotation marks.
 fn quoted(word: &str) -> String {
     format!("\"{word}\"")
 }

@@ -1,4 +1,4 @@
-//! Forgetting: what the journal has no more leaves the index, in steps of a bounded size.
+//! Removes turns that the journal has deleted, in bounded steps.
 
 use std::time::Duration;
 
@@ -10,21 +10,23 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::{Answer, Index, TenantRange, generation_word, whole};
 use crate::locked;
 
-/// Pages of FTS5 that one step of a merge writes.
+/// FTS5 pages written per merge step.
 const MERGED_PAGES: i64 = 64;
 /// How long emptying the log waits for searches.
 const EMPTY_LOG_WAIT: Duration = Duration::from_millis(250);
 
 impl Index {
-    /// One step of making all of the words one segment anew, without those of turns that were
-    /// forgotten; `is_first` begins. False when that is over, whatever came since it began.
+    /// Runs one step of merging all words into one new segment without those of deleted turns.
+    ///
+    /// `is_first` starts the merge. Returns false once it is complete, regardless of words added
+    /// since it began.
     pub(crate) fn merge_step(&self, is_first: bool) -> Answer<bool> {
         let writer = locked(&self.writer);
         let merge = |pages: i64| -> Answer<bool> {
             let before = writer.total_changes();
             let sql = "INSERT INTO words (words, rank) VALUES ('merge', ?)";
             writer.prepare_cached(sql)?.execute([pages])?;
-            // So FTS5 says that it has done something.
+            // FTS5 reports progress this way.
             Ok(writer.total_changes() - before >= 2)
         };
         let has_advanced = merge(if is_first {
@@ -33,14 +35,15 @@ impl Index {
             MERGED_PAGES
         })?;
         if !has_advanced && is_merging(&writer)? {
-            // One segment alone was made anew, and another one has come: they are merged.
+            // Only one segment was rewritten, and another was added since: merge them.
             merge(-MERGED_PAGES)?;
         }
         is_merging(&writer)
     }
 
-    /// Empties the log and the unused space of the file. False while somebody reads an older
-    /// moment.
+    /// Empties the log and clears unused space in the file.
+    ///
+    /// Returns false if a reader holds an older snapshot.
     pub(crate) fn clean(&self) -> Answer<bool> {
         if !empty_log(&locked(&self.writer), EMPTY_LOG_WAIT)? {
             return Ok(false);
@@ -56,8 +59,8 @@ impl Index {
         )?)
     }
 
-    /// Generations between these two, in the order of their start, at most so many: the one
-    /// itself is the first that is not among them, the other the last that may be.
+    /// Returns at most `max` generations in the order of their start, from `after` (exclusive) to
+    /// `until` (inclusive).
     pub(crate) fn generations(
         &self,
         after: Generation,
@@ -75,8 +78,9 @@ impl Index {
         })
     }
 
-    /// Forgets turns of a generation, at most so many, and the generation once it has none.
-    /// Gives how many went; fewer than `turns_max`: all of it is forgotten.
+    /// Removes at most `turns_max` turns of a generation, and the generation once it has none.
+    ///
+    /// Returns the number removed. Fewer than `turns_max` means that the generation is gone.
     pub(crate) fn forget(&self, generation: Generation, turns_max: usize) -> Answer<usize> {
         let mut writer = locked(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -113,7 +117,7 @@ impl Index {
             transaction.prepare_cached(sql)?.execute(parameters)?;
         }
         transaction.commit()?;
-        // Each row of the answer is one page that was given back.
+        // Each result row is one released page.
         let mut vacuum = writer.prepare_cached("PRAGMA incremental_vacuum(256)")?;
         let mut pages = vacuum.query([])?;
         while pages.next()?.is_some() {}
@@ -121,10 +125,12 @@ impl Index {
     }
 }
 
-/// True while FTS5 merges segments and is not over with it. That stands in the record of its
-/// structure: for each level how many of its segments are being merged, and its segments.
+/// Whether an FTS5 merge is in progress.
+///
+/// It is read from FTS5's structure record, which has, per level, the number of segments being
+/// merged and the segments themselves.
 fn is_merging(connection: &Connection) -> Answer<bool> {
-    /// What stands before the numbers: a cookie, and that segments have counts of what was deleted.
+    /// Bytes before the numbers: a cookie, and a flag for segments with counts of deleted rows.
     const HEAD_BYTES: usize = 8;
     const NUMBERS_OF_SEGMENT: usize = 8;
     let sql = "SELECT block FROM words_data WHERE id = 10";
@@ -132,7 +138,7 @@ fn is_merging(connection: &Connection) -> Answer<bool> {
     let record: Vec<u8> = statement.query_row([], |row| row.get(0))?;
     let mut numbers = Numbers(record.get(HEAD_BYTES..).unwrap_or_default());
     let levels = numbers.next().unwrap_or_default();
-    // Of all levels together.
+    // Skip the totals over all levels.
     numbers.by_ref().take(2).for_each(drop);
     for _ in 0..levels {
         let (merged, segments) = (numbers.next(), numbers.next());
@@ -146,8 +152,8 @@ fn is_merging(connection: &Connection) -> Answer<bool> {
     Ok(false)
 }
 
-/// Numbers as SQLite writes them: seven bits in each byte, the highest first; a ninth byte has
-/// eight.
+/// Iterates over SQLite varints: seven bits per byte, highest first, and eight bits in a ninth
+/// byte.
 struct Numbers<'a>(&'a [u8]);
 
 impl Iterator for Numbers<'_> {
