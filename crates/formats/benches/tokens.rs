@@ -1,4 +1,4 @@
-//! How fast tokens are counted: `cargo bench -p memoird-core`.
+//! Speed of token counting. Run with `cargo bench -p memoird-formats`.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const TEXT_BYTES: usize = 256 * 1024;
 
 fn count(bencher: Bencher<'_, '_>, tokenizer: &dyn Tokenizer, text: &str) {
     let text = text.repeat(TEXT_BYTES / text.len());
-    // The tables are read before the clock runs.
+    // Load the tables before measuring.
     tokenizer.count("warm");
     let bytes = BytesCount::of_str(&text);
     bencher

@@ -1,11 +1,11 @@
-//! Base64 as providers take it, with the standard alphabet and padding, and as bots send it.
+//! Base64 in the strict form that providers accept, and in the lenient form that bots send.
 
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Padding may be missing, and the last digit may say more bits than there are.
+/// Padding may be missing, and the last digit may have excess bits.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -18,13 +18,14 @@ pub(crate) fn encode(data: &[u8]) -> String {
     STANDARD.encode(data)
 }
 
-/// Decodes; padding may be missing. `None` when another character is in it.
+/// Decodes with optional padding. `None` if the text contains any other character.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     LENIENT.decode(text.trim_end_matches('=')).ok()
 }
 
 /// Decodes base64 of either alphabet up to `bytes_max`, or up to the first other character.
-/// Line breaks are passed over.
+///
+/// Line breaks and spaces are skipped.
 pub(crate) fn decode_head(text: &str, bytes_max: usize) -> Vec<u8> {
     let digits = text.bytes().filter(|byte| !b"\r\n ".contains(byte));
     let standard = digits.map(|digit| match digit {
@@ -37,7 +38,7 @@ pub(crate) fn decode_head(text: &str, bytes_max: usize) -> Vec<u8> {
         .take(bytes_max.div_ceil(3).saturating_mul(4))
         .collect();
     if digits.len() % 4 == 1 {
-        // A lone digit is less than a byte.
+        // A single digit is less than a byte.
         digits.pop();
     }
     let mut bytes = LENIENT.decode(digits).unwrap_or_default();

@@ -1,8 +1,7 @@
-//! What memoird knows of model providers: their message arrays, in and out; their models;
-//! and how they count tokens.
+//! Model providers: their message arrays, in and out, their models, and their token counts.
 //!
-//! As in `memoird-core`, everything here is a function of its arguments: no clock, no file
-//! and no lock. Budgets and token numbers belong to the rules of windows and stay there.
+//! As in `memoird-core`, all functions are pure: no clock, no file and no lock. Budgets and token
+//! numbers are part of the window rules in that crate.
 
 mod base64;
 mod media_type;

@@ -1,6 +1,6 @@
-//! What media types say.
+//! Classification of media types.
 
-/// True for text, whatever it is called: models read it as such.
+/// Whether models can read the type as text.
 pub(crate) fn is_text(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     match essence.split_once('/') {

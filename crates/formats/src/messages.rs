@@ -1,43 +1,44 @@
-//! A provider's own message array, read into turns and written from them. Bots already have
-//! their provider's array, and may send it as it is.
+//! Parses a provider's message array into turns, and renders turns as such an array.
 //!
-//! A turn that was read knows its format: only there do its extras mean anything. What
-//! becomes of it elsewhere is described in `render`.
+//! Bots already have their provider's array and can send it unchanged.
 //!
-//! Nothing of a message is lost: what is rendered from its turn is an equal JSON value.
-//! So each provider's object, message or part, is split in two. What memoird reads goes
-//! to the turn's own fields. What is left of the object is its `extra_json`, empty when
-//! nothing is. Where both together do not tell the object's shape, the extra says it in
-//! one of three ways, on which rendering relies.
+//! A parsed turn records its format. Its extras are meaningful only in that format. `render`
+//! documents what happens to it in another one.
 //!
-//! **Left behind.** A field that was read leaves its name with an empty value, or with
-//! the value itself where it has no content. No field of the provider can collide with
-//! that, because its own field of this name was read.
+//! Parsing is lossless: rendering a parsed turn yields an equal JSON value. For that, each object
+//! of the provider (message or part) is split in two. The fields that memoird interprets become
+//! fields of the turn. The rest of the object is stored as `extra_json`, which is empty if nothing
+//! remains. If both together do not determine the object's shape, the extra records it in one of
+//! three ways, on which rendering relies.
 //!
-//! | in the extra of | field | says |
+//! **Leftover fields.** A field that was parsed may remain in the extra with an empty value, or
+//! with its own value if it has no content. This cannot collide with a field of the provider, since
+//! the field of that name was parsed.
+//!
+//! | in the extra of | field | meaning |
 //! |---|---|---|
 //! | message, tool result | `"content": []` | content was a list, now the parts |
 //! | message, tool result | `"content": null` | content was null |
-//! | OpenAI message | `"role": "developer"` | the turn is `Role::System`, but was not `system` |
-//! | OpenAI assistant | `"tool_calls": []` or `null` | it had no calls, and said so |
+//! | OpenAI message | `"role": "developer"` | the role of this system turn was `developer` |
+//! | OpenAI assistant | `"tool_calls": []` or `null` | an explicit list without calls |
 //! | OpenAI tool use | `"type": "custom"` | not `function`; `input_json` is free text |
 //! | OpenAI tool use | `"function": {…}`, `"custom": {…}` | the rest of this inner object |
-//! | Anthropic tool result | `"is_error": false` or `null` | not an error, and said so |
+//! | Anthropic tool result | `"is_error": false` or `null` | an explicit value other than true |
 //! | responses: tool result | `"output": []` | the output was a list, now the parts |
-//! | responses: message | `"type": "message"` | it said so; it need not |
-//! | responses: tool use, tool result | `"type": "custom_tool_call"`, `…_output` | not a function's |
+//! | responses: message | `"type": "message"` | the optional type was present |
+//! | responses: tool use, result | `"type": "custom_tool_call"`, `…_output` | not a function's |
 //!
-//! Without a mark, content was a string (one text part) or, in an OpenAI assistant
-//! message without parts beside tool uses, not there. The type of a text in a list is the
-//! usual one: `text`, in responses `output_text` of the assistant and else `input_text`.
+//! Without such a field, content was a string (one text part) or, in an OpenAI assistant message
+//! without parts besides tool uses, absent. A text in a list has the default type: `text`, or in
+//! responses `output_text` for the assistant and `input_text` otherwise.
 //!
-//! **Hollow.** A text or media part with a `type` in its extra *is* the provider's
-//! object, all fields in their places, with an empty string where the content was:
+//! **Hollow objects.** A text or media part with a `type` in its extra *is* the provider's object
+//! with all its fields, with an empty string in place of the content:
 //!
-//! | `type` | the empty string is | filled with |
+//! | `type` | empty string | filled with |
 //! |---|---|---|
 //! | `image_url` | `image_url.url` | the URI |
-//! | `input_audio` | `input_audio.data` | the URI without its head `data:<media_type>;base64,` |
+//! | `input_audio` | `input_audio.data` | the URI without its prefix `data:<media_type>;base64,` |
 //! | `file` | `file.file_data` if that is a string, else `file.file_id` | the URI |
 //! | `refusal` | `refusal` | the text |
 //! | `image`, `document` with a source `base64` | `source.data` | as with `input_audio` |
@@ -45,39 +46,38 @@
 //! | … a source `url`, `file` | `source.url`, `source.file_id` | the URI |
 //! | responses: `input_image` | the first of `image_url`, `file_id` that is a string | the URI |
 //! | … `input_file` | the first of `file_data`, `file_url`, `file_id` that is a string | the URI |
-//! | … `input_text`, `output_text`, where not usual; `text` | `text` | the text |
+//! | … `input_text`, `output_text`, unless the default; `text` | `text` | the text |
 //! | … `reasoning` | each `text` of `summary`, then of `content` | the thinking's text in pieces |
 //! | | `encrypted_content`, if that is a string | the signature; the text of a redacted one |
 //! | … a call of [`calls`] that the bot answers, and its output | the field with its id | the id |
 //! | | of a call the first of `action`, `actions`, `operation`, `arguments` that is not null | the input, as JSON |
-//! | any other | none: memoird has no word for this part | |
+//! | any other | none: memoird does not interpret this part | |
 //!
-//! In that head stands the part's own `media_type`. It and the part's `name` are labels
-//! made from the object, which still has what they were made from.
+//! The prefix contains the part's own `media_type`. That and the part's `name` are copies of values
+//! that the object still contains.
 //!
-//! **The key `memoird`** holds an object of what can be said in no other way:
+//! **The key `memoird`** holds an object with everything else:
 //!
-//! | member | says |
+//! | member | meaning |
 //! |---|---|
 //! | `"absent": ["content"]` | an Anthropic tool result without content |
-//! | `"absent": ["type"]` | an OpenAI tool call without a type, read as a function |
+//! | `"absent": ["type"]` | an OpenAI tool call without a type, parsed as a function |
 //! | `"absent": ["signature"]` | Anthropic thinking without a signature |
-//! | `"placeholder": true` | no such part: the message had none, and a turn needs one |
-//! | `"bytes": [3, 0]` | responses: how long each piece of the reasoning is, where there are several |
+//! | `"placeholder": true` | the message had no parts; added because a turn needs one |
+//! | `"bytes": [3, 0]` | responses: length of each piece of reasoning, if there are several |
 //! | `"items": […]` | responses: the turn's items |
 //! | `"memoird": …` | the provider's object has a field `memoird`, and this is its value |
 //!
-//! **For the client alone.** Two fields of a message or an item are not the provider's: see
-//! [`client`]. They are taken out before it is read.
+//! **Client fields.** Two fields of a message or an item are not the provider's: see [`client`].
+//! They are removed before it is parsed.
 //!
-//! **Items.** Of OpenAI's responses a turn holds what the assistant did in a row, so that
-//! reasoning stays with the calls it led to and parallel calls stay together. A tool use,
-//! a tool result and a thinking part are an item each, and have its fields. The text and
-//! media parts are the one message of the turn, whose fields are the turn's extra. Where
-//! that does not tell the items, `items` does: for each one `null`, the next part is an
-//! item by itself, or `[n, {…}]`, the next `n` parts are a message with these fields. An
-//! item of another kind is an opaque part; if it is the bot's answer to something, a turn
-//! of the role tool.
+//! **Items.** A turn holds consecutive items of the assistant in OpenAI's responses, so that
+//! reasoning stays with the calls it led to, and parallel calls stay together. A tool use, a tool
+//! result and a thinking part are one item each, and have its fields. The text and media parts form
+//! the single message of the turn, and the fields of the message are the turn's extra. If that does
+//! not describe the items, `items` lists them: `null` means that the next part is an item, and
+//! `[n, {…}]` that the next `n` parts are a message with these fields. An item of any other type is
+//! an opaque part. If it is the bot's answer to a call, it is a turn of the role tool.
 
 mod anthropic;
 mod calls;
@@ -101,12 +101,13 @@ pub use render::{RenderOptions, Rendered, render};
 use client::ForClient;
 use fields::{Fields, JsonPath};
 
-/// Reads a provider's message array: one turn for each message, in order; of OpenAI's
-/// responses one for each item, but what the model did in a row is one. An empty array
-/// gives no turns.
+/// Parses a provider's message array into turns, in order.
+///
+/// Each message becomes one turn. In OpenAI's responses, each item does, except that consecutive
+/// items of the model become a single turn. An empty array yields no turns.
 ///
 /// # Errors
-/// [`CoreError::MessagesInvalid`] with the field and the reason; never with its content.
+/// [`CoreError::MessagesInvalid`] with the path of the field and the reason, without its content.
 pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, CoreError> {
     if has_too_many_values(messages_json) {
         let problem = format!("more than {VALUES_MAX} JSON values; send fewer messages at once");
@@ -135,12 +136,12 @@ pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, Co
 fn syntax_problem(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     match error.classify() {
-        // The library has no kind for this; a stack of any depth is a client's to choose.
+        // serde_json has no category for this. Clients can send any nesting depth.
         Category::Syntax if error.to_string().starts_with("recursion limit") => {
             format!("nested deeper than 128 levels at line {line} column {column}")
         }
         Category::Syntax | Category::Eof => format!("not JSON: {error}"),
-        // The text of this error would quote the client's data.
+        // The message of this error would quote client data.
         Category::Data | Category::Io => {
             format!("cannot be read at line {line} column {column}")
         }

@@ -1,4 +1,4 @@
-//! Models: how many tokens each takes, who provides it, and how its tokens are counted.
+//! Models: their budget, their provider, and their tokenizer.
 
 mod rules;
 
@@ -12,34 +12,28 @@ use serde::{Deserialize, Serialize};
 
 pub use rules::{ImageLimits, MessageRules};
 
-/// The properties of a model, under the name that calls use for it.
+/// Properties of a model, under the name that calls use for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelProfile {
-    /// The name.
     pub name: String,
-    /// Whose rules for messages and media apply.
+    /// Determines the rules for messages and media.
     pub provider: Provider,
-    /// How text is counted.
     pub tokenizer: TokenizerKind,
-    /// Its tokens.
     pub budget: Budget,
 }
 
-/// Whose rules for messages and media apply.
+/// Provider, which determines the rules for messages and media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
-    /// OpenAI.
     OpenAi,
-    /// Anthropic.
     Anthropic,
-    /// Google.
     Google,
     /// A model with open weights, on any server.
     Open,
 }
 
-/// How text is counted.
+/// Token counter of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenizerKind {
@@ -53,10 +47,10 @@ pub enum TokenizerKind {
     File(PathBuf),
 }
 
-/// The name of the profile that a call gets which names none.
+/// Name of the profile used by calls that name no model.
 pub const DEFAULT_MODEL: &str = "default";
 
-/// The models that are known without being configured; the first is [`DEFAULT_MODEL`].
+/// Returns the built-in profiles. The first is [`DEFAULT_MODEL`].
 pub fn catalogue() -> Vec<ModelProfile> {
     let lines = include_str!("model/catalogue.txt").lines();
     lines
@@ -76,21 +70,22 @@ fn profile(line: &'static str) -> Option<ModelProfile> {
 }
 
 impl ModelProfile {
-    /// Rules of the model of this name, which is this profile or a relative of it.
+    /// Returns the rules of the model with this name, which uses this profile or is a relative of
+    /// it.
     pub fn rules_of(&self, model: &str, format: Option<MessageFormat>) -> MessageRules {
         let name = if model.is_empty() { &self.name } else { model };
         let mut rules = MessageRules::of(self.provider, name);
         if format == Some(MessageFormat::Anthropic) && self.provider == Provider::OpenAi {
-            // No such model: the call did not say which one gets the request.
+            // Anthropic has no such model: the call did not say which model receives the request.
             rules.images = ImageLimits::ANTHROPIC;
         }
         rules
     }
 
-    /// True when usage that a provider reports under this name is this model's: the name
-    /// itself, or it with what providers put around it, which is a path before it
-    /// (`models/…`, `openai/…`) and a date, `@…` or `:…` after it. The case does not
-    /// matter. `gpt-4o-2024-08-06` is `gpt-4o`; `gpt-4o-mini-2024-07-18` is not.
+    /// Whether usage that a provider reports under this name belongs to this model.
+    ///
+    /// The name may have a path before it (`models/…`, `openai/…`), and a date, `@…` or `:…` after
+    /// it. Case is ignored. `gpt-4o-2024-08-06` is `gpt-4o`; `gpt-4o-mini-2024-07-18` is not.
     pub fn answers_to(&self, provider_model_name: &str) -> bool {
         let reported = provider_model_name.trim();
         let without_path = reported.rsplit('/').next().unwrap_or_default();
@@ -125,18 +120,20 @@ pub fn closest_relative<'a>(
     closest.map(|(_, profile)| profile)
 }
 
-/// Digits of a version number; a date has more.
+/// Maximum digits of a version number. A date has more.
 const VERSION_DIGITS_MAX: usize = 3;
 
-/// Parts of a model's name, in lower case: `claude`, `sonnet`, `4`, `5`.
+/// Splits a model's name into parts, in lower case: `claude`, `sonnet`, `4`, `5`.
 fn name_parts(model: &str) -> Vec<String> {
     let name = base_name(model).to_ascii_lowercase();
     let parts = name.split(['-', '.', ':', '@', '_', ' ']);
     parts.map(str::to_owned).collect()
 }
 
-/// Difference of two parts as version numbers. An absent part, and one of the wanted name that is
-/// no version, count as 0; a variant's name in the profile is further away than any version.
+/// Difference of two parts as version numbers.
+///
+/// An absent part counts as 0, as does a part of the wanted name that is not a version. The name of
+/// a variant in the profile is further away than any version.
 fn version_distance(wanted: Option<&String>, found: Option<&String>) -> u32 {
     let version = |part: &String| {
         let is_version = part.len() <= VERSION_DIGITS_MAX;
@@ -149,7 +146,7 @@ fn version_distance(wanted: Option<&String>, found: Option<&String>) -> u32 {
     }
 }
 
-/// A model's name without what hosts put before it: a path (`models/…`, `openai/…`) and the
+/// Strips the prefixes of hosts from a model's name: a path (`models/…`, `openai/…`), and the
 /// region and vendor of Amazon Bedrock (`us.anthropic.…`).
 pub(crate) fn base_name(model: &str) -> &str {
     let mut name = model.trim().rsplit('/').next().unwrap_or_default();
@@ -163,7 +160,7 @@ pub(crate) fn base_name(model: &str) -> &str {
     name
 }
 
-/// True for what may follow a model's name without making it another model's.
+/// Whether `rest` may follow a model's name without naming another model.
 fn is_version(rest: &str) -> bool {
     match rest.as_bytes().first() {
         None | Some(b'@' | b':') => true,
@@ -172,8 +169,8 @@ fn is_version(rest: &str) -> bool {
     }
 }
 
-/// `2024-08-06`, `20250929`, `250828`, `0613`, `08-2025`, and one of these before a
-/// variant, as in `20250929:free`. A lone `5` is a version and no date.
+/// Whether the text is a date: `2024-08-06`, `20250929`, `250828`, `0613` or `08-2025`, or one of
+/// these before a variant, as in `20250929:free`. A single `5` is a version.
 fn is_date(text: &str) -> bool {
     let date = text.split(['@', ':']).next().unwrap_or_default();
     let is_number = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());

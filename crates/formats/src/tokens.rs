@@ -1,4 +1,4 @@
-//! Counting tokens: of text by a tokenizer, of a turn by its provider's rules.
+//! Token counting: of text by a tokenizer, of turns by their provider's rules.
 
 mod calibrate;
 mod dialect;
@@ -22,17 +22,17 @@ pub use scale::Scale;
 
 use crate::model::{Provider, TokenizerKind};
 
-/// Counts the tokens of text.
+/// Counts the tokens of a text.
 pub trait Tokenizer: Send + Sync + fmt::Debug {
-    /// Tokens of this text. It takes time and memory linear in the text, whatever that is.
+    /// Returns the number of tokens. Time and memory are linear in the length of any text.
     fn count(&self, text: &str) -> usize;
 
-    /// How far it may be off the provider's own count, as a share: 0 for the provider's
-    /// own tokenizer.
+    /// Maximum relative deviation from the provider's own count. 0 for the provider's own
+    /// tokenizer.
     fn margin(&self) -> f64;
 }
 
-/// A tokenizer that is built in; `None` for one that is in a file.
+/// Returns a built-in tokenizer. `None` for one in a file.
 pub fn built_in(kind: &TokenizerKind, provider: Provider) -> Option<Arc<dyn Tokenizer>> {
     match kind {
         TokenizerKind::O200k => Some(Arc::new(OpenAiTokenizer::O200k)),

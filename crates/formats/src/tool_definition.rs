@@ -1,4 +1,4 @@
-//! Definitions of tools, as an element of a provider's array of tools.
+//! Definitions of tools, as elements of a provider's array of tools.
 
 use memoird_core::turn::MessageFormat;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub fn tool_definition(
             "type": "function",
             "function": { "name": name, "description": description, "parameters": parameters },
         }),
-        // Strict is the default there, and requires that every parameter is required.
+        // The default there is strict, which requires all parameters to be required.
         MessageFormat::OpenAiResponses => json!({
             "type": "function",
             "name": name,

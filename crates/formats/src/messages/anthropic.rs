@@ -1,5 +1,4 @@
-//! Anthropic's messages: the `messages` array.
-//! <https://docs.anthropic.com/en/api/messages>
+//! Anthropic's messages: the `messages` array, <https://docs.anthropic.com/en/api/messages>
 
 use memoird_core::error::CoreError;
 use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind, Role, Turn};
@@ -8,13 +7,13 @@ use serde_json::Value;
 use super::content::{Content, at_least_one, base64_source, media};
 use super::fields::Fields;
 
-/// Reads one message.
+/// Parses one message.
 pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
     let name = message.take_text("role")?;
     let role = match name.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
-        // In the middle of a conversation; newer models take it.
+        // Newer models accept it in the middle of a conversation.
         "system" => Role::System,
         unknown => {
             return Err(message
@@ -22,13 +21,13 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
                 .unknown(unknown, "user, assistant or system"));
         }
     };
-    // The API itself answers with an empty list when the model has nothing to say.
+    // May be an empty list: the API returns one if the model has nothing to say.
     let content = message.take_content_required("content", block)?;
     let parts = at_least_one(content.into_parts());
     Ok(message.into_turn(MessageFormat::Anthropic, role, parts))
 }
 
-/// A block of a message.
+/// Parses a block of a message.
 fn block(mut block: Fields<'_>) -> Result<Part, CoreError> {
     let kind = match block.text("type")? {
         "tool_use" => tool_use(&mut block)?,
@@ -45,7 +44,7 @@ fn block(mut block: Fields<'_>) -> Result<Part, CoreError> {
     Ok(block.into_part(kind))
 }
 
-/// A block of a tool result, or one that can stand in both.
+/// Parses a block that may occur in a tool result.
 fn inner_block(mut block: Fields<'_>) -> Result<Part, CoreError> {
     let kind = match block.text("type")? {
         "text" => {
@@ -93,7 +92,7 @@ fn tool_result(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
 
 fn thinking(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
     let text = block.take_text("thinking")?;
-    // Servers that speak this protocol with other models have nothing to sign with.
+    // Servers that offer this protocol for other models cannot sign.
     let signature = match block.get("signature") {
         Some(_) => block.take_text("signature")?,
         None => {
@@ -108,7 +107,7 @@ fn thinking(block: &mut Fields<'_>) -> Result<PartKind, CoreError> {
     })
 }
 
-/// An image or a document; nothing where memoird has no word for its source.
+/// Parses an image or a document. `None` if its source is of an unknown type.
 fn media_block(block: &mut Fields<'_>) -> Result<Option<PartKind>, CoreError> {
     let mut fields = block.inside("source")?;
     let mut media_type = String::new();

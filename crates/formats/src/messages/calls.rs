@@ -1,48 +1,46 @@
-//! Types of calls, for each format: their outputs, the fields that link the two, who answers, and
-//! the answer of a call that was abandoned.
+//! Types of calls per format: their outputs, the fields that link the two, the answering side, and
+//! the answer for an abandoned call.
 //!
-//! Ids that tie other parts together are found without this table: see [`memoird_core::ties`].
+//! Ids that connect other parts are found without this table: see [`memoird_core::ties`].
 
 use memoird_core::turn::MessageFormat;
 use serde_json::{Map, Value, json};
 
-/// A type of call.
 #[derive(Debug)]
 pub(super) struct CallKind {
-    /// Type of the call.
     pub(super) call: &'static str,
-    /// Types of its output.
+    /// Types of its outputs.
     pub(super) outputs: &'static [&'static str],
-    /// Field of the call with its id.
+    /// Field of the call that has its id.
     pub(super) id: &'static str,
-    /// Fields of an output that may have this id: the first one that is a string counts.
+    /// Fields of an output that may have this id. The first that is a string counts.
     pub(super) links: &'static [&'static str],
     pub(super) by: AnsweredBy,
-    /// Writes an output; `None` where only the provider or a program can: then a call without an
-    /// output leaves the window.
+    /// Builds an output in text. `None` if only the provider or a program can produce one; then a
+    /// call without an output is dropped from the window.
     pub(super) answer: Option<fn(&AnswerText<'_>) -> Value>,
 }
 
-/// Where the output of a call comes from.
+/// Which side produces the output of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnsweredBy {
-    /// From the bot.
+    /// The bot.
     Client,
-    /// From the provider, in the same message or a later one.
+    /// The provider, in the same message or a later one.
     Provider,
-    /// From the provider if the field `execution` is `server`.
+    /// The provider if the field `execution` is `server`, otherwise the bot.
     Either,
 }
 
-/// An output in text.
+/// A textual output.
 pub(super) struct AnswerText<'a> {
     pub(super) id: &'a str,
-    /// A text, or a list of parts.
+    /// A string, or a list of parts.
     pub(super) content: Value,
     pub(super) is_error: bool,
 }
 
-/// OpenAI's responses. <https://platform.openai.com/docs/api-reference/responses/create>
+/// OpenAI's responses: <https://platform.openai.com/docs/api-reference/responses/create>
 const RESPONSES: &[CallKind] = &[
     CallKind {
         call: "function_call",
@@ -100,7 +98,7 @@ const RESPONSES: &[CallKind] = &[
         id: "call_id",
         links: &["call_id"],
         by: AnsweredBy::Client,
-        // It takes a screenshot.
+        // Its output is a screenshot.
         answer: None,
     },
     CallKind {
@@ -135,7 +133,7 @@ const RESPONSES: &[CallKind] = &[
     },
 ];
 
-/// Anthropic's messages. <https://docs.anthropic.com/en/api/messages>
+/// Anthropic's messages: <https://docs.anthropic.com/en/api/messages>
 const ANTHROPIC: &[CallKind] = &[
     CallKind {
         call: "server_tool_use",
@@ -163,7 +161,7 @@ const ANTHROPIC: &[CallKind] = &[
     },
 ];
 
-/// The types of a format that are not the plain call of a function.
+/// Returns the call types of a format, except plain function calls.
 fn kinds(format: MessageFormat) -> &'static [CallKind] {
     match format {
         MessageFormat::OpenAi => &[],
@@ -172,32 +170,33 @@ fn kinds(format: MessageFormat) -> &'static [CallKind] {
     }
 }
 
-/// The call of this type.
+/// Returns the call of this type.
 pub(super) fn of_call(format: MessageFormat, call: &str) -> Option<&'static CallKind> {
     kinds(format).iter().find(|kind| kind.call == call)
 }
 
-/// The call that has outputs of this type.
+/// Returns the call that has outputs of this type.
 pub(super) fn of_output(format: MessageFormat, output: &str) -> Option<&'static CallKind> {
     let mut kinds = kinds(format).iter();
     kinds.find(|kind| kind.outputs.contains(&output))
 }
 
-/// True for a call that waits for an output, by the table or, where it has no such type, by the
-/// names of its type and of its id.
+/// Whether an item is a call that expects an output.
+///
+/// Types missing in the table are recognized by the names of the type and of its id field.
 pub(super) fn is_call(format: MessageFormat, kind: &str, item: &Map<String, Value>) -> bool {
     let is_unknown_call = kind.ends_with("_call") && item.contains_key("call_id");
     of_call(format, kind).is_some() || is_unknown_call || kind.ends_with("_tool_use")
 }
 
-/// True for a type of output, by the table or, where it has no such type, by its name.
+/// Whether a type is that of an output. Types missing in the table are recognized by name.
 pub(super) fn is_output(format: MessageFormat, kind: &str) -> bool {
     let ends = ["_output", "_result", "_response"];
     of_output(format, kind).is_some() || ends.iter().any(|end| kind.ends_with(end))
 }
 
 impl CallKind {
-    /// True where the bot answers this call, or has written this output.
+    /// Whether the bot answers this call, or wrote this output.
     pub(super) fn is_for_client(&self, item: &Map<String, Value>) -> bool {
         match self.by {
             AnsweredBy::Client => true,
@@ -216,7 +215,7 @@ impl AnswerText<'_> {
     }
 }
 
-/// The output of a function.
+/// Builds the output of a function call.
 pub(super) fn function_output(said: &AnswerText<'_>) -> Value {
     typed("function_call_output", said)
 }

@@ -1,5 +1,6 @@
-//! What a message says for the client alone: `memoird_client_id` and `memoird_client_json`
-//! beside the provider's own fields. They become fields of the turn, and no rendering has them.
+//! Fields of a message for the client: `memoird_client_id` and `memoird_client_json`.
+//!
+//! They are next to the provider's own fields, become fields of the turn, and are never rendered.
 
 use memoird_core::error::CoreError;
 use memoird_core::turn::Turn;
@@ -10,7 +11,7 @@ use super::fields::JsonPath;
 const ID: &str = "memoird_client_id";
 const JSON: &str = "memoird_client_json";
 
-/// What one message, or the items that become one turn, say for the client alone.
+/// The client fields of one message, or of the items that become one turn.
 #[derive(Default)]
 pub(super) struct ForClient {
     id: Option<String>,
@@ -18,7 +19,7 @@ pub(super) struct ForClient {
 }
 
 impl ForClient {
-    /// Takes it out of a message.
+    /// Removes the client fields from a message.
     pub(super) fn take(path: JsonPath<'_>, message: &mut Value) -> Result<Self, CoreError> {
         let Value::Object(message) = message else {
             return Ok(Self::default());
@@ -34,7 +35,7 @@ impl ForClient {
         Ok(Self { id, json })
     }
 
-    /// Adds what a further item of the same turn says.
+    /// Merges the fields of another item of the same turn.
     pub(super) fn join(&mut self, path: JsonPath<'_>, other: Self) -> Result<(), CoreError> {
         for (name, mine, others) in [
             (ID, &mut self.id, other.id),

@@ -1,5 +1,4 @@
-//! What all formats have in common: content that is a string or a list, content
-//! that is not there, and media.
+//! Content in the form shared by all formats: a string, a list, or absent; and media.
 
 use memoird_core::error::CoreError;
 use memoird_core::ids::ID_BYTES_MAX;
@@ -8,24 +7,23 @@ use serde_json::{Value, json};
 
 use super::fields::{Fields, JsonPath, OURS};
 
-/// The most bytes of a media type; a longer one stays in the extra only.
+/// Maximum bytes of a media type. A longer one stays only in the extra.
 const MEDIA_TYPE_BYTES_MAX: usize = ID_BYTES_MAX;
-/// The most bytes of a media part's name; a longer one stays in the extra only.
+/// Maximum bytes of a media part's name. A longer one stays only in the extra.
 const NAME_BYTES_MAX: usize = 1_024;
 
-/// The content of a message or of a tool result, with what it left in the extra.
+/// Content of a message or a tool result. A field that must be restored stays in the extra.
 pub(super) enum Content {
-    /// There is none.
     Absent,
-    /// It is null, and stays so in the extra.
+    /// Null, which stays in the extra.
     Null,
-    /// A string; nothing is left.
+    /// A string. Nothing stays in the extra.
     Text(String),
-    /// A list; an empty one is left.
+    /// A list. An empty one stays in the extra.
     List(Vec<Part>),
 }
 
-/// Reads one item of a content list.
+/// Parses one item of a content list.
 pub(super) type ReadPart = fn(Fields<'_>) -> Result<Part, CoreError>;
 
 impl Content {
@@ -51,7 +49,7 @@ impl Content {
     }
 }
 
-/// Reads the items of a list, each knowing its path.
+/// Parses the items of a list, with the path of each for errors.
 pub(super) fn read_items(
     path: JsonPath<'_>,
     items: Vec<Value>,
@@ -61,7 +59,7 @@ pub(super) fn read_items(
     items.into_iter().enumerate().map(read).collect()
 }
 
-/// A turn needs a part; a message without any gets one that says so.
+/// Adds a placeholder part if there are none, because a turn needs one.
 pub(super) fn at_least_one(mut parts: Vec<Part>) -> Vec<Part> {
     if parts.is_empty() {
         let extra_json = json!({ OURS: { "placeholder": true } }).to_string();
@@ -73,7 +71,7 @@ pub(super) fn at_least_one(mut parts: Vec<Part>) -> Vec<Part> {
     parts
 }
 
-/// A media part's fields; labels that it does not take are left to the extra.
+/// Builds a media part. Labels that are too long stay only in the extra.
 pub(super) fn media(media_type: &str, source: MediaSource, name: Option<&Value>) -> PartKind {
     let name = name.and_then(Value::as_str).unwrap_or_default();
     PartKind::Media {
@@ -83,7 +81,7 @@ pub(super) fn media(media_type: &str, source: MediaSource, name: Option<&Value>)
     }
 }
 
-/// A URI that holds the content itself, encoded as the provider's message has it.
+/// Returns a `data:` URI with the provider's own base64.
 pub(super) fn base64_source(media_type: &str, data: &str) -> MediaSource {
     let media_type = fit(media_type, MEDIA_TYPE_BYTES_MAX);
     MediaSource::Uri(format!("data:{media_type};base64,{data}"))

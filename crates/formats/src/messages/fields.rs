@@ -1,6 +1,7 @@
-//! One object of a provider's message while it is read: what memoird reads is taken
-//! out of it, so that what remains is the extra, and because it knows its path, every
-//! refusal can name it.
+//! An object of a provider's message during parsing.
+//!
+//! Parsed fields are removed, so that the rest is the extra. The object has its path, which every
+//! error includes.
 
 use std::fmt;
 use std::mem;
@@ -12,28 +13,25 @@ use serde_json::{Map, Value, json};
 use super::calls::CallKind;
 use super::content::{Content, ReadPart, read_items};
 
-/// The extra's key for what can be said in no other way.
+/// Key of memoird's own members in an extra.
 pub(super) const OURS: &str = "memoird";
 
-/// Characters of a role or a type that a refusal quotes.
+/// Maximum characters of a role or a type that an error quotes.
 const ECHO_CHARS_MAX: usize = 64;
 
-/// By this key serde_json knows an exact number from an object. An extra that happened
-/// to begin with it would be read back as a number.
+/// Key with which serde_json represents an exact number as an object. An extra that begins with it
+/// would be deserialized as a number.
 const NUMBER_KEY: &str = "$serde_json::private::Number";
 
-/// The path of a value in the array. It becomes text only in a refusal.
+/// Path of a value in the array. Formatted only for errors.
 #[derive(Clone, Copy)]
 pub(super) enum JsonPath<'a> {
     /// The array itself.
     Messages,
-    /// An item of a list.
     Item(&'a JsonPath<'a>, usize),
-    /// A field of an object.
     Field(&'a JsonPath<'a>, &'static str),
 }
 
-/// An object and its path.
 pub(super) struct Fields<'a> {
     path: JsonPath<'a>,
     object: &'a mut Map<String, Value>,
@@ -70,7 +68,7 @@ impl JsonPath<'_> {
         self.refuse(format!("{found}; expected {what}"))
     }
 
-    /// Refuses a role or a type; of nothing else may a refusal say what it is.
+    /// Error for an unknown role or type. Errors may quote no other content.
     pub(super) fn unknown(&self, word: &str, known: &str) -> CoreError {
         let word: String = word.chars().take(ECHO_CHARS_MAX).collect();
         self.refuse(format!("unknown: {word:?}; expected {known}"))
@@ -78,7 +76,7 @@ impl JsonPath<'_> {
 }
 
 impl<'a> Fields<'a> {
-    /// A message or a part: an object that will have an extra of its own.
+    /// Wraps a message or a part, which has an extra of its own.
     pub(super) fn of_item(path: JsonPath<'a>, item: &'a mut Value) -> Result<Self, CoreError> {
         let fields = Self::of(path, item)?;
         if let Some(theirs) = fields.object.get_mut(OURS) {
@@ -97,7 +95,7 @@ impl<'a> Fields<'a> {
         Ok(Self { path, object })
     }
 
-    /// The object in a field; values taken from it are gone from this one too.
+    /// Returns the object in a field. Values taken from it are removed from this object too.
     pub(super) fn inside(&mut self, name: &'static str) -> Result<Fields<'_>, CoreError> {
         let path = JsonPath::Field(&self.path, name);
         match self.object.get_mut(name) {
@@ -106,17 +104,16 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The path of a field.
     pub(super) fn path(&self, name: &'static str) -> JsonPath<'_> {
         JsonPath::Field(&self.path, name)
     }
 
-    /// A field, untouched.
+    /// Returns a field and leaves it in place.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.object.get(name)
     }
 
-    /// A string that must be there, untouched.
+    /// Returns a required string and leaves it in place.
     pub(super) fn text(&self, name: &'static str) -> Result<&str, CoreError> {
         match self.get(name) {
             Some(Value::String(text)) => Ok(text),
@@ -124,14 +121,14 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A string that must be there, taken out.
+    /// Removes and returns a required string.
     pub(super) fn take_text(&mut self, name: &'static str) -> Result<String, CoreError> {
         let text = self.hollow_text(name)?;
         self.remove(name);
         Ok(text)
     }
 
-    /// A string that must be there, taken out of its place: an empty one stays.
+    /// Takes a required string and leaves an empty one in its place.
     pub(super) fn hollow_text(&mut self, name: &'static str) -> Result<String, CoreError> {
         match self.object.get_mut(name) {
             Some(Value::String(text)) => Ok(mem::take(text)),
@@ -139,8 +136,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The id in the first of these fields that is a string, taken out of its place. `None` where
-    /// it is empty.
+    /// Takes the id from the first of these fields that is a string. `None` if it is empty.
     pub(super) fn hollow_id(&mut self, names: &[&str]) -> Option<String> {
         let is_text = |name: &&&str| self.get(name).is_some_and(Value::is_string);
         let name = names.iter().find(is_text)?;
@@ -150,13 +146,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// True where the bot answers this call, or has written this output.
+    /// Whether the bot answers this call, or wrote this output.
     pub(super) fn is_for_client(&self, call: &CallKind) -> bool {
         call.is_for_client(self.object)
     }
 
-    /// The items of a list, taken out with their field; a list without items, or null in
-    /// its stead, stays.
+    /// Removes a list and returns its items. An empty list or null stays in place.
     pub(super) fn take_list(&mut self, name: &'static str) -> Result<Vec<Value>, CoreError> {
         let items = match self.object.get_mut(name) {
             None | Some(Value::Null) => return Ok(Vec::new()),
@@ -171,7 +166,7 @@ impl<'a> Fields<'a> {
         Ok(items)
     }
 
-    /// A field that is a text or a list of parts, taken out.
+    /// Removes a field that is a string or a list of parts.
     pub(super) fn take_content(
         &mut self,
         name: &'static str,
@@ -193,7 +188,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The same, where the provider wants it to be there.
+    /// As [`Self::take_content`], for a required field.
     pub(super) fn take_content_required(
         &mut self,
         name: &'static str,
@@ -208,29 +203,29 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Takes a field out and forgets it.
+    /// Removes a field.
     pub(super) fn remove(&mut self, name: &str) {
         self.object.shift_remove(name);
     }
 
-    /// Leaves a field for rendering.
+    /// Sets a field for rendering.
     pub(super) fn leave(&mut self, name: &str, value: impl Into<Value>) {
         self.object.insert(name.to_owned(), value.into());
     }
 
-    /// The same for one that is there; gives what it was.
+    /// Replaces a field if it is present, and returns its value.
     pub(super) fn replace(&mut self, name: &str, value: impl Into<Value>) -> Option<Value> {
         self.object
             .get_mut(name)
             .map(|field| mem::replace(field, value.into()))
     }
 
-    /// Says that a field which a rendered object usually has is not there.
+    /// Records that a usually present field is absent.
     pub(super) fn leave_absent(&mut self, name: &str) {
         self.leave_ours("absent", json!([name]));
     }
 
-    /// Says what can be said in no other way.
+    /// Sets a member of the key `memoird`.
     pub(super) fn leave_ours(&mut self, member: &str, value: Value) {
         let ours = self.object.entry(OURS).or_insert_with(|| json!({}));
         if let Value::Object(ours) = ours {
@@ -238,8 +233,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The objects of a list, each to be hollowed in its place; none where there is no
-    /// such list.
+    /// Returns the objects of a list, to be hollowed in place. Empty if the field is not a list.
     pub(super) fn objects_mut(
         &mut self,
         name: &str,
@@ -248,22 +242,22 @@ impl<'a> Fields<'a> {
         items.into_iter().flatten().filter_map(Value::as_object_mut)
     }
 
-    /// True when nothing is left.
+    /// Whether no fields are left.
     pub(super) fn is_empty(&self) -> bool {
         self.object.is_empty()
     }
 
-    /// The remaining fields, as JSON: the extra.
+    /// Returns the remaining fields as JSON.
     pub(super) fn extra(&self) -> String {
         extra(self.object)
     }
 
-    /// The remaining fields.
+    /// Returns the remaining fields.
     pub(super) fn into_rest(self) -> Map<String, Value> {
         mem::take(self.object)
     }
 
-    /// A part with the remaining fields as its extra.
+    /// Creates a part with the remaining fields as its extra.
     pub(super) fn into_part(self, kind: PartKind) -> Part {
         Part {
             kind,
@@ -271,7 +265,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A turn with the remaining fields as its extra.
+    /// Creates a turn with the remaining fields as its extra.
     pub(super) fn into_turn(self, format: MessageFormat, role: Role, parts: Vec<Part>) -> Turn {
         Turn {
             extra_json: self.extra(),
@@ -280,17 +274,17 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A part that memoird has no word for.
+    /// Creates an opaque part, for an object that memoird does not interpret.
     pub(super) fn into_opaque_part(self) -> Part {
         self.into_part(PartKind::Text(String::new()))
     }
 }
 
-/// The fields of an object as JSON; empty without any.
+/// Serializes the fields of an object. Empty if there are none.
 pub(super) fn extra(object: &Map<String, Value>) -> String {
     if object.is_empty() {
         return String::new();
     }
-    // Writing values to a string has no way to fail: all keys are strings.
+    // Cannot fail, since all keys are strings.
     serde_json::to_string(object).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions: the `messages` array.
+//! OpenAI's chat completions: the `messages` array,
 //! <https://platform.openai.com/docs/api-reference/chat/create>
 
 use memoird_core::error::CoreError;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::content::{Content, at_least_one, base64_source, media, read_items};
 use super::fields::Fields;
 
-/// Reads one message.
+/// Parses one message.
 pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
     let name = message.take_text("role")?;
     let (role, parts) = match name.as_str() {
@@ -33,13 +33,13 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
     Ok(message.into_turn(MessageFormat::OpenAi, role, parts))
 }
 
-/// The parts of a message that must say something.
+/// Parses the parts of a message that must have content.
 fn said(message: &mut Fields<'_>) -> Result<Vec<Part>, CoreError> {
     let content = message.take_content_required("content", part)?;
     some_items(message, content).map(Content::into_parts)
 }
 
-/// The parts of an assistant's message: what it said, then its calls.
+/// Parses the parts of an assistant message: content, then calls.
 fn answered(message: &mut Fields<'_>) -> Result<Vec<Part>, CoreError> {
     let content = message.take_content("content", part)?;
     let mut parts = some_items(message, content)?.into_parts();
@@ -54,7 +54,7 @@ fn tool_result(message: &mut Fields<'_>) -> Result<Part, CoreError> {
     Ok(some_items(message, content)?.into_result(id, false).into())
 }
 
-/// The API takes no list without items.
+/// The API rejects empty lists.
 fn some_items(message: &Fields<'_>, content: Content) -> Result<Content, CoreError> {
     match content {
         Content::List(parts) if parts.is_empty() => Err(message
@@ -66,7 +66,7 @@ fn some_items(message: &Fields<'_>, content: Content) -> Result<Content, CoreErr
 
 fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
     let id = call.take_text("id")?;
-    // Servers that speak this protocol often leave the type out.
+    // Servers that offer this protocol often omit the type.
     let custom = match call.get("type").map(|_| call.text("type")).transpose()? {
         None => {
             call.leave_absent("type");
@@ -93,7 +93,7 @@ fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
     }))
 }
 
-/// The names of the inner object of a call, and of the arguments in it.
+/// Names of a call's inner object and of the arguments in it.
 pub(super) fn called_fields(is_custom: bool) -> (&'static str, &'static str) {
     match is_custom {
         true => ("custom", "input"),
@@ -124,7 +124,7 @@ fn part(mut part: Fields<'_>) -> Result<Part, CoreError> {
 
 pub(super) fn audio(mut audio: Fields<'_>) -> Result<PartKind, CoreError> {
     let media_type = match audio.text("format")? {
-        // The one format whose name is not its media type's.
+        // The only format whose name differs from its media type.
         "mp3" => "audio/mpeg".to_owned(),
         format => format!("audio/{format}"),
     };
@@ -132,7 +132,7 @@ pub(super) fn audio(mut audio: Fields<'_>) -> Result<PartKind, CoreError> {
     Ok(media(&media_type, source, None))
 }
 
-/// Media by the first of these fields that is there; all of them are optional.
+/// Parses media from the first of these optional fields that is present.
 pub(super) fn by_field(
     fields: &mut Fields<'_>,
     names: &[&'static str],
@@ -147,7 +147,7 @@ pub(super) fn by_field(
     Ok(None)
 }
 
-/// Media whose type is known where the URI is a `data:` URL.
+/// Builds media from a URI. The type is known only from a `data:` URI.
 fn by_uri(uri: String, name: Option<&Value>) -> PartKind {
     let data = uri.strip_prefix("data:").unwrap_or_default();
     let end = data.find([';', ',']).unwrap_or(0);

@@ -1,23 +1,22 @@
-//! Turns, written as a provider's own message array: the way back from reading, and the
-//! way across from one provider to another.
+//! Renders turns as a provider's message array.
 //!
-//! A turn that came in the format that is asked for is **given back**: the same JSON
-//! value, by the marks that the parent module documents. Any other turn, and one whose
-//! marks do not fit its parts any more, is **translated**:
+//! A turn that came in the target format is **restored**: it yields an equal JSON value, from the
+//! extras documented in the parent module. Any other turn, and one whose extras no longer fit its
+//! parts, is **translated**:
 //!
-//! - The parts that memoird reads are written in the provider's format. Other fields of another
-//!   provider's objects are dropped; the fields of a turn that names no format are put
-//!   into the provider's objects, where they have no such field yet.
-//! - Text that is empty or only white space is left out, and so is a message that would
-//!   have nothing; where one must stand, it says `(empty)`.
-//! - Media that the provider does not take there becomes a line such as `[image: cat]`.
-//! - Thinking goes only to the provider whose signature it has: a turn without a format
-//!   can bring signed or redacted thinking for Anthropic; all other thinking is dropped.
-//! - An id of a call that the provider would refuse, in Anthropic's messages also one that was
-//!   used before, is replaced, the same way in the call and in its result.
-//! - A result without its call is a note.
-//! - A failed tool's result begins with `Error: ` where the provider has no field for it,
-//!   unless it mentions an error early on.
+//! - The parts that memoird interprets are written in the provider's format. Other fields of
+//!   another provider's objects are dropped. The fields of a turn without a format are added to the
+//!   provider's objects, unless present.
+//! - Text that is empty or only white space is dropped, as is a message without content. If a
+//!   message is required, its text is `(empty)`.
+//! - Media that the provider does not accept there becomes a line such as `[image: cat]`.
+//! - Thinking is sent only to the provider that signed it. A turn without a format can have signed
+//!   or redacted thinking for Anthropic. All other thinking is dropped.
+//! - A call id that the provider would reject is replaced in the call and its result. For
+//!   Anthropic's messages, that includes ids used before.
+//! - A note replaces a result without its call.
+//! - The result of a failed tool begins with `Error: ` if the provider has no field for it, unless
+//!   an error is mentioned early in the text.
 
 mod anthropic;
 mod extra;
@@ -37,49 +36,51 @@ use serde_json::Value;
 
 use crate::model::MessageRules;
 
-/// The text of a message that must not be empty, and would be.
+/// Text of a required message without content.
 const EMPTY: &str = "(empty)";
-/// Said in the user's stead where the model began.
+/// Inserted as the user's message if the model began.
 const LEAD_IN: &str = "(The conversation begins with the assistant.)";
 
-/// What of a provider's request a window makes.
+/// The rendered messages of a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// The system prompt, where the provider takes it apart from the messages: Anthropic's
-    /// `system`, the `instructions` of OpenAI's responses. Empty for OpenAI's chat
-    /// completions, where it is the first of the messages.
+    /// System prompt, if it is separate from the messages: Anthropic's `system`, or the
+    /// `instructions` of OpenAI's responses. Empty for OpenAI's chat completions, where it is the
+    /// first message.
     pub system: String,
-    /// The message array.
     pub messages_json: String,
-    /// For each turn, how many messages there are up to its end.
+    /// Per turn, the number of messages up to its end.
     pub ends: Vec<usize>,
 }
 
-/// What a call of the model adds to the turns.
+/// Settings for rendering turns for a call of the model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RenderOptions<'a> {
-    /// The bot's system prompt; may be empty.
+    /// The bot's system prompt. May be empty.
     pub system: &'a str,
-    /// Indices of the turns after which the provider shall cache. Anthropic only, which
-    /// takes 4 in a request: the last ones are set, and those that the bot set are not.
+    /// Indices of the turns after which the provider should cache. Anthropic only.
+    ///
+    /// The provider accepts 4 breakpoints per request, so the last ones are set. If any are given,
+    /// the bot's own are removed.
     pub cache_after: &'a [usize],
-    /// Indices of turns that do not follow on the one before: what was said between them is
-    /// left out without a word.
+    /// Indices of turns before which turns are missing without a marker.
     pub behind_gap: &'a [usize],
-    /// What memoird's own words bear.
+    /// Nonce for text inserted by memoird.
     pub mark: Mark,
-    /// True where the provider is sent what is made: what it would refuse where it stands now is
-    /// left out or said otherwise. False gives back what came in.
+    /// Whether the messages are sent to the provider. If so, content that it would reject at its
+    /// current position is dropped or rephrased. Otherwise messages are restored exactly.
     pub is_request: bool,
-    /// True where the turns begin a conversation: a result without its call will never have one.
-    /// So it is in every request.
+    /// Whether the turns begin a conversation, so that a result without its call will never have
+    /// one. True for every request.
     pub is_start: bool,
-    /// Rules of the model. They apply to requests.
+    /// Rules of the model. Applied to requests only.
     pub rules: MessageRules,
 }
 
-/// Writes turns as a provider's message array. The turns are in the provider's order: a
-/// call without a result stands at the very end, every other call's results follow it.
+/// Renders turns as a provider's message array.
+///
+/// The turns must be in the provider's order: a call without a result is at the very end, and
+/// results directly follow all other calls.
 pub fn render(format: MessageFormat, turns: &[Turn], options: &RenderOptions<'_>) -> Rendered {
     let mut turns = pairs::paired(format, turns, options);
     if options.is_request {
@@ -90,7 +91,7 @@ pub fn render(format: MessageFormat, turns: &[Turn], options: &RenderOptions<'_>
         MessageFormat::OpenAiResponses => responses::render(&turns, options),
         MessageFormat::Anthropic => anthropic::render(&turns, options),
     };
-    // Writing values to a string has no way to fail: all keys are strings.
+    // Cannot fail, since all keys are strings.
     let messages_json = serde_json::to_string(&messages).unwrap_or_default();
     Rendered {
         system,

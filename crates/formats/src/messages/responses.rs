@@ -1,6 +1,7 @@
-//! OpenAI's responses: the `input` item array. What the model did in a row, reasoning,
-//! messages and calls, is one turn, so that no window parts what belongs together.
-//! <https://platform.openai.com/docs/api-reference/responses/create>
+//! OpenAI's responses: the `input` item array.
+//!
+//! Consecutive items of the model (reasoning, messages and calls) become one turn, so that no
+//! window separates them. <https://platform.openai.com/docs/api-reference/responses/create>
 
 use std::mem;
 
@@ -16,38 +17,38 @@ use super::openai::{audio, by_field};
 
 pub(super) const FORMAT: MessageFormat = MessageFormat::OpenAiResponses;
 
-/// A run of this many parts ends where it can, so that a turn's own limit is not met.
+/// Number of parts after which a turn ends at the next opportunity, to stay below the turn's limit.
 const RUN_PARTS_MAX: usize = 64;
 
-/// Fields with the input of a call: the first one that is not null is used.
+/// Fields that may hold the input of a call. The first that is not null is used.
 pub(super) const INPUTS: [&str; 4] = ["action", "actions", "operation", "arguments"];
 
-/// An item that was read.
+/// A parsed item.
 enum Item {
     /// A turn by itself.
     Turn(Turn),
     /// A message of the model: its parts and its extra.
     Message(Vec<Part>, Map<String, Value>),
-    /// Something else of the model's that is one part.
+    /// Another item of the model, which is one part.
     Part(Part),
-    /// The same, of a kind that memoird has no word for.
+    /// An item of the model that memoird does not interpret.
     Opaque(Part),
 }
 
-/// Items of the model in a row, which become one turn.
+/// Consecutive items of the model, which become one turn.
 #[derive(Default)]
 struct Run {
     parts: Vec<Part>,
     for_client: ForClient,
-    /// For each item the parts and the rest of a message, or none: one part is the item.
+    /// Per item: number of parts and extra of a message, or `None` if the item is one part.
     items: Vec<Option<(usize, Map<String, Value>)>>,
-    /// It has an item that would be read back as a part of a message.
+    /// Whether it has an item that would be mistaken for a part of a message.
     opaque: bool,
-    /// It has a call.
+    /// Whether it has a call.
     calls: bool,
 }
 
-/// Reads all items.
+/// Parses all items.
 pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
     let mut turns = Vec::new();
     let mut run = Run::default();
@@ -74,7 +75,9 @@ pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
 }
 
 impl Run {
-    /// Reasoning is never parted from what follows it, nor a call from its parallel ones.
+    /// Whether the run should end before this item.
+    ///
+    /// Reasoning is never separated from the items after it, nor are parallel calls.
     fn is_long_before(&self, item: &Item) -> bool {
         let Item::Part(part) = item else { return false };
         let reasons = matches!(part.kind, PartKind::Thinking { .. });
@@ -98,7 +101,7 @@ impl Run {
         self.parts.push(part);
     }
 
-    /// The turn so far, if there is one.
+    /// Returns the run as a turn, if it has items.
     fn end(&mut self) -> Option<Turn> {
         let run = mem::take(self);
         if run.items.is_empty() {
@@ -119,7 +122,7 @@ impl Run {
         Some(turn)
     }
 
-    /// True when the parts themselves tell the items.
+    /// Whether the items can be derived from the parts.
     fn is_plain(&self) -> bool {
         let mut messages = self.items.iter().flatten();
         let first_has_parts = messages.next().is_none_or(|(parts, _)| *parts > 0);
@@ -130,7 +133,7 @@ impl Run {
 fn item(mut item: Fields<'_>) -> Result<Item, CoreError> {
     let kind = match item.get("type") {
         None if item.get("role").is_some() => return message(item),
-        // A reference to an item may leave out that it is one.
+        // References to items may omit their type.
         None | Some(Value::Null) if item.get("id").is_some_and(Value::is_string) => {
             return Ok(Item::Opaque(item.into_opaque_part()));
         }
@@ -197,8 +200,10 @@ fn output(mut output: Fields<'_>) -> Result<Item, CoreError> {
     )))
 }
 
-/// An item of any other kind, kept whole. Calls that the bot answers, and its answers, are read as
-/// such, because no window may separate them.
+/// Parses an item of any other type, whose object is kept whole.
+///
+/// Calls that the bot answers, and its answers, are parsed as such, because no window may separate
+/// them.
 fn other(mut item: Fields<'_>, kind: &str) -> Item {
     let call = calls::of_call(FORMAT, kind).filter(|call| item.is_for_client(call));
     if let Some(id) = call.and_then(|call| item.hollow_id(&[call.id])) {
@@ -239,7 +244,7 @@ fn tool_turn(part: Part) -> Turn {
     }
 }
 
-/// The texts of a reasoning's summary and content become one; how long each was is left.
+/// Joins the texts of a reasoning's summary and content. The extra records their lengths.
 fn reasoning(item: &mut Fields<'_>) -> PartKind {
     let (mut text, mut bytes) = (String::new(), Vec::new());
     for list in ["summary", "content"] {

@@ -5,20 +5,21 @@ use super::{Provider, base_name};
 /// Rules of a model for requests. The default allows everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRules {
-    /// Takes several user messages in a row.
+    /// Accepts consecutive user messages.
     pub users_in_a_row: bool,
-    /// Takes any order of roles and any number of system messages. Otherwise: at most one system
-    /// message, first; then user and assistant in turn, the user first.
+    /// Accepts any order of roles and any number of system messages.
+    ///
+    /// Otherwise only one system message, first, followed by alternating user and assistant
+    /// messages, the user first.
     pub any_order: bool,
-    /// Takes a user message directly after the result of a tool.
+    /// Accepts a user message directly after a tool result.
     pub user_after_tool: bool,
-    /// Takes the role `system` inside Anthropic's `messages`.
+    /// Accepts the role `system` inside Anthropic's `messages`.
     pub system_inside: bool,
-    /// Takes messages with empty text.
+    /// Accepts messages with empty text.
     pub empty_text: bool,
-    /// Takes reasoning and encrypted content of earlier replies.
+    /// Accepts reasoning and encrypted content of earlier replies.
     pub reasoning: bool,
-    /// Images of a request.
     pub images: ImageLimits,
 }
 
@@ -81,16 +82,16 @@ impl Default for MessageRules {
 /// Changes the rules of a provider to those of a family.
 type Change = fn(&mut MessageRules);
 
-/// The server of a model's maker refuses a user message after a result.
+/// The model maker's own API rejects a user message after a tool result.
 const NO_USER_AFTER_TOOL: Change = |rules| rules.user_after_tool = false;
 /// The chat template raises an error for anything but user and assistant in turn.
 const STRICT: Change = |rules| {
     rules.any_order = false;
     rules.user_after_tool = false;
 };
-/// The server of a model's maker refuses empty text.
+/// The model maker's own API rejects empty text.
 const NO_EMPTY_TEXT: Change = |rules| rules.empty_text = false;
-/// The model does not reason, and its provider refuses what models that do have left.
+/// The model does not reason, and its provider rejects the reasoning of other models.
 const NO_REASONING: Change = |rules| rules.reasoning = false;
 
 /// Families by the start of a part of the model's name. Every match applies.
@@ -121,19 +122,19 @@ const FAMILIES: [(&str, Change); 24] = [
     ("claude-2", NO_REASONING),
 ];
 
-/// The first version of Claude that reasons, and the first that takes `system` inside `messages`.
+/// First version of Claude that reasons, and first that accepts `system` inside `messages`.
 const CLAUDE_REASONS: (u32, u32) = (3, 7);
 const CLAUDE_TAKES_SYSTEM: (u32, u32) = (4, 8);
 
 impl MessageRules {
-    /// The rules of a model.
+    /// Returns the rules of a model.
     pub fn of(provider: Provider, model: &str) -> Self {
         let name = base_name(model).to_ascii_lowercase().replace('.', "-");
         let mut rules = Self::default();
         match provider {
             Provider::OpenAi => rules.images = ImageLimits::OPENAI,
             Provider::Google => rules.images = ImageLimits::GOOGLE,
-            // Which template a server has is not known: most refuse a second message of the user.
+            // The server's chat template is unknown. Most reject consecutive user messages.
             Provider::Open => rules.users_in_a_row = false,
             Provider::Anthropic => {
                 let version = claude_version(&name);
@@ -152,13 +153,14 @@ impl MessageRules {
     }
 }
 
-/// True where a part of the name begins so.
+/// Whether a part of the name starts with `family`.
 fn starts_a_part(name: &str, family: &str) -> bool {
     let mut starts = name.match_indices(family).map(|(start, _)| start);
     starts.any(|start| start == 0 || !name.as_bytes()[start - 1].is_ascii_alphanumeric())
 }
 
-/// The version of a model of Anthropic's: its first two numbers that are no date.
+/// Returns the version of an Anthropic model: the first two numbers in its name that are not a
+/// date.
 fn claude_version(name: &str) -> Option<(u32, u32)> {
     let is_number = |part: &&str| part.len() <= 2;
     let mut parts = name.split(['-', '@', ':', '_']);

@@ -1,23 +1,22 @@
-//! Corrects counts of tokens by the tokens that a provider charged for earlier requests.
+//! Corrects token counts by what providers charged for earlier requests.
 //!
-//! A line, an offset and a factor, is kept for each tenant and model over a restart; beside it a
-//! session knows what its last charge was off by. A window leaves room for both.
+//! A line (offset and factor) is stored for each tenant and model across restarts. In addition,
+//! each session records the error of its last charge. A window leaves room for both.
 
 use serde::{Deserialize, Serialize};
 
 use super::Unseen;
 
-/// A request as it was counted here, uncorrected, and what its provider charged for it; tokens.
+/// Uncorrected token count of a request, and the tokens that its provider charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// As counted.
     pub counted: u64,
-    /// As charged.
     pub charged: u64,
 }
 
 impl Charge {
-    /// False for figures that no count is so far off: a bot that reports something else.
+    /// Whether the figures are consistent. If they are too far apart, the bot reported something
+    /// else.
     pub fn is_plausible(self) -> bool {
         let (counted, charged) = (self.counted, self.charged);
         let least = (counted / 4).saturating_sub(1_000).max(1);
@@ -26,19 +25,23 @@ impl Charge {
     }
 }
 
-/// What a provider charges for a request that was counted here, as a line:
+/// Predicts what a provider charges for a request counted here, as a line:
 ///
 /// ```text
 /// charged = offset + factor * counted
 /// ```
 ///
-/// The offset is what the provider adds to every request (a prompt for its tools, the words
-/// around messages), the factor is how its tokenizer differs. Both are found by recursive
+/// The offset is what the provider adds to every request (a prompt for its tools, the text around
+/// messages). The factor is the difference between tokenizers. Both are estimated by recursive
 /// least squares, as a Kalman filter with two states (R. E. Kalman, "A New Approach to Linear
-/// Filtering and Prediction Problems", 1960). The first charges count fully. Later ones are
-/// limited to [`SURPRISE_DEVIATIONS`] standard deviations, so that an absurd charge does little;
-/// after [`SURPRISES_MAX`] in a row the model has changed, and charges count fully again.
-/// Only arithmetic that is the same on every machine is used. It can be kept as JSON; what is
+/// Filtering and Prediction Problems", 1960).
+///
+/// The first charges count fully. Later ones are limited to [`SURPRISE_DEVIATIONS`] standard
+/// deviations, so that outliers have little effect. After [`SURPRISES_MAX`] outliers in a row the
+/// model is assumed to have changed, and charges count fully again.
+///
+/// Only operations with the same result on every machine are used. The state can be stored as JSON.
+/// Out-of-range values are clamped by the next charge, and by [`Calibration::repair`].
 /// read back is brought into its bounds with the next charge, and by [`Calibration::repair`].
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -49,59 +52,58 @@ pub struct Calibration {
     offset_variance: f64,
     factor_variance: f64,
     covariance: f64,
-    /// How far charges were from the line, smoothed, as a share.
+    /// Smoothed relative error of the line.
     spread: f64,
-    /// Charges seen.
+    /// Number of charges seen.
     samples: u32,
-    /// The last of them that were further off than chance explains.
+    /// Number of consecutive outliers, up to the last charge.
     surprises: u32,
 }
 
-// Bounded harder at the lower end: counts that are too low make windows that a provider refuses.
+// The lower bounds are tighter: counts that are too low make windows that a provider rejects.
 const FACTOR_MIN: f64 = 0.8;
 const FACTOR_MAX: f64 = 2.0;
 const OFFSET_MIN: f64 = -100.0;
 const OFFSET_MAX: f64 = 20_000.0;
-/// What is known before the first charge, as standard deviations.
+/// Standard deviations before the first charge.
 const OFFSET_DEVIATION: f64 = 300.0;
 const FACTOR_DEVIATION: f64 = 0.05;
-/// How both may drift from one charge to the next.
+/// Drift of both from one charge to the next.
 const OFFSET_DRIFT: f64 = 1.0;
 const FACTOR_DRIFT: f64 = 0.001;
-/// How far a charge may be off the line by chance: tokens (each conversation has other tools and
-/// prompts, whose counts are off by something else), and a share of the request.
+/// Random error of a charge: tokens (each conversation has its own tools and prompts, with their
+/// own count errors), and a share of the request.
 const NOISE_TOKENS: f64 = 60.0;
 const NOISE_SHARE_MIN: f64 = 0.005;
 const NOISE_SHARE_MAX: f64 = 0.1;
-/// How far the growth of one conversation may be off by chance, and which is too small to say
-/// anything.
+/// Random error of the growth of one conversation, and minimum growth for an observation.
 const GROWTH_NOISE_TOKENS: f64 = 10.0;
 const GROWTH_TOKENS_MIN: f64 = 100.0;
-/// Bounds of a conversation's surcharge, in addition to a third of the expected charge, and of its
+/// Limits of a conversation's surcharge, in addition to a third of the expected charge, and of its
 /// discount, in addition to a tenth.
 const SURCHARGE_TOKENS_MAX: f64 = 1_000.0;
 const DISCOUNT_TOKENS_MAX: f64 = 200.0;
-/// Charges that count fully.
+/// Number of initial charges that count fully.
 const FULL_SAMPLES: u32 = 3;
-/// What a charge may be off by, in standard deviations.
+/// Maximum error of a charge in standard deviations. Beyond it, the charge is an outlier.
 const SURPRISE_DEVIATIONS: f64 = 4.0;
 const SURPRISES_MAX: u32 = 3;
 const SPREAD_GAIN: f64 = 1.0 / 4.0;
-/// Errors of smaller requests are taken as a share of this many tokens.
+/// The relative error of a smaller request is based on this number of tokens.
 const SPREAD_TOKENS_MIN: f64 = 10_000.0;
-/// A larger error says no more than this one.
+/// Larger relative errors count as this one.
 const ERROR_MAX: f64 = 1.0;
 
 /// A margin covers this many mean deviations, which is nine in ten of normal errors.
 const SPREADS: f64 = 2.0;
 const MARGIN_MIN: f64 = 0.005;
 const MARGIN_MAX: f64 = 0.3;
-/// Shares of a window's budget that the allowance for unseen tokens takes at most: before the first
+/// Maximum shares of a window's budget for the allowance for unseen tokens: before the first
 /// report, and after the offset is known.
 const ALLOWANCE_SHARE_FIRST: f64 = 0.0225;
 const ALLOWANCE_SHARE_LATER: f64 = 0.009;
-/// After this many samples the spread that was seen counts as much as the margin that the
-/// tokenizer states.
+/// Number of samples after which the observed spread has the same weight as the tokenizer's own
+/// margin.
 const HALF_TRUST_SAMPLES: f64 = 8.0;
 
 impl Default for Calibration {
@@ -120,8 +122,7 @@ impl Default for Calibration {
 }
 
 impl Calibration {
-    /// Learns what a provider charged for a request, cached tokens included. Nothing is learnt
-    /// from what is not plausible.
+    /// Learns from a charge, cached tokens included. Implausible charges are ignored.
     pub fn observe(&mut self, charge: Charge) {
         if !charge.is_plausible() {
             return;
@@ -134,8 +135,8 @@ impl Calibration {
         let is_limited = self.samples >= FULL_SAMPLES;
         self.offset_variance += OFFSET_DRIFT * OFFSET_DRIFT;
         let is_surprise = self.correct([1.0, counted], charged - expected, noise, is_limited);
-        // One charge has no spread. A constant that a provider adds is a large share of a small
-        // request, and a negligible one of a large request.
+        // One charge has no spread. A constant that the provider adds is a large share of a small
+        // request, and a negligible share of a large one.
         if self.samples > 0 {
             let tokens = ((charged - expected).abs() - NOISE_TOKENS).max(0.0);
             let error = (tokens / expected.max(SPREAD_TOKENS_MIN)).min(ERROR_MAX);
@@ -153,8 +154,7 @@ impl Calibration {
         }
     }
 
-    /// Learns from two charges of one conversation, whose offset is the same: by how much more
-    /// was charged for what came in between.
+    /// Learns the factor from two charges of one conversation, whose offset is the same.
     pub fn observe_growth(&mut self, before: Charge, after: Charge) {
         let counted = after.counted as f64 - before.counted as f64;
         if counted.abs() < GROWTH_TOKENS_MIN {
@@ -168,8 +168,9 @@ impl Calibration {
         self.repair();
     }
 
-    /// Corrects offset and factor by the error of `weights · (offset, factor)`. True when the
-    /// error was more than chance explains.
+    /// Corrects offset and factor by the error of `weights · (offset, factor)`.
+    ///
+    /// Returns whether the error is an outlier.
     fn correct(&mut self, weights: [f64; 2], error: f64, noise: f64, is_limited: bool) -> bool {
         let [one, counted] = weights;
         let of_offset = self.offset_variance * one + self.covariance * counted;
@@ -190,7 +191,7 @@ impl Calibration {
         is_surprise
     }
 
-    /// Brings all of it into its bounds, whatever was charged or read.
+    /// Clamps all values to their valid ranges.
     pub fn repair(&mut self) {
         self.factor = self.factor.clamp(FACTOR_MIN, FACTOR_MAX);
         self.offset = self.offset.clamp(OFFSET_MIN, OFFSET_MAX);
@@ -202,16 +203,16 @@ impl Calibration {
         self.spread = self.spread.clamp(0.0, ERROR_MAX);
     }
 
-    /// Tokens that a provider will charge for a request that was counted so; at least 1.
+    /// Returns the expected charge for a request with this count, at least 1 token.
     pub fn expected(&self, counted: u64) -> f64 {
         (self.offset + self.factor * counted as f64).max(1.0)
     }
 
     /// Difference of a charge from the expected one, in charged tokens. The next request of the
-    /// same conversation is expected to have it too.
+    /// same conversation is expected to have the same difference.
     ///
-    /// It is bounded, because a bot may report what it likes: to a third of the expected charge
-    /// and 1,000 tokens, or down to a tenth and 200 tokens below it.
+    /// It is bounded, because a bot may report any figure: upwards to a third of the expected
+    /// charge plus 1,000 tokens, downwards to a tenth plus 200 tokens.
     pub fn surcharge(&self, charge: Charge) -> f64 {
         // Not `expected`, which is at least 1: the difference is added to the line.
         let line = self.offset + self.factor * charge.counted as f64;
@@ -225,13 +226,15 @@ impl Calibration {
         self.factor
     }
 
-    /// Charged tokens that are added to that, whatever is counted; they may be fewer than 0.
+    /// Charged tokens added to the scaled count. May be negative.
     pub fn offset(&self) -> f64 {
         self.offset
     }
 
-    /// How far a corrected count may still be off, as a share, 0.005 to 0.3: `base`, which the
-    /// tokenizer states, and with more charges twice the spread seen.
+    /// Remaining relative error of a corrected count, 0.005 to 0.3.
+    ///
+    /// Moves from `base`, the tokenizer's own margin, to twice the observed spread as charges
+    /// accumulate.
     pub fn margin(&self, base: f64) -> f64 {
         let samples = f64::from(self.samples);
         let trust = samples / (samples + HALF_TRUST_SAMPLES);
@@ -241,8 +244,8 @@ impl Calibration {
 
     /// Tokens that a window of `input_budget` tokens leaves free for unseen ones of the provider.
     ///
-    /// Shrinks from `unseen.first` to `unseen.later` as charges make the
-    /// offset known, and never takes more than a small share of the budget.
+    /// Shrinks from `unseen.first` to `unseen.later` as charges determine the offset, and is
+    /// limited to a small share of the budget.
     pub fn allowance(&self, unseen: Unseen, input_budget: u64) -> f64 {
         let unknown = (self.offset_variance.sqrt() / OFFSET_DEVIATION).min(1.0);
         let tokens = (unseen.first as f64 * unknown).max(unseen.later as f64);
@@ -301,7 +304,7 @@ mod tests {
         Charge { counted, charged }
     }
 
-    /// After some requests of `counted` tokens, each charged `percent` of that and `offset`.
+    /// Observes `times` requests of `counted` tokens, each charged `percent` of that and `offset`.
     fn after(
         mut calibration: Calibration,
         times: u32,

@@ -1,26 +1,24 @@
-//! How each provider puts a request before its models, and the tokens that takes.
+//! How each provider presents a request to its models, and the tokens that adds.
 
 use crate::model::{Provider, base_name};
 
-/// How a provider puts a request before its models.
+/// How a provider presents a request to its models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// OpenAI's models before reasoning: GPT-3.5, GPT-4, GPT-4o, GPT-4.1.
     OpenAiChat,
     /// OpenAI's reasoning models, from o1 on.
     OpenAiReasoning,
-    /// Anthropic's models.
     Anthropic {
-        /// System prompt that Anthropic adds to a request with tools, in tokens.
+        /// Tokens of the system prompt that Anthropic adds to a request with tools.
         tool_prompt: u16,
     },
-    /// Google's models.
     Google,
     /// Models with open weights, and those of providers without rules of their own.
     Open(ChatTemplate),
 }
 
-/// The chat template of a model family, as far as it adds tokens that the request does not show.
+/// Chat template of a model family, as far as it adds tokens that the request does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChatTemplate {
     /// Role markers only.
@@ -39,13 +37,14 @@ pub enum ChatTemplate {
     Llama4,
     /// MiniMax: a default system prompt.
     MiniMax,
-    /// Mistral: one token for each end of a message.
+    /// Mistral: one token at the end of each message.
     Mistral,
 }
 
-/// Tokens of Anthropic's prompt for tools with `tool_choice: auto`, by the start of the model's
-/// name. Source: "Tool use with Claude", table of system prompts. The charges of Claude Sonnet 5
-/// show the prompt of Claude 4.5, not the 354 tokens of that table.
+/// Tokens of Anthropic's prompt for tools with `tool_choice: auto`, by prefix of the model's name.
+///
+/// Source: "Tool use with Claude", table of system prompts. The charges of Claude Sonnet 5 match
+/// the prompt of Claude 4.5, not the 354 tokens in that table.
 const ANTHROPIC_TOOL_PROMPTS: [(&str, u16); 8] = [
     ("claude-3-5-haiku", 264),
     ("claude-3-", 346),
@@ -58,10 +57,10 @@ const ANTHROPIC_TOOL_PROMPTS: [(&str, u16); 8] = [
 ];
 /// Claude Opus 4.7 has the longest prompt.
 const OPUS_4_7: (&str, u16) = ("claude-opus-4-7", 675);
-/// Claude 4.5 and 4.6, and models that are newer than the table.
+/// Claude 4.5 and 4.6, and models newer than the table.
 const ANTHROPIC_TOOL_PROMPT: u16 = 496;
 
-/// Chat templates by a part of the model's name; the first match applies.
+/// Chat templates by a substring of the model's name. The first match applies.
 const CHAT_TEMPLATES: [(&str, ChatTemplate); 14] = [
     ("gpt-oss", ChatTemplate::Harmony),
     ("llama-4", ChatTemplate::Llama4),
@@ -80,7 +79,7 @@ const CHAT_TEMPLATES: [(&str, ChatTemplate); 14] = [
 ];
 
 impl Dialect {
-    /// The dialect of a model.
+    /// Returns the dialect of a model.
     pub fn of(provider: Provider, model: &str) -> Self {
         let name = base_name(model).to_ascii_lowercase();
         match provider {
@@ -117,7 +116,7 @@ impl Dialect {
         }
     }
 
-    /// Tokens that a provider may add to a request without showing them.
+    /// Returns the tokens that the provider may add to a request without showing them.
     pub fn unseen(self) -> Unseen {
         let [first, later] = match self.provider() {
             Provider::OpenAi => [300, 60],
@@ -135,35 +134,35 @@ impl Dialect {
 /// reasoning behind a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unseen {
-    /// Before a provider reported usage for this model.
+    /// Before the provider reported usage for this model.
     pub first: u64,
-    /// After the part that every request has is known from reports.
+    /// Once the constant part of all requests is known from reports.
     pub later: u64,
 }
 
 /// Tokens that a provider adds to those of the text itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overheads {
-    /// To every request: what primes the reply.
+    /// Per request: the priming of the reply.
     pub(super) request: u64,
-    /// To a message: its role, start and end.
+    /// Per message: its role, start and end.
     pub(super) message: u64,
-    /// To a part after the first one of its message.
+    /// Per part after the first one of its message.
     pub(super) part: u64,
-    /// To a tool call, in addition to name and arguments.
+    /// Per tool call, in addition to name and arguments.
     pub(super) call: u64,
-    /// To a tool result, in addition to its content.
+    /// Per tool result, in addition to its content.
     pub(super) result: u64,
-    /// To a request that has tools.
+    /// Per request with tools.
     pub(super) tools: u64,
 }
 
 impl Overheads {
-    /// Fitted to what providers charged for half of the recorded requests that
-    /// `.ci/counting.py` reads.
+    /// Returns the overheads of a dialect.
     ///
-    /// OpenAI's come out to the token for texts. Its cookbook, "How to count tokens with
-    /// tiktoken", has the same numbers for messages.
+    /// They are fitted to what providers charged for half of the recorded requests that
+    /// `.ci/counting.py` reads. For texts, OpenAI's match exactly. Its cookbook, "How to count
+    /// tokens with tiktoken", has the same numbers for messages.
     pub(super) fn of(dialect: Dialect) -> Self {
         // In the order of the fields.
         let [request, message, part, call, result, tools] = match dialect {

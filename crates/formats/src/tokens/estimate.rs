@@ -1,36 +1,40 @@
-//! A fast estimate of tokens: one pass over the bytes, by what kind of character follows what.
+//! A fast estimate of tokens, in one pass over the bytes.
 
 use std::fmt;
 
 use super::Tokenizer;
 
-/// Counts by the kinds of characters, some thirty times as fast as a tokenizer.
+/// Counts by classes of characters, about thirty times as fast as a tokenizer.
 ///
 /// # How
-/// A byte costs what its kind costs after the kind before it: a word for its first
-/// letter and for each after the fourth, digits by threes, punctuation by runs, other
-/// scripts by the character. Data in base64 or hexadecimal costs much because its
-/// letters and digits alternate. See `WEIGHTS`.
+/// The cost of a byte depends on its class and the class before it. A word costs for its first
+/// letter and for each after the fourth, digits cost in groups of three, punctuation by runs, and
+/// other scripts by the character. Base64 and hexadecimal cost much because their letters and
+/// digits alternate. See `WEIGHTS`.
 ///
-/// The weights are a least-squares fit to `o200k_base` (relative errors, each kind of
-/// text with equal weight): chats, tool results and other JSON, Rust, Python, C,
-/// Markdown, prose and translated user interfaces in 18 languages, URLs, tables, UUIDs,
-/// base64 and hexadecimal. Against `o200k_base` and without a lean, totals by kind of
-/// text are off by -6 % (C, indented JSON) to +6 % (Markdown) where the text is English
-/// or code, by -3 to +1 % for base64, hexadecimal, UUIDs, tables and URLs, and by -13 %
-/// (Polish) to +18 % (Russian, Vietnamese) otherwise; single texts of some kilobytes
-/// mostly by less than a quarter. It leans to the safe side, as open models do that take each
+/// The weights are a least-squares fit to `o200k_base` (relative errors, each kind of text with
+/// equal weight): chats, tool results and other JSON, Rust, Python, C, Markdown, prose and
+/// translated user interfaces in 18 languages, URLs, tables, UUIDs, base64 and hexadecimal.
+///
+/// Errors against `o200k_base` without `LEAN`, for totals by kind of text:
+///
+/// - English and code: -6 % (C, indented JSON) to +6 % (Markdown)
+/// - base64, hexadecimal, UUIDs, tables and URLs: -3 to +1 %
+/// - others: -13 % (Polish) to +18 % (Russian, Vietnamese)
+///
+/// Single texts of a few kilobytes are mostly off by less than a quarter. The estimate errs on the
+/// high side, to cover open models that tokenize each digit separately: see `LEAN`.
 /// digit alone: see `LEAN`.
 #[derive(Clone)]
 pub struct Estimate {
-    /// By state and class: the next state's row above, the cost below.
+    /// By state and class: row of the next state in the upper bits, cost in the lower bits.
     steps: Box<[u32; STATES * CLASSES_ROW]>,
 }
 
-/// The error that is left, as a share.
+/// Remaining relative error.
 const MARGIN: f64 = 0.15;
 
-/// In hundredths of a token, as fitted to `o200k_base`.
+/// In hundredths of a token, fitted to `o200k_base`.
 const WEIGHTS: Weights = Weights {
     word: 80,
     late_letter: 26,
@@ -51,35 +55,35 @@ const WEIGHTS: Weights = Weights {
     ],
 };
 
-/// What characters cost, in hundredths of a token.
+/// Costs of characters, in hundredths of a token.
 struct Weights {
-    /// The first letter of a word.
+    /// First letter of a word.
     word: u32,
-    /// Each small letter of a word after its fourth letter.
+    /// Each lower-case letter of a word after its fourth letter.
     late_letter: u32,
-    /// Each capital in a word after its first letter.
+    /// Each capital of a word after its first letter.
     capital: u32,
-    /// A capital after a small letter, as in `toolUse`.
+    /// A capital after a lower-case letter, as in `toolUse`.
     camel: u32,
-    /// The first three digits of a number.
+    /// First three digits of a number.
     digits: u32,
-    /// Each further three.
+    /// Each further group of three.
     more_digits: u32,
-    /// The first of a run of punctuation.
+    /// First character of a run of punctuation.
     marks: u32,
-    /// Each further one.
+    /// Each further character of it.
     more_marks: u32,
-    /// Each space after a space; a single one belongs to the next word.
+    /// Each space after a space. A single space belongs to the next word.
     space: u32,
-    /// The first line break or tab.
+    /// First line break or tab.
     line: u32,
     /// Each further one.
     more_lines: u32,
-    /// A character that is not ASCII, from [`LATIN`] to [`EMOJI`].
+    /// A non-ASCII character, by class from [`LATIN`] to [`EMOJI`].
     scripts: [u32; SCRIPTS],
 }
 
-/// By how much it counts more than `o200k_base`, in percent.
+/// Percentage of the weights fitted to `o200k_base`.
 const LEAN: Lean = Lean {
     words: 110,
     digits: 150,
@@ -94,31 +98,31 @@ struct Lean {
     scripts: u32,
 }
 
-// Classes of bytes. Of a character of several bytes the first one tells.
+// Classes of bytes. The first byte of a character determines its class.
 const LOWER: u8 = 0;
 const UPPER: u8 = 1;
 const DIGIT: u8 = 2;
 const MARK: u8 = 3;
 const SPACE: u8 = 4;
 const LINE: u8 = 5;
-/// A further byte of a character: free, and changes nothing.
+/// A continuation byte of a character. Free, and keeps the state.
 const TAIL: u8 = 6;
 const LATIN: u8 = 7;
 const EMOJI: u8 = 16;
 const SCRIPTS: usize = 10;
-/// A power of two, so that a step is found by adding.
+/// A power of two, so that rows are addressed by addition.
 const CLASSES_ROW: usize = 32;
 
-// States: what was before.
+// States, named after the previous byte.
 const OTHER: usize = 0;
 const AFTER_SPACE: usize = 1;
 const AFTER_LINE: usize = 2;
 const AFTER_MARK: usize = 3;
 /// One to three digits of a group.
 const AFTER_DIGIT: usize = 4;
-/// One to [`LETTERS`] or more letters of a word, the last one small.
+/// One to [`LETTERS`] or more letters of a word, the last one lower case.
 const AFTER_LOWER: usize = 7;
-/// The same, the last one a capital.
+/// The same with a capital as the last letter.
 const AFTER_UPPER: usize = AFTER_LOWER + LETTERS;
 const LETTERS: usize = 5;
 const STATES: usize = AFTER_UPPER + LETTERS;
@@ -194,7 +198,7 @@ impl Weights {
         }
     }
 
-    /// The state after a byte of `class` in `state`, and what the byte costs.
+    /// Returns the state after a byte of `class`, and the cost of the byte.
     fn step(&self, state: usize, class: u8) -> (usize, u32) {
         let after_lower = (AFTER_LOWER..AFTER_UPPER).contains(&state);
         let letters = match state {
@@ -223,7 +227,7 @@ impl Weights {
             SPACE => (AFTER_SPACE, 0),
             LINE if state == AFTER_LINE => (AFTER_LINE, self.more_lines),
             LINE => (AFTER_LINE, self.line),
-            // A letter with an accent is one of its word.
+            // A letter with an accent is part of its word.
             LATIN => (AFTER_LOWER + longer, self.scripts[0]),
             script => (
                 OTHER,

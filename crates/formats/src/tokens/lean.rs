@@ -1,31 +1,31 @@
-//! Counts for providers whose tokenizer is not public: by `o200k_base`, with a correction.
+//! Token counts for providers without a public tokenizer: `o200k_base` with a correction.
 
 use super::{OpenAiTokenizer, Tokenizer};
 use crate::model::Provider;
 
-/// `o200k_base`, corrected for what a provider's models are known to take.
+/// `o200k_base`, corrected for the counts of a provider's models.
 ///
-/// The factors are fitted to what providers charged for recorded requests. Against
-/// `o200k_base`, Claude takes 0.99 to 1.18 times the tokens for English text, Gemini 1.0 to
-/// 1.1. Models with open weights differ more. Other scripts than Latin cost Claude and many open
-/// models more than OpenAI's vocabulary of 200,000: for each character that is not ASCII a
-/// share of a token is added.
+/// The factors are fitted to what providers charged for recorded requests. Compared to
+/// `o200k_base`, Claude takes 0.99 to 1.18 times the tokens for English text, and Gemini 1.0 to
+/// 1.1. Models with open weights vary more. Non-Latin scripts cost Claude and many open models more
+/// than OpenAI's vocabulary of 200,000, so each non-ASCII character adds a fraction of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaningTokenizer {
-    /// Hundredths of a token for each of `o200k_base`.
+    /// Percentage of the count of `o200k_base`.
     percent: usize,
-    /// Hundredths of a token for each character that is not ASCII, beside that.
+    /// Hundredths of a token added per non-ASCII character.
     not_ascii_percent: usize,
 }
 
-/// Share of a window that is kept free for errors of the estimate, in addition to its lean.
+/// Share of a window left free for errors of the estimate, in addition to its correction.
 ///
-/// Single texts are off by up to 15 %. A margin of that size would cost every window more than the
-/// rare call is worth that is repeated with `attempt: 1`, or whose first report corrects the count.
+/// Single texts are off by up to 15 %. A margin of that size would cost every window more than it
+/// saves: the rare rejected call can be repeated with `attempt: 1`, and its first report corrects
+/// the count.
 const MARGIN: f64 = 0.015;
 
 impl LeaningTokenizer {
-    /// For the models of a provider.
+    /// Creates a tokenizer for the models of a provider.
     pub fn new(provider: Provider) -> Self {
         let (percent, not_ascii_percent) = match provider {
             Provider::Anthropic => (110, 35),

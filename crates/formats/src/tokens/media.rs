@@ -1,5 +1,6 @@
-//! Tokens of images, documents, sounds and films, by the rules that providers publish.
-//! Their bytes are never weighed as text.
+//! Tokens of images, documents, audio and video, by the rules that providers publish.
+//!
+//! Their bytes are never counted as text.
 
 mod content;
 mod document;
@@ -23,46 +24,48 @@ pub(super) struct Media<'a> {
     pub(super) extra_json: &'a str,
 }
 
-/// By what rules media are weighed.
+/// Kinds of media with different rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Image,
     Pdf,
     Audio,
     Video,
-    /// Text that is sent as a file.
+    /// Text sent as a file.
     Text,
     /// Another document, such as a spreadsheet.
     Document,
     Unknown,
 }
 
-/// Bytes of an image that are searched for its size: the data before it, such as a
-/// camera's notes and a colour profile, is shorter.
+/// Bytes of an image that are searched for its size. Metadata before it, such as EXIF and color
+/// profiles, is shorter.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
-/// A larger extra is not looked into.
+/// Maximum bytes of an extra that is parsed.
 const EXTRA_BYTES_MAX: usize = 64 * 1024;
 
-/// Assumed size of media behind a URL or file id, because nothing is fetched: a common one, not
-/// a large one. A count far above the charge would not be corrected by it, because
+/// Assumed size of media behind a URL or file id, which is not fetched: a typical size, not a large
+/// one.
+///
+/// A count far above the charge would not be corrected by it, because
 /// [`super::Charge::is_plausible`] rejects the charge.
 const PAGES_ELSEWHERE: u64 = 3;
 const AUDIO_SECONDS_ELSEWHERE: u64 = 60;
 const VIDEO_SECONDS_ELSEWHERE: u64 = 15;
-/// Tokens of a text file that is elsewhere.
+/// Assumed tokens of a text file behind a URL or file id.
 const TEXT_TOKENS_ELSEWHERE: u64 = 2_000;
 
-/// Google: 32 a second. OpenAI: 10. Models with open weights: up to 25.
+/// Google: 32 per second. OpenAI: 10. Models with open weights: up to 25.
 const AUDIO_TOKENS_PER_SECOND: u64 = 32;
-/// Characters of the URL in the line that stands for what a provider does not take, and its tokens
-/// at least: there may be a name instead.
+/// Maximum characters of the URL in the line that replaces unsupported media, and minimum tokens of
+/// the line, which may contain a name instead.
 const LINE_CHARS_MAX: usize = 200;
 const LINE_TOKENS: u64 = 64;
 
-/// Google: 258 for a picture a second, 32 for the sound, and the time's own.
+/// Google: 258 for one image per second, 32 for the audio, and the timestamp.
 const VIDEO_TOKENS_PER_SECOND: u64 = 300;
 
-/// Longer side of an image in pixels; `None` where its content is elsewhere, or cannot be read.
+/// Longer side of an image in pixels. `None` if its content is elsewhere or unreadable.
 pub(crate) fn image_side_px(source: &MediaSource) -> Option<u64> {
     let head = Content::of(source).head(HEAD_BYTES_MAX)?;
     let size = image::size(&head)?;
@@ -70,7 +73,7 @@ pub(crate) fn image_side_px(source: &MediaSource) -> Option<u64> {
 }
 
 impl Media<'_> {
-    /// Its tokens. Where the size is unknown, those of a common one.
+    /// Returns its tokens. If its size is unknown, those of a typical one.
     pub(super) fn tokens(self, scale: &Scale) -> u64 {
         let content = self.content;
         let object = self.object();
@@ -93,7 +96,7 @@ impl Media<'_> {
                 let seconds = self.seconds(&content, AUDIO_SECONDS_ELSEWHERE);
                 seconds.saturating_mul(AUDIO_TOKENS_PER_SECOND)
             }
-            // They take none: a line is sent in its place.
+            // These providers accept no video. A line replaces it.
             Kind::Video if matches!(provider, Provider::OpenAi | Provider::Anthropic) => {
                 let uri = match content {
                     Content::Elsewhere(uri) => uri,
@@ -109,7 +112,7 @@ impl Media<'_> {
             Kind::Text => content.whole().map_or(TEXT_TOKENS_ELSEWHERE, |text| {
                 scale.text(&String::from_utf8_lossy(&text))
             }),
-            // The larger of an image and a document of that size, within reason.
+            // The larger of an image and a document of that size, up to a limit.
             Kind::Unknown => {
                 let pages = content.len().map_or(0, document::pages_by_size);
                 let image = image::tokens(provider, None, image::Detail::Auto);
@@ -118,7 +121,7 @@ impl Media<'_> {
         }
     }
 
-    /// True where its type or its bytes say what it is.
+    /// Whether its type or its bytes identify its kind.
     pub(super) fn is_known(self) -> bool {
         self.kind(&self.content, &self.object()) != Kind::Unknown
     }
@@ -145,8 +148,8 @@ impl Media<'_> {
         stated.trim().to_ascii_lowercase()
     }
 
-    /// By the stated type, else by the bytes or a URL's ending, else by the provider's
-    /// object says.
+    /// Determines the kind by the stated type, else by the bytes or the extension of the URL, else
+    /// by the provider's object.
     fn kind(self, content: &Content<'_>, object: &Value) -> Kind {
         let known = |kind: &Kind| *kind != Kind::Unknown;
         let by_head = || {
@@ -169,7 +172,7 @@ impl Kind {
         let (family, format) = media_type.split_once('/').unwrap_or((media_type, ""));
         let format = format.split(';').next().unwrap_or_default().trim();
         match (family, format) {
-            // A drawing in words, which some providers read as such.
+            // A drawing as XML, which some providers read as text.
             ("image", "svg+xml") => Self::Text,
             ("image", _) => Self::Image,
             ("audio", _) => Self::Audio,
@@ -212,7 +215,7 @@ impl Kind {
         }
     }
 
-    /// By the `type` of the provider's part.
+    /// Determines the kind by the `type` of the provider's part.
     fn of_object(object: &Value) -> Self {
         match object.get("type").and_then(Value::as_str) {
             Some("image_url" | "image" | "input_image") => Self::Image,

@@ -1,6 +1,7 @@
-//! OpenAI's own tokenizers: the encodings `o200k_base` and `cl100k_base`. Their vocabularies
-//! are built in, compressed, and each is unpacked when it first counts: that takes some 50 ms,
-//! and 25 MB of memory for `o200k_base`, 8 MB for `cl100k_base`.
+//! OpenAI's own tokenizers: the encodings `o200k_base` and `cl100k_base`.
+//!
+//! Their vocabularies are compiled in, compressed. Each is unpacked on first use, which takes about
+//! 50 ms, and 25 MB of memory for `o200k_base` or 8 MB for `cl100k_base`.
 
 use std::sync::LazyLock;
 
@@ -8,11 +9,12 @@ use tiktoken::CoreBpe;
 
 use super::Tokenizer;
 
-/// Share for what OpenAI does not publish to the token: the text around messages and tools.
+/// Share for tokens around messages and tools, which OpenAI does not document exactly.
 const MARGIN: f64 = 0.015;
 
-/// Longer text is counted in pieces of this many bytes, so that the memory for counting does
-/// not grow with the text. A cut through a word costs a token or two.
+/// Bytes of the pieces in which longer text is counted, to bound memory.
+///
+/// A cut through a word costs a token or two.
 const PIECE_BYTES_MAX: usize = 256 * 1024;
 
 /// One of OpenAI's tokenizers.

@@ -1,5 +1,4 @@
-//! What a turn weighs for one model: the tokens of its parts by the tokenizer, and what
-//! the provider adds around them.
+//! Tokens of a turn for one model: those of its parts, and those that the provider adds.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use super::dialect::{Dialect, Overheads, Unseen};
 use super::{Tokenizer, media, tools};
 use crate::model::Provider;
 
-/// Counts the tokens of what a model is sent. Cheap to clone.
+/// Counts the tokens of a request. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Scale {
     tokenizer: Arc<dyn Tokenizer>,
@@ -20,7 +19,7 @@ pub struct Scale {
     overheads: Overheads,
 }
 
-/// Base64 has four characters for three bytes, and a token is at least three bytes.
+/// Four characters of base64 are three bytes, and a token is at least three bytes.
 const OPAQUE_CHARS_PER_TOKEN: u64 = 4;
 
 /// Fields of encrypted reasoning: Anthropic's and Google's signatures, OpenAI's content.
@@ -31,16 +30,18 @@ const ENCRYPTED_FIELDS: [&str; 4] = [
     "thought_signature",
 ];
 
-/// Tokens of a reference to a deferred tool, which expands to its definition. Recorded ones took 60.
+/// Tokens of a reference to a deferred tool, which expands to its definition. Recorded ones took
+/// 60.
 const TOOL_REFERENCE_TOKENS: u64 = 64;
 
-/// A run of base64 in an extra of at least this many characters is not text but content without
-/// a part of its own: a kind of media, or encrypted data of a provider.
+/// Minimum characters of a run of base64 in an extra that is not counted as text.
+///
+/// It is content without a part of its own: media, or encrypted data of a provider.
 const OPAQUE_RUN_CHARS_MIN: usize = 2_048;
-/// And no such run weighs more, because no kind of media does.
+/// Maximum tokens of such a run, because no kind of media has more.
 const OPAQUE_RUN_TOKENS_MAX: u64 = 16_384;
 
-/// Fields of messages and their parts that providers keep from their models.
+/// Fields of messages and parts that providers do not show to their models.
 const UNSEEN_FIELDS: [&str; 8] = [
     "cache_control",
     "detail",
@@ -53,7 +54,7 @@ const UNSEEN_FIELDS: [&str; 8] = [
 ];
 
 impl Scale {
-    /// A scale for models of this dialect that tokenize as `tokenizer` does.
+    /// Creates a scale for models of this dialect with this tokenizer.
     pub fn new(tokenizer: Arc<dyn Tokenizer>, dialect: Dialect) -> Self {
         Self {
             tokenizer,
@@ -62,12 +63,12 @@ impl Scale {
         }
     }
 
-    /// How far its weights may be off, as a share; see [`Tokenizer::margin`].
+    /// Maximum relative error of counts; see [`Tokenizer::margin`].
     pub fn margin(&self) -> f64 {
         self.tokenizer.margin()
     }
 
-    /// Tokens of text with nothing around it.
+    /// Tokens of plain text.
     pub fn text(&self, text: &str) -> u64 {
         if text.is_empty() {
             0
@@ -76,8 +77,9 @@ impl Scale {
         }
     }
 
-    /// Tokens of a turn as a message: all its parts, the provider's fields that go back
-    /// with them, and what the provider adds. Never 0.
+    /// Tokens of a turn as a message, at least 1.
+    ///
+    /// Includes all parts, the provider's fields that are sent back, and the provider's overhead.
     pub fn turn(&self, turn: &Turn) -> u64 {
         let between = self.overheads.part * turn.parts.len().saturating_sub(1) as u64;
         let parts = turn.parts.iter().map(|part| self.part(part));
@@ -86,7 +88,7 @@ impl Scale {
         all.fold(around, u64::saturating_add).max(1)
     }
 
-    /// Tokens of a system prompt as a message; 0 for an empty one.
+    /// Tokens of a system prompt as a message. 0 for an empty one.
     pub fn system(&self, system: &str) -> u64 {
         if system.is_empty() {
             0
@@ -95,9 +97,10 @@ impl Scale {
         }
     }
 
-    /// Tokens of tool schemas as the provider shows them to its models, with the prompt that it
-    /// adds where there are any; 0 for empty text. `format` is the interface that the request
-    /// goes to, where it is known.
+    /// Tokens of tool schemas as the provider shows them to its models, and of the prompt it adds
+    /// for them.
+    ///
+    /// 0 for empty text. `format` is the API that the request is sent to, if known.
     pub fn tools(&self, tools_json: &str, format: Option<MessageFormat>) -> u64 {
         let json = match tools_json.trim() {
             "" | "[]" | "{}" | "null" => return 0,
@@ -119,7 +122,8 @@ impl Scale {
                 namespace.saturating_add_signed(self.around_namespace(format))
             }
             Dialect::Anthropic { .. } => {
-                // Its form of a schema takes half as much again as the JSON by `o200k_base`.
+                // Its form of a schema takes about half as many tokens again as the JSON in
+                // `o200k_base`.
                 let seen = tools.iter().filter(|tool| !tool.is_deferred);
                 seen.map(|tool| self.text(&tool.full_json()) * 4 / 3 + 2)
                     .sum()
@@ -130,7 +134,7 @@ impl Scale {
         self.overheads.tools + shown + others
     }
 
-    /// Tokens of the prompt for a provider's tool. An unknown tool gets the provider's usual ones.
+    /// Tokens of the prompt for a provider's tool. An unknown tool counts as a typical one.
     fn provider_tool(&self, tool: &Value) -> u64 {
         let usual = match self.provider() {
             Provider::Anthropic => 700,
@@ -142,8 +146,9 @@ impl Scale {
             .unwrap_or_else(|| self.text(&tool.to_string()).max(usual))
     }
 
-    /// What OpenAI adds to the namespace of tools: its older interface puts words of its own
-    /// there for models that reason.
+    /// Tokens that OpenAI adds around the namespace of tools.
+    ///
+    /// For reasoning models, its older API adds text of its own there.
     fn around_namespace(&self, format: Option<MessageFormat>) -> i64 {
         let is_chat_interface = format == Some(MessageFormat::OpenAi);
         match self.dialect {
@@ -154,12 +159,12 @@ impl Scale {
         }
     }
 
-    /// Tokens that the provider may add without showing them.
+    /// Returns the tokens that the provider may add without showing them.
     pub fn unseen(&self) -> Unseen {
         self.dialect.unseen()
     }
 
-    /// Tokens that every request costs.
+    /// Tokens of every request.
     pub fn request(&self) -> u64 {
         self.overheads.request
     }
@@ -168,7 +173,7 @@ impl Scale {
         let extra = self.extra(&part.extra_json);
         extra.saturating_add(match &part.kind {
             PartKind::Text(text) => self.text(text),
-            // Models do not read the ids of calls.
+            // Models do not see the ids of calls.
             PartKind::ToolUse {
                 id: _,
                 name,
@@ -206,8 +211,8 @@ impl Scale {
                 signature,
                 redacted: false,
             } => {
-                // The text may be a summary of the reasoning, or empty. The signature holds
-                // the whole, encrypted, and the whole is charged.
+                // The text may be a summary of the reasoning, or empty. The signature holds all of
+                // it, encrypted, and all of it is charged.
                 self.text(text).max(self.encrypted(signature.len()))
             }
             PartKind::Thinking {
@@ -222,8 +227,9 @@ impl Scale {
         self.dialect.provider()
     }
 
-    /// Tokens of a tool result's text. Google shows the values of a JSON object without quotes
-    /// and escapes.
+    /// Tokens of a tool result's text.
+    ///
+    /// Google shows the values of a JSON object without quotes and escapes.
     fn result_text(&self, content: &str) -> u64 {
         let is_object = self.dialect == Dialect::Google && content.trim_start().starts_with('{');
         if !is_object {
@@ -244,8 +250,9 @@ impl Scale {
         }
     }
 
-    /// Tokens of a text that may be JSON with content blocks, as of MCP. Base64 in other text counts
-    /// as the model reads it.
+    /// Tokens of a text that may be JSON with content blocks, as in MCP.
+    ///
+    /// In other text, base64 counts as the model reads it.
     fn structured(&self, text: &str) -> u64 {
         match text.trim_start().starts_with(['{', '[']) {
             true => self.mixed(text, Other::Text),
@@ -255,9 +262,8 @@ impl Scale {
 
     /// Tokens of encrypted reasoning, by its characters of base64.
     ///
-    /// Each provider adds a fixed number of bytes; the sizes are those of recorded requests.
-    /// Google charges a signature only in the step after it, and on some hosts never. [`Unseen`]
-    /// covers that.
+    /// Each provider adds a fixed number of bytes, derived from recorded requests. Google charges a
+    /// signature only in the step after it, and on some hosts never. [`Unseen`] covers that.
     fn encrypted(&self, chars: usize) -> u64 {
         let bytes = chars as u64 * 3 / 4;
         match self.provider() {
@@ -268,8 +274,7 @@ impl Scale {
         }
     }
 
-    /// The provider's own fields, as the JSON that goes back, without those that its models do
-    /// not see.
+    /// Tokens of the provider's own fields, as JSON, without those that its models do not see.
     fn extra(&self, json: &str) -> u64 {
         let Ok(fields) = serde_json::from_str::<Map<String, Value>>(json) else {
             return self.mixed(json, Other::Data);
@@ -286,8 +291,8 @@ impl Scale {
         let kind = fields.get("type").and_then(Value::as_str);
         match kind {
             Some("tool_reference") => return TOOL_REFERENCE_TOKENS,
-            // OpenAI shows tools that come with a message as it shows those of a request, under
-            // a heading of their own.
+            // OpenAI shows tools that come with a message like those of a request, under a separate
+            // heading.
             Some("additional_tools") => {
                 if let Some(tools) = fields.get("tools") {
                     return self.tools(&tools.to_string(), Some(MessageFormat::OpenAi));
@@ -304,7 +309,7 @@ impl Scale {
     fn field(&self, key: &str, value: &Value) -> u64 {
         match value {
             Value::String(data) if ENCRYPTED_FIELDS.contains(&key) => self.encrypted(data.len()),
-            // Google's interface for OpenAI's clients puts a signature there.
+            // Google's OpenAI-compatible API puts a signature there.
             Value::Object(inner) if key == "extra_content" || key == "google" => inner
                 .iter()
                 .map(|(key, value)| self.field(key, value))
@@ -317,7 +322,7 @@ impl Scale {
         }
     }
 
-    /// Tokens of a text with media in base64, which count by the rules of media.
+    /// Tokens of a text in which base64 media count by the rules of media.
     fn mixed(&self, text: &str, other: Other) -> u64 {
         let mut tokens = 0_u64;
         let mut text_start = 0;
@@ -339,7 +344,7 @@ impl Scale {
         }
     }
 
-    /// Tokens of media in base64; `None` where they count as the text around them.
+    /// Tokens of base64 media. `None` if it counts like the text around it.
     fn embedded(&self, embedded: &Embedded<'_>) -> Option<u64> {
         let is_broken = |c| matches!(c, '\\' | '\r' | '\n');
         let data: Cow<'_, str> = match embedded.data.contains(is_broken) {
@@ -357,7 +362,7 @@ impl Scale {
         media.is_known().then(|| media.tokens(self))
     }
 
-    /// Tokens of a text that may contain long base64 of an unknown type, which counts as data.
+    /// Tokens of a text in which long base64 of unknown type counts as data.
     fn text_around_data(&self, text: &str) -> u64 {
         if text.len() < OPAQUE_RUN_CHARS_MIN {
             return self.text(text);
@@ -373,16 +378,16 @@ impl Scale {
     }
 }
 
-/// How base64 counts that is no media.
+/// How text outside of media is counted.
 #[derive(Clone, Copy)]
 enum Other {
-    /// As data that the provider keeps from its model, or shows it in another form.
+    /// As data that the provider hides from its model, or shows in another form.
     Data,
-    /// As the text that the model reads.
+    /// As text that the model reads.
     Text,
 }
 
-/// Base64 without line breaks and the escapes of JSON.
+/// Removes line breaks and JSON escapes from base64.
 fn unescaped(data: &str) -> String {
     let breaks = ["\\r", "\\n", "\\", "\r", "\n"];
     let text = data.to_owned();
@@ -395,7 +400,7 @@ fn opaque(chars: usize) -> u64 {
     (chars as u64).div_ceil(OPAQUE_CHARS_PER_TOKEN)
 }
 
-/// Where long base64 stands, in order. It is ASCII, so text may be cut there.
+/// Returns the ranges of long base64, in order. It is ASCII, so the text can be split there.
 fn base64_runs(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut start = 0;
     let pieces = text.as_bytes().split(|byte| !is_base64(*byte));

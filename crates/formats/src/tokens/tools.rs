@@ -1,5 +1,4 @@
-//! The schemas of tools as providers put them before a model, which is not the JSON that they
-//! are sent as.
+//! Tool schemas in the form that providers show to their models, which differs from the JSON sent.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -8,21 +7,23 @@ use serde_json::{Map, Value, json};
 
 use crate::model::Provider;
 
-/// A tool, whatever provider's form it came in.
+/// A tool, independent of the provider's format.
 pub(super) struct Tool<'a> {
     name: &'a str,
     description: &'a str,
-    /// Its parameters, as a JSON schema; `Null` where it has none.
+    /// JSON schema of its parameters. `Null` if it has none.
     parameters: &'a Value,
-    /// Whether the model sees it only after it searched for it.
+    /// Whether the model sees it only after a search.
     pub(super) is_deferred: bool,
 }
 
-/// A schema within so many others is not looked into.
+/// Maximum nesting depth to which a schema is read.
 const DEPTH_MAX: usize = 16;
 
-/// The tools of an array: OpenAI's two forms, Anthropic's, Google's lists of declarations and
-/// Bedrock's. The second list has what is none of them, such as a provider's own tool.
+/// Parses an array of tools.
+///
+/// Accepts OpenAI's two formats, Anthropic's, Google's lists of declarations, and Bedrock's. The
+/// second list has the entries in none of these, such as tools of the provider.
 pub(super) fn tools(json: &Value) -> (Vec<Tool<'_>>, Vec<&Value>) {
     let (mut tools, mut others) = (Vec::new(), Vec::new());
     let list = json.get("tools").unwrap_or(json);
@@ -68,7 +69,7 @@ fn tool(entry: &Value) -> Option<Tool<'_>> {
     })
 }
 
-/// Tokens of the prompts for providers' tools, by the start of the tool's type.
+/// Tokens of the prompts for providers' tools, by prefix of the tool's type.
 ///
 /// Anthropic documents those of `bash`, `text_editor` and `computer`. The others are the charges of
 /// recorded requests that offered the tool and did not use it.
@@ -100,7 +101,7 @@ pub(super) fn provider_tool_tokens(provider: Provider, tool: &Value) -> Option<u
     Some(*tokens)
 }
 
-/// `google_search` as `googleSearch`.
+/// Converts `google_search` to `googleSearch`.
 fn camel_case(name: &str) -> String {
     let mut words = name.split('_');
     let mut camel = words.next().unwrap_or_default().to_owned();
@@ -117,7 +118,8 @@ impl Tool<'_> {
         properties(self.parameters).is_some_and(|properties| !properties.is_empty())
     }
 
-    /// Name, description and schema as compact JSON, without a schema that has no properties.
+    /// Returns name, description and schema as compact JSON. A schema without properties is
+    /// omitted.
     pub(super) fn json(&self) -> String {
         if self.has_parameters() {
             self.full_json()
@@ -126,7 +128,7 @@ impl Tool<'_> {
         }
     }
 
-    /// Name, description and schema as compact JSON.
+    /// Returns name, description and schema as compact JSON.
     pub(super) fn full_json(&self) -> String {
         json!({
             "name": self.name,
@@ -137,8 +139,10 @@ impl Tool<'_> {
     }
 }
 
-/// The tools as OpenAI shows them to its models: a namespace in TypeScript. OpenAI documents the
-/// form for its open models (the "harmony" format); its charges fit the same form.
+/// Renders the tools as OpenAI shows them to its models: as a TypeScript namespace.
+///
+/// OpenAI documents this form for its open models (the "harmony" format). Charges for its other
+/// models fit it too.
 pub(super) fn namespace(tools: &[Tool<'_>]) -> String {
     let mut text = String::from("# Tools\n\n## functions\n\nnamespace functions {\n\n");
     for tool in tools {

@@ -1,5 +1,7 @@
-//! Anthropic's messages. User and assistant take turns, results stand first in the user's
-//! message, and the system prompt is separate.
+//! Renders Anthropic's messages.
+//!
+//! User and assistant alternate, tool results come first in the user's message, and the system
+//! prompt is separate.
 
 mod conversation;
 mod given;
@@ -19,10 +21,12 @@ use conversation::{Conversation, Message, text_block};
 
 const FORMAT: MessageFormat = MessageFormat::Anthropic;
 
-/// The most marks that the provider takes in one request.
+/// Maximum number of cache breakpoints that the provider accepts in a request.
 const CACHE_MARKS_MAX: usize = 4;
-/// How many of the bot's own stay in a request: each message may have come with one, and the system
-/// prompt and the tools, which the bot writes itself, take one each.
+/// Number of the bot's own cache breakpoints in messages that stay in a request.
+///
+/// Each message may have come with one. The system prompt and the tools, which the bot writes
+/// itself, need one each.
 const OWN_MARKS_MAX: usize = 2;
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
@@ -49,7 +53,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
         place(&mut written, options.rules.system_inside, |index| {
             translate(&rest[index], &ids, options.mark)
         });
-        // Where others are asked for, they take the place of the bot's own.
+        // Requested breakpoints replace those of the bot.
         let mut own = if marks.is_empty() { OWN_MARKS_MAX } else { 0 };
         for message in written.iter_mut().rev().flatten() {
             message.drop_marks(&mut own);
@@ -68,11 +72,14 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     (texts.join("\n\n"), messages, ends)
 }
 
-/// Takes care of what came in this format and would be refused where it stands now. No text may be
-/// blank; no message may end in thinking, or be empty but the assistant's at the very end. A system
-/// message stands behind a user's (or a call that the provider answers itself), and before one of
-/// the assistant's or at the end; it may have stood so when it came, and what was around it has
-/// left.
+/// Fixes messages in this format that the provider would reject at their current position.
+///
+/// - No text may be blank.
+/// - No message may end in thinking, or be empty unless it is a final assistant message.
+/// - A system message must follow a user message (or a call that the provider answers itself), and
+///   must precede an assistant message or be last. It may have been valid on arrival, before its
+///   neighbors were dropped.
+///
 /// <https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages>
 fn place(
     written: &mut [Option<Message>],
@@ -107,7 +114,7 @@ fn place(
     }
 }
 
-/// The last turns to cache after.
+/// Returns the last turns that can get a cache breakpoint.
 fn cache_marks(turns: usize, leading: usize, cache_after: &[usize]) -> Vec<usize> {
     let has_message = |index: &usize| (leading..turns).contains(index);
     let mut marks: Vec<usize> = cache_after.iter().copied().filter(has_message).collect();
@@ -116,7 +123,7 @@ fn cache_marks(turns: usize, leading: usize, cache_after: &[usize]) -> Vec<usize
     marks.split_off(marks.len().saturating_sub(CACHE_MARKS_MAX))
 }
 
-/// The texts of a system turn.
+/// Returns the texts of a system turn.
 fn texts<'a>(turn: &'a Turn, ids: &Ids<'a>) -> Vec<String> {
     let pieces = Pieces::read(turn, FORMAT, ids);
     let text = |piece| match piece {
@@ -126,7 +133,7 @@ fn texts<'a>(turn: &'a Turn, ids: &Ids<'a>) -> Vec<String> {
     pieces.rest.into_iter().filter_map(text).collect()
 }
 
-/// The role of a message that came in this format: it is the provider's own.
+/// Role of a message that came in this format, in the provider's own terms.
 fn given_by(role: Role) -> &'static str {
     match role {
         Role::System => "system",
@@ -144,7 +151,7 @@ fn said_by(role: Role) -> &'static str {
 fn translate<'a>(turn: &'a Turn, ids: &Ids<'a>, mark: Mark) -> Option<Message> {
     if turn.role == Role::System {
         let text = texts(turn, ids).join("\n\n");
-        // Users write this word as well, but not the mark.
+        // Users can write this word, but not the nonce.
         let text = (!text.is_empty()).then(|| format!("[system {mark}] {text}"))?;
         return Some(Message::translated(
             "user",
@@ -166,8 +173,10 @@ fn translate<'a>(turn: &'a Turn, ids: &Ids<'a>, mark: Mark) -> Option<Message> {
     (!blocks.is_empty()).then(|| Message::translated(said_by(turn.role), blocks, fields))
 }
 
-/// The model goes on from the last text of its own, which must not end in white space. All
-/// are trimmed: which one is last changes from call to call.
+/// Removes trailing white space from a text of the model.
+///
+/// The last one must not end in white space. All are trimmed, because which one is last changes
+/// from call to call.
 fn trim_end(piece: &mut Piece<'_>) {
     if let Piece::Text(text, _) = piece {
         let length = text.trim_end().len();
@@ -226,7 +235,7 @@ fn result(result: ToolResult<'_>) -> Value {
     with(block, result.fields)
 }
 
-/// The block for media; `None` for media that the provider does not take.
+/// Returns the block for media. `None` if the provider does not accept it.
 fn media_block(media: &Media<'_>) -> Option<Value> {
     let source = match (&media.source, media.kind, media.media_type) {
         (_, Kind::Audio | Kind::Video, _) | (Source::Elsewhere, ..) => return None,

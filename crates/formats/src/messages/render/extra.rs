@@ -1,15 +1,15 @@
-//! An extra while it is rendered: the provider's fields, and memoird's own marks.
+//! A parsed `extra_json` during rendering: the provider's fields and those of memoird.
 
 use serde_json::{Map, Value, json};
 
 use crate::messages::fields::OURS;
 
-/// An extra, taken apart. One that is no object is empty.
+/// A parsed extra. Empty if the JSON is not an object.
 #[derive(Default)]
 pub(super) struct Extra {
-    /// The provider's fields.
+    /// Fields of the provider.
     pub(super) rest: Map<String, Value>,
-    /// What can be said in no other way.
+    /// Members of the key `memoird`.
     pub(super) ours: Map<String, Value>,
 }
 
@@ -35,23 +35,23 @@ impl Extra {
         Self { rest, ours }
     }
 
-    /// The type of the provider's object: it is hollow, or memoird has no word for it.
+    /// Type of the provider's object, if the part is a hollow or an opaque one.
     pub(super) fn kind(&self) -> Option<&str> {
         self.rest.get("type").and_then(Value::as_str)
     }
 
-    /// True for a part that the message did not have.
+    /// Whether the part was added because the message had none.
     pub(super) fn is_placeholder(&self) -> bool {
         self.ours.get("placeholder") == Some(&Value::Bool(true))
     }
 
-    /// True when this field, usually there, was not.
+    /// Whether this usually present field was absent.
     pub(super) fn lacks(&self, name: &str) -> bool {
         let names = self.ours.get("absent").and_then(Value::as_array);
         names.is_some_and(|names| names.iter().any(|absent| absent == name))
     }
 
-    /// True when the field at this path is a string.
+    /// Whether the field at this path is a string.
     pub(super) fn has_text(&self, path: &[&str]) -> bool {
         let Some((first, below)) = path.split_first() else {
             return false;
@@ -61,7 +61,7 @@ impl Extra {
         field.is_some_and(Value::is_string)
     }
 
-    /// Fills the hole at this path. `None` when there is none.
+    /// Fills the empty string at this path. `None` if there is none.
     pub(super) fn fill(&mut self, path: &[&str], content: &str) -> Option<()> {
         let (last, above) = path.split_last()?;
         let mut object = &mut self.rest;
@@ -72,7 +72,7 @@ impl Extra {
     }
 }
 
-/// Fills a hole. `None` when it is none.
+/// Fills an empty string. `None` if the value is anything else.
 pub(super) fn fill(hole: &mut Value, content: &str) -> Option<()> {
     if hole.as_str() != Some("") {
         return None;
@@ -81,14 +81,14 @@ pub(super) fn fill(hole: &mut Value, content: &str) -> Option<()> {
     Some(())
 }
 
-/// Adds the fields that are not there yet.
+/// Adds fields that are not present yet.
 pub(super) fn add(object: &mut Map<String, Value>, more: Map<String, Value>) {
     for (name, value) in more {
         object.entry(name).or_insert(value);
     }
 }
 
-/// An object with these fields too, where they are not there yet.
+/// Returns the object with these fields added, unless present.
 pub(super) fn with(mut object: Value, more: Map<String, Value>) -> Value {
     if let Value::Object(object) = &mut object {
         add(object, more);
@@ -96,7 +96,7 @@ pub(super) fn with(mut object: Value, more: Map<String, Value>) -> Value {
     object
 }
 
-/// An object of one of the provider's types, with its text in this field. The text is moved.
+/// Builds an object of one of the provider's types. Moves the text into its field without copying.
 pub(super) fn typed(kind: &str, field: &str, text: String) -> Value {
     let mut object = json!({ "type": kind });
     object[field] = text.into();

@@ -1,5 +1,7 @@
-//! What giving back is to all providers: content that was a string, a list, or not there.
-//! Everything here answers `None` when the marks do not fit the parts: a bot may set any
+//! Restoring objects that came in the target format, for all providers.
+//!
+//! All functions return `None` if the extra does not fit the parts: a bot may set any extra, and a
+//! window may have shortened a result. Such a turn is translated instead.
 //! extra, and a window may have shortened a result. Such a turn is translated.
 
 use memoird_core::turn::{MediaSource, Part, PartKind};
@@ -10,7 +12,7 @@ use super::extra::{Extra, typed, with};
 /// Writes one part of a content list.
 pub(super) type WritePart = fn(&Part, Extra) -> Option<Value>;
 
-/// The content of a message, where it has one. The mark is what was left of the field.
+/// Returns the content of a message, if it has one. `mark` is the leftover field.
 pub(super) fn content(
     mark: Option<&Value>,
     parts: &[&Part],
@@ -35,7 +37,7 @@ pub(super) fn content(
     }
 }
 
-/// The content of a tool's result.
+/// Returns the content of a tool result.
 pub(super) fn result_content(
     mark: Option<&Value>,
     text: &str,
@@ -64,29 +66,28 @@ fn list<'a>(parts: impl IntoIterator<Item = &'a Part>, write: WritePart) -> Opti
     Some(list)
 }
 
-/// Where the content of an object of one type stands, hollow when the part has it.
+/// Location of the content in a type of object, and thus of the hole in a hollow one.
 pub(super) struct Hollow {
-    /// The object's type.
     kind: &'static str,
-    /// Paths of fields; the content is in the first one that is a string.
+    /// Paths of fields. The first that is a string has the content.
     paths: &'static [&'static [&'static str]],
     content: HollowContent,
 }
 
-/// What fills a hollow object.
+/// The content of a hollow object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HollowContent {
-    /// A part's text. A part of media is no such object, and the other way round: the same
-    /// type without its content is a part that memoird has no word for.
+    /// Text of the part. A media part of this type is not hollow but opaque, as is a text part of a
+    /// media type.
     Text,
-    /// The URI of media.
+    /// URI of media.
     Uri,
-    /// The content of media in base64, without the URI's head.
+    /// Base64 of media, without the prefix of the URI.
     Base64,
 }
 
 impl Hollow {
-    /// A sound, as both of OpenAI's formats have it.
+    /// Audio in both of OpenAI's formats.
     pub(super) const AUDIO: Self = Self {
         kind: "input_audio",
         paths: &[&["input_audio", "data"]],
@@ -118,8 +119,7 @@ impl Hollow {
     }
 }
 
-/// A text or media part of a content list. `text_type` is the type of a text that has no
-/// object of its own.
+/// Restores a text or media part. `text_type` is the type of a text without an object of its own.
 pub(super) fn part(
     part: &Part,
     mut extra: Extra,
@@ -136,7 +136,7 @@ pub(super) fn part(
         }
         PartKind::Text(text) => match hollow {
             Some(hollow) => hollow.fill(&mut extra, text)?,
-            // An object that memoird has no word for.
+            // An opaque object.
             None if text.is_empty() => {}
             None => return None,
         },
@@ -155,7 +155,7 @@ pub(super) fn part(
     Some(extra.rest.into())
 }
 
-/// The URI of a media part.
+/// Returns the URI of a media part.
 pub(super) fn uri(source: &MediaSource) -> Option<&str> {
     match source {
         MediaSource::Uri(uri) => Some(uri),
@@ -163,7 +163,7 @@ pub(super) fn uri(source: &MediaSource) -> Option<&str> {
     }
 }
 
-/// The content of a URI that holds it.
+/// Returns the base64 content of a `data:` URI.
 pub(super) fn base64<'a>(media_type: &str, source: &'a MediaSource) -> Option<&'a str> {
     uri(source)?
         .strip_prefix("data:")?

@@ -1,6 +1,8 @@
-//! Ids of calls, as each provider takes them. A conversation that began with another
-//! provider, or with a bot's own ids, goes on under names that this one takes: some bots count
-//! their calls anew in each message, and Anthropic takes an id once in a request.
+//! Call ids, in the form that each provider accepts.
+//!
+//! A conversation that began with another provider, or with the bot's own ids, continues with valid
+//! ids. Some bots restart counting in each message, while Anthropic accepts an id only once per
+//! request.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -8,27 +10,27 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use memoird_core::turn::{MessageFormat, PartKind, Turn};
 
-/// What OpenAI takes as `tool_calls[].id`; it refuses a longer one by this number.
+/// Maximum length of `tool_calls[].id`, as stated by OpenAI's error for longer ones.
 const OPENAI_ID_BYTES_MAX: usize = 40;
-/// What OpenAI takes as `call_id`; it refuses a longer one by this number.
+/// Maximum length of `call_id`, as stated by OpenAI's error for longer ones.
 const RESPONSES_ID_BYTES_MAX: usize = 64;
-/// Characters that are kept of an id that is replaced; a hash follows.
+/// Leading characters retained of a replaced id. A hash follows.
 const KEPT_CHARS: usize = 20;
 
-/// The ids of calls as one provider gets them.
+/// Maps call ids to those for one provider.
 pub(super) struct Ids<'a> {
     format: MessageFormat,
-    /// Ids that are given back, whatever they are: their other halves must match.
+    /// Ids in turns that came in this format. They are unchanged, so that calls and results match.
     given: HashSet<&'a str>,
-    /// The uses so far of the others, where the provider takes an id once in a request.
+    /// Uses of the other ids so far, if the provider accepts an id only once per request.
     uses: RefCell<HashMap<&'a str, Uses>>,
 }
 
-/// Calls with one id.
+/// Calls with the same id.
 #[derive(Default)]
 struct Uses {
     count: u32,
-    /// Those without a result so far.
+    /// Numbers of those without a result so far.
     open: VecDeque<u32>,
 }
 
@@ -53,8 +55,10 @@ impl<'a> Ids<'a> {
         }
     }
 
-    /// The id of a call as the provider takes it: the same for the same id. One that was used
-    /// before is numbered, where it may be used once: turns are to be read in their order.
+    /// Returns the provider's id for a call. The same id gives the same result.
+    ///
+    /// If the provider accepts an id only once, repeated ones are numbered, so turns must be read
+    /// in order.
     pub(super) fn of_call(&self, id: &'a str) -> Cow<'a, str> {
         if !takes_once(self.format) {
             return self.say(id, 1);
@@ -66,7 +70,7 @@ impl<'a> Ids<'a> {
         self.say(id, uses.count)
     }
 
-    /// The id of the call that a result answers.
+    /// Returns the provider's id for the call that a result answers.
     pub(super) fn of_result(&self, id: &'a str) -> Cow<'a, str> {
         let mut uses = self.uses.borrow_mut();
         let number = uses.get_mut(id).map(|uses| {
@@ -97,7 +101,7 @@ fn fits(format: MessageFormat, id: &str) -> bool {
     }
 }
 
-/// True where an id names one call in a request.
+/// Whether an id may be used for only one call per request.
 fn takes_once(format: MessageFormat) -> bool {
     format == MessageFormat::Anthropic
 }
@@ -106,8 +110,8 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-/// FNV-1a, 64 bits: the same in every version, and no secret depends on it.
-/// <http://www.isthe.com/chongo/tech/comp/fnv/>
+/// FNV-1a with 64 bits, <http://www.isthe.com/chongo/tech/comp/fnv/>. It must be stable across
+/// versions, but need not be secure.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

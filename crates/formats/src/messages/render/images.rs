@@ -1,5 +1,6 @@
-//! Limits the images of a request. A note replaces each image that exceeds the limits of the
-//! provider; the newest images stay.
+//! Limits the images of a request.
+//!
+//! A note replaces each image that exceeds the limits of the provider. The newest images are kept.
 
 use std::borrow::Cow;
 
@@ -11,11 +12,11 @@ use super::media::{Kind, Media, Source};
 use crate::model::ImageLimits;
 use crate::tokens::image_side_px;
 
-/// Images leave in steps of this share of the limit, so that a provider's cache breaks once for
-/// several new images.
+/// Images are removed in steps of one fifth of the limit, so that the provider's cache breaks once
+/// per several new images.
 const STEPS: usize = 5;
 
-/// Place of an image: its turn, its part, and its part of a result.
+/// Position of an image: its turn, its part, and its part within a result.
 type Place = (usize, usize, Option<usize>);
 
 /// Replaces the images that exceed the limits.
@@ -42,7 +43,7 @@ pub(super) fn limited<'a>(
     turns
 }
 
-/// Images of the request, oldest first, with their longer side in pixels; 0 if unknown.
+/// Returns the images of the request, oldest first, with their longer side in pixels; 0 if unknown.
 fn images(format: MessageFormat, turns: &[Turn], limits: &ImageLimits) -> Vec<(Place, u64)> {
     let mut images = Vec::new();
     if *limits == ImageLimits::NONE {
@@ -85,8 +86,10 @@ fn surplus(images: usize, limit: usize) -> usize {
     surplus.next_multiple_of((limit / STEPS).max(1)).min(images)
 }
 
-/// Images to remove. Large images are valid only in a request with few images: if one of the newest
-/// is large, all older ones are removed.
+/// Returns the images to remove.
+///
+/// Large images are valid only in a request with few images: if one of the newest is large, all
+/// older ones are removed.
 fn beyond(images: &[(Place, u64)], limits: &ImageLimits) -> Vec<Place> {
     let fits = |side: u64, side_max: u64| side <= side_max;
     let (mut sent, mut out): (Vec<_>, Vec<_>) = images

@@ -1,5 +1,5 @@
-//! Content lists as both of OpenAI's formats have them; they differ in the name of a text
-//! and in what they take of media.
+//! Content lists of OpenAI's two formats. They differ in the type of texts and in the media
+//! accepted.
 
 use serde_json::{Map, Value, json};
 
@@ -7,16 +7,16 @@ use super::extra::{typed, with};
 use super::media::Media;
 use super::pieces::Piece;
 
-/// What one of the formats takes in a content list.
+/// What a format accepts in a content list.
 pub(super) struct ListFormat {
-    /// The type of a text.
+    /// Type of a text part.
     pub(super) text_type: &'static str,
-    /// What it takes of media; `None` where it takes nothing.
+    /// Builds a media part. `None` if the format does not accept the media.
     pub(super) media_part: fn(&Media<'_>) -> Option<Value>,
 }
 
 impl ListFormat {
-    /// A message of these pieces, unless it would have none.
+    /// Builds a message. `None` if it has no parts.
     pub(super) fn message(
         &self,
         role: &str,
@@ -31,7 +31,7 @@ impl ListFormat {
         Some(with(message, fields))
     }
 
-    /// A list of parts; a lone text needs none.
+    /// Returns the parts as content: a single plain text as a string, otherwise a list.
     pub(super) fn content(&self, mut parts: Vec<Value>) -> Value {
         if let [Value::Object(part)] = &mut parts[..]
             && part.len() == 2
@@ -43,7 +43,7 @@ impl ListFormat {
         parts.into()
     }
 
-    /// The texts and media of these pieces.
+    /// Converts texts and media to parts.
     pub(super) fn parts(&self, pieces: Vec<Piece<'_>>) -> Vec<Value> {
         let part = |piece| match piece {
             Piece::Text(text, fields) => Some(with(self.text(text.into_owned()), fields)),
@@ -58,7 +58,7 @@ impl ListFormat {
         pieces.into_iter().filter_map(part).collect()
     }
 
-    /// A text as a part.
+    /// Builds a text part.
     pub(super) fn text(&self, text: String) -> Value {
         typed(self.text_type, "text", text)
     }

@@ -1,5 +1,4 @@
-//! Media on the way from one provider to another: what it is and where its content is,
-//! in words that all of them share.
+//! Media during translation: kind and location of the content, independent of the provider.
 
 use std::borrow::Cow;
 
@@ -12,48 +11,47 @@ use super::given::uri;
 use crate::base64;
 use crate::media_type::is_text;
 
-/// Characters of a URL that are shown for media without a name.
+/// Characters of a URL in the label of media without a name.
 const LABEL_CHARS_MAX: usize = 200;
 
-/// The images that every provider takes; of others it refuses the whole request.
+/// Image types that every provider accepts. Any other makes it reject the whole request.
 const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-/// The kind of media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Image,
     Audio,
-    /// No provider takes it in these formats.
+    /// Not accepted by any provider in these formats.
     Video,
     Document,
 }
 
-/// Where the content is.
+/// Location of the content.
 #[derive(Debug)]
 pub(super) enum Source<'a> {
-    /// Here.
+    /// Inline.
     Base64(Cow<'a, str>),
-    /// On the web.
+    /// At a web URL.
     Url(&'a str),
-    /// With this provider, under an id.
+    /// Stored at the target provider, under an id.
     File(&'a str),
-    /// Where this provider does not find it.
+    /// Not accessible to the target provider.
     Elsewhere,
 }
 
-/// An image, a document, a sound.
+/// An image, a document, audio or video.
 #[derive(Debug)]
 pub(super) struct Media<'a> {
     pub(super) kind: Kind,
-    /// Empty where it is not known.
+    /// Empty if unknown.
     pub(super) media_type: &'a str,
     pub(super) source: Source<'a>,
-    /// Empty where it is not known.
+    /// Empty if unknown.
     pub(super) name: &'a str,
 }
 
 impl<'a> Media<'a> {
-    /// Reads a media part that came in one format, to be shown in another.
+    /// Converts a media part of one format for another.
     pub(super) fn read(
         part: &'a Part,
         extra: &Extra,
@@ -73,7 +71,7 @@ impl<'a> Media<'a> {
             MediaSource::Uri(uri) => match data_url(uri) {
                 Some((in_url, data)) => (Source::Base64(data.into()), in_url),
                 None if is_web(uri) => (Source::Url(uri), ""),
-                // A bot's own store, such as `s3://`; the id of a provider's file is no address.
+                // The bot's own store, such as `s3://`. Ids of a provider's files are not URLs.
                 None if uri.starts_with("data:") || uri.contains("://") => (Source::Elsewhere, ""),
                 None if holds_raw_base64(extra) => (Source::Base64(uri.into()), ""),
                 None if shares_files(from, to) => (Source::File(uri), ""),
@@ -85,7 +83,7 @@ impl<'a> Media<'a> {
             stated => stated,
         };
         let media_type = match media_type {
-            // The name that many programs give it, and that no provider takes.
+            // A common misnomer that no provider accepts.
             "image/jpg" => "image/jpeg",
             media_type => media_type,
         };
@@ -102,7 +100,7 @@ impl<'a> Media<'a> {
         })
     }
 
-    /// The line that replaces it where the provider does not take it.
+    /// Text that replaces it if the provider does not accept it.
     pub(super) fn label(&self) -> String {
         let kind = match self.kind {
             Kind::Image => "image",
@@ -122,7 +120,7 @@ impl<'a> Media<'a> {
         }
     }
 
-    /// The content as a URL, where its type is known.
+    /// Returns the content as a URL, if its type is known.
     pub(super) fn url(&self) -> Option<String> {
         match &self.source {
             Source::Base64(data) if !self.media_type.is_empty() => {
@@ -133,8 +131,7 @@ impl<'a> Media<'a> {
         }
     }
 
-    /// The text of a document that is text, with what looks like memoird's own words told from
-    /// them.
+    /// Returns the content of a text document. Text that imitates memoird's own is escaped.
     pub(super) fn text(&self) -> Option<String> {
         match &self.source {
             Source::Base64(data) if is_text(self.media_type) => {
@@ -145,7 +142,7 @@ impl<'a> Media<'a> {
         }
     }
 
-    /// The name that a provider wants of a file.
+    /// File name, which a provider requires.
     pub(super) fn file_name(&self) -> &'a str {
         if self.name.is_empty() {
             "document"
@@ -155,7 +152,7 @@ impl<'a> Media<'a> {
     }
 }
 
-/// The media type and the content of a URL that holds it.
+/// Returns media type and content of a base64 `data:` URL.
 fn data_url(uri: &str) -> Option<(&str, &str)> {
     let (head, data) = uri.strip_prefix("data:")?.split_once(',')?;
     let head = head.strip_suffix(";base64")?;
@@ -166,14 +163,14 @@ fn is_web(uri: &str) -> bool {
     uri.starts_with("https://") || uri.starts_with("http://")
 }
 
-/// True for OpenAI's files whose data has no head that says what it is.
+/// Whether it is a file of OpenAI whose base64 has no `data:` prefix.
 fn holds_raw_base64(extra: &Extra) -> bool {
     let inner = extra.rest.get("file").and_then(Value::as_object);
     let data = inner.unwrap_or(&extra.rest).get("file_data");
     data.is_some_and(Value::is_string)
 }
 
-/// True when an id of a file means the same to both.
+/// Whether a file id is valid in both formats.
 fn shares_files(from: Option<MessageFormat>, to: MessageFormat) -> bool {
     let is_anthropic = |format| format == MessageFormat::Anthropic;
     from.is_none_or(|from| is_anthropic(from) == is_anthropic(to))

@@ -1,5 +1,7 @@
-//! OpenAI's chat completions. A call's results are messages of their own that follow it
-//! at once and hold text only, so what else came with them waits until the last of them.
+//! Renders OpenAI's chat completions.
+//!
+//! Results are separate messages that directly follow their call and hold only text. Other content
+//! of the same turns is written after the last of them.
 
 mod fitted;
 mod given;
@@ -62,8 +64,10 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     (String::new(), writer.messages, writer.ends)
 }
 
-/// A message as it came in, if the provider takes it: others that speak this form write empty lists
-/// of calls, which it refuses, and messages that say nothing.
+/// Returns a message that came in this format if the provider accepts it.
+///
+/// Other servers with this protocol write empty lists of calls, which the provider rejects, and
+/// messages without content.
 fn sendable(mut message: Value) -> Option<Value> {
     let fields = message.as_object_mut()?;
     let is_nothing = |name: &str, fields: &Map<String, Value>| match fields.get(name) {
@@ -83,23 +87,23 @@ fn sendable(mut message: Value) -> Option<Value> {
 struct Writer {
     messages: Vec<Value>,
     ends: Vec<usize>,
-    /// What waits for the last of a call's results.
+    /// Content to write after the last result.
     waiting: Option<Waiting>,
-    /// Calls that have no result yet.
+    /// Ids of calls without a result so far.
     open_calls: Vec<Value>,
     mark: Mark,
 }
 
-/// Parts of a user's message that came with a call's results.
+/// Parts for a user message that came with the results of a call.
 struct Waiting {
-    /// The first turn that they are of.
+    /// First turn that they belong to.
     turn: usize,
     fields: Map<String, Value>,
     parts: Vec<Value>,
 }
 
 impl Writer {
-    /// Writes a message, and notes which calls it makes or answers.
+    /// Writes a message, and records the calls it makes or answers.
     fn push(&mut self, message: Value) {
         if let Some(answered) = message.get("tool_call_id") {
             self.open_calls.retain(|id| id != answered);
@@ -113,8 +117,9 @@ impl Writer {
         self.messages.push(message);
     }
 
-    /// Gives the calls that still wait a result that says so, where something is said behind
-    /// them: this form takes no other message before all results.
+    /// Answers open calls with a pending result if other content follows them.
+    ///
+    /// This format accepts no other message before all results.
     fn answer_open_calls(&mut self) {
         if self.waiting.is_none() {
             return;
@@ -125,7 +130,7 @@ impl Writer {
         self.messages.extend(open_calls.map(result));
     }
 
-    /// Writes what waited, and moves the ends of the turns it is of behind it.
+    /// Writes the waiting content, and moves the ends of its turns after it.
     fn flush(&mut self) {
         let Some(Waiting {
             turn,
@@ -162,8 +167,7 @@ impl Writer {
         }
     }
 
-    /// Keeps parts for a user's message, to be written before the next turn that brings
-    /// no result.
+    /// Holds parts for a user message, which is written before the next turn without a result.
     fn wait(&mut self, more: Vec<Value>, fields: Map<String, Value>) {
         if more.is_empty() {
             return;
@@ -206,7 +210,7 @@ fn assistant(pieces: Pieces<'_>) -> Option<Value> {
     Some(with(message, pieces.fields))
 }
 
-/// A tool's message; media of its result go to the user's message after it.
+/// Builds a tool message. Media of the result are added to `shown`, for the user message after it.
 fn tool(mut result: ToolResult<'_>, fields: &Map<String, Value>, shown: &mut Vec<Value>) -> Value {
     let mut texts = Vec::new();
     for piece in result.take_content_with_error() {
@@ -225,7 +229,7 @@ fn tool(mut result: ToolResult<'_>, fields: &Map<String, Value>, shown: &mut Vec
     with(with(message, result.fields), fields.clone())
 }
 
-/// The part for media; `None` for media that the provider does not take.
+/// Returns the part for media. `None` if the provider does not accept it.
 fn media_part(media: &Media<'_>) -> Option<Value> {
     Some(match (media.kind, &media.source) {
         (Kind::Image, _) => json!({ "type": "image_url", "image_url": { "url": media.url()? } }),

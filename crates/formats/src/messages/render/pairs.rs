@@ -1,13 +1,13 @@
 //! Repairs incomplete pairs of calls and outputs before turns are rendered.
 //!
-//! - An output without its call becomes a note. In a history that holds for the first page only:
-//!   the calls of any other may be on the page before.
-//! - In a request, a call that nothing will answer any more leaves: one that the provider or a
-//!   program answers, and one that only a screenshot answers. Calls that a program makes lose their
-//!   link to it, and stay as ordinary calls. The same where a user's message stands between a
-//!   program and its output: the provider takes none there.
-//! - In a request to OpenAI's responses, reasoning leaves whose item does not follow it. All of it
-//!   leaves where the model does not reason.
+//! - A note replaces an output without its call. In a history this applies only to the first page:
+//!   the calls of other pages may be on the previous one.
+//! - In a request, a call that can no longer be answered is dropped: one answered by the provider,
+//!   by a program, or with a screenshot. Calls made by a program lose their link to it and remain
+//!   as ordinary calls. The same applies if a user message is between a program and its output,
+//!   which the provider rejects.
+//! - In a request to OpenAI's responses, reasoning is dropped if its item does not follow it, and
+//!   always if the model does not reason.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,37 +23,37 @@ use super::extra::Extra;
 use crate::messages::calls::{self, AnsweredBy};
 use crate::messages::fields::{OURS, extra};
 
-/// A part: index of its turn, and its own in the turn.
+/// Position of a part: index of its turn, and index within the turn.
 type Place = (usize, usize);
 
 /// Maximum length in bytes of an output that a note quotes as JSON.
 const QUOTE_BYTES_MAX: usize = 16 << 10;
 
-/// Change of a part.
+/// Change to a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Edit {
-    /// It loses the fields with ids of calls that are not there.
+    /// Remove the fields with ids of missing calls.
     Unlink,
-    /// A note replaces it.
+    /// Replace it with a note.
     Note,
-    /// It leaves.
+    /// Drop it.
     Drop,
-    /// It leaves with the reasoning that led to it.
+    /// Drop it, and the reasoning that led to it.
     Leave,
 }
 
-/// A call that something other than a result answers.
+/// A call that is not answered by a result part.
 #[derive(Debug, Default)]
 struct OpenCall {
     place: Place,
-    /// Last turn that belongs to it.
+    /// Index of the last turn that belongs to it.
     last_turn: usize,
     /// Calls that it makes, and other parts that name it as their caller.
     made: Vec<Place>,
     answers: Vec<Place>,
 }
 
-/// The turns without halves of pairs.
+/// Returns the turns without incomplete pairs.
 pub(super) fn paired<'a>(
     format: MessageFormat,
     turns: &'a [Turn],
@@ -75,7 +75,7 @@ pub(super) fn paired<'a>(
     turns
 }
 
-/// Finds what to change.
+/// Finds the parts to change.
 struct Finder<'a> {
     format: MessageFormat,
     turns: &'a [Turn],
@@ -84,9 +84,9 @@ struct Finder<'a> {
     known: HashSet<Box<str>>,
     /// Calls that the provider or a program answers, by id.
     open: HashMap<Box<str>, OpenCall>,
-    /// Program that makes a call, by the id of the call.
+    /// Id of the program that makes a call, by the id of the call.
     programs: HashMap<&'a str, Box<str>>,
-    /// Calls of types that take no synthesized answer, by id.
+    /// Calls whose type has no synthesized answer, by id.
     unanswerable: HashMap<&'a str, Place>,
 }
 
@@ -163,7 +163,8 @@ impl<'a> Finder<'a> {
                 } else if let Some(call) = self.unanswerable.remove(id)
                     && part.extra_json.is_empty()
                 {
-                    // The client sends an object of the provider; this result is from memoird.
+                    // Clients answer these with an object of the provider, so this result was
+                    // synthesized by memoird.
                     self.edit(call, Edit::Leave);
                     self.edit(place, Edit::Leave);
                 }
@@ -209,7 +210,7 @@ impl<'a> Finder<'a> {
         self.known.extend(name);
     }
 
-    /// Lets calls leave that are not answered, though the conversation has gone on.
+    /// Drops calls that remain unanswered although the conversation has continued.
     fn drop_open_calls(&mut self) {
         let turns = self.turns;
         let is_other = |part: &Part| !matches!(part.kind, PartKind::ToolResult { .. });
@@ -239,7 +240,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Finds reasoning, and items that hold nothing but encrypted content.
+/// Finds reasoning, and items with nothing but encrypted content.
 fn reasoning(turns: &[Turn]) -> BTreeMap<Place, Edit> {
     let is_reasoning = |part: &Part| match &part.kind {
         PartKind::Thinking { .. } => true,
@@ -301,7 +302,7 @@ fn apply(
     }
 }
 
-/// A turn whose parts change, and its extra, which describes its items.
+/// A turn being edited, with the extra that describes its items.
 struct EditedTurn<'t> {
     turn: &'t mut Turn,
     extra: Map<String, Value>,
@@ -327,7 +328,7 @@ impl<'t> EditedTurn<'t> {
         self.extra.get_mut(OURS)?.get_mut("items")?.as_array_mut()
     }
 
-    /// The item that this part is; `None` where a part is not an item by itself.
+    /// Returns the index of the item that this part is. `None` if it is part of a message.
     fn item(&mut self, part: usize) -> Option<usize> {
         let mut first = 0;
         self.items()?.iter().position(|item| {
@@ -359,7 +360,7 @@ impl<'t> EditedTurn<'t> {
         self.turn.parts.splice(part..=part, note);
     }
 
-    /// Removes a part and, from items, the reasoning directly before it.
+    /// Removes a part and, in responses, the reasoning directly before it.
     fn leave(&mut self, format: MessageFormat, part: usize) {
         self.remove(part);
         let has_items = format == MessageFormat::OpenAiResponses;
@@ -381,7 +382,7 @@ impl<'t> EditedTurn<'t> {
     }
 }
 
-/// Text that replaces an output without its call, and the media of the output.
+/// Returns the note that replaces an output without its call, followed by the media of the output.
 fn note(part: &Part, mark: Mark) -> Vec<Part> {
     let line = |what: &str| format!("[memoird {mark}: {what} of a call that is not shown here]");
     let fields = Extra::read(&part.extra_json);
@@ -417,7 +418,7 @@ fn note(part: &Part, mark: Mark) -> Vec<Part> {
     }
 }
 
-/// An output as JSON, without its ids; empty where it is too long, or has media.
+/// Returns an output as JSON without its ids. Empty if it is too long or has media.
 fn quoted(mut fields: Map<String, Value>) -> String {
     fields.retain(|name, _| !["type", "id", "status", "execution"].contains(&name.as_str()));
     fields.retain(|name, _| !name.ends_with("_id"));

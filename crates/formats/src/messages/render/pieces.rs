@@ -1,5 +1,6 @@
-//! A turn on the way to a provider that it did not come from: its parts in words that all
-//! providers share, with only those fields of the bot's own that may go along.
+//! A turn during translation to another provider's format.
+//!
+//! Its parts are in a neutral form, with only those fields of the bot that may be sent along.
 
 use std::borrow::Cow;
 
@@ -12,39 +13,38 @@ use super::extra::Extra;
 use super::ids::Ids;
 use super::media::Media;
 
-/// How early a failed tool's result must mention an error to need no `Error: `.
+/// Characters of a failed tool's result within which the word "error" makes `Error: ` unnecessary.
 const ERROR_SAID_CHARS: usize = 64;
 
-/// A turn to be translated. Nothing in it is empty; a user says at least that.
+/// A turn to be translated. No piece is empty. A user turn without content contains `(empty)`.
 pub(super) struct Pieces<'a> {
     pub(super) role: Role,
-    /// Fields for its messages.
     pub(super) fields: Map<String, Value>,
     /// Tool results, in order.
     pub(super) results: Vec<ToolResult<'a>>,
-    /// Everything else, in order.
+    /// All other pieces, in order.
     pub(super) rest: Vec<Piece<'a>>,
 }
 
-/// A part of it, with fields for its own object.
+/// A part with the fields for its object.
 pub(super) enum Piece<'a> {
     Text(Cow<'a, str>, Map<String, Value>),
     Media(Media<'a>, Map<String, Value>),
     ToolUse(ToolUse<'a>, Map<String, Value>),
     /// For Anthropic only: signed, or redacted.
     Thinking(&'a PartKind, Map<String, Value>),
-    /// The provider's own object, as the bot made it.
+    /// The bot's own object in the target format.
     Whole(Map<String, Value>),
 }
 
-/// A call.
+/// A tool call.
 pub(super) struct ToolUse<'a> {
     pub(super) id: Cow<'a, str>,
     pub(super) name: &'a str,
     input_json: &'a str,
 }
 
-/// An answer. It has text, media or both.
+/// A tool result. It has text, media or both.
 pub(super) struct ToolResult<'a> {
     pub(super) id: Cow<'a, str>,
     /// Texts and media only.
@@ -71,7 +71,7 @@ impl<'a> Pieces<'a> {
             }
         }
         if turn.role == Role::User && results.is_empty() && rest.is_empty() {
-            // Where it stands does not count: what was sent once is sent again the same.
+            // Regardless of its position, so that the same turn is always rendered the same.
             rest.push(text(EMPTY.into()));
         }
         let fields = reader.fields(Extra::read(&turn.extra_json));
@@ -85,7 +85,7 @@ impl<'a> Pieces<'a> {
 }
 
 impl<'a> ToolUse<'a> {
-    /// The arguments as JSON text: as the model wrote them, where that is JSON.
+    /// Returns the arguments as JSON text, unchanged if the model wrote valid JSON.
     pub(super) fn arguments(&self) -> Cow<'a, str> {
         match self.input_json.trim_ascii() {
             "" => "{}".into(),
@@ -94,7 +94,7 @@ impl<'a> ToolUse<'a> {
         }
     }
 
-    /// The arguments as a JSON object.
+    /// Returns the arguments as a JSON object.
     pub(super) fn input(&self) -> Value {
         match serde_json::from_str(self.input_json) {
             Ok(Value::Object(input)) => input.into(),
@@ -105,7 +105,7 @@ impl<'a> ToolUse<'a> {
 }
 
 impl<'a> ToolResult<'a> {
-    /// The content for a provider without a field that says that the tool failed.
+    /// Takes the content for a provider that has no error field.
     pub(super) fn take_content_with_error(&mut self) -> Vec<Piece<'a>> {
         let mut content = std::mem::take(&mut self.content);
         if !self.is_error {
@@ -123,7 +123,7 @@ impl<'a> ToolResult<'a> {
     }
 }
 
-/// A text of ours.
+/// Creates a text piece without further fields.
 pub(super) fn text<'a>(said: Cow<'a, str>) -> Piece<'a> {
     Piece::Text(said, Map::new())
 }
@@ -133,7 +133,7 @@ fn mentions_error(text: &str) -> bool {
     early.to_ascii_lowercase().contains("error")
 }
 
-/// Reads the parts of one turn.
+/// Converts the parts of one turn.
 struct Reader<'a, 'b> {
     from: Option<MessageFormat>,
     to: MessageFormat,
@@ -142,12 +142,12 @@ struct Reader<'a, 'b> {
 }
 
 impl<'a> Reader<'a, '_> {
-    /// True when the extras are for the provider that is written for.
+    /// Whether the extras are in the target format.
     fn is_ours(&self) -> bool {
         self.from.is_none_or(|from| from == self.to)
     }
 
-    /// The fields that go along. Those of a provider's object are no fields by themselves.
+    /// Returns the fields to send along. An object of the provider is not split into fields.
     fn fields(&self, extra: Extra) -> Map<String, Value> {
         match self.is_ours() && extra.kind().is_none() {
             true => extra.rest,
@@ -193,7 +193,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// Media, or the line for it where only text may stand.
+    /// Converts media, to a label if only text is allowed here.
     fn media(&self, part: &'a Part, extra: Extra, in_result: bool) -> Option<Piece<'a>> {
         let media = Media::read(part, &extra, self.from, self.to)?;
         match in_result || matches!(self.role, Role::User | Role::Tool) {

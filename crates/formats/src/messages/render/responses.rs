@@ -1,4 +1,4 @@
-//! OpenAI's responses. Each message, call and result is an item by itself.
+//! Renders OpenAI's responses. Each message, call and result is an item.
 
 mod given;
 
@@ -46,7 +46,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     (options.system.to_owned(), items, ends)
 }
 
-/// The calls that want another kind of result, with their kinds.
+/// Returns ids and types of the calls whose result is not a `function_call_output`.
 fn odd_calls(turn: &Turn) -> impl Iterator<Item = (&str, String)> {
     turn.parts.iter().filter_map(|part| match &part.kind {
         PartKind::ToolUse { id, .. } => {
@@ -69,8 +69,8 @@ fn translate(mut pieces: Pieces<'_>, kinds: &HashMap<&str, String>, items: &mut 
     items.extend(LIST.message(role, LIST.parts(pieces.rest), pieces.fields));
 }
 
-/// The model's messages are strings: as a list their parts would need ids that only the
-/// provider gives.
+/// Messages of the model are rendered as strings. The parts of a list would need ids that only the
+/// provider can assign.
 fn assistant(pieces: Pieces<'_>, items: &mut Vec<Value>) {
     for piece in pieces.rest {
         items.push(match piece {
@@ -104,7 +104,7 @@ fn output(mut result: ToolResult<'_>, kinds: &HashMap<&str, String>) -> Value {
     with(item, result.fields)
 }
 
-/// The part for media; `None` for media that the provider does not take.
+/// Returns the part for media. `None` if the provider does not accept it.
 fn media_part(media: &Media<'_>) -> Option<Value> {
     Some(match (media.kind, &media.source) {
         (Kind::Image, Source::File(id)) => {

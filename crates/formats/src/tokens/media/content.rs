@@ -1,4 +1,4 @@
-//! Where the bytes of a media part are: here, in a `data:` URI, or elsewhere.
+//! Location of a media part's bytes: inline, in a `data:` URI, or elsewhere.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use crate::base64;
 /// The content of a media part.
 #[derive(Clone, Copy)]
 pub(in crate::tokens) enum Content<'a> {
-    /// As they are.
+    /// Raw bytes.
     Bytes(&'a [u8]),
-    /// In base64, of this media type.
+    /// Base64 of this media type.
     Base64 { media_type: &'a str, data: &'a str },
-    /// Written out, of this media type.
+    /// Unencoded text of this media type.
     Plain { media_type: &'a str, data: &'a str },
-    /// Where the provider finds it.
+    /// A URI or file id that only the provider can read.
     Elsewhere(&'a str),
 }
 
-/// The part of a `data:` URI before its comma is shorter.
+/// Maximum bytes of a `data:` URI before its comma.
 const PREFIX_BYTES_MAX: usize = 1_024;
 
 impl<'a> Content<'a> {
@@ -49,7 +49,7 @@ impl<'a> Content<'a> {
         })
     }
 
-    /// What the URI says of its type, or nothing.
+    /// Returns the media type in the URI, or an empty string.
     pub(super) fn media_type(&self) -> &'a str {
         match self {
             Self::Base64 { media_type, .. } | Self::Plain { media_type, .. } => media_type,
@@ -57,7 +57,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// How many bytes it is; `None` elsewhere.
+    /// Returns the length in bytes. `None` if the content is elsewhere.
     pub(super) fn len(&self) -> Option<usize> {
         match self {
             Self::Bytes(bytes) => Some(bytes.len()),
@@ -67,7 +67,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Its first bytes; `None` elsewhere.
+    /// Returns up to `bytes_max` leading bytes. `None` if the content is elsewhere.
     pub(super) fn head(&self, bytes_max: usize) -> Option<Cow<'a, [u8]>> {
         let cut = |bytes: &'a [u8]| Cow::Borrowed(&bytes[..bytes.len().min(bytes_max)]);
         match self {
@@ -78,12 +78,12 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// All its bytes; `None` elsewhere.
+    /// Returns all bytes. `None` if the content is elsewhere.
     pub(super) fn whole(&self) -> Option<Cow<'a, [u8]>> {
         self.head(usize::MAX)
     }
 
-    /// What follows the last point of a URL's path.
+    /// Returns the file extension in a URL's path.
     pub(super) fn extension(&self) -> Option<&'a str> {
         let Self::Elsewhere(uri) = self else {
             return None;

@@ -1,21 +1,22 @@
-//! Tokens of a document: by its pages, each of which is read as text and as an image.
+//! Tokens of documents, whose pages are each read as text and as an image.
 
 use crate::model::Provider;
 
-/// More pages are not read by any provider.
+/// Maximum number of pages that any provider reads.
 const PAGES_MAX: u64 = 1_000;
-/// A page of a document whose pages cannot be counted is not smaller: dense text,
-/// compressed, without pictures.
+/// Low estimate of bytes per page, if pages cannot be counted: dense compressed text without
+/// pictures.
 const PAGE_BYTES_MIN: usize = 10_000;
-/// Where a file that is laid out for the web says how many pages it has.
+/// Bytes at the start of a linearized file that contain its number of pages.
 const LINEARIZED_BYTES: usize = 1_024;
 
 /// Tokens of a document of `pages` pages.
 ///
-/// Anthropic ("PDF support"): 1,500 to 3,000 for a page's text, and up to 1,568 for its picture.
-/// A recorded page of running text was charged 2,670. OpenAI: text and picture too, without a
-/// figure for text; recorded pages took 7 and 240. Google ("Media resolution"): 560. Servers of
-/// open models convert pages on their own, so OpenAI's figure is assumed for them.
+/// - Anthropic ("PDF support"): 1,500 to 3,000 for a page's text, and up to 1,568 for its image. A
+///   recorded page of running text was charged 2,670.
+/// - OpenAI: text and image too, without a figure for text. Recorded pages took 7 and 240.
+/// - Google ("Media resolution"): 560.
+/// - Servers of open models convert pages in their own way, so OpenAI's figure is assumed for them.
 pub(super) fn tokens(provider: Provider, pages: u64) -> u64 {
     let page = match provider {
         Provider::Anthropic => 3_000,
@@ -25,8 +26,10 @@ pub(super) fn tokens(provider: Provider, pages: u64) -> u64 {
     pages.min(PAGES_MAX) * page
 }
 
-/// Pages of a PDF, at least one: those that can be seen, what a file for the web states,
-/// else by its size.
+/// Returns the number of pages of a PDF, at least one.
+///
+/// Takes the larger of the pages found and the number stated by a linearized file. If both are
+/// missing, it is estimated by size.
 pub(super) fn pages(pdf: &[u8]) -> u64 {
     let seen = pages_seen(pdf).max(pages_stated(pdf).unwrap_or(0));
     match seen {
@@ -35,12 +38,12 @@ pub(super) fn pages(pdf: &[u8]) -> u64 {
     }
 }
 
-/// Pages of a document of `bytes` bytes, at least one.
+/// Estimates the number of pages of a document by its size in bytes, at least one.
 pub(super) fn pages_by_size(bytes: usize) -> u64 {
     (bytes.div_ceil(PAGE_BYTES_MIN) as u64).clamp(1, PAGES_MAX)
 }
 
-/// Objects of the type `Page`. A file may hide its objects in compressed streams.
+/// Counts objects of the type `Page`. Those in compressed streams are not found.
 fn pages_seen(pdf: &[u8]) -> u64 {
     const TYPE: &[u8] = b"/Type";
     let mut rest = pdf;
@@ -59,7 +62,7 @@ fn pages_seen(pdf: &[u8]) -> u64 {
     pages
 }
 
-/// The `/N` of a linearized file's first object.
+/// Returns the `/N` of a linearized file's first object.
 fn pages_stated(pdf: &[u8]) -> Option<u64> {
     let head = String::from_utf8_lossy(&pdf[..pdf.len().min(LINEARIZED_BYTES)]);
     let object = head.split_once("/Linearized")?.1;
@@ -101,7 +104,7 @@ mod tests {
         assert_eq!(pages(b"/Linearized 1 /N 9999999999"), PAGES_MAX);
         assert_eq!(pages_by_size(usize::MAX), PAGES_MAX);
         assert!(pages(&b"/".repeat(1_000_000)) > 0);
-        // Blanks after each type are not walked again and again.
+        // Blanks after a type must not be scanned repeatedly.
         assert_eq!(pages(&[b"/Type ".repeat(100), vec![b' '; 100]].concat()), 1);
     }
 }

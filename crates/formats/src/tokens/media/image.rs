@@ -1,31 +1,31 @@
-//! Tokens of an image: by its size in pixels, and how its provider divides it.
+//! Tokens of images, by their size in pixels and the provider's rules.
 
 use serde_json::Value;
 
 use crate::model::Provider;
 
-/// How closely a bot asks that an image be looked at.
+/// Level of detail that a bot requests for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// Nothing was asked, or something unknown.
+    /// Not requested, or unknown.
     Auto,
     Low,
     High,
     Original,
 }
 
-/// Pixels.
+/// Size in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) width: u64,
     pub(super) height: u64,
 }
 
-/// No provider takes a longer side.
+/// Maximum side that any provider accepts.
 const SIDE_PX_MAX: u64 = 65_535;
 
 impl Detail {
-    /// As an OpenAI part says it, in chat completions or in responses.
+    /// Parses the detail of an OpenAI part, in chat completions or responses.
     pub(super) fn of(object: &Value) -> Self {
         let detail = object
             .pointer("/image_url/detail")
@@ -39,7 +39,7 @@ impl Detail {
     }
 }
 
-/// The size that the head of an image states.
+/// Reads the size from the header of an image.
 pub(super) fn size(head: &[u8]) -> Option<Size> {
     let size = imagesize::blob_size(head).ok()?;
     let side = |px: usize| (px as u64).clamp(1, SIDE_PX_MAX);
@@ -66,13 +66,16 @@ pub(super) fn tokens(provider: Provider, size: Option<Size>, detail: Detail) -> 
     }
 }
 
-/// The larger of OpenAI's two rules ("Images and vision", calculating costs), because
-/// which one applies depends on the model.
+/// Returns the larger result of OpenAI's two rules, because the applicable one depends on the
+/// model.
 ///
-/// *Tiles* (GPT-4o, GPT-4.1, GPT-5): fit into 2,048 px, then the short side to 768 px;
-/// 85 tokens and 170 for each tile of 512 px. *Patches* (GPT-5.2 and later): 1.2 tokens
-/// for each 32 px; with `high` at most 2,500 patches, with `auto`, which is `original`
-/// since GPT-5.5, as many as there are. `low` is 85 tokens or an image of 512 px.
+/// Source: "Images and vision", calculating costs.
+///
+/// - *Tiles* (GPT-4o, GPT-4.1, GPT-5): the image is scaled to fit into 2,048 px, then its short
+///   side to 768 px. 85 tokens, and 170 for each tile of 512 px.
+/// - *Patches* (GPT-5.2 and later): 1.2 tokens for each 32 px. `high` has at most 2,500 patches.
+///   `auto`, which is `original` since GPT-5.5, has no limit.
+/// - `low` is 85 tokens or an image of 512 px.
 fn open_ai(size: Size, detail: Detail) -> u64 {
     const PATCH_PX: u64 = 32;
     const PATCHES_HIGH: u64 = 2_500;
@@ -94,9 +97,10 @@ fn open_ai(size: Size, detail: Detail) -> u64 {
     weigh(patches).max(tiles)
 }
 
-/// One token for each 28 px ("Vision"; near to width × height / 750, as it was once
-/// published). Larger images are scaled to a long side of 2,576 px and 4,784 tokens;
-/// models before Claude Opus 4.7 to 1,568 of both.
+/// One token for each 28 px ("Vision"; close to width × height / 750, as published earlier).
+///
+/// Larger images are scaled to a long side of 2,576 px and 4,784 tokens, and by models before
+/// Claude Opus 4.7 to 1,568 of both.
 fn anthropic(size: Size) -> u64 {
     const TOKENS_MAX: u64 = 4_784;
     size.within(2_576).pieces(28).min(TOKENS_MAX)
@@ -109,8 +113,7 @@ fn google(size: Size) -> u64 {
     (258 * size.within(3_072).pieces(768)).max(AT_HIGH)
 }
 
-/// Qwen-VL, which takes the most of the common ones: one token for each 28 px, at most
-/// 16,384.
+/// Qwen-VL, the most expensive of the common ones: one token for each 28 px, at most 16,384.
 fn open(size: Size) -> u64 {
     const TOKENS_MAX: u64 = 16_384;
     size.pieces(28).clamp(64, TOKENS_MAX)
@@ -121,7 +124,7 @@ impl Size {
         self.width.min(self.height)
     }
 
-    /// Scaled down, where need be, to this long side.
+    /// Scales down to this long side, if it is longer.
     fn within(self, long_px: u64) -> Self {
         let long = self.width.max(self.height);
         if long <= long_px {
@@ -139,7 +142,7 @@ impl Size {
         }
     }
 
-    /// Squares of this side that cover it.
+    /// Number of squares of this side that cover it.
     fn pieces(self, side_px: u64) -> u64 {
         self.width.div_ceil(side_px) * self.height.div_ceil(side_px)
     }
@@ -155,8 +158,8 @@ mod tests {
 
     #[test]
     fn images_weigh_what_providers_were_seen_to_charge() {
-        // Charges measured for GPT-6 and Claude 5.5, without the 77 of the prompt around
-        // the latter; what their rules give where OpenAI's other rule is above.
+        // Charges measured for GPT-6 and Claude 5.5, without the 77 of the prompt around the
+        // latter. Where OpenAI's other rule yields more, the result of the rules.
         let cases = [
             (Provider::OpenAi, 1024, 1024, 1_229),
             (Provider::OpenAi, 1920, 1080, 2_448),

@@ -1,9 +1,9 @@
-//! How long a sound or a film is: what its file states, else by its size.
+//! Duration of audio and video: as stated by the file, else estimated by size.
 
-/// No provider takes more: a day.
+/// Maximum duration: a day. No provider accepts more.
 const SECONDS_MAX: u64 = 24 * 60 * 60;
 
-/// Seconds, rounded up, at least one.
+/// Returns the duration in seconds, rounded up, at least one.
 pub(super) fn seconds(media_type: &str, bytes: &[u8]) -> u64 {
     let stated = wave(bytes).or_else(|| movie(bytes));
     stated
@@ -11,8 +11,8 @@ pub(super) fn seconds(media_type: &str, bytes: &[u8]) -> u64 {
         .clamp(1, SECONDS_MAX)
 }
 
-/// By the least that is common for a second: voice messages in Opus take 2 kB, other
-/// sounds 4 kB, films 64 kB.
+/// Estimates the duration from the lowest common data rates per second: 2 kB for voice messages in
+/// Opus, 4 kB for other audio, 64 kB for video.
 fn by_size(media_type: &str, bytes: usize) -> u64 {
     let (family, format) = media_type.split_once('/').unwrap_or((media_type, ""));
     let mut speech = ["ogg", "opus", "webm", "amr"].into_iter();
@@ -24,14 +24,14 @@ fn by_size(media_type: &str, bytes: usize) -> u64 {
     (bytes as u64).div_ceil(second_bytes)
 }
 
-/// Of a wave file: its bytes by those of a second.
+/// Duration of a WAVE file: its size divided by its byte rate.
 fn wave(bytes: &[u8]) -> Option<u64> {
     let is_wave = bytes.starts_with(b"RIFF") && bytes.get(8..16)? == b"WAVEfmt ";
     let second_bytes = u32::from_le_bytes(bytes.get(28..32)?.try_into().ok()?);
     (is_wave && second_bytes > 0).then(|| (bytes.len() as u64).div_ceil(u64::from(second_bytes)))
 }
 
-/// Of an MP4 or QuickTime file: the duration in its movie header, ISO/IEC 14496-12, 8.2.2.
+/// Duration in the movie header of an MP4 or QuickTime file (ISO/IEC 14496-12, 8.2.2).
 fn movie(bytes: &[u8]) -> Option<u64> {
     if bytes.get(4..8)? != b"ftyp" {
         return None;
@@ -46,7 +46,7 @@ fn movie(bytes: &[u8]) -> Option<u64> {
     } else {
         (number(12)?, u64::from(number(16)?))
     };
-    // A file that is still written states no length, or the largest.
+    // A file still being written states 0, or the maximum.
     let is_known = ticks_per_second > 0 && ticks > 0 && ticks < u64::from(u32::MAX);
     is_known.then(|| ticks.div_ceil(u64::from(ticks_per_second)))
 }

@@ -1,9 +1,11 @@
-//! Messages put together so that the provider takes them: user and assistant take turns,
-//! in a request the user begins, results stand first, nothing is empty, and thinking ends no
-//! message.
-//! Messages that came in this format are left as they are, also beside each other, unless the
-//! provider is sent them and what was between them is left out: then it is not the bot who put
-//! them there.
+//! Assembles messages into a sequence that the provider accepts.
+//!
+//! User and assistant alternate, a request begins with the user, results come first, nothing is
+//! empty, and no message ends in thinking.
+//!
+//! Messages that came in this format are left unchanged, even if consecutive ones have the same
+//! role. The exception is a request in which the turns between them were dropped: then the bot did
+//! not send them in this order.
 
 use std::mem;
 
@@ -12,21 +14,21 @@ use serde_json::{Map, Value, json};
 use crate::messages::render::LEAD_IN;
 use crate::messages::render::extra::{add, typed, with};
 
-/// The field of a block up to which the provider caches.
+/// Field of a block that marks a cache breakpoint.
 const MARK: &str = "cache_control";
 
-/// A message, with those of the same role that were joined to it.
+/// A message, and those of the same role merged into it.
 #[derive(Debug)]
 pub(super) struct Message {
     role: &'static str,
-    /// A text, or a list of blocks.
+    /// A string, or a list of blocks.
     content: Value,
     fields: Map<String, Value>,
-    /// Blocks up to here came in as they are.
+    /// Number of leading blocks that came in this format.
     given_blocks: usize,
-    /// All of it came in as it is.
+    /// Whether all of it came in this format.
     given: bool,
-    /// The last that was joined to it came in as it is.
+    /// Whether the last message merged into it came in this format.
     ends_given: bool,
 }
 
@@ -34,14 +36,15 @@ pub(super) struct Message {
 #[derive(Default)]
 pub(super) struct Conversation {
     messages: Vec<Message>,
-    /// True where the provider is sent what is made: it takes no two system messages in a row,
-    /// and no assistant's as the first.
+    /// Whether the messages are sent to the provider.
+    ///
+    /// It rejects consecutive system messages, and an assistant message at the beginning.
     pub(super) is_request: bool,
-    /// For each turn, how many messages there are up to its end.
+    /// Per turn, the number of messages up to its end.
     pub(super) ends: Vec<usize>,
 }
 
-/// The blocks of a message's content.
+/// Converts content to blocks.
 fn into_blocks(content: Value) -> Vec<Value> {
     match content {
         Value::String(text) if !text.is_empty() => vec![text_block(text)],
@@ -50,13 +53,13 @@ fn into_blocks(content: Value) -> Vec<Value> {
     }
 }
 
-/// A text as a block.
+/// Builds a text block.
 pub(super) fn text_block(text: String) -> Value {
     typed("text", "text", text)
 }
 
 impl Message {
-    /// A message as it came in.
+    /// Wraps a message that came in this format.
     pub(super) fn given(role: &'static str, content: Value, fields: Map<String, Value>) -> Self {
         Self {
             role,
@@ -68,8 +71,9 @@ impl Message {
         }
     }
 
-    /// A message made of a turn that came in otherwise; not empty. It has a list, because
-    /// it may grow, and what was sent of it shall still be its beginning.
+    /// Creates a message from the blocks, not empty, of a turn in another format.
+    ///
+    /// Its content is a list, because it may grow and must keep what was already sent as a prefix.
     pub(super) fn translated(
         role: &'static str,
         blocks: Vec<Value>,
@@ -93,7 +97,7 @@ impl Message {
         self.role == "system"
     }
 
-    /// True where it says nothing.
+    /// Whether it has no content.
     pub(super) fn is_empty(&self) -> bool {
         match &self.content {
             Value::String(text) => text.trim().is_empty(),
@@ -102,8 +106,8 @@ impl Message {
         }
     }
 
-    /// Leaves out blocks that the provider refuses: texts without a word, and thinking at the end of
-    /// an answer that was cut off.
+    /// Drops blocks that the provider rejects: blank texts, and thinking at the end of a truncated
+    /// reply.
     pub(super) fn drop_refused(&mut self) {
         let Value::Array(blocks) = &mut self.content else {
             return;
@@ -114,12 +118,12 @@ impl Message {
         }
     }
 
-    /// Takes away where the bot itself let the provider cache, but for the last `left` places.
+    /// Removes the bot's own cache breakpoints, except for the last `left`.
     pub(super) fn drop_marks(&mut self, left: &mut usize) {
         drop_marks(&mut self.content, left);
     }
 
-    /// True where a system message may follow it.
+    /// Whether a system message may follow.
     pub(super) fn takes_system_behind(&self) -> bool {
         let blocks = self.content.as_array();
         let last = blocks.and_then(|blocks| blocks.last());
@@ -144,8 +148,9 @@ impl Message {
         (self.given, self.ends_given) = (false, ends_given);
     }
 
-    /// Puts it in the order that the provider takes, once nothing more is joined to it.
-    /// False when nothing is left.
+    /// Brings the blocks into the provider's order, once nothing more is merged.
+    ///
+    /// Returns false if nothing is left.
     fn close(&mut self) -> bool {
         let Value::Array(blocks) = &mut self.content else {
             return true;
@@ -162,7 +167,7 @@ impl Message {
         !blocks.is_empty()
     }
 
-    /// Lets the provider cache up to its last block that may say so.
+    /// Sets a cache breakpoint on its last block that can have one. Returns false if there is none.
     fn mark(&mut self) -> bool {
         match &mut self.content {
             Value::String(text) if text.trim().is_empty() => false,
@@ -210,7 +215,7 @@ fn mark(block: &mut Value) {
     }
 }
 
-/// Of the blocks of a content, and of the results in it.
+/// Removes breakpoints from blocks, and from the results among them.
 fn drop_marks(content: &mut Value, left: &mut usize) {
     let blocks = content.as_array_mut().into_iter().flatten().rev();
     for block in blocks.filter_map(Value::as_object_mut) {
@@ -227,7 +232,7 @@ fn drop_marks(content: &mut Value, left: &mut usize) {
 }
 
 impl Conversation {
-    /// Puts the message of the next turn, if it makes one.
+    /// Adds the message of the next turn, if it has one.
     pub(super) fn push(&mut self, message: Option<Message>, behind_gap: bool, cache_after: bool) {
         let marked = match message {
             None => false,
@@ -238,7 +243,7 @@ impl Conversation {
             }
         };
         if cache_after && !marked {
-            // What could be marked is further up.
+            // Mark the last earlier block that can have a breakpoint.
             let mut above = self.messages.iter_mut().rev();
             above.any(Message::mark);
         }
@@ -269,11 +274,11 @@ impl Conversation {
         }
     }
 
-    /// The messages and the ends of the turns.
+    /// Returns the messages and the ends of the turns.
     pub(super) fn finish(mut self) -> (Vec<Value>, Vec<usize>) {
         if self.messages.last_mut().is_some_and(|last| !last.close()) {
             self.drop_last();
-            // What is last now was closed when the next one came.
+            // The message that is now last was closed when the next one was added.
         }
         let mut messages: Vec<Value> = self.messages.into_iter().map(Message::into_value).collect();
         let first = messages.first().filter(|_| self.is_request);

@@ -1,4 +1,4 @@
-//! A message of Anthropic's, given back.
+//! Restores messages that came in Anthropic's format.
 
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::thinking_block;
 use crate::messages::render::extra::{Extra, with};
 use crate::messages::render::given::{self, base64, content, result_content, uri};
 
-/// The content of the message that gave this turn, and the rest of it.
+/// Returns content and other fields of the message that became this turn.
 pub(super) fn message(turn: &Turn) -> Option<(Value, Map<String, Value>)> {
     if turn.role == Role::Tool {
         return None;
@@ -77,7 +77,7 @@ fn inner_block(part: &Part, extra: Extra) -> Option<Value> {
 fn media(mut extra: Extra, media_type: &str, source: &MediaSource) -> Option<Value> {
     let kind = extra.rest.get("source")?.get("type")?.as_str()?;
     let (field, content) = match (kind, source) {
-        // The part's label is empty where the object's own was too long for it.
+        // The part's label is empty if the object's own was too long.
         ("base64", _) => ("data", base64(media_type, source)?),
         ("text", MediaSource::Data(data)) => ("data", str::from_utf8(data).ok()?),
         ("text", MediaSource::Uri(_)) => return None,

@@ -1,4 +1,4 @@
-//! Fits OpenAI's chat messages to the rules of a model: joins messages, inserts missing ones, and
+//! Fits OpenAI's chat messages to the rules of a model: merges messages, inserts missing ones, and
 //! removes empty text.
 
 use memoird_core::mark::Mark;
@@ -8,14 +8,15 @@ use crate::messages::render::extra::add;
 use crate::messages::render::{EMPTY, LEAD_IN};
 use crate::model::MessageRules;
 
-/// Separates two texts.
+/// Separates merged texts.
 const BETWEEN: &str = "\n\n";
 
-/// Fields with the reasoning of servers that speak this protocol.
+/// Fields for reasoning on servers that offer this protocol.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
 
-/// Fits the messages to the model, and moves the ends of the turns. Two texts become one that
-/// begins with the first, so that what a server has cached of it can be used.
+/// Fits the messages to the model, and updates the ends of the turns.
+///
+/// A merged text begins with the first of its texts, so that a server's prefix cache stays valid.
 pub(super) fn fitted(
     messages: Vec<Value>,
     ends: &mut [usize],
@@ -78,7 +79,8 @@ impl Fitter<'_> {
         }
     }
 
-    /// Makes a system message the first one, or one of the user where another message is before it.
+    /// Moves a system message to the front, or makes it a user message if another message precedes
+    /// it.
     fn demote(&self, message: &mut Map<String, Value>) {
         let is_leading = self.messages.iter().all(is_system);
         let role = if is_leading { "system" } else { "user" };
@@ -110,7 +112,7 @@ fn said(role: &str, text: String) -> Map<String, Value> {
     fields.into_iter().collect()
 }
 
-/// True where the model takes the message only as a part of the last one.
+/// Whether the model accepts the message only merged into the last one.
 fn joins(last: &Map<String, Value>, message: &Map<String, Value>, rules: &MessageRules) -> bool {
     let is_same = role(last) == role(message);
     match role(message) {
@@ -142,7 +144,7 @@ fn parts(content: Value) -> Vec<Value> {
     }
 }
 
-/// Takes empty texts away. False where nothing is left of a message that may be missing.
+/// Removes empty texts. Returns false if an optional message has nothing left.
 fn fill(message: &mut Map<String, Value>) -> bool {
     let is_blank = |text: Option<&str>| text.is_some_and(|text| text.trim().is_empty());
     let is_empty = match message.get_mut("content") {

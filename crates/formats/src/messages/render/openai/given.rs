@@ -1,4 +1,4 @@
-//! A message of OpenAI's chat completions, given back.
+//! Restores messages that came in the format of OpenAI's chat completions.
 
 use memoird_core::turn::{Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ const HOLLOWS: &[Hollow] = &[
     Hollow::AUDIO,
 ];
 
-/// The message that gave this turn.
+/// Returns the message that became this turn.
 pub(super) fn message(turn: &Turn) -> Option<Value> {
     let mut rest = Extra::read(&turn.extra_json).rest;
     let role = rest.shift_remove("role");

@@ -1,4 +1,4 @@
-//! Items of OpenAI's responses, given back.
+//! Restores items that came in the format of OpenAI's responses.
 
 use memoird_core::turn::{Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ const HOLLOWS: &[Hollow] = &[
     Hollow::AUDIO,
 ];
 
-/// The items that gave this turn.
+/// Returns the items that became this turn.
 pub(super) fn items(turn: &Turn) -> Option<Vec<Value>> {
     let Extra { rest, mut ours } = Extra::read(&turn.extra_json);
     match (ours.shift_remove("items"), turn.role) {
@@ -33,7 +33,7 @@ pub(super) fn items(turn: &Turn) -> Option<Vec<Value>> {
     }
 }
 
-/// A run whose parts tell its items: the text and media are one message.
+/// Restores a run without `items`: its text and media are one message.
 fn plain(rest: Map<String, Value>, parts: &[Part]) -> Option<Vec<Value>> {
     let is_said = |part: &Part| matches!(part.kind, PartKind::Text(_) | PartKind::Media { .. });
     let mut rest = Some(rest);
@@ -49,7 +49,7 @@ fn plain(rest: Map<String, Value>, parts: &[Part]) -> Option<Vec<Value>> {
     Some(items)
 }
 
-/// A run whose extra describes each item.
+/// Restores a run whose extra describes each item.
 fn by_items(role: Role, described: Vec<Value>, mut parts: &[Part]) -> Option<Vec<Value>> {
     let mut items = Vec::with_capacity(described.len());
     for mut item in described {
@@ -99,7 +99,7 @@ fn message(role: Role, mut rest: Map<String, Value>, parts: &[&Part]) -> Option<
     Some(with(message, rest))
 }
 
-/// An item that is one part.
+/// Restores an item that is one part.
 fn single(part: &Part) -> Option<Value> {
     let mut extra = Extra::read(&part.extra_json);
     let kind = extra.rest.get("type").cloned();
@@ -131,7 +131,7 @@ fn single(part: &Part) -> Option<Value> {
             let kind = match kind {
                 None => "function_call_output",
                 Some("custom_tool_call_output") => "custom_tool_call_output",
-                // A shortened one is given whole: only the provider's own object will do.
+                // A shortened result cannot be restored: only the provider's own object is valid.
                 Some(kind) => {
                     let links =
                         calls::of_output(FORMAT, kind).map_or(&["call_id"][..], |it| it.links);
@@ -158,7 +158,7 @@ fn single(part: &Part) -> Option<Value> {
     Some(with(item, extra.rest))
 }
 
-/// A call of another kind that the bot itself answers, its id filled in.
+/// Restores a call of another type that the bot answers. Its id is already filled in.
 fn other_call(mut extra: Extra, input_json: &str) -> Option<Value> {
     if !input_json.is_empty() {
         let is_taken = |name: &&&str| extra.rest.get(**name).is_some_and(|it| !it.is_null());
