@@ -1,4 +1,4 @@
-//! What is found, by whom, and how the index survives what happens to its file.
+//! Search results, isolation of tenants, and recovery of the index file.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// A daemon as far as searching needs one: an engine with its journal, and the index.
+/// An engine with its journal, and the index.
 struct House {
     engine: Engine,
     search: Search,
@@ -60,7 +60,7 @@ fn tenant(engine: &Engine, id: &str) -> Arc<Tenant> {
     engine.tenants.get(&TenantId::parse(id).unwrap()).unwrap()
 }
 
-/// Appends turns to a session, whose subject is named after it.
+/// Appends turns to a session whose subject is derived from its name.
 async fn append(engine: &Engine, of: &str, session: &str, turns: Vec<Turn>) {
     let command = AppendCommand {
         turns: turns.into_iter().map(encoding::encode).collect(),
@@ -78,7 +78,7 @@ async fn say(engine: &Engine, of: &str, session: &str, texts: &[&str]) {
     append(engine, of, session, turns).await;
 }
 
-/// Gives a turn another content.
+/// Replaces the content of a turn.
 async fn update(engine: &Engine, of: &str, session: &str, seq: u64, turn: Turn) {
     let command = TurnUpdateCommand {
         turn_name: TurnName::Seq(seq),
@@ -134,7 +134,7 @@ impl House {
         asked.unwrap_err()
     }
 
-    /// The snippets of the first hits.
+    /// Returns the snippets of the first page.
     async fn found(&self, query: &str) -> Vec<String> {
         snippets(&self.ask(words(query)).await)
     }
@@ -265,7 +265,7 @@ async fn every_filter_leaves_out_what_it_should() {
         at(Turn::new(Role::Assistant, vec![call.into()]), 2_000),
     ];
     house.append("acme", "a", said).await;
-    // Taken in before its result comes.
+    // Indexed before its result arrives.
     assert_eq!(house.found("oslo").await.len(), 2);
     let result = PartKind::ToolResult {
         tool_use_id: "1".into(),
@@ -341,7 +341,7 @@ async fn every_filter_leaves_out_what_it_should() {
         ..oslo()
     };
     assert_eq!(seqs(request).await, []);
-    // By the filters alone: newest first, without a score.
+    // Without words: newest first, with a score of 0.
     let request = SearchRequest {
         tool: tool(),
         ..words(" ")
@@ -383,7 +383,7 @@ async fn a_tenant_finds_nothing_of_another() {
         assert_eq!(page.hits[0].turns.len(), 1);
         assert!(house.ask(request).await.hits.len() >= 2);
     }
-    // A token of another tenant is a place in the own list.
+    // A token of another tenant is only a position in the tenant's own list.
     let request = SearchRequest {
         limit: 1,
         ..words("launch")
@@ -447,7 +447,7 @@ async fn the_index_goes_on_where_it_was_after_a_restart() {
     house.say("acme", "chat", &["one tea", "two teas"]).await;
     assert_eq!(house.found("tea").await.len(), 2);
     house.close().await;
-    // Said while nobody kept the index up.
+    // Appended while no worker updates the index.
     let engine = open_engine(dir.path(), JournalConfig::default()).await;
     say(&engine, "acme", "chat", &["three teas"]).await;
     engine.close().await;
@@ -471,7 +471,7 @@ async fn an_index_that_is_lost_damaged_or_of_another_journal_is_built_anew() {
     let mut middle = whole.clone();
     middle[whole.len() / 2..].fill(0x5a);
     let mut other_version = whole.clone();
-    // `user_version` of the header.
+    // `user_version` in the header.
     other_version[60..64].copy_from_slice(&99_u32.to_be_bytes());
     for damage in [
         None,
@@ -489,7 +489,7 @@ async fn an_index_that_is_lost_damaged_or_of_another_journal_is_built_anew() {
         assert_eq!((counts.indexed, counts.rebuilds), (2, 1));
         house.close().await;
     }
-    // A journal that was put back by hand, and went another way.
+    // A journal restored by hand, with a different history.
     std::fs::remove_file(dir.path().join("journal.db")).unwrap();
     for texts in [&["another tea"][..], &["more tea", "and more tea"]] {
         let house = open(dir.path(), SearchConfig::default()).await;
@@ -511,7 +511,7 @@ async fn damage_that_shows_while_it_is_used_is_mended() {
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["one tea"]).await;
     assert_eq!(house.found("tea").await.len(), 1);
-    // As a search does that finds it.
+    // What a search does when it finds damage.
     house
         .search
         .noted(IndexError::from(memoird_store::StoreError::Corrupt {
@@ -551,7 +551,7 @@ async fn what_the_journal_forgets_leaves_the_index() {
     house.close().await;
 }
 
-/// What is to be erased: these generations of a session.
+/// A request to erase these generations of a session.
 fn erasure_of(session: &str, generations: &[Generation]) -> EraseRequest {
     let names = generations.iter().map(|name| (*name, session_id(session)));
     EraseRequest {
@@ -564,7 +564,7 @@ fn erasure_of(session: &str, generations: &[Generation]) -> EraseRequest {
     }
 }
 
-/// The index is kept up without a rest.
+/// Indexing without pauses.
 fn without_rests() -> SearchConfig {
     SearchConfig {
         cpu_share: 100,
@@ -572,8 +572,8 @@ fn without_rests() -> SearchConfig {
     }
 }
 
-/// Another tenant, which says more than a step of the follower takes in, again and again; in its
-/// second round `acme` says something as well.
+/// Another tenant that keeps writing more than the follower indexes per step. In its second round,
+/// `acme` writes something too.
 struct Flood {
     tasks: JoinSet<()>,
     rounds: Arc<AtomicU64>,
@@ -607,7 +607,7 @@ impl Flood {
         }
     }
 
-    /// Expects that nobody waited for all of it.
+    /// Expects that the caller did not wait for all rounds.
     async fn end(self) {
         let rounds = self.rounds.load(Ordering::Relaxed);
         assert!(rounds < Self::ROUNDS, "it waited for the others");
@@ -651,7 +651,7 @@ async fn a_search_does_not_wait_for_what_others_go_on_saying() {
     house.close().await;
 }
 
-/// An index that is not kept up but by the steps of this follower.
+/// An index that is updated only by the steps of this follower.
 async fn open_by_steps(dir: &Path) -> (House, Follower) {
     let off = SearchConfig {
         enabled: false,
@@ -693,7 +693,7 @@ async fn turns_that_say_something_else_are_taken_in_step_by_step_and_nobody_wait
     {
         follower.step().await.unwrap();
         steps += 1;
-        // As many as a step takes in.
+        // The maximum number of changes per step.
         update_some(0..64).await;
     }
     assert_eq!(steps, 3);
@@ -713,7 +713,7 @@ async fn old_words_leave_the_pages_in_steps_between_which_others_are_followed() 
         house.say("acme", "chat", some).await;
         follower.step().await.unwrap();
     }
-    // One segment, and a small one beside it.
+    // One segment, and a small second one.
     let index = locked(&house.search.shared.index).clone().unwrap();
     while index.merge_step(true).unwrap() {}
     house.say("acme", "chat", &["zqpears"]).await;
@@ -744,7 +744,7 @@ async fn an_erasure_waits_for_an_index_only_where_there_is_something_to_erase() 
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["one tea"]).await;
     assert_eq!(house.found("tea").await.len(), 1);
-    // As while it is built anew.
+    // As during a rebuild.
     let index = locked(&house.search.shared.index).take();
     let nothing = house.search.erase(erasure_of("none", &[])).await;
     assert_eq!(nothing, Ok(ErasedElsewhere::default()));
@@ -846,7 +846,7 @@ async fn a_turn_of_another_time_is_found_by_that_alone() {
         seqs
     };
     assert_eq!(seqs_of("tea", 1).await, [1, 2, 3]);
-    // To a day that has later turns only, one that has earlier ones only, and one that has none.
+    // Move turns to a day with only later turns, one with only earlier turns, and one without any.
     house.update("acme", "chat", 2, said_on(5, "tea")).await;
     house.update("acme", "chat", 4, said_on(1, "tea")).await;
     house.update("acme", "chat", 5, said_on(9, "tea")).await;

@@ -1,4 +1,4 @@
-//! What is read can be given back, and what cannot be read is refused with its place.
+//! Parsed messages are restored exactly, and errors name the invalid field.
 
 mod across;
 mod fixtures;
@@ -25,7 +25,7 @@ fn render(format: MessageFormat, turns: &[Turn]) -> Rendered {
     super::render(format, turns, &RenderOptions::default())
 }
 
-/// The message array of these turns.
+/// Renders turns as a message array.
 fn give(format: MessageFormat, turns: &[Turn]) -> Value {
     let Rendered {
         messages_json,
@@ -90,7 +90,7 @@ fn a_system_message_in_the_middle_is_given_back_where_it_was() {
     assert_eq!(give(Anthropic, &turns), messages);
 }
 
-/// The message array that is sent to the provider.
+/// Renders turns as a request to the provider.
 fn send(format: MessageFormat, turns: &[Turn]) -> Value {
     let options = RenderOptions {
         is_request: true,
@@ -128,7 +128,8 @@ fn a_system_message_is_sent_as_one_only_where_the_provider_takes_it() {
         (json!([hi, brief, yes]), json!([hi, brief, yes])),
         (json!([hi, searched, brief]), json!([hi, searched, brief])),
         (json!([hi, brief, kind, yes]), json!([hi, both, yes])),
-        // What stood before it has left: it follows the assistant, or comes before a user.
+        // The message before it was dropped: it now follows the assistant, or precedes a user
+        // message.
         (
             json!([hi, yes, brief]),
             json!([hi, yes, said(&[brief_said])]),
@@ -182,7 +183,8 @@ fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
     }
 }
 
-/// A bot marks what it says last in each of its calls, and the provider takes four in a request.
+/// Bots mark the last block of each call as a cache breakpoint. The provider accepts four per
+/// request.
 #[test]
 fn of_the_places_that_the_bot_marked_for_the_cache_the_last_two_stay() {
     let mark = json!({ "type": "ephemeral", "ttl": "1h" });
@@ -495,7 +497,7 @@ fn deep_nesting_is_refused_and_just_not_too_deep_is_kept() {
     assert_eq!(give(OpenAi, &read(OpenAi, &value)), value);
 }
 
-/// Any JSON, with names that the formats themselves use.
+/// Any JSON, with field names that the formats use.
 fn anything() -> impl Strategy<Value = Value> {
     let name = select(vec![
         "memoird",
@@ -522,7 +524,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Where objects and lists stand in a value.
+/// Collects JSON pointers to all objects and lists in a value.
 fn containers(value: &Value, place: &str, found: &mut Vec<String>) {
     match value {
         Value::Array(items) => {
@@ -531,7 +533,7 @@ fn containers(value: &Value, place: &str, found: &mut Vec<String>) {
             });
         }
         Value::Object(fields) => {
-            // Only names without the characters that a pointer escapes are in use here.
+            // The field names contain no characters that a pointer must escape.
             fields.iter().for_each(|(name, item)| {
                 containers(item, &format!("{place}/{name}"), found);
             });
@@ -541,7 +543,7 @@ fn containers(value: &Value, place: &str, found: &mut Vec<String>) {
     found.push(place.to_owned());
 }
 
-/// Adds, replaces or removes something somewhere.
+/// Adds, replaces or removes a value somewhere.
 fn edit(messages: &mut Value, place: Index, item: Index, remove: bool, name: &str, value: Value) {
     let mut found = Vec::new();
     containers(messages, "", &mut found);
@@ -567,7 +569,7 @@ fn edit(messages: &mut Value, place: Index, item: Index, remove: bool, name: &st
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever is done to a good message, it is refused or given back as it is.
+    /// An edited valid message is either rejected or restored exactly.
     #[test]
     fn nothing_is_lost_and_nothing_panics(
         (format, message) in select(fixtures()),

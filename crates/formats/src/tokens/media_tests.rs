@@ -1,4 +1,4 @@
-//! Media of every kind and of none: their weight, and that nothing makes it panic.
+//! Token counts of media of every kind, and of garbage.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn uri(uri: &str) -> MediaSource {
     MediaSource::Uri(uri.to_owned())
 }
 
-/// The head of a PNG of this size.
+/// Header of a PNG with this size.
 fn png(width: u32, height: u32) -> Vec<u8> {
     let signature = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
     let sides = [width.to_be_bytes(), height.to_be_bytes()].concat();
@@ -167,7 +167,7 @@ fn a_film_weighs_what_is_sent_for_it() {
             let line = weigh(provider, media_type, &source, "");
             assert!((10..200).contains(&line), "{provider:?}: {line}");
         }
-        // Its server may take films.
+        // Its server may accept videos.
         assert!(weigh(Provider::Open, media_type, &source, "") >= 3_000);
     }
 }

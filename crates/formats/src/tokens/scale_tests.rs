@@ -1,4 +1,4 @@
-//! Turns and what they weigh.
+//! Token counts of turns.
 
 use memoird_core::turn::{MediaSource, Role};
 
@@ -44,12 +44,13 @@ fn result(id: &str, content: &str, parts: Vec<Part>) -> PartKind {
 #[test]
 fn messages_weigh_what_openai_says() {
     let scale = scale(Dialect::OpenAiChat);
-    // The cookbook: a message is its text, its role and three, the reply is primed with three.
+    // From OpenAI's cookbook: a message is its text, its role and three tokens. The reply is primed
+    // with three.
     let hello = turn(PartKind::Text("tiktoken is great!".into()));
     assert_eq!(scale.turn(&hello), 6 + 4);
     assert_eq!(scale.system("tiktoken is great!"), 6 + 4);
     assert_eq!(scale.request(), 3);
-    // A call and its result, which OpenAI was seen to charge 25 for.
+    // A call and its result, for which OpenAI charged 25.
     let pair = scale.turn(&turn(call("a", r#"{"a":2, "b":2}"#)))
         + scale.turn(&turn(result("a", "4", Vec::new())));
     assert!((25..=31).contains(&pair), "{pair}");
@@ -127,7 +128,7 @@ fn claude_tool_takes_half_as_much_again_as_its_schema() {
     let weather = r#"[{"name":"get_weather","description":"Get the current weather for a city.",
         "input_schema":{"additionalProperties":false,"properties":{"city":{"type":"string"}},
         "required":["city"],"type":"object"}}]"#;
-    // What Anthropic charged for them with Claude Sonnet 4.5: 531 and 558.
+    // Anthropic charged 531 and 558 for them with Claude Sonnet 4.5.
     assert!((529..=534).contains(&scale.tools(nothing, None)));
     assert!((555..=561).contains(&scale.tools(weather, None)));
 }
@@ -170,7 +171,7 @@ fn google_result_counts_without_quotes_and_escapes() {
     let scale = scale(Dialect::Google);
     let tokens = scale.turn(&turn(result("a", error, Vec::new())));
     assert!(tokens + 5 < scale.text(error), "{tokens}");
-    // Text that is no object is counted as it is.
+    // Text that is not an object is counted unchanged.
     for text in ["{no JSON", "[1, 2]", "{}"] {
         let tokens = scale.turn(&turn(result("a", text, Vec::new())));
         assert!((2..=8).contains(&tokens), "{tokens} {text}");
@@ -215,13 +216,13 @@ fn data_in_an_extra_is_not_text() {
     );
     let small = scale.turn(&part(&"AbC9".repeat(1_000)));
     assert!((empty + 1_000..empty + 1_010).contains(&small), "{small}");
-    // Text is cut only around data, whatever stands there.
+    // Text is split only around data, whatever characters are there.
     let between = format!("é{0}é{0}é", "A".repeat(4_000));
     let both = scale.turn(&part(&between));
     assert!((empty + 2_000..empty + 2_020).contains(&both), "{both}");
 }
 
-/// Base64 of a PNG of these pixels, as long as a real one.
+/// Base64 of a PNG with this size, as long as a real one.
 fn png(width: u32, height: u32) -> String {
     let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
     bytes.extend(width.to_be_bytes());
@@ -305,7 +306,7 @@ fn audio_of_a_message_counts_by_its_length() {
     let audio = serde_json::json!({ "audio": { "id": "audio_1", "data": data, "expires_at": 1 } });
     spoken.extra_json = audio.to_string();
     let tokens = scale.turn(&spoken) - bare;
-    // 300 kB, and 4 kB for a second.
+    // 300 kB, at 4 kB per second.
     assert!((75 * 32..75 * 32 + 80).contains(&tokens), "{tokens}");
 }
 

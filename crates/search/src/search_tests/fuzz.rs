@@ -1,5 +1,5 @@
-//! Any text as a query: it is answered, or refused because it has no words; and a turn that has a
-//! word of the query is found by it.
+//! Fuzzes queries: any text is answered, or rejected for having no words. A turn that contains a
+//! word of the query is found.
 
 use memoird_core::words::ranking::{Query, Term};
 use memoird_core::words::tokens;
@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 
 use super::*;
 
-/// A session for each line of the corpus, and what its turn says.
+/// Text of one session per line.
 const SAID: &str = include_str!("../../corpus/searches/plain.txt");
 
 #[test]
@@ -31,7 +31,7 @@ fn fuzz_searches() {
         for (line, said) in SAID.lines().enumerate() {
             house.say("acme", &format!("s{line}"), &[said]).await;
         }
-        // The index is asked for what it has, and not to look for more each time.
+        // Wait for the index once, so that it is not polled for each query.
         house.found("coffee").await;
         house
     });
@@ -77,7 +77,7 @@ async fn check_query(house: &House, query: &str) {
         }
         let session = session_id(&format!("s{line}"));
         let is_found = page.hits.iter().any(|hit| hit.session == session);
-        // What only begins as a word that nothing has is found as well.
+        // If no turn has a word, turns with a common beginning are found too.
         assert!(is_found || !has_one, "{said:?}");
     }
 }

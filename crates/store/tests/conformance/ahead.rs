@@ -1,5 +1,4 @@
-//! Turns that are written ahead of their set: nobody sees them before it is committed, and
-//! afterwards nobody can tell.
+//! Prewritten turns are invisible until their set is committed, and then no different from others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +11,7 @@ use memoird_store::{MemoryStore, PruneBefore, Store, TurnsAhead};
 use crate::chat::{Chat, begun, command, large};
 use crate::kit::*;
 
-/// An append of so many turns, each of some pages.
+/// An append of this many turns, each of several pages.
 pub(crate) fn many(chat: &mut Chat, turns: usize, at: u64) -> Change {
     let append = AppendCommand {
         turns: (1..=turns).map(|number| large(5_000 + number)).collect(),
@@ -21,7 +20,7 @@ pub(crate) fn many(chat: &mut Chat, turns: usize, at: u64) -> Change {
     chat.append_command(&append, at)
 }
 
-/// Turns of an append, from the one on which has this place, at most so many.
+/// Returns at most `count` turns of an append, starting at index `from`.
 pub(crate) fn ahead_of(change: &Change, from: usize, count: usize) -> TurnsAhead {
     let ChangeKind::Append(appended) = &change.kind else {
         panic!("an append has turns");
@@ -32,7 +31,7 @@ pub(crate) fn ahead_of(change: &Change, from: usize, count: usize) -> TurnsAhead
     }
 }
 
-/// Writes turns of an append ahead, beside a set of another session; gives how many.
+/// Prewrites turns of an append in the commit of another session. Returns how many were written.
 pub(crate) fn write_ahead(store: &dyn Store, change: &Change, from: usize, count: usize) -> usize {
     static NUMBERS: AtomicU64 = AtomicU64::new(1_000);
     let at = NUMBERS.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +45,7 @@ pub(crate) fn write_ahead(store: &dyn Store, change: &Change, from: usize, count
     turns
 }
 
-/// What a store says of a chat and of all turns.
+/// Returns everything a store returns about a chat.
 fn seen(store: &dyn Store, chat: &Chat) -> impl PartialEq + std::fmt::Debug + use<> {
     let turns = store.written_after(0, usize::MAX, usize::MAX).unwrap();
     let turns = turns.turns.into_iter();
@@ -96,7 +95,7 @@ fn what_is_ahead_of_a_set_that_never_comes_is_no_turn(store: &dyn Store) {
     must_write(store, [chat.append("u a", 2)]);
     assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
     let append = many(&mut chat, 6, 3);
-    // What is left over may have to go first.
+    // Leftovers may have to be removed first.
     let mut turns = 0;
     for _ in 0..3 {
         turns += write_ahead(store, &append, turns, 2);

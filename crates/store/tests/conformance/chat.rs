@@ -1,6 +1,7 @@
-//! A chat that drives a real session, so that what the tests write is what the rules
-//! decide. Its turns are words: `u` user, `a` assistant, `s` system; `a+x` calls the
-//! tool with id `x`, `t-x` brings its result, `u-x` brings it in a user turn; `!` pins.
+//! A chat that drives a real session, so that tests write only changes the rules allow.
+//!
+//! Turns are written as words: `u` user, `a` assistant, `s` system. `a+x` calls the tool with id
+//! `x`, `t-x` has its result, and `u-x` has it in a user turn. `!` pins.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use memoird_store::{Store, encoding};
 
 use crate::kit::{load, now};
 
-/// A session in memory, with the key and the limits it has in every command.
+/// A session in memory, with its key and the limits of all its commands.
 #[derive(Clone, Debug)]
 pub(crate) struct Chat {
     pub(crate) key: SessionKey,
@@ -25,7 +26,7 @@ pub(crate) struct Chat {
 }
 
 impl Chat {
-    /// A generation that starts at `at`, under caps that few turns fill.
+    /// Begins a generation at `at`, with limits that few turns reach.
     pub(crate) fn begin(key: &SessionKey, generation: Generation, at: u64) -> (Self, Change) {
         let (session, change) = Session::begin(key, generation, now(at));
         let limits = Limits {
@@ -57,7 +58,7 @@ impl Chat {
             .append(&self.key, command, &self.limits, now(at), &encoding::seal)
     }
 
-    /// What an append of these words changes; it must be taken.
+    /// Returns the change of an append of these words, which must be accepted.
     pub(crate) fn append(&mut self, words: &str, at: u64) -> Change {
         self.append_command(&command(words), at)
     }
@@ -83,7 +84,7 @@ impl Chat {
         self.patch_named(patch, None, at)
     }
 
-    /// What this label changes; it must be another one than before.
+    /// Returns the change that sets a label, whose value must be new.
     pub(crate) fn label(&mut self, name: &str, value: &str) -> Change {
         let patch = OptionsPatch {
             labels: [(name.into(), value.into())].into(),
@@ -103,7 +104,7 @@ impl Chat {
             .end(EndReason::Ended, now(at), Arc::default())
     }
 
-    /// The same chat as the store knows it.
+    /// Reloads the chat from the store.
     pub(crate) fn reloaded(&self, store: &dyn Store) -> Self {
         let saved = load(store, &self.key).expect("a live session");
         Self {
@@ -112,7 +113,7 @@ impl Chat {
         }
     }
 
-    /// The seqs of what the history keeps.
+    /// Returns the seqs of the turns in the history.
     pub(crate) fn kept(&self) -> Vec<u64> {
         self.session
             .history()
@@ -122,8 +123,7 @@ impl Chat {
     }
 }
 
-/// A new chat of tenant `t`, begun in the store at the moment `at`, which names its
-/// generation.
+/// Begins a new chat of tenant `t` in the store. Its generation is named after `at`.
 pub(crate) fn begun(store: &dyn Store, session: &str, at: u64) -> Chat {
     let generation = Generation::new(i64::try_from(at).unwrap(), u128::from(at));
     let (chat, begin) = Chat::begin(&crate::kit::key("t", session), generation, at);
@@ -138,7 +138,7 @@ pub(crate) fn command(words: &str) -> AppendCommand {
     }
 }
 
-/// An append under the idempotency key that `name` numbers.
+/// An append with the idempotency key of this number.
 pub(crate) fn named(words: &str, name: u64, content: u8) -> AppendCommand {
     AppendCommand {
         idempotency: Some(idempotency_key(name, content)),
@@ -188,7 +188,7 @@ pub(crate) fn turn(word: &str) -> NewTurn {
     encoding::encode(turn)
 }
 
-/// A user turn of so many bytes of text.
+/// A user turn with this many bytes of text.
 pub(crate) fn large(bytes: usize) -> NewTurn {
     let text = "x".repeat(bytes);
     encoding::encode(Turn::new(Role::User, vec![PartKind::Text(text).into()]))

@@ -1,5 +1,5 @@
-//! Compactions: what a summary says is kept to the letter, the one before comes back when
-//! the last one is undone, and the turns stay as they are whatever becomes of a summary.
+//! Compactions: summaries are stored exactly, an undo restores the previous one, and turns do not
+//! depend on summaries.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ for_every_store!(
     summaries_belong_to_a_generation_and_go_with_it,
 );
 
-/// A change of the chat as it is; the chat itself has to be loaded again to know of it.
+/// Returns a compaction of the chat. The chat must be reloaded to include it.
 pub(crate) fn compact(chat: &Chat, status: CompactionStatus, summary: SummaryChange) -> Change {
     Change {
         generation: chat.generation(),
@@ -37,7 +37,7 @@ pub(crate) fn compact(chat: &Chat, status: CompactionStatus, summary: SummaryCha
     }
 }
 
-/// Some summary, another one for each number.
+/// Returns a summary that differs per number.
 pub(crate) fn summary_of(number: u32) -> Summary {
     let seq = u64::from(number) * 10;
     let lines = |what: &str| {
@@ -74,7 +74,7 @@ pub(crate) fn status_of(number: u32) -> CompactionStatus {
     }
 }
 
-/// Every field with a value that no other one has, and at the ends of its range.
+/// Every field with a distinct value, including the ends of its range.
 pub(crate) fn whole_summary() -> Summary {
     let lines = |what: &str| vec![what.to_owned(), String::new(), format!("{what} ü\0\n")];
     Summary {
@@ -149,7 +149,7 @@ fn saved(store: &dyn Store, chat: &Chat) -> Option<Summary> {
         .map(Arc::unwrap_or_clone)
 }
 
-/// The status, as everybody who reads a head is given it.
+/// Returns the status, which must be the same in all reads of the metadata.
 fn status(store: &dyn Store, chat: &Chat) -> Option<CompactionStatus> {
     let loaded = known(store, &chat.key).unwrap().head;
     let mut heads = live_heads(store)
@@ -159,7 +159,7 @@ fn status(store: &dyn Store, chat: &Chat) -> Option<CompactionStatus> {
     loaded.compaction.map(Arc::unwrap_or_clone)
 }
 
-/// Writes a compaction, which must be taken.
+/// Writes a compaction, which must be accepted.
 fn must_compact(store: &dyn Store, chat: &mut Chat, status: CompactionStatus, with: SummaryChange) {
     must_write(store, [compact(chat, status, with)]);
     *chat = chat.reloaded(store);
@@ -181,7 +181,7 @@ fn a_summary_reads_back_with_every_field(store: &dyn Store) {
         let with = SummaryChange::Made(Arc::new(summary.clone()));
         must_compact(store, &mut chat, status_of(summary.number), with);
         assert_eq!(saved(store, &chat), Some(summary.clone()));
-        // What says nothing of it leaves it alone.
+        // Changes without a summary leave it unchanged.
         must_write(
             store,
             [chat.append("u a", at), chat.touch(at), chat.patch("{}", at)],
@@ -206,7 +206,7 @@ fn a_status_reads_back_with_every_field_but_that_it_runs(store: &dyn Store) {
         };
         must_compact(store, &mut chat, runs, SummaryChange::Stays);
         assert_eq!(status(store, &chat), Some(new.clone()));
-        // Through the intake and back again.
+        // Flush the status through the intake.
         for at in at..at + 7 {
             must_write(store, [chat.append("u a", at)]);
             assert_eq!(status(store, &chat), Some(new.clone()));
@@ -255,7 +255,7 @@ fn what_is_undone_gives_the_summary_before_back(store: &dyn Store) {
         assert_eq!(status(store, &chat), Some(undone));
     }
     assert_eq!(saved(store, &chat), None);
-    // What is not there is undone already.
+    // Undoing a missing summary has no effect.
     must_compact(store, &mut chat, status_of(3), SummaryChange::Undone(2));
     must_compact(store, &mut chat, status_of(4), made(4));
     assert_eq!(saved(store, &chat), Some(summary_of(4)));
@@ -271,7 +271,7 @@ fn what_is_undone_gives_the_summary_before_back(store: &dyn Store) {
     assert_eq!(saved(store, &chat), None);
 }
 
-/// It happens where the status, which counts them, was lost.
+/// Happens if the status, which counts them, was lost.
 fn a_number_that_comes_again_forgets_what_was_after_it(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for number in 1..=4 {
@@ -304,7 +304,7 @@ fn a_refused_compaction_leaves_no_trace(store: &dyn Store) {
             assert_eq!(known(store, &chat.key), before);
         }
     }
-    // Right by itself, but not what comes with it.
+    // Valid by itself, but its set is not.
     for with in [made(2), SummaryChange::Undone(1)] {
         let right = compact(&chat, whole_status(), with);
         let wrong = early.clone().touch(5);
@@ -371,7 +371,7 @@ fn summaries_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
         },
         1,
     );
-    // Nothing of it is left in the way of its own name.
+    // No leftover prevents reuse of their ids.
     for forgotten in [&first, &second] {
         let (again, begin) = Chat::begin(&first.key, forgotten.generation(), 50);
         must_write(store, [begin]);

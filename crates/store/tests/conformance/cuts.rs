@@ -1,5 +1,5 @@
-//! What windows were decided to be: written with the change that brings it, whole, and
-//! read back but for what is made anew from it.
+//! Decisions about windows (cuts): written with their change, and loaded except for what is rebuilt
+//! from them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ for_every_store!(
     turns_that_stand_apart_are_read_back,
 );
 
-/// The same change with these cuts.
+/// Returns the change with these cuts.
 pub(crate) fn with_cuts(mut change: Change, new: Option<Vec<SavedCut>>) -> Change {
     match &mut change.kind {
         ChangeKind::Touch { cuts, .. } => *cuts = new.map(Into::into),
@@ -30,7 +30,7 @@ pub(crate) fn with_cuts(mut change: Change, new: Option<Vec<SavedCut>>) -> Chang
     change
 }
 
-/// Some cuts, others for each number; none for 0.
+/// Returns cuts that differ per number. Empty for 0.
 pub(crate) fn cuts_of(number: u64) -> Vec<SavedCut> {
     let cut = |turn: u64| Cut {
         seq: turn,
@@ -57,7 +57,7 @@ fn shown(text: &str) -> Option<Shown> {
     })
 }
 
-/// Every field with a value that no other one has, and at the ends of its range.
+/// Every field with a distinct value, including the ends of its range.
 fn every_field() -> Vec<SavedCut> {
     let trimmed = |bytes| How::Trimmed { bytes };
     let results = vec![
@@ -163,7 +163,7 @@ fn newer_cuts_take_the_place_of_older_ones(store: &dyn Store) {
         must_write(store, [with_cuts(chat.touch(at), Some(cuts_of(number)))]);
         expected.clone_from(&cuts_of(number));
         assert_eq!(saved(store, &chat), expected);
-        // What says nothing of them leaves them alone.
+        // Changes without cuts leave them unchanged.
         must_write(store, [chat.append("u a", at + 1), chat.touch(at + 2)]);
         must_write(store, [chat.patch("{}", at + 3)]);
         assert_eq!(saved(store, &chat), expected);
@@ -177,7 +177,7 @@ fn newer_cuts_take_the_place_of_older_ones(store: &dyn Store) {
         expected.clone_from(&cuts_of(number + 1));
         assert_eq!(saved(store, &chat), expected);
     }
-    // The last of a set, and of a batch, is what counts.
+    // The last cuts of a set, and of a batch, are stored.
     let sets = [
         set([1, 2].map(|number| with_cuts(chat.touch(70), Some(cuts_of(number))))),
         set([with_cuts(chat.touch(71), Some(cuts_of(3)))]),
@@ -197,7 +197,7 @@ fn refused_cuts_leave_no_trace(store: &dyn Store) {
         store,
         with_cuts(stale.clone().append("u", 4), Some(cuts_of(3))),
     );
-    // Right by itself, but not what comes with it.
+    // Valid by itself, but its set is not.
     let mut doomed = chat.clone();
     let right = with_cuts(doomed.touch(5), Some(cuts_of(4)));
     let wrong = with_cuts(stale.clone().touch(5), Some(cuts_of(4)));
@@ -236,7 +236,7 @@ fn cuts_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
         },
         1,
     );
-    // Nothing of it is left in the way of its own name.
+    // No leftover prevents reuse of their ids.
     for forgotten in [&first, &second] {
         let (again, begin) = Chat::begin(&first.key, forgotten.generation(), 50);
         must_write(store, [begin]);
@@ -245,7 +245,7 @@ fn cuts_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
     }
 }
 
-/// System turns from before the first user turn leave the history, and are read back.
+/// System turns before the first user turn leave the history, and are loaded.
 fn turns_that_stand_apart_are_read_back(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("s s u a", 2)]);

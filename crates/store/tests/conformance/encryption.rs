@@ -1,5 +1,5 @@
-//! Encrypted files: nothing of them can be read without the key, what a key does not fit is refused
-//! and left as it is, and a file becomes encrypted or plain whatever cuts that off.
+//! Encrypted files: unreadable without the key, unchanged if opened with a wrong one, and
+//! convertible in both directions despite interruptions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::erase::{no_byte_is_left, says};
 use crate::faults::{after_a_crash, at_rest, bytes, copy, must_work, talk, try_open};
 use crate::kit::*;
 
-/// A key of its own for each number.
+/// A distinct key per number.
 pub(crate) fn key(number: u8) -> DataKey {
     DataKey::parse(&hex(number)).unwrap()
 }
@@ -36,7 +36,7 @@ fn open(dir: &Path) -> SqliteStore {
     SqliteStore::open(dir, options(key(1))).unwrap()
 }
 
-/// Opening must fail and change nothing; gives why it failed.
+/// Opening must fail without changing the files. Returns the error.
 fn refusal(dir: &Path, key: Option<DataKey>) -> StoreError {
     let before = bytes(dir);
     let options = SqliteOptions {
@@ -48,7 +48,7 @@ fn refusal(dir: &Path, key: Option<DataKey>) -> StoreError {
     error
 }
 
-/// An encrypted journal, as a crash leaves it: with a log.
+/// Creates an encrypted journal with a log, as after a crash.
 fn encrypted_after_a_crash(dir: &Path) {
     let living = tempfile::tempdir().unwrap();
     let store = open(living.path());
@@ -60,7 +60,7 @@ fn encrypted_after_a_crash(dir: &Path) {
     assert!(!bytes(dir).1.is_empty());
 }
 
-/// What the pages of the journal hold, decrypted, and where this text is in them.
+/// Returns where the decrypted pages of the journal contain this text.
 fn places(dir: &Path, text: &str) -> Vec<String> {
     let connection = Connection::open(dir.join("journal.db")).unwrap();
     let spec = format!("x'{}'", hex(1));
@@ -84,7 +84,7 @@ fn holds(bytes: &[u8], text: &str) -> bool {
     windows.any(|window| window == text.as_bytes())
 }
 
-/// What a journal knows of its sessions and turns.
+/// Returns all sessions and turns of a journal.
 fn content(store: &SqliteStore) -> BTreeSet<String> {
     let heads = live_heads(store);
     let describe = |entry| format!("{entry:?}");
@@ -205,8 +205,8 @@ fn a_journal_is_encrypted_and_decrypted_and_stays_the_same() {
     talk(&store, "plain again", 2_000);
 }
 
-/// A conversion that is cut off behind any step, or in the middle of the first copy or of the
-/// overwriting, and then done again.
+/// Interrupts a conversion after any step, or halfway through the first copy or the overwriting,
+/// and runs it again.
 #[test]
 fn a_conversion_that_was_cut_off_anywhere_is_finished_by_the_next_one() {
     let model = tempfile::tempdir().unwrap();
@@ -235,9 +235,9 @@ fn a_conversion_that_was_cut_off_anywhere_is_finished_by_the_next_one() {
                 "{what}: {error}"
             );
             match step {
-                // Half of the copy was written.
+                // Half of the copy is written.
                 Step::Copied => fs::write(path.with_extension("db.converted"), [7; 5_000]).unwrap(),
-                // A part of the old file was overwritten.
+                // A part of the old file is overwritten.
                 Step::Replaced => {
                     let old = path.with_extension("db.replaced");
                     let mut bytes = fs::read(&old).unwrap();
@@ -265,7 +265,7 @@ fn a_conversion_that_was_cut_off_anywhere_is_finished_by_the_next_one() {
     }
 }
 
-/// Memories and the index of what was said have tables that a journal has not.
+/// Memories and the search index have kinds of tables that a journal does not have.
 #[test]
 fn full_text_and_what_the_header_says_come_along() {
     let dir = tempfile::tempdir().unwrap();
@@ -322,7 +322,7 @@ fn full_text_and_what_the_header_says_come_along() {
     }
 }
 
-/// What is converted is read first; whoever gave another key is told before anything is changed.
+/// The key is checked before anything is changed.
 #[test]
 fn only_what_the_key_fits_is_converted() {
     let dir = tempfile::tempdir().unwrap();
@@ -361,8 +361,10 @@ fn a_journal_that_somebody_reads_is_not_converted() {
     assert_eq!(content(&open(dir.path())), before);
 }
 
-/// `cargo test --release -p memoird-store --features encryption --test conformance -- --ignored
-/// --nocapture it_costs`. CPU of the thread that commits, 64 appends of 200 bytes at once.
+/// Run with `cargo test --release -p memoird-store --features encryption --test conformance --
+/// --ignored --nocapture it_costs`.
+///
+/// Measures CPU time of the committing thread for 64 appends of 200 bytes per commit.
 #[test]
 #[ignore = "it measures"]
 fn it_costs_so_much_to_commit() {
@@ -399,7 +401,7 @@ fn commit_cpu_ns(key: Option<DataKey>) -> f64 {
     spent
 }
 
-/// Its first number is what the thread has had of the processor, in nanoseconds.
+/// Returns the CPU time of this thread in nanoseconds, the first number in the file.
 fn thread_cpu_ns() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split(' ').next().unwrap().parse().unwrap()

@@ -1,5 +1,5 @@
-//! Generations that ended, whole: wherever their parts are, in the order in which they
-//! are wanted, as many as there is room for.
+//! Ended generations are returned whole, wherever their rows are, in the requested order, up to the
+//! byte limit.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn bytes_of(record: &EndedRecord) -> usize {
     record.turns.iter().map(|(_, content)| content.len()).sum()
 }
 
-/// However often the intake was folded in between, and whatever is in it still.
+/// Regardless of earlier flushes and of rows still in the intake.
 fn an_ended_generation_is_given_whole_with_what_its_history_dropped(store: &dyn Store) {
     for turns in 1..=24_u64 {
         let at = turns * 100;
@@ -67,7 +67,7 @@ fn an_ended_generation_is_given_whole_with_what_its_history_dropped(store: &dyn 
             panic!("{turns}: {records:?}")
         };
         let mut head = chat.session.head().clone();
-        // Its end is a change as well.
+        // The end is a change as well.
         head.revision += 1;
         assert_eq!((&record.key, &record.head), (&chat.key, &head));
         assert_eq!((record.at, record.reason), (now(at + 50), EndReason::Ended));
@@ -122,7 +122,7 @@ fn what_has_not_ended_or_is_unknown_is_left_out(store: &dyn Store) {
     }
     assert!(ended(store, &[&living, &nobody], usize::MAX).is_empty());
     assert!(ended(store, &[], usize::MAX).is_empty());
-    // One that was begun again after it was forgotten is not what it was.
+    // A generation begun again after it was pruned is live, and not returned.
     must_write(store, [living.end(22)]);
     assert_eq!(ended(store, &[&living], usize::MAX).len(), 1);
 }
@@ -149,14 +149,14 @@ fn further_generations_come_as_long_as_there_is_room_but_one_always(store: &dyn 
                 .all(is_whole)
         );
     }
-    // What does not exist does not count as the first.
+    // One that does not exist does not count as the first.
     let (nobody, _) = Chat::begin(&chats[0].key, Generation::new(99, 99), 1);
     assert_eq!(ended(store, &[&nobody, chats[0]], 0).len(), 1);
 }
 
 fn one_that_is_too_large_gives_its_newest_turns(store: &dyn Store) {
     let mut chat = begun(store, "s", 10);
-    // Some in their places, some in the intake.
+    // Some in the indexed tables, some in the intake.
     for at in 11..=22 {
         must_write(store, [chat.append("u", at)]);
     }
@@ -181,8 +181,8 @@ fn one_that_is_too_large_gives_its_newest_turns(store: &dyn Store) {
     }
 }
 
-/// A dispatcher asks for what is due at any moment, also when a commit is just over; what
-/// it does not find then is given up for good.
+/// A dispatcher may read a due delivery right after its commit. If its content were missing then,
+/// the delivery would be given up.
 #[test]
 fn what_is_due_has_its_content_from_that_very_moment() {
     const BATCHES: u64 = 12;
@@ -290,7 +290,7 @@ fn memory_keeps_what_is_owed_as_long_as_there_is_room() {
             .len(),
         4
     );
-    // One delivery of two is made: it is still owed to the other hook.
+    // One of two deliveries is done, so the content is still needed.
     let record = |name, state| {
         store
             .record_outcomes(&[outcome(&id(first.generation(), name), state, 5)])

@@ -1,4 +1,4 @@
-//! Erasures: what they cover, in steps of any size, and that nothing of it is left in the files.
+//! Erasures: their scope, in steps of any size, and that no erased byte is left in the files.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ for_every_store!(
     a_job_is_kept_without_its_names,
 );
 
-/// A job with a name of its own.
+/// Creates a job with a unique id.
 fn new_job(target: EraseTarget) -> Erasure {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +39,7 @@ fn job(session: &str, generation: Option<Generation>) -> Erasure {
     new_job(target)
 }
 
-/// Does a job as far as the store does it, in steps of this size; the counts.
+/// Runs the store's part of a job in steps of this size, and returns the counts.
 fn erase(store: &dyn Store, erasure: &Erasure, rows_max: usize) -> ErasedCounts {
     let id = erasure.id;
     store.save_erasure(erasure).unwrap();
@@ -65,7 +65,7 @@ fn erase(store: &dyn Store, erasure: &Erasure, rows_max: usize) -> ErasedCounts 
     erased.counts
 }
 
-/// A generation with five turns, a state and a key.
+/// Creates an ended generation with five turns, a state and a key.
 fn ended(store: &dyn Store, session: &str, at: u64) -> Chat {
     let mut chat = begun(store, session, at);
     let keyed = chat.append_command(&named("u a u a u", at, 1), at);
@@ -202,7 +202,7 @@ fn what_is_committed_is_moved_from_the_log_into_the_file() {
     assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
 }
 
-/// Where the files of a journal have this text: the file, the page and what stands around it.
+/// Returns where the files of a journal contain this text: file, page and surrounding text.
 fn places(dir: &Path, text: &str) -> Vec<String> {
     let mut places = Vec::new();
     for name in ["journal.db", "journal.db-wal"] {
@@ -221,7 +221,7 @@ fn places(dir: &Path, text: &str) -> Vec<String> {
     places
 }
 
-/// A number that follows from another one.
+/// Returns the next pseudorandom number.
 fn mix(seed: &mut u64) -> u64 {
     *seed = seed
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -234,7 +234,7 @@ fn no_byte_of_a_text_is_left_in_the_files() {
     no_byte_is_left(None, places);
 }
 
-/// Writes and erases, and looks after each erasure for what is left.
+/// Writes and erases repeatedly, and searches the files after each erasure.
 pub(crate) fn no_byte_is_left(key: Option<DataKey>, places: impl Fn(&Path, &str) -> Vec<String>) {
     for number in seeds(6) {
         let mut seed = number;
@@ -277,8 +277,8 @@ pub(crate) fn no_byte_is_left(key: Option<DataKey>, places: impl Fn(&Path, &str)
                 left.is_empty(),
                 "seed {number}, session {session}: {left:#?}"
             );
-            // What is in the unused space of pages is rarely what this test looks for. That the
-            // job is done was written after it was cleared.
+            // Unused space rarely contains the searched text, so check that it is empty. The
+            // completion of the job was written after it was cleared.
             assert!(!store.clean_pages(16).unwrap().log);
             let gaps = sqlite_gaps::find(&dir.path().join("journal.db"), key.as_ref()).unwrap();
             assert!(

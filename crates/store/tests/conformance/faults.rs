@@ -1,5 +1,5 @@
-//! The journal on disk, and what disks and operators do to it: it is opened only when
-//! it is whole, it is never made worse, and what was acknowledged is still in it.
+//! Faults of disks and operators: the journal on disk opens only if intact, is never made worse,
+//! and retains what was acknowledged.
 
 mod ahead;
 mod compaction;
@@ -31,7 +31,7 @@ pub(crate) fn try_open(dir: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(dir, SqliteOptions::default())
 }
 
-/// Looks into the file past the store.
+/// Opens the file without the store.
 pub(crate) fn raw(dir: &Path) -> Connection {
     Connection::open(dir.join("journal.db")).unwrap()
 }
@@ -40,13 +40,13 @@ pub(crate) fn number(connection: &Connection, sql: &str) -> i64 {
     connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// The bytes of the journal and of its log; no log is as good as an empty one.
+/// Returns the bytes of the journal and of its log. A missing log counts as empty.
 pub(crate) fn bytes(dir: &Path) -> (Vec<u8>, Vec<u8>) {
     let log = fs::read(dir.join("journal.db-wal")).unwrap_or_default();
     (fs::read(dir.join("journal.db")).unwrap_or_default(), log)
 }
 
-/// Copies journal and log as they are now: what a power cut would leave.
+/// Copies journal and log in their current state, as a power failure would leave them.
 pub(crate) fn copy(from: &Path, to: &Path) {
     for file in ["journal.db", "journal.db-wal"] {
         if from.join(file).exists() {
@@ -55,7 +55,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A chat with turns, some of which its history dropped.
+/// Creates a chat with turns, some of which its history dropped.
 pub(crate) fn talk(store: &dyn Store, session: &str, at: u64) -> Chat {
     let mut chat = begun(store, session, at);
     for round in 0..40 {
@@ -65,7 +65,7 @@ pub(crate) fn talk(store: &dyn Store, session: &str, at: u64) -> Chat {
     chat
 }
 
-/// A journal that was closed in peace: one file of many pages.
+/// Creates a closed journal: one file of many pages.
 pub(crate) fn at_rest(dir: &Path) {
     let store = open(dir);
     for at in 1..8 {
@@ -76,7 +76,7 @@ pub(crate) fn at_rest(dir: &Path) {
     }
 }
 
-/// A journal with many pages and a log with some more, as a crash leaves it.
+/// Creates a journal of many pages with a log, as after a crash.
 pub(crate) fn after_a_crash(dir: &Path) {
     let living = tempfile::tempdir().unwrap();
     at_rest(living.path());
@@ -86,7 +86,7 @@ pub(crate) fn after_a_crash(dir: &Path) {
     assert!(!bytes(dir).1.is_empty());
 }
 
-/// Opening must fail and change nothing; gives why it failed.
+/// Opening must fail without changing the files. Returns the error.
 pub(crate) fn refusal(dir: &Path) -> StoreError {
     let before = bytes(dir);
     let error = try_open(dir).expect_err("it must not open");
@@ -94,13 +94,13 @@ pub(crate) fn refusal(dir: &Path) -> StoreError {
         bytes(dir) == before,
         "a refused journal is left as it was: {error}"
     );
-    // Asked again, it says the same and still changes nothing.
+    // A second attempt fails the same way, and changes nothing either.
     assert_eq!(try_open(dir).unwrap_err().to_string(), error.to_string());
     assert!(bytes(dir) == before, "the second look changed it: {error}");
     error
 }
 
-/// It takes a new session, and knows it afterwards.
+/// The store must accept a new session and return it.
 pub(crate) fn must_work(store: &dyn Store) {
     let (mut chat, begin) = Chat::begin(&key("t", "it works"), Generation::new(999, 999), 999);
     must_write(store, [begin, chat.append("u a", 1_000)]);

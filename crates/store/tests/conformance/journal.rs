@@ -1,4 +1,4 @@
-//! The journal gives all turns of a generation back, page by page, to its owner alone.
+//! The journal returns all turns of a generation, page by page, and only to the owning session.
 
 use memoird_core::ids::Generation;
 use memoird_store::{JournalRange, Store};
@@ -17,7 +17,7 @@ for_every_store!(
     the_newest_is_the_one_that_ended_last_whatever_the_wall_clock_said,
 );
 
-/// The journal of a chat with ten turns.
+/// Creates a chat with ten turns.
 fn ten_turns(store: &dyn Store) -> Chat {
     let mut chat = begun(store, "s", 1);
     must_write(
@@ -99,7 +99,7 @@ fn a_page_stops_once_it_has_read_its_bytes(store: &dyn Store) {
     let whole = page(store, &chat.key, None, ALL).unwrap().turns;
     let mut bytes_before = 0;
     for (place, (_, content)) in whole.iter().enumerate() {
-        // The turn that reaches the bound is the last one; at the bound no other begins.
+        // The turn that reaches the limit is the last one. None begins at the limit.
         for bytes_max in [bytes_before + 1, bytes_before + content.len()] {
             let page = page(store, &chat.key, None, JournalRange { bytes_max, ..ALL }).unwrap();
             assert_eq!(
@@ -169,7 +169,7 @@ fn a_foreign_generation_is_none(store: &dyn Store) {
 }
 
 fn without_a_generation_the_newest_is_read(store: &dyn Store) {
-    // The generations have 1, 2, 3 turns; by that they are told apart.
+    // The generations have 1, 2 and 3 turns, which identifies them.
     let lengths = |turns: u64| Some((1..=turns).collect::<Vec<u64>>());
     let key = key("t", "s");
     let mut chats = Vec::new();

@@ -1,5 +1,5 @@
-//! Idempotency keys: of a session id rather than of a generation, the newest of them,
-//! for their time.
+//! Idempotency keys belong to a session id, not to a generation. The newest are retained, for a
+//! limited time.
 
 use memoird_core::idempotency::{IdempotencyKey, KeyRecord, Keys};
 use memoird_core::ids::Generation;
@@ -131,7 +131,7 @@ fn a_key_that_is_used_anew_stands_for_the_new_append(store: &dyn Store) {
     );
 }
 
-/// Two more than fit, in one batch; the first three of them in one moment.
+/// Two more than fit, in one batch. The first three have the same time.
 fn the_newest_1024_keys_are_read_back(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let sets: Vec<_> = (1..=1_026)
@@ -150,7 +150,7 @@ fn the_newest_1024_keys_are_read_back(store: &dyn Store) {
     );
 }
 
-/// What is forgotten first must not depend on the store that remembered it.
+/// Which key is dropped first must not depend on the store.
 fn keys_of_one_moment_are_in_the_order_of_their_turns(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let names = [7, 3, 9, 1, 8, 2];
@@ -159,7 +159,7 @@ fn keys_of_one_moment_are_in_the_order_of_their_turns(store: &dyn Store) {
     }
     assert_eq!(Some(&all(store, &chat)), chat.session.keys());
 
-    // Both generations name their only append in the moment 5, and both have one turn.
+    // In both generations the only append is at time 5, and both have one turn.
     let (mut second, begin) = Chat::begin(&chat.key, Generation::new(6, 0), 5);
     let mut expected = chat.session.take_keys().unwrap();
     must_write(store, [chat.end(5), begin]);

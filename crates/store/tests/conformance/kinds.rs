@@ -1,13 +1,13 @@
-//! The kinds of stores that the suite is asked of here. Another crate has kinds of its own.
+//! The kinds of stores tested in this crate. Other crates have their own.
 
-/// Makes of each function a test per kind of store; each gets a store of its own.
+/// Generates a test per function and kind of store, each with a new store.
 macro_rules! for_every_store {
     ($($test:ident),+ $(,)?) => {
         mod sqlite {
             $(#[test]
             fn $test() {
                 let dir = tempfile::tempdir().unwrap();
-                // So that what is asked for is found here in its place and there in the intake.
+                // Small, so that tests find rows both in the indexed tables and in the intake.
                 let options = memoird_store::SqliteOptions {
                     intake_changes: 5,
                     ..memoird_store::SqliteOptions::default()

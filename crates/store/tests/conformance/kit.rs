@@ -1,5 +1,4 @@
-//! What the tests have in common: a fresh store of each kind, moments, sets, and a
-//! form of what a store knows that can be compared.
+//! Shared helpers: timestamps, sets, and a comparable form of stored sessions.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use memoird_store::{ClockAnchor, JournalPage, JournalRange, Refused, Store};
 
 pub(crate) use crate::kinds::for_every_store;
 
-/// All that a journal has.
+/// The whole journal of a generation.
 pub(crate) const ALL: JournalRange = JournalRange::ALL;
 
 pub(crate) fn key(tenant: &str, session: &str) -> SessionKey {
@@ -58,12 +57,12 @@ pub(crate) fn write(store: &dyn Store, sets: &[ChangeSet]) -> Vec<Result<(), Ref
     store.commit(&clock(1), sets).unwrap()
 }
 
-/// Writes one set, which must be taken.
+/// Writes one set, which must be accepted.
 pub(crate) fn must_write(store: &dyn Store, changes: impl IntoIterator<Item = Change>) {
     assert_eq!(write(store, &[set(changes)]), [Ok(())]);
 }
 
-/// Writes one set of one change, which must be refused.
+/// Writes one set of one change, which must be rejected.
 pub(crate) fn must_refuse(store: &dyn Store, change: Change) {
     let refused = Refused {
         generation: change.generation,
@@ -71,10 +70,10 @@ pub(crate) fn must_refuse(store: &dyn Store, change: Change) {
     assert_eq!(write(store, &[set([change])]), [Err(refused)]);
 }
 
-/// A turn by its seq, bytes, role, tokens, pin, and the calls it answers.
+/// A turn: seq, bytes, role, tokens, pin, and the calls it answers.
 pub(crate) type KnownTurn = (u64, Arc<[u8]>, Role, u32, bool, Vec<Box<str>>);
 
-/// A saved session that can be compared.
+/// A comparable form of a saved session.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Known {
     pub(crate) head: Head,
@@ -129,7 +128,7 @@ pub(crate) fn page(
     store.journal(key, generation, range).unwrap()
 }
 
-/// The seqs of a whole journal.
+/// Returns the seqs of a whole journal.
 pub(crate) fn seqs(
     store: &dyn Store,
     key: &SessionKey,

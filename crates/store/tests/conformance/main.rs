@@ -1,6 +1,6 @@
-//! What every store must do, asked of each of them through the `Store` trait; and what
-//! the journal on disk must survive. The engine trusts a store blindly, so whatever it
-//! relies on stands here: a store that passes may replace another.
+//! Conformance suite for every `Store`, and fault tests of the journal on disk.
+//!
+//! The engine relies on everything tested here, so a store that passes can replace another.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! What a bot decided about a session: written with the change that brings it, read back with the
-//! head, and gone with its generation.
+//! Options of a session: written with their change, loaded with the metadata, and deleted with
+//! their generation.
 
 use memoird_store::{PruneBefore, Store};
 
@@ -26,7 +26,7 @@ fn options_read_back_with_the_head(store: &dyn Store) {
     must_write(store, [append, chat.label("app", "shop")]);
     assert_eq!(label_of(store, "s", "app").as_deref(), Some("shop"));
     assert_eq!(label_of(store, "other", "app"), None);
-    // Enough for a fold in between.
+    // Enough changes for a flush in between.
     for at in 4..12 {
         must_write(store, [chat.touch(at)]);
     }

@@ -1,5 +1,5 @@
-//! What hooks are owed: written with the end that owes it, found by hook and by time,
-//! settled, given up, dropped, and forgotten with its generation and not before.
+//! The outbox: deliveries are written with the end that causes them, found by hook and due time,
+//! finished, dropped, and deleted with their generation but not before.
 
 use std::sync::Arc;
 
@@ -38,13 +38,13 @@ pub(crate) fn id(generation: Generation, name: &str) -> DeliveryId {
     }
 }
 
-/// The end of a chat that owes these hooks a delivery.
+/// The end of a chat, with deliveries to these hooks.
 pub(crate) fn owing_end(chat: &Chat, at: u64, hooks: &[&str]) -> Change {
     let owed: Arc<[HookName]> = hooks.iter().map(|name| hook(name)).collect();
     chat.session.head().end(EndReason::Ended, now(at), owed)
 }
 
-/// A chat that began at `at`, said something, and ended a moment later.
+/// Begins a chat at `at`, appends turns, and ends it a moment later.
 pub(crate) fn owing(store: &dyn Store, session: &str, at: u64, hooks: &[&str]) -> Chat {
     let mut chat = begun(store, session, at);
     must_write(store, [chat.append("u a u", at)]);
@@ -124,7 +124,7 @@ fn a_refused_set_owes_nothing(store: &dyn Store) {
     let stale = chat.clone();
     must_write(store, [chat.append("u", 2)]);
     must_refuse(store, owing_end(&stale, 3, &["a"]));
-    // The end is right; what comes behind it is not.
+    // The end is valid; the change after it is not.
     let mut other = begun(store, "other", 4);
     let stale = other.clone();
     must_write(store, [other.touch(5)]);
@@ -135,7 +135,7 @@ fn a_refused_set_owes_nothing(store: &dyn Store) {
         [Err(Refused { generation }), Ok(())]
     );
     assert_eq!(ids(&all(store)), [id(generation, "b")]);
-    // An end that comes again is refused, and owes nothing more.
+    // A repeated end is rejected, and adds no delivery.
     must_refuse(store, owing_end(&other, 7, &["c"]));
     assert_eq!(all(store).len(), 1);
 }
@@ -215,7 +215,7 @@ fn pages_of_deliveries_hold_each_of_them_once(store: &dyn Store) {
             assert_eq!(found, whole, "{size} at a time");
         }
     }
-    // A page also goes on behind one that is gone.
+    // A page can start after a delivery that is gone.
     let list = all(store);
     assert!(store.drop_delivery(&list[4].id).unwrap());
     let rest = store
@@ -242,7 +242,7 @@ fn what_is_due_comes_in_the_order_in_which_it_became_due(store: &dyn Store) {
     );
     assert_eq!(due(99, 0), (vec![], None));
     assert_eq!(due(u64::MAX, 9), (vec![ten, twenty, thirty, forty], None));
-    // What failed comes later, what is done or dead not at all.
+    // Failed deliveries come later, finished ones not at all.
     let states = [
         outcome(&id(ten, "a"), DeliveryState::Pending, 35),
         outcome(&id(twenty, "a"), DeliveryState::Done, 12),
@@ -313,14 +313,14 @@ fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
         DeliveryState::Dead,
         DeliveryState::Done,
     ];
-    // Also one that was made or given up is owed again, and a due time may be any.
+    // A finished or dead delivery can become pending again, and any due time is valid.
     for (state, due) in states
         .into_iter()
         .chain(states)
         .zip([7, 8, 9, 1, 2, i64::MAX as u64])
     {
         let changed = id(chats[0].generation(), "b");
-        // With no tries behind it, it is tried anew.
+        // Without attempts, it is an operator's retry.
         let tries = if state == DeliveryState::Pending {
             0
         } else {
@@ -452,7 +452,7 @@ fn what_is_owed_is_not_forgotten_and_what_was_done_goes_with_its_generation(stor
             .len(),
         1
     );
-    // What is given up by somebody is no longer in the way.
+    // Once dropped or finished, a delivery no longer retains its generation.
     store.drop_delivery(&id(names[2], "b")).unwrap();
     store
         .record_outcomes(&[outcome(&id(names[1], "b"), DeliveryState::Done, 60)])

@@ -1,4 +1,4 @@
-//! Forgetting: by age, never of the living, in steps of any size.
+//! Pruning by age, never of live sessions, in steps of any size.
 
 use memoird_core::ids::{ErasureId, Generation};
 use memoird_core::session::AppendCommand;
@@ -23,7 +23,7 @@ const NOTHING: PruneBefore = PruneBefore {
     keys: Steady(0),
 };
 
-/// Up to so many rows, and a little space.
+/// Bounds with at most `rows_max` rows, and few pages.
 pub(crate) fn rows(rows_max: usize) -> PruneBounds {
     PruneBounds {
         rows_max,
@@ -31,7 +31,7 @@ pub(crate) fn rows(rows_max: usize) -> PruneBounds {
     }
 }
 
-/// Prunes until nothing is left to do; gives the number of steps.
+/// Prunes until nothing is left, and returns the number of steps.
 pub(crate) fn prune_all(store: &dyn Store, before: PruneBefore, rows_max: usize) -> usize {
     for step in 1..10_000 {
         if !store.prune(before, rows(rows_max)).unwrap().rows {
@@ -85,7 +85,7 @@ fn generations_are_forgotten_by_the_moment_of_their_end(store: &dyn Store) {
         100,
     );
     assert_eq!(left(), [false; 3]);
-    // Nothing of it is left in the way of its own name.
+    // No leftover prevents reuse of its id.
     let (mut again, begin) = Chat::begin(&chats[0].key, chats[0].generation(), 40);
     must_write(store, [begin, again.append("u a", 41)]);
     assert_eq!(known(store, &again.key).unwrap().state, None);
@@ -216,7 +216,7 @@ fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
     forgets_a_few_megabytes_at_once(&open(dir.path()));
 }
 
-/// Not asked of a store that has nothing on a disk.
+/// Not applicable to a store in memory.
 pub(crate) fn forgets_a_few_megabytes_at_once(store: &dyn Store) {
     const MIB: u64 = 1 << 20;
     let mut chats = [begun(store, "pruned", 1), begun(store, "erased", 2)];

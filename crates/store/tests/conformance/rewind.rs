@@ -1,4 +1,4 @@
-//! Rewinds: what was taken back stays in the journal, marked, and is nowhere else.
+//! Rewinds: rewound turns stay in the journal, marked, and appear nowhere else.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ for_every_store!(
     what_is_rewound_goes_with_its_generation,
 );
 
-/// All that a journal has, with what was rewound.
+/// The whole journal, including rewound turns.
 const WHOLE: JournalRange = JournalRange {
     with_rewound: true,
     ..ALL
 };
 
-/// What a rewind of a chat changes, and does.
+/// Applies a rewind to a chat and returns its decision.
 pub(crate) fn decide(
     chat: &mut Chat,
     after_seq: u64,
@@ -54,14 +54,14 @@ fn rewind(chat: &mut Chat, after_seq: u64, words: &str, at: u64) -> Vec<Change> 
     decide(chat, after_seq, command(words), at).unwrap().changes
 }
 
-/// The seqs of the whole journal, and of these the rewound ones.
+/// Returns the seqs of the whole journal, and the rewound ones among them.
 fn whole(store: &dyn Store, chat: &Chat) -> (Vec<u64>, Vec<u64>) {
     let page = page(store, &chat.key, Some(chat.generation()), WHOLE).unwrap();
     let seqs = page.turns.iter().map(|(seq, _)| *seq).collect();
     (seqs, page.rewound)
 }
 
-/// Of each of so many turns it is seen in its place, in the intake, and while it is folded.
+/// The number of turns varies, so that rewound ones are indexed, in the intake, or being flushed.
 fn what_is_rewound_stays_in_the_journal_alone(store: &dyn Store) {
     for (round, turns) in (4..16_u64).enumerate() {
         let at = 10 + 10 * round as u64;
@@ -128,7 +128,7 @@ fn a_rewind_that_was_built_on_something_else_is_refused(store: &dyn Store) {
     must_refuse(store, rewind(&mut ended, 1, "", 6).remove(0));
 }
 
-/// First and last.
+/// First and last seq.
 type Run = (u64, u64);
 
 fn runs_of_rewound_turns_that_meet_are_one(store: &dyn Store) {

@@ -1,4 +1,4 @@
-//! A session reads back as it was written, and goes on as if it had never left memory.
+//! A session loads as it was written, and continues as if it had never left memory.
 
 use memoird_core::change::{Change, LiveSet, Totals};
 use memoird_core::ids::{Generation, Subject};
@@ -80,7 +80,7 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
     assert_eq!(saved.head.totals.bytes, bytes as u64);
     assert_eq!(Some(&saved.keys), chat.session.keys());
 
-    // Without a subject the old one stays, and the reply is complete.
+    // Without a new subject the old one stays. The reply is now complete.
     must_write(store, [chat.append("t-x a", 120)]);
     must_write(
         store,
@@ -113,8 +113,8 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
     assert_eq!(page(store, &chat.key, None, ALL).unwrap().turns, in_memory);
 }
 
-/// Every sort of turn that may leave or stay is in this story; after each of its lines
-/// the session is loaded, and asked beside the one in memory what it makes of each next.
+/// Covers every kind of turn that may be dropped or retained. After each line the session is
+/// loaded, and compared with the one in memory on each possible next line.
 fn a_reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
     let story = [
         "s",
@@ -286,7 +286,7 @@ fn the_clock_is_that_of_the_last_commit(store: &dyn Store) {
         assert_eq!(store.commit(&clock(at), &[]).unwrap(), []);
         assert_eq!(store.clock().unwrap(), Some(clock(at)));
     }
-    // A refused set does not hold the clock back.
+    // The clock advances even if a set is rejected.
     let (chat, _) = Chat::begin(&key("t", "s"), Generation::new(1, 1), 1);
     let nameless = memoird_store::ClockAnchor {
         boot_id: String::new(),
@@ -370,8 +370,8 @@ fn a_turn_of_a_mebibyte_keeps_every_byte(store: &dyn Store) {
     assert!(page(store, &chat.key, None, ALL).unwrap().turns == in_memory);
 }
 
-/// Turns and state change in one set; a reader that mixed two moments would see a history
-/// or a state that does not fit its head.
+/// Turns and state change in one set. A reader that mixed two snapshots would see a history or a
+/// state that does not match its metadata.
 fn a_load_sees_one_moment_while_others_write(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let key = chat.key.clone();

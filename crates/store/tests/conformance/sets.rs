@@ -1,4 +1,4 @@
-//! A set is written whole or not at all, and only upon what it was built on.
+//! A change set is written whole or not at all, and only on its expected base.
 
 use memoird_core::change::Change;
 use memoird_core::ids::Generation;
@@ -28,7 +28,7 @@ fn a_second_begin_of_a_live_session_is_refused(store: &dyn Store) {
     let (_, again) = Chat::begin(&chat.key, Generation::new(5, 5), 5);
     must_refuse(store, again);
     assert_eq!(known(store, &chat.key), before);
-    // The same session id of another tenant is another session.
+    // The same session id in another tenant is another session.
     let (_, foreign) = Chat::begin(&key("other", "s"), Generation::new(6, 6), 6);
     must_write(store, [foreign]);
     assert_eq!(known(store, &chat.key), before);
@@ -41,7 +41,7 @@ fn the_name_of_a_generation_is_used_once(store: &dyn Store) {
         let again = Chat::begin(&key("t", session), chat.generation(), 3).1;
         must_refuse(store, again.clone());
         chat = chat.reloaded(store);
-        // Who has the name goes on in the same batch.
+        // The chat that has the name can continue in the same batch.
         let answers = write(store, &[set([again]), set([chat.append("u", 3)])]);
         assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
     }
@@ -50,7 +50,7 @@ fn the_name_of_a_generation_is_used_once(store: &dyn Store) {
     assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2, 3]));
 }
 
-/// One change of every kind, built on the chat as it is.
+/// One change of every kind, based on the current chat.
 fn every_kind(chat: &Chat, at: u64) -> [Change; 4] {
     let (mut one, mut two, mut three) = (chat.clone(), chat.clone(), chat.clone());
     [
@@ -106,7 +106,7 @@ fn a_refused_set_leaves_no_trace_among_its_neighbours(store: &dyn Store) {
     let (mut left, mut right) = (begun(store, "left", 3), begun(store, "right", 4));
     let before = known(store, &victim.key);
 
-    // All it does is right, but for its last change: that one is stale.
+    // All its changes are valid except the last one, which is stale.
     let stale = right.clone().touch(5);
     let first = set([right.touch(5)]);
     let (mut fresh, begin) = Chat::begin(&key("t", "fresh"), Generation::new(7, 7), 7);
@@ -145,7 +145,7 @@ fn a_refused_set_leaves_no_trace_among_its_neighbours(store: &dyn Store) {
     for chat in [&left, &right] {
         assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
     }
-    // What it would have begun may begin now.
+    // The generation it would have begun can begin now.
     must_write(store, [Chat::begin(&fresh.key, fresh.generation(), 11).1]);
 }
 
@@ -190,8 +190,8 @@ fn a_set_without_changes_is_taken(store: &dyn Store) {
     assert_eq!(live_heads(store).len(), 1);
 }
 
-/// An engine refuses such an append; a store that took it for a new start of the seqs
-/// would refuse every batch with a later one.
+/// The engine rejects such an append. A store that restarted seqs for it would reject every later
+/// batch with it.
 fn an_append_without_turns_moves_no_seq(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(
@@ -207,13 +207,13 @@ fn an_append_without_turns_moves_no_seq(store: &dyn Store) {
     assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2, 3]));
 }
 
-/// The revision fits, the seqs do not: one such set must not fail those of all others.
+/// The revision matches, but the seqs do not. Such a set must not fail the others.
 fn turns_that_do_not_follow_the_last_one_are_refused_alone(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a", 2)]);
     let before = known(store, &chat.key);
     let mut other = begun(store, "other", 3);
-    // Another life of the same generation, with as many changes and other turns.
+    // A twin of the generation with as many changes but different turns.
     for words in ["u", "u a u"] {
         let (mut twin, _) = Chat::begin(&chat.key, chat.generation(), 1);
         twin.append(words, 4);

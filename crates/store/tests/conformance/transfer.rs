@@ -1,5 +1,5 @@
-//! Carrying a journal from one data directory to another: what older memoirds wrote, what is damaged,
-//! and what is encrypted. The suite over PostgreSQL has the rest.
+//! Migration between data directories: old, damaged and encrypted journals. The suite for
+//! PostgreSQL has the other cases.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn migrate(from: &Path, to: &Path, key: Option<DataKey>) {
     assert!(compared.iter().all(Compared::is_same), "{compared:?}");
 }
 
-/// A journal of three turns.
+/// Creates a journal of three turns.
 fn talked(dir: &Path) {
     let store = open(dir);
     let mut chat = begun(&store, "chat", 1);
@@ -94,7 +94,7 @@ fn a_target_with_a_key_is_encrypted() {
     let chat = key("t", "chat");
     let there = known(&open_with(Some(key_one)).unwrap(), &chat);
     assert_eq!(there, known(&open(from.path()), &chat));
-    // And back: the source has the key, the target none.
+    // And back: the source is encrypted, the target is not.
     let back = tempfile::tempdir().unwrap();
     let mut source = SqliteTransfer::source(to.path(), Some(key_one)).unwrap();
     let (id, _) = look(&mut source).unwrap();

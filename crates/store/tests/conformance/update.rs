@@ -1,5 +1,5 @@
-//! Turns that say something else: what they said is overwritten where it is, and noted for who
-//! follows the journal.
+//! Updated turns: the old content is overwritten in place, and the change is recorded for followers
+//! of the journal.
 
 use memoird_core::change::Change;
 use memoird_core::session::{AppendCommand, TurnUpdate, UpdateDecision};
@@ -26,7 +26,7 @@ fn saying(text: &str) -> NewTurn {
     encoding::encode(Turn::new(Role::User, vec![text.into()]))
 }
 
-/// What makes a user turn say something else changes, and does.
+/// Applies an update of a user turn's text to a chat, and returns the decision.
 pub(crate) fn decide(chat: &mut Chat, seq: u64, text: &str, at: u64) -> UpdateDecision {
     let update = TurnUpdate {
         seq,
@@ -52,7 +52,7 @@ fn texts(turns: &[(u64, std::sync::Arc<[u8]>)]) -> Vec<(u64, bool)> {
         .collect()
 }
 
-/// Of each of so many turns: in its place, in the intake, and while it is folded.
+/// The number of turns varies, so that updated ones are indexed, in the intake, or being flushed.
 fn an_updated_turn_is_read_everywhere_as_it_is_now(store: &dyn Store) {
     let mut changes = 0;
     for (round, turns) in (4..16_u64).enumerate() {
@@ -168,7 +168,7 @@ fn updates_and_their_turns_may_come_in_one_batch(store: &dyn Store) {
     assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
 }
 
-/// What a turn said is in no byte of the file after the next round of retention.
+/// After the next run of retention, no byte of the old text is in the file.
 #[test]
 fn what_a_turn_said_leaves_the_file() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! A random walk over both stores: sessions are driven at random, what they change is
-//! written to both, right and wrong sets alike, and both must answer and know the same.
-//! Whatever one of the stores gets wrong alone is found here, whoever thought of it.
+//! A random walk over two stores.
+//!
+//! Random valid and invalid sets are written to both. Both must return the same results and have
+//! the same content, which reveals any error that only one of them makes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,10 +29,10 @@ const BATCHES: usize = 60;
 const WORDS: [&str; 14] = [
     "u", "u", "a", "s", "a+x", "a+y", "a+x+y", "t-x", "t-y", "u-x", "a!", "u!", "a+z!", "t-z",
 ];
-/// Idempotency keys are drawn from so many, so that they come again.
+/// Number of distinct idempotency keys, few enough that they repeat.
 const NAMES: u64 = 12;
 
-/// The intake is folded again and again, in steps of different sizes.
+/// The intake is flushed repeatedly, in steps of different sizes.
 fn options(seed: u64) -> SqliteOptions {
     SqliteOptions {
         intake_changes: [7, 40, 200][usize::try_from(seed % 3).unwrap()],
@@ -42,7 +43,7 @@ fn options(seed: u64) -> SqliteOptions {
 #[test]
 fn both_stores_answer_and_know_the_same() {
     for seed in seeds(8) {
-        // A failing test shows what it printed.
+        // Shown if the test fails.
         println!("seed {seed}");
         let dir = tempfile::tempdir().unwrap();
         walk_beside_memory(seed, || {
@@ -51,8 +52,8 @@ fn both_stores_answer_and_know_the_same() {
     }
 }
 
-/// Walks over the store that `open` gives and a store in memory, and at last looks whether the
-/// store knows the same after it was opened again.
+/// Walks over the store that `open` returns and one in memory. Finally reopens the store and
+/// compares again.
 pub(crate) fn walk_beside_memory(seed: u64, open: impl Fn() -> Box<dyn Store>) {
     let store = open();
     let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));
@@ -70,7 +71,7 @@ pub(crate) fn walk_beside_memory(seed: u64, open: impl Fn() -> Box<dyn Store>) {
     );
 }
 
-/// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>).
+/// SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -96,13 +97,13 @@ struct Walk {
     at: u64,
     keys: Vec<SessionKey>,
     live: BTreeMap<SessionKey, Chat>,
-    /// Keys of sessions that ended, perhaps in a batch that is not written yet.
+    /// Keys of ended sessions, including ends in a batch that is not written yet.
     left: BTreeMap<SessionKey, Keys>,
-    /// Every generation that was ever begun, also those that were refused.
+    /// Every generation ever begun, including rejected ones.
     generations: BTreeSet<Generation>,
-    /// Changes that were written; written again, each is stale.
+    /// Written changes. Each is stale if written again.
     written: Vec<Change>,
-    /// True when a store was told of a compaction, which the sessions here know nothing of.
+    /// Whether a compaction was written that the sessions in memory do not know of.
     is_compacted: bool,
 }
 
@@ -121,9 +122,9 @@ impl Walk {
         }
     }
 
-    /// One batch, written to both. Gives how many sets were taken and refused.
+    /// Writes one batch to both. Returns how many sets were accepted and rejected.
     fn step(&mut self, sqlite: &dyn Store, memory: &dyn Store) -> (usize, usize) {
-        // Some batches fall into one moment.
+        // Some batches have the same time.
         self.at += self.random.below(4) * 3;
         let sets: Vec<ChangeSet> = (0..=self.random.below(4))
             .map(|_| self.change_set(memory))
@@ -153,7 +154,7 @@ impl Walk {
             prune_all(memory, before, rows_max);
         }
         if refused > 0 || std::mem::take(&mut self.is_compacted) || self.random.below(4) == 0 {
-            // What was built on a refused set is forgotten, as a daemon would.
+            // Discard sessions based on a rejected set, as the daemon does.
             self.reload(sqlite);
         }
         self.compare(sqlite, memory);
@@ -207,7 +208,7 @@ impl Walk {
         ChangeSet { changes }
     }
 
-    /// Wrong while another generation is live, or where the name was used before.
+    /// Invalid while another generation is live, or if the id was used before.
     fn begin(&mut self, key: &SessionKey, store: &dyn Store) -> Change {
         let used: Vec<Generation> = self.generations.iter().copied().collect();
         let generation = match self.random.below(6) {
@@ -261,7 +262,7 @@ impl Walk {
             .map(|chat| compact(chat, status, summary))
     }
 
-    /// `None` where the rules refuse the words.
+    /// `None` if the rules reject the words.
     fn append(&mut self, key: &SessionKey) -> Option<Change> {
         let words: Vec<&str> = (0..=self.random.below(3))
             .map(|_| *self.random.pick(&WORDS))
@@ -284,7 +285,7 @@ impl Walk {
         }
     }
 
-    /// Nothing where the rules refuse it.
+    /// Empty if the rules reject it.
     fn rewind(&mut self, key: &SessionKey) -> Vec<Change> {
         let (count, name) = (self.random.below(6), self.random.below(3 * NAMES));
         let words = *self.random.pick(&["", "u", "a u"]);
@@ -302,12 +303,12 @@ impl Walk {
         if decision.changes.is_empty() {
             return vec![chat.touch(self.at)];
         }
-        // Which summary stands then, only the stores know.
+        // Only the stores know which summary is current after it.
         self.is_compacted |= decision.must_reload;
         decision.changes
     }
 
-    /// Nothing where no plain user turn is there.
+    /// Empty if there is no plain user turn.
     fn update(&mut self, key: &SessionKey) -> Vec<Change> {
         let (pick, bytes) = (self.random.next(), self.random.below(60));
         let Some(chat) = self.live.get_mut(key) else {
@@ -350,7 +351,7 @@ impl Walk {
     }
 
     fn compare_ended(&self, sqlite: &dyn Store, memory: &dyn Store) {
-        // A generation is found by its name alone.
+        // A generation is found by its id alone.
         let key = &self.keys[0];
         let wanted: Vec<_> = self
             .generations
@@ -416,10 +417,10 @@ impl Walk {
     }
 }
 
-/// The third witness: the session that decided what the stores were told.
+/// Compares with the session in memory, which decided the changes.
 fn is_what_the_session_knows(stored: &Known, chat: &Chat) {
     assert_eq!(stored.head, *chat.session.head());
-    // What stands before the history was loaded for windows alone.
+    // Turns before the history are loaded for windows only.
     let seqs = stored.turns.iter().map(|(seq, ..)| *seq);
     let kept: Vec<u64> = seqs
         .filter(|seq| !stored.kept.preamble.contains(seq))
@@ -443,7 +444,7 @@ fn is_what_the_session_knows(stored: &Known, chat: &Chat) {
                 stored.head.last_access,
             )
         };
-        // The session remembers keys that were pruned on disk until it is loaded again.
+        // The session retains keys pruned on disk until it is reloaded.
         let in_memory = chat.session.keys().map(find);
         match find(&stored.keys) {
             Ok(None) => {}

@@ -1,5 +1,5 @@
-//! Whoever follows the journal gets every turn of every session once, in the order in which
-//! they were taken, and learns what is forgotten.
+//! Followers of the journal receive every turn of every session once, in order. Pruned turns are
+//! omitted.
 
 use memoird_core::time::Steady;
 use memoird_store::{GenerationOwner, PruneBefore, Store, WrittenTurn};
@@ -14,7 +14,7 @@ for_every_store!(
     what_is_forgotten_is_left_out_and_its_numbers_stay_given,
 );
 
-/// Two chats that speak in turns: 8 turns, more than the intake takes.
+/// Two chats in alternation: 8 turns, more than fit into the intake.
 fn two_chats(store: &dyn Store) -> [Chat; 2] {
     let mut one = begun(store, "one", 1);
     let mut other = begun(store, "other", 2);

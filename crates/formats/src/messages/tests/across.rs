@@ -1,4 +1,4 @@
-//! From one provider to another: what a message becomes where it did not come from.
+//! Translation between providers.
 
 use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Value, json};
@@ -9,17 +9,17 @@ use crate::model::MessageRules;
 
 const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
 
-/// Reads in one format, gives in another.
+/// Parses in one format, renders in another.
 fn across(from: MessageFormat, to: MessageFormat, messages: &Value) -> Value {
     give(to, &read(from, messages))
 }
 
-/// A user's message of these parts.
+/// A user message with these parts.
 fn user(parts: &Value) -> Value {
     json!([{ "role": "user", "content": parts }])
 }
 
-/// What is said in a message that may grow.
+/// A message as translated: its content is a list.
 fn said(role: &str, text: &str) -> Value {
     json!({ "role": role, "content": [{ "type": "text", "text": text }] })
 }
@@ -192,7 +192,7 @@ fn media_is_said_as_each_provider_takes_it() {
     assert_eq!(across(Anthropic, OpenAi, &user(&blocks)), user(&chat));
 }
 
-/// One part that a provider refuses would refuse every request with it.
+/// A single unsupported part would make the provider reject every request with it.
 #[test]
 fn media_that_a_provider_refuses_is_a_line_and_text_is_text_whatever_it_is_called() {
     let media = |media_type: &str, source: MediaSource| {
@@ -233,7 +233,7 @@ fn media_that_a_provider_refuses_is_a_line_and_text_is_text_whatever_it_is_calle
     }
 }
 
-/// A call of one of the provider's own tools that nobody answered, or a bot answered with a turn.
+/// A call of one of the provider's own tools, unanswered or answered by the bot with a turn.
 #[test]
 fn a_call_of_a_providers_own_tool_has_an_output_of_its_kind() {
     let calls = json!([
@@ -298,7 +298,7 @@ fn results_are_tool_messages_and_what_came_with_them_follows() {
     assert_eq!(across(Anthropic, OpenAiResponses, &user(&blocks)), expected);
 }
 
-/// Two turns of results: what came with the first may not part them.
+/// Two turns of results. Other content of the first must not separate them.
 #[test]
 fn parallel_results_stay_together() {
     let image = PartKind::Media {
@@ -353,7 +353,7 @@ fn input_is_what_each_provider_takes() {
     }
 }
 
-/// A bot may send what the model said as it came, and its results as turns.
+/// A bot may send the model's messages unchanged, and results as turns.
 #[test]
 fn a_custom_call_has_a_custom_output() {
     let calls = json!([

@@ -1,8 +1,8 @@
-//! Messages by hand: every kind of part, and every way in which a field can be there.
+//! Handwritten messages: every kind of part, with every variant of its fields.
 
 use serde_json::{Value, json};
 
-/// Messages of an OpenAI array, no two of them equal.
+/// Distinct messages of an OpenAI array.
 pub(super) fn openai() -> Vec<Value> {
     let mut messages = vec![
         json!({ "role": "system", "content": "Be brief." }),
@@ -83,7 +83,7 @@ fn openai_calls() -> Vec<Value> {
     messages
 }
 
-/// Messages of an Anthropic array, no two of them equal.
+/// Distinct messages of an Anthropic array.
 pub(super) fn anthropic() -> Vec<Value> {
     let mut messages = vec![
         json!({ "role": "user", "content": "hi" }),
@@ -151,7 +151,7 @@ pub(super) fn anthropic() -> Vec<Value> {
     messages
 }
 
-/// OpenAI arrays that are refused, and why.
+/// Rejected OpenAI arrays with their errors.
 pub(super) const OPENAI_REFUSED: &[(&str, &str)] = &[
     (
         "",
@@ -245,7 +245,7 @@ pub(super) const OPENAI_REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Anthropic arrays that are refused, and why.
+/// Rejected Anthropic arrays with their errors.
 pub(super) const ANTHROPIC_REFUSED: &[(&str, &str)] = &[
     (
         r#"[{"role":"tool"}]"#,

@@ -1,11 +1,11 @@
-//! Any bytes as a message array: refused with its place, or given back as they were.
+//! Fuzzes message arrays: any bytes are rejected with a path, or restored exactly.
 
 use memoird_core::error::CoreError;
 use memoird_fuzz::Target;
 
 use super::*;
 
-/// Of the text of a refusal, which may repeat a little of what it refuses.
+/// Maximum bytes of an error text, which may quote some of its input.
 const REFUSAL_BYTES_MAX: usize = 1_000;
 
 #[test]

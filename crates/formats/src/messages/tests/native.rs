@@ -1,5 +1,5 @@
-//! Turns that came in as turns: whatever they hold, each provider gets messages that it
-//! takes. And where it may cache.
+//! Turns without a format: whatever they contain, each provider gets valid messages. Also cache
+//! breakpoints.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -176,7 +176,7 @@ fn what_came_in_is_joined_only_to_what_did_not() {
     );
 }
 
-/// A window may have shortened it, or a bot have set the marks itself.
+/// For example because a window shortened the result, or a bot set the extra itself.
 #[test]
 fn marks_that_do_not_fit_do_no_harm() {
     let list = r#"{"content":[],"output":[],"memoird":{"items":[null,[7,{}]],"absent":["type"]}}"#;
@@ -266,7 +266,7 @@ fn the_provider_caches_up_to_the_last_block_that_may_say_so() {
     assert_eq!(messages[1]["content"], json!([marked("d")]));
 }
 
-/// A bot may count its calls anew in each message.
+/// A bot may restart counting calls in each message.
 #[test]
 fn an_id_that_is_used_again_is_another_one_where_the_provider_takes_it_once() {
     let said = |of: &str| {
@@ -298,7 +298,7 @@ fn an_id_that_is_used_again_is_another_one_where_the_provider_takes_it_once() {
     }
 }
 
-/// What a native assistant's call may be answered with.
+/// Results of a native assistant's call.
 fn answers() -> impl Strategy<Value = (String, Vec<Part>, bool)> {
     let content = select(vec!["", " ", "ok", "error: no"]).prop_map(str::to_owned);
     (content, prop::collection::vec(said(), 0..3), any::<bool>())
@@ -337,7 +337,7 @@ fn said() -> impl Strategy<Value = Part> {
 
 const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
 
-/// A step of a conversation: one turn, or a call with the turns that answer it.
+/// Steps of a conversation: one turn, or a call with the turns that answer it.
 fn steps() -> impl Strategy<Value = Vec<Turn>> {
     let said = || prop::collection::vec(said(), 1..4);
     let role = select(vec![Role::User, Role::Assistant, Role::System]);
@@ -378,7 +378,7 @@ fn ids() -> Vec<String> {
     ]
 }
 
-/// A call, then its results in one turn with something else, or in a turn each.
+/// A call, followed by its results in one turn with other content, or in a turn each.
 fn exchange(
     thought: Option<Part>,
     before: Option<Vec<Part>>,

@@ -1,5 +1,5 @@
-//! Calls and their outputs of every type: read, sent at each point of a conversation, and cut
-//! anywhere. A provider would take each request.
+//! Calls and outputs of every type: parsed, sent at each point of a conversation, and truncated
+//! anywhere. Every request is valid for its provider.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ fn anthropic(role: &str, blocks: &Value) -> Value {
     json!({ "role": role, "content": blocks })
 }
 
-/// Conversations with Anthropic's calls: the first message is a user's, the last one an answer.
+/// Conversations with Anthropic's calls, from a user message to a reply.
 fn anthropic_talks() -> Vec<Vec<Value>> {
     let text = json!({ "type": "text", "text": "Done." });
     let server = |id: &str, name: &str| json!({ "type": "server_tool_use", "id": id, "name": name, "input": {} });
@@ -89,7 +89,7 @@ fn anthropic_talks() -> Vec<Vec<Value>> {
     talks
 }
 
-/// The same of OpenAI's responses.
+/// Conversations with calls of OpenAI's responses.
 fn responses_talks() -> Vec<Vec<Value>> {
     let reasoning = |id: &str| json!({ "type": "reasoning", "id": id, "summary": [], "encrypted_content": "gAAA" });
     let done = json!({ "role": "assistant", "content": "Done." });
@@ -324,7 +324,7 @@ fn responses_problem(items: &[Value]) -> Option<String> {
     (last == Some("reasoning")).then(|| "reasoning at the end".into())
 }
 
-/// Adds the results that a window has for unanswered calls.
+/// Adds the results that a window synthesizes for unanswered calls.
 fn with_abandoned(turns: &[Turn]) -> Vec<Turn> {
     let mut all = Vec::new();
     for (index, turn) in turns.iter().enumerate() {
@@ -380,7 +380,7 @@ fn call_of_every_type_that_is_not_answered_is_answered_or_leaves() {
             let sent = send(format, &with_abandoned(&turns));
             assert_eq!(problem(format, &sent), None, "{end} of {talk:?}: {sent}");
             assert!(sent.to_string().contains("Never mind."));
-            // The same where the bot sent all of it at once.
+            // The same if the bot sends everything at once.
             let all = Value::Array([&talk[..end], &[user("Never mind.")]].concat());
             let sent = send(format, &with_abandoned(&read(format, &all)));
             assert_eq!(problem(format, &sent), None, "{end} of {talk:?}: {sent}");
@@ -398,7 +398,7 @@ fn user_message_between_a_call_and_its_output_is_sent_as_the_provider_takes_it()
             for message in &talk {
                 turns.extend(read(format, &json!([message])));
             }
-            // A window moves late results to their calls.
+            // Skip these: a window moves late results to their calls.
             let calls = turns.iter().flat_map(|turn| turn.links().uses).count();
             if calls > 0 {
                 continue;

@@ -1,4 +1,4 @@
-//! Items of OpenAI's responses by hand, what they become, and what is refused.
+//! Handwritten items of OpenAI's responses, the turns they become, and errors.
 
 use memoird_core::limits::Limits;
 use memoird_core::turn::{Part, PartKind, Role, Turn};
@@ -8,7 +8,7 @@ use super::{OpenAiResponses, give, read};
 
 const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
 
-/// Items, no two of them equal.
+/// Distinct items.
 pub(super) fn items() -> Vec<Value> {
     let mut items = vec![
         json!({ "role": "user", "content": "hi" }),
@@ -22,7 +22,7 @@ pub(super) fn items() -> Vec<Value> {
         json!({ "role": "assistant", "content": "hi", "phase": "commentary" }),
         json!({ "role": "assistant", "content": [] }),
         json!({ "role": "assistant", "content": [{ "type": "input_text", "text": "odd" }] }),
-        // Translated, the text would be of another type.
+        // If translated, the text would get another type.
         json!({ "role": "user", "content": [{ "type": "input_image" },
             { "type": "output_text", "text": "odd" }] }),
     ];
@@ -170,7 +170,7 @@ fn others() -> Vec<Value> {
     items
 }
 
-/// Item arrays that are refused, and why.
+/// Rejected item arrays with their errors.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("{}", ": an object; expected a list of messages"),
     (r#"["a"]"#, "[0]: a string; expected an object"),

@@ -61,7 +61,7 @@ fn mistral_gets_no_user_message_after_a_result() {
             said("user", "b")
         ])
     );
-    // The image of a result is a user message in this format.
+    // In this format, the image of a result becomes a user message.
     let mut turns = turns[..3].to_vec();
     let image = PartKind::Media {
         media_type: "image/png".into(),
@@ -212,7 +212,7 @@ fn model_that_does_not_reason_gets_no_reasoning_and_no_encrypted_content() {
     assert_eq!(shown[2], said("assistant", "b"));
 }
 
-/// A GIF whose header states this width in pixels.
+/// A GIF with this width in pixels.
 fn gif(side: u16) -> Turn {
     let side = side.to_le_bytes();
     let mut data = b"GIF89a".to_vec();
@@ -225,7 +225,7 @@ fn gif(side: u16) -> Turn {
     Turn::new(Role::User, vec![image.into()])
 }
 
-/// The places of the images that Claude gets of these.
+/// Renders images of these widths for Claude, and returns the indices of those sent.
 fn images(sides: &[u16]) -> Vec<usize> {
     let turns: Vec<Turn> = sides.iter().map(|side| gif(*side)).collect();
     let shown = sent(Anthropic, &turns, Provider::Anthropic, "claude-opus-5");

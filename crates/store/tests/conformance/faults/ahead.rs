@@ -1,5 +1,5 @@
-//! What is written ahead of a set on disk: all of the set is there after a crash or nothing, and
-//! what is left over goes.
+//! Prewriting on disk: after a crash, a set is there whole or not at all, and leftovers are
+//! removed.
 
 use memoird_core::change::{Change, ChangeKind, UpdatedTurn};
 use memoird_core::time::{Steady, Timestamp};
@@ -16,7 +16,7 @@ fn contents(dir: &Path) -> i64 {
     number(&raw(dir), "SELECT count(*) FROM contents")
 }
 
-/// A journal with a chat of two turns, the append that comes next, and half of that ahead.
+/// Creates a chat of two turns, its next append, and prewrites half of that.
 fn half_ahead(dir: &Path) -> (SqliteStore, Chat, Change) {
     let store = open(dir);
     let mut chat = begun(&store, "s", 1);
@@ -98,7 +98,7 @@ fn what_is_left_over_goes_with_retention_with_an_erasure_and_with_the_next_set()
         let dir = tempfile::tempdir().unwrap();
         let (store, chat, _) = half_ahead(dir.path());
         let mut chat = chat.reloaded(&store);
-        // Its set is given up.
+        // The prewritten set is given up.
         must_write(&store, [chat.append("u a", 4)]);
         assert_eq!(contents(dir.path()), 6);
         leave(&store, &mut chat);

@@ -1,5 +1,5 @@
-//! Summaries on disk: there after a restart and after a crash, gone with their generation,
-//! and never a reason why a session cannot be read.
+//! Summaries on disk survive restarts and crashes, are deleted with their generation, and never
+//! make a session unreadable.
 
 use memoird_core::change::SummaryChange;
 use memoird_core::compaction::{CompactionStatus, Summary};
@@ -9,7 +9,7 @@ use memoird_store::PruneBefore;
 use super::*;
 use crate::compaction::{compact, made, status_of, summary_of, whole_status, whole_summary};
 
-/// Writes compactions, which must be taken; gives the chat that knows of them.
+/// Writes compactions, which must be accepted, and returns the reloaded chat.
 fn compacted(store: &dyn Store, mut chat: Chat, numbers: impl IntoIterator<Item = u32>) -> Chat {
     for number in numbers {
         must_write(store, [compact(&chat, status_of(number), made(number))]);
@@ -100,8 +100,7 @@ fn pruning_leaves_no_row_of_a_summary() {
     }
 }
 
-/// No bytes, no version, a version of tomorrow, a message that ends in the middle, and a
-/// moment that does not exist.
+/// Empty, no version, a future version, a truncated message, and an invalid timestamp.
 const DAMAGES: [&str; 5] = [
     "x''",
     "x'00'",
@@ -149,7 +148,7 @@ fn a_damaged_summary_is_as_none_and_the_one_before_it_stands() {
 
 #[test]
 fn a_damaged_status_is_as_none_and_keeps_nobody_from_the_session() {
-    // A moment is no part of it.
+    // A status has no timestamp.
     for damage in &DAMAGES[..4] {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());

@@ -1,4 +1,4 @@
-//! A crash: what was acknowledged is there, whole, and nothing else is half there.
+//! Crashes: acknowledged sets are there, whole, and no other set is there in part.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ fn one_set(number: u64) -> memoird_core::change::ChangeSet {
     set([begin, chat.append("u a", number)])
 }
 
-/// The number of sets in the journal, which must be the first ones, and whole.
+/// Returns the number of sets in the journal, which must be whole and the first ones.
 fn sets_in(store: &dyn Store) -> u64 {
     let mut numbers: Vec<u64> = Vec::new();
     for (key, head) in live_heads(store) {
@@ -80,8 +80,8 @@ fn a_copy_taken_during_commits_holds_all_that_was_acknowledged_before() {
     });
 }
 
-/// What is found where the log was cut off: at 41 places, spread over it and never on the border of
-/// one of its frames. The journal goes on each time.
+/// Opens the journal with its log truncated at 41 positions, none of them on a frame boundary, and
+/// returns what `find` finds. Each journal must accept writes.
 pub(super) fn with_log_cut_off<T>(
     dir: &Path,
     mut find: impl FnMut(&Path, &SqliteStore) -> T,
@@ -112,8 +112,7 @@ fn a_log_that_was_cut_off_anywhere_holds_whole_sets() {
     assert_eq!((found[0], found[40]), (0, 12));
 }
 
-/// The log is moved into the file and written anew from its start; both together hold
-/// everything all the time.
+/// The log is checkpointed and restarted. File and log together are complete at any time.
 #[test]
 fn a_copy_taken_after_the_log_went_round_holds_all_that_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,7 +142,7 @@ fn a_copy_taken_after_the_log_went_round_holds_all_that_was_acknowledged() {
     assert_eq!(seqs(&recovered, &chat.key, None), Some((1..=39).collect()));
 }
 
-/// Without its log a journal is as old as the last time the log was moved into it.
+/// Without its log, a journal is as old as the last checkpoint.
 #[test]
 fn a_journal_whose_log_is_missing_opens_with_what_the_file_holds() {
     let dir = tempfile::tempdir().unwrap();

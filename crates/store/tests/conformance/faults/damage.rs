@@ -1,4 +1,4 @@
-//! Damage: found when the journal is opened, told, and not made worse.
+//! Damage is detected on open, reported, and not made worse.
 
 use std::fs;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn garbage_is_damage_whatever_its_length() {
         let garbage: Vec<u8> = (1..=250).cycle().take(length).collect();
         fs::write(dir.path().join("journal.db"), garbage).unwrap();
         is_corrupt(dir.path());
-        // With the log of a journal beside it, that one must survive, too.
+        // The log of a journal next to it must be preserved too.
         fs::write(dir.path().join("journal.db-wal"), vec![7; 5_000]).unwrap();
         is_corrupt(dir.path());
     }
@@ -74,7 +74,7 @@ fn a_truncated_file_is_damage_also_when_a_log_goes_with_it() {
     let whole = tempfile::tempdir().unwrap();
     after_a_crash(whole.path());
     let (file, log) = bytes(whole.path());
-    // With nothing or little left of the file, SQLite would throw the log away.
+    // With nothing or little left of the file, SQLite would discard the log.
     for length in [0, 1, 50, 100, PAGE, 5 * PAGE, file.len() / 2] {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("journal.db"), &file[..length]).unwrap();
@@ -83,7 +83,7 @@ fn a_truncated_file_is_damage_also_when_a_log_goes_with_it() {
     }
 }
 
-/// Who moves the damaged file away and leaves the log has the newest turns in it.
+/// If the operator moves only the damaged file away, the log still has the newest turns.
 #[test]
 fn a_log_without_its_file_is_not_thrown_away() {
     let dir = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ fn overwritten_pages_are_damage_wherever_they_are() {
         for filler in [0x00, 0xa5, 0xff] {
             let dir = tempfile::tempdir().unwrap();
             let mut damaged = file.clone();
-            // Not on a page's border, as disks do not know of pages.
+            // Not on a page boundary, which disks do not know.
             damaged[page * PAGE - 700..(page + 1) * PAGE + 700].fill(filler);
             fs::write(dir.path().join("journal.db"), damaged).unwrap();
             is_corrupt(dir.path());
@@ -113,13 +113,13 @@ fn overwritten_pages_are_damage_wherever_they_are() {
     }
 }
 
-/// Of the first page SQLite checks little; what it cannot make sense of is damage, too.
+/// SQLite checks little of the first page. What it cannot parse is damage, too.
 #[test]
 fn a_senseless_header_is_damage() {
     let whole = tempfile::tempdir().unwrap();
     at_rest(whole.path());
     let (file, _) = bytes(whole.path());
-    // The page size, the format's version, the schema's format, the encoding.
+    // Page size, format version, schema format and text encoding.
     for place in [16, 19, 47, 59] {
         let dir = tempfile::tempdir().unwrap();
         let mut damaged = file.clone();
@@ -134,7 +134,7 @@ fn overwritten_pages_are_damage_also_when_a_log_goes_with_them() {
     let whole = tempfile::tempdir().unwrap();
     after_a_crash(whole.path());
     let (file, log) = bytes(whole.path());
-    // A run of pages, because some of them stand in the log as well.
+    // A run of pages, because some of them are also in the log.
     let middle = file.len() / PAGE / 2 * PAGE;
     let mut damaged = file;
     damaged[middle - 8 * PAGE..middle + 8 * PAGE].fill(0xa5);
@@ -144,14 +144,14 @@ fn overwritten_pages_are_damage_also_when_a_log_goes_with_them() {
     is_corrupt(dir.path());
 }
 
-/// Changes a turn's row past the store.
+/// Changes a turn's row without the store.
 fn damage(dir: &Path, chat: &Chat, seq: u64, assignment: &str) {
     let sql = format!("UPDATE turns SET {assignment} WHERE generation = ? AND seq = {seq}");
     let changed = raw(dir).execute(&sql, [chat.generation().to_bytes()]);
     assert_eq!(changed, Ok(1));
 }
 
-/// The whole history of a chat: of each turn its seq, and whether it says that it is damaged.
+/// Returns the seq of each turn, and whether it is replaced as damaged.
 fn marks(turns: &[(u64, Arc<[u8]>)]) -> Vec<(u64, bool)> {
     let is_marked = |content: &[u8]| {
         let turn = memoird_store::encoding::open(content).unwrap();
@@ -165,7 +165,7 @@ fn marks(turns: &[(u64, Arc<[u8]>)]) -> Vec<(u64, bool)> {
 
 #[test]
 fn a_damaged_content_is_replaced_in_every_read_and_nothing_else_is_lost() {
-    // In the intake, and in its place.
+    // In the intake, and in the indexed tables.
     for intake_changes in [1_000, 1] {
         let dir = tempfile::tempdir().unwrap();
         let options = SqliteOptions {
@@ -214,7 +214,7 @@ fn a_damaged_content_is_replaced_in_every_read_and_nothing_else_is_lost() {
     }
 }
 
-/// Without header or checksum only the place of a turn is known.
+/// Without header or checksum, only generation and seq of a turn are known.
 #[test]
 fn a_turn_of_which_nothing_can_be_read_is_marked_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -244,14 +244,14 @@ fn a_turn_of_which_nothing_can_be_read_is_marked_and_the_rest_is_read() {
         turns.map(|(_, _, role, ..)| *role).collect::<Vec<_>>()
     };
     assert_eq!(roles(&old), [Role::User, Role::System, Role::User]);
-    // The first turn is the user's: its place says so.
+    // The first turn must be the user's, by its position.
     let [user, unknown, result] = [Role::User, Role::System, Role::Tool];
     assert_eq!(roles(&hurt), [user, unknown, result, user, unknown]);
     let page = page(&store, &hurt.key, None, ALL).unwrap();
     let expected = [(1, true), (2, true), (3, false), (4, false), (5, true)];
     assert_eq!(marks(&page.turns), expected);
-    // A result without its call stays in the journal and leaves the history; a result for a
-    // call that nobody knows any more is taken, and leaves as well.
+    // A result without its call stays in the journal but leaves the history. A result for a
+    // forgotten call is accepted, and leaves the history as well.
     let mut hurt = hurt.reloaded(&store);
     assert_eq!(hurt.kept(), [1, 2, 4, 5]);
     must_write(&store, [hurt.append("t-y u", 5)]);

@@ -1,5 +1,5 @@
-//! What was taken in gets to its place in steps: no commit has to do all of it, what waits is
-//! bounded, and after any of them a crash leaves all that was acknowledged.
+//! Flushing in steps: no commit does all the work, the intake is bounded, and after a crash in any
+//! step all acknowledged commits are there.
 
 use memoird_core::session::AppendCommand;
 
@@ -8,7 +8,7 @@ use crate::chat::named;
 use crate::seeds::seeds_factor;
 
 const INTAKE_CHANGES: usize = 320;
-/// One commit of these tests: a begin and two turns, or a turn with its key.
+/// Changes per commit of these tests: a begin and two turns, or a turn with its key.
 const COMMIT_CHANGES: i64 = 4;
 
 fn open_small(dir: &Path) -> SqliteStore {
@@ -19,7 +19,7 @@ fn open_small(dir: &Path) -> SqliteStore {
     SqliteStore::open(dir, options).unwrap()
 }
 
-/// Rows of the tables in which things are found, and of those in which they wait.
+/// Counts the rows of the indexed tables, and those in the intake.
 fn folded_and_waiting(raw: &Connection) -> (i64, i64) {
     let folded = "SELECT (SELECT count(*) FROM turn_places)
         + (SELECT count(*) FROM generations) + (SELECT count(*) FROM idempotency)";
@@ -32,7 +32,7 @@ fn keyed(at: u64) -> AppendCommand {
     named("u", at, 1)
 }
 
-/// Many sessions that are used in turn, one commit for each use.
+/// Uses many sessions in turn, one commit per use.
 fn commit_in_turn(store: &dyn Store, commits: u64, mut after_each: impl FnMut(&[Chat])) {
     let mut chats: Vec<Chat> = Vec::new();
     for at in 1..=commits {
@@ -65,8 +65,8 @@ fn no_commit_folds_much_and_what_waits_is_bounded() {
     let (mut folded, mut waiting_most, mut steps) = (0, 0, 0);
     commit_in_turn(&store, 2_000, |_| {
         let (now, waiting) = folded_and_waiting(&raw);
-        // A sixty-fourth part of the intake, what this commit brought, and half as much again;
-        // the last row of a step may be an end.
+        // A 64th of the intake plus this commit's changes, and half of that again. The last row of
+        // a step may be an end, with a weight of 12.
         let step = INTAKE_CHANGES as i64 / 64 + COMMIT_CHANGES;
         assert!(now - folded <= step * 3 / 2 + 12, "{folded} to {now} rows");
         steps += i64::from(now > folded);

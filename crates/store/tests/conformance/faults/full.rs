@@ -1,5 +1,5 @@
-//! A full disk: the whole batch is refused with the right words, nothing of it stays,
-//! reads go on, and once there is room writes go on as well.
+//! A full disk: the batch is rejected without a trace, with a clear error. Reads continue, and
+//! writes continue once there is room.
 
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
@@ -71,7 +71,7 @@ fn a_full_disk_refuses_the_whole_batch_and_leaves_no_trace() {
         assert!(load(&store, &other.key).is_none());
         assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
     }
-    // What is small enough still fits.
+    // Small sets still fit.
     let next = chat.clone().append("u", 5);
     must_write(&store, [next]);
     drop(store);

@@ -1,11 +1,11 @@
-//! Journals of older versions become ones of this, and keep what they have.
+//! Journals of older versions are migrated and keep their content.
 
 use super::*;
 use crate::compaction::{compact, made, status_of, summary_of};
 use crate::cuts::{cuts_of, with_cuts};
 use crate::outbox::{id, owing};
 
-/// What takes away again what each version added, from the newest down.
+/// SQL that reverts each version, newest first.
 const UNDO: [(i64, &str); 8] = [
     (
         9,
@@ -41,7 +41,7 @@ const UNDO: [(i64, &str); 8] = [
     (2, "DROP TABLE windows"),
 ];
 
-/// What newer versions added is taken away again.
+/// Reverts the schema to a version.
 fn back_to_version(version: i64, dir: &Path) {
     let journal = raw(dir);
     for (_, undo) in UNDO.iter().filter(|(added_by, _)| *added_by > version) {
@@ -67,7 +67,7 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
                 .map(|(key, _)| (known(store, key), seqs(store, key, None)));
             (all.collect::<Vec<_>>(), store.clock().unwrap())
         };
-        // A crash leaves its newest turns in the log; they belong to that version as well.
+        // After a crash, the newest turns are in the log and have that version too.
         let before = {
             let twin = tempfile::tempdir().unwrap();
             copy(dir.path(), twin.path());
@@ -92,7 +92,7 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
     }
 }
 
-/// The first journals had none, and were of version 1 as those that had one.
+/// The first journals had no outbox, and the same version 1 as those with one.
 #[test]
 fn a_journal_without_an_outbox_gets_one() {
     for version in 1..=4 {
@@ -139,7 +139,7 @@ fn cuts_are_kept_when_the_journal_is_opened_again_and_leave_no_row_when_pruned()
     }
 }
 
-/// What is damaged in it is decided anew, and keeps nobody from the session.
+/// Damaged cuts are decided again, and do not block the session.
 #[test]
 fn a_damaged_row_of_cuts_is_as_good_as_none() {
     let dir = tempfile::tempdir().unwrap();

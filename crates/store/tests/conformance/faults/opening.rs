@@ -1,5 +1,5 @@
-//! Opening: an empty place becomes a journal, a journal stays what it was, and what is
-//! not a journal of ours is left alone.
+//! Opening: an empty directory becomes a journal, a journal is preserved, and other files are not
+//! touched.
 
 use std::fs;
 
@@ -35,13 +35,13 @@ fn a_journal_keeps_everything_when_it_is_opened_again() {
     must_work(&store);
 }
 
-/// A backup of one file is whole, and the next start has nothing to recover.
+/// So a backup of one file is complete, and the next start has nothing to recover.
 #[test]
 fn a_journal_that_was_closed_is_one_file() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let chat = talk(&store, "s", 1);
-    // Readers that are kept open must not keep the log.
+    // Pooled read connections must not keep the log alive.
     assert!(load(&store, &chat.key).is_some());
     drop(store);
     let files = fs::read_dir(dir.path()).unwrap();
@@ -99,8 +99,10 @@ fn an_unusable_directory_is_told_from_a_damaged_journal() {
     }
 }
 
-/// Whoever is told that a journal is damaged moves it away; so nothing but damage may
-/// be called that. Here SQLite cannot open a log, because a directory is in its place.
+/// Operators move journals reported as damaged away, so other errors must not be reported as
+/// damage.
+///
+/// Here SQLite cannot open the log, because a directory has its name.
 #[test]
 fn a_journal_that_cannot_be_read_now_is_not_called_damaged() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,8 +164,8 @@ fn must_work_again(store: &dyn Store) {
     assert_eq!(seqs(store, &key("t", "it works"), None), Some(vec![1, 2]));
 }
 
-/// The first start may be cut off after SQLite wrote its first page and before any table
-/// was made.
+/// The first start may be interrupted after SQLite wrote its first page and before any table was
+/// created.
 #[test]
 fn a_journal_that_was_only_begun_is_finished() {
     for log_mode in ["WAL", "DELETE"] {
@@ -231,7 +233,7 @@ fn the_journal_of_a_newer_memoird_is_left_alone() {
     );
 }
 
-/// What a file begins with that is encrypted.
+/// The file has the header of an encrypted one.
 #[test]
 #[cfg(not(feature = "encryption"))]
 fn an_encrypted_journal_is_refused_where_nothing_can_be_decrypted() {

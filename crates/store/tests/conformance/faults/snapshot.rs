@@ -1,4 +1,4 @@
-//! Copying a journal while it is written to.
+//! Copying a journal during writes.
 
 use memoird_store::snapshot;
 use memoird_store::verify::check_journal;
@@ -16,7 +16,7 @@ fn a_copy_is_the_journal_of_one_moment_whatever_is_written_meanwhile() {
     let writing = std::cell::RefCell::new(&mut chat);
     let (from, copied) = (dir.path().join("journal.db"), to.path().join("journal.db"));
     let is_whole = snapshot::copy(&from, &copied, None, || {
-        // Written between two steps, by another connection.
+        // Written between two steps, through another connection.
         let append = writing.borrow_mut().append("u a", 81 + heads_during.get());
         must_write(&store, [append]);
         heads_during.set(heads_during.get() + 1);

@@ -1,4 +1,4 @@
-//! What is forgotten leaves the tables in steps of the asked size, and then the disk.
+//! Pruning frees rows in steps of the requested size, and then disk space.
 
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::AppendCommand;
@@ -36,7 +36,7 @@ fn a_step_forgets_about_the_rows_it_was_given() {
         }
         must_write(&store, [chat.patch("{}", at), chat.end(at)]);
     }
-    // What is folded is found, and counted, in its place.
+    // Reopening flushes the intake, so that all rows are counted in the indexed tables.
     drop(store);
     let store = open(dir.path());
     let mut left = rows(dir.path());
@@ -44,7 +44,7 @@ fn a_step_forgets_about_the_rows_it_was_given() {
     loop {
         let more = store.prune(EVERYTHING, prune::rows(7)).unwrap().rows;
         let now = rows(dir.path());
-        // A generation takes its state along.
+        // A generation is deleted together with its state.
         assert!((0..=9).contains(&(left - now)), "{left} to {now}");
         assert!(more || now == 0, "it stops only when nothing is left");
         left = now;
@@ -68,7 +68,7 @@ fn what_was_forgotten_leaves_the_disk() {
     must_write(&store, [chat.end(3)]);
     let full = number(&raw(dir.path()), "PRAGMA page_count");
     assert!(full - empty > 500, "{empty} to {full} pages");
-    // Little by little, so that no step holds the writer up for long.
+    // In small steps, so that none blocks the writer for long.
     for _ in 0..4 {
         store.prune(EVERYTHING, prune::rows(100)).unwrap();
     }
@@ -80,8 +80,7 @@ fn what_was_forgotten_leaves_the_disk() {
     assert!(size < 200 << 10, "{size} bytes");
 }
 
-/// The questions that are asked per message, and those that are asked of a large journal,
-/// must not read a whole table.
+/// Queries that run per message, or on large journals, must not scan a table.
 #[test]
 fn no_frequent_question_reads_a_whole_table() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,7 +118,7 @@ fn no_frequent_question_reads_a_whole_table() {
     }
 }
 
-/// Dead deliveries may be many, and stay for long.
+/// Dead deliveries may be many and old.
 #[test]
 fn what_a_hook_is_still_owed_is_looked_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,14 +182,14 @@ fn of_a_session_with_many_keys_the_newest_stay() {
     assert_eq!(store.keys(&other.key, Steady(0)).unwrap().len(), 1);
 }
 
-/// A commit of an update does not look through what other sessions have in the intake.
+/// An update does not search other sessions' turns in the intake.
 #[test]
 fn a_turn_is_replaced_where_memory_says_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut chat = begun(&store, "s", 1);
     must_write(&store, [chat.append("u u u", 2)]);
-    // As late as what was taken in last.
+    // Add turns after the newest one, where a scan of the intake would find them.
     let raw = raw(dir.path());
     let copied = raw.execute(
         "INSERT INTO turns (id, generation, seq, content, header, checksum)

@@ -1,4 +1,4 @@
-//! Checking a journal whole: what is damaged is named, and nothing is changed.
+//! Checking a whole journal reports damage and changes nothing.
 
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
@@ -17,7 +17,7 @@ fn check(dir: &Path) -> FileCheck {
     check
 }
 
-/// A journal at rest with many turns, one of which says [`SAID`].
+/// Creates a closed journal with many turns, one of which contains [`SAID`].
 fn journal(dir: &Path) -> Chat {
     at_rest(dir);
     let store = open(dir);
@@ -80,7 +80,7 @@ fn a_flip_in_a_content_is_named_and_costs_that_content_only() {
         unchecked: 0,
     };
     assert_eq!(check.turns, turns);
-    // The daemon starts with it, and shows what is left.
+    // The daemon starts with it, and shows the remaining content.
     let store = open(dir.path());
     let turns = known(&store, &chat.key).unwrap().turns;
     let shown: Vec<_> = turns
@@ -103,7 +103,7 @@ fn a_flip_in_a_content_is_named_and_costs_that_content_only() {
 fn a_page_that_is_damaged_is_named_and_the_other_turns_are_checked() {
     let dir = tempfile::tempdir().unwrap();
     journal(dir.path());
-    // Nobody looks into a page that nothing is on. Each step gives one of them back.
+    // Free pages are not checked, so release them. Each step releases one.
     let opened = raw(dir.path());
     {
         let mut vacuum = opened.prepare("PRAGMA incremental_vacuum").unwrap();
@@ -118,7 +118,7 @@ fn a_page_that_is_damaged_is_named_and_the_other_turns_are_checked() {
     let (mut turns_lost, mut all_lost) = (0, 0);
     for page in (2..file.len() / PAGE).step_by(7) {
         let mut damaged = file.clone();
-        // Where the header of a page of the tree stands.
+        // Overwrites the b-tree header of the page.
         damaged[page * PAGE..page * PAGE + 12].fill(0xa5);
         fs::write(&path, damaged).unwrap();
         let check = check(dir.path());
@@ -147,7 +147,7 @@ fn a_page_whose_rows_are_zeros_is_named_and_the_check_ends() {
     for page in 2..file.len() / PAGE {
         let mut damaged = file.clone();
         let page_bytes = &mut damaged[page * PAGE..(page + 1) * PAGE];
-        // A leaf of a table: where its cells are stays, and each of them is the row 0.
+        // A leaf of a table: the cell pointers stay, and every cell becomes row 0.
         if page_bytes[0] != 0x0d {
             continue;
         }
@@ -157,7 +157,7 @@ fn a_page_whose_rows_are_zeros_is_named_and_the_check_ends() {
         let check = check(dir.path());
         assert!(check.turns.whole <= whole, "page {page}: {:?}", check.turns);
         turns_lost += whole - check.turns.whole;
-        // Without the schema nothing can be read.
+        // If the schema is damaged, nothing can be read.
         let is_schema = check.damages.iter().any(|damage| damage.contains("schema"));
         assert_eq!(check.turns.whole == 0, is_schema, "page {page}: {check:?}");
     }
