@@ -16,7 +16,6 @@ pub use rules::{ImageLimits, MessageRules};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelProfile {
     pub name: String,
-    /// Determines the rules for messages and media.
     pub provider: Provider,
     pub tokenizer: TokenizerKind,
     pub budget: Budget,
@@ -123,7 +122,7 @@ pub fn closest_relative<'a>(
 /// Maximum digits of a version number. A date has more.
 const VERSION_DIGITS_MAX: usize = 3;
 
-/// Splits a model's name into parts, in lower case: `claude`, `sonnet`, `4`, `5`.
+/// Splits a model's name into lower-case parts: `claude`, `sonnet`, `4`, `5`.
 fn name_parts(model: &str) -> Vec<String> {
     let name = base_name(model).to_ascii_lowercase();
     let parts = name.split(['-', '.', ':', '@', '_', ' ']);

@@ -36,7 +36,6 @@ pub enum Step {
     Replaced,
 }
 
-/// Result of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Converted,

@@ -22,13 +22,11 @@ pub enum Malformed {
     /// The role is unspecified or unknown.
     #[error("role is {0}; it takes ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL or ROLE_SYSTEM")]
     Role(i32),
-    /// A part has no content.
     #[error(
         "parts[{0}] is empty; set one of text, tool_use, tool_result, media, thinking, \
          and of media one of data, uri"
     )]
     Part(usize),
-    /// The timestamp is outside the years 1970 to 9999.
     #[error("timestamp is outside the years 1970 to 9999")]
     Timestamp,
 }
@@ -129,7 +127,6 @@ pub fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
     Some((record, turn.links.results))
 }
 
-/// Converts a timestamp to protobuf.
 pub fn timestamp_to_proto(time: Timestamp) -> prost_types::Timestamp {
     let nanos = i32::try_from(time.nanos()).unwrap_or(0);
     prost_types::Timestamp {
@@ -217,7 +214,6 @@ pub fn format_from_proto(format: i32) -> Option<MessageFormat> {
     }
 }
 
-/// Converts a message format to protobuf.
 pub fn format_to_proto(format: MessageFormat) -> v1::MessageFormat {
     match format {
         MessageFormat::OpenAi => v1::MessageFormat::Openai,
@@ -284,7 +280,6 @@ fn part_to_proto(part: Part) -> v1::Part {
     }
 }
 
-/// Stored form of a live set.
 #[derive(Clone, PartialEq, Message)]
 struct LiveSetRow {
     #[prost(uint64, optional, tag = "1")]
@@ -303,7 +298,6 @@ struct LiveSetRow {
     preamble: Vec<u64>,
 }
 
-/// Encodes a live set.
 pub fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
     LiveSetRow {
         anchor: kept.anchor,

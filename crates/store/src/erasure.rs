@@ -104,7 +104,6 @@ impl ErasureStage {
 }
 
 impl Erasure {
-    /// Creates a job that has not started.
     pub fn new(id: ErasureId, tenant: TenantId, target: EraseTarget) -> Self {
         Self {
             id,
@@ -130,7 +129,6 @@ impl Erasure {
         }
     }
 
-    /// Whether the job covers this generation.
     pub(crate) fn covers(
         &self,
         key: &SessionKey,

@@ -27,7 +27,6 @@ pub enum StoreError {
         /// The locked file.
         lock: PathBuf,
     },
-    /// The file is damaged.
     #[error(
         "{} is damaged ({detail}); nothing was changed. \
          Restore it from a backup, or move it and its -wal away to start empty", path.display()
@@ -46,7 +45,6 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file was written by a newer memoird.
     #[error(
         "{} has schema {found}, this memoird knows up to {known}; \
          nothing was changed. Run the newer memoird", path.display()
@@ -57,7 +55,6 @@ pub enum StoreError {
         /// Newest schema this build supports.
         known: i64,
     },
-    /// A key is configured, but the file is plain.
     #[error(
         "{} is not encrypted, and server.data_key names a key; nothing was changed. \
          Stop the daemon and run `memoird encrypt DIR --config FILE`, or take server.data_key out",
@@ -67,7 +64,6 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is encrypted, but no key is configured.
     #[error(
         "{} is encrypted, and no key is named; nothing was changed. Name its key in \
          server.data_key; a command reads that with --config FILE", path.display()
@@ -76,7 +72,6 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is encrypted, but this build lacks the `encryption` feature.
     #[error(
         "{} is encrypted, and this memoird was built without the feature `encryption`; \
          nothing was changed. Run one that was built with it", path.display()
@@ -85,7 +80,6 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is encrypted with another key.
     #[error(
         "{} is encrypted with another key than that of server.data_key; nothing was changed. \
          Name the right one", path.display()
@@ -112,7 +106,6 @@ pub enum StoreError {
         /// Directory or database.
         place: String,
     },
-    /// The migration target already has a journal.
     #[error("{place} has a journal already; nothing was changed. Name an empty place")]
     TargetNotEmpty {
         /// Directory or database.
@@ -127,17 +120,14 @@ pub enum StoreError {
         /// Directory or database.
         place: String,
     },
-    /// The disk is full.
     #[error("no room is left in data_dir; free some and try again")]
     Full,
-    /// A stored turn does not decode.
     #[error("turn {seq} of generation {generation} does not decode; it is damaged")]
     TurnDamaged {
         generation: String,
         /// Seq of the turn.
         seq: u64,
     },
-    /// The database is unreachable, or the connection was lost during a call.
     #[error("the database of journal.postgres cannot be reached: {detail}")]
     Unavailable {
         /// What happened.

@@ -60,7 +60,6 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The caller must reload from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Generation of the rejected change.
     pub generation: Generation,
 }
 
@@ -101,9 +100,7 @@ pub struct JournalRange {
     pub before_seq: u64,
     /// Read the last turns of the range instead of the first.
     pub last: bool,
-    /// Include rewound turns.
     pub with_rewound: bool,
-    /// Maximum number of turns.
     pub turns_max: usize,
     /// Stop reading once the turns read have at least this many bytes.
     pub bytes_max: usize,
@@ -187,7 +184,6 @@ pub struct DeliveryOutcome {
     pub state: DeliveryState,
     /// Attempts so far.
     pub tries: u32,
-    /// Why the last attempt failed.
     pub last_error: String,
     /// When the next attempt is due, or when the delivery was finished.
     pub due: Steady,
@@ -225,7 +221,6 @@ pub struct EndedRecord {
     /// Newest turns, ascending, without rewound ones. Older turns are missing if all would exceed
     /// the reader's byte limit.
     pub turns: Vec<(u64, Arc<[u8]>)>,
-    /// Number of rewound turns.
     pub rewound_turns: u64,
     pub state: Option<State>,
     /// Summary that covers its oldest exchanges, if any.
@@ -290,7 +285,9 @@ pub struct TurnsAhead {
     pub turns: Vec<(u64, Arc<[u8]>)>,
 }
 
-/// The journal. Every method may block.
+/// The journal.
+///
+/// Every method may block, and fails if the store cannot be read or written.
 pub trait Store: Send + Sync + 'static {
     /// Writes all change sets in order, in one transaction.
     ///
@@ -331,29 +328,17 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Returns the clock of the last commit. `None` before the first.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError>;
 
     /// Visits every live generation, in no particular order.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError>;
 
     /// Counts the live sessions of each tenant, in no particular order.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn live_counts(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
         live::counts(self)
     }
 
     /// Returns live sessions that match the query, in its order.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn live_page(&self, query: &LiveQuery) -> Result<Vec<(SessionKey, Head)>, StoreError> {
         live::page(self, query)
     }
@@ -362,9 +347,6 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Returns the time it must advance to, so that all processes that share the store have one
     /// timeline.
-    ///
-    /// # Errors
-    /// If the store cannot be written or read.
     fn sync_clock(&self, steady: Steady) -> Result<Steady, StoreError> {
         Ok(steady)
     }
@@ -384,9 +366,6 @@ pub trait Store: Send + Sync + 'static {
     /// or wrote.
     ///
     /// Always true for a store with a single process.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
         Ok(vec![true; generations.len()])
     }
@@ -394,9 +373,6 @@ pub trait Store: Send + Sync + 'static {
     /// Loads the live generation of a session. `None` if there is none.
     ///
     /// Idempotency keys last used before `keys_since` are ignored.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn load(
         &self,
         key: &SessionKey,
@@ -404,16 +380,10 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Option<SavedSession>, StoreError>;
 
     /// Returns the idempotency keys of a session id, across all its generations.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError>;
 
     /// Returns at most `max` sessions after `after` that have idempotency keys of any age, ordered
     /// by id.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn keyed_sessions(
         &self,
         after: Option<&SessionKey>,
@@ -424,9 +394,6 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Rewound turns are included only if the range asks for them. Returns `None` if the session
     /// has no such generation.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn journal(
         &self,
         key: &SessionKey,
@@ -435,9 +402,6 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Option<JournalPage>, StoreError>;
 
     /// Returns the turns of a generation that the rewind with this idempotency key removed.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn rewound_by(
         &self,
         generation: Generation,
@@ -448,9 +412,6 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Stops at the maximum number of turns or bytes, but returns at least one turn if there is
     /// one. Rewound turns are omitted.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn written_after(
         &self,
         number: u64,
@@ -459,27 +420,15 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<WrittenTurns, StoreError>;
 
     /// Returns at most `max` replacements of turn contents after `change`, ascending.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError>;
 
     /// Returns the turns with these numbers, in their order. Pruned and rewound turns are omitted.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError>;
 
     /// Returns the owners of these generations, in their order. Pruned generations are omitted.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError>;
 
     /// Returns at most `max` deliveries after `after` that match the filter, ordered by id.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn deliveries(
         &self,
         filter: &DeliveryFilter,
@@ -488,17 +437,11 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<Delivery>, StoreError>;
 
     /// Returns a delivery. `None` if it never existed or was dropped.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError>;
 
     /// Returns at most `max` pending deliveries of a hook that are due, round robin over tenants.
     ///
     /// Tenants are ordered by name, starting after `after`.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn due(
         &self,
         hook: &HookName,
@@ -508,9 +451,6 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<DueDeliveries, StoreError>;
 
     /// Counts the pending and the dead deliveries.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError>;
 
     /// Writes delivery outcomes in one transaction.
@@ -523,9 +463,6 @@ pub trait Store: Send + Sync + 'static {
     fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError>;
 
     /// Drops a delivery. Returns false if there was none.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError>;
 
     /// Loads ended generations, in the order of `wanted`, until `bytes_max` bytes of turns were
@@ -533,9 +470,6 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Returns at least the first. A generation that alone exceeds the limit is returned with its
     /// newest turns only. Generations that have not ended or were pruned are omitted.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn ended(
         &self,
         wanted: &[(SessionKey, Generation)],
@@ -553,9 +487,6 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Returns the total bytes of turns per tenant, in no particular order. Reads every turn.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
 
     /// Deletes old rows within `bounds`, and returns the work that remains.
@@ -569,35 +500,20 @@ pub trait Store: Send + Sync + 'static {
     /// Saves an erasure job or its progress.
     ///
     /// Row counts are not taken from `erasure`: [`Self::erase_rows`] maintains them.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
     fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError>;
 
     /// Returns an erasure. `None` if it never existed or is too old.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError>;
 
     /// Returns at most `max` unfinished erasures, oldest first.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError>;
 
     /// Finds and records about `rows_max` generations that an erasure covers.
     ///
     /// All generations of one session are recorded at once. Returns true once there are no more.
-    ///
-    /// # Errors
-    /// If the store cannot be read or written.
     fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError>;
 
     /// Returns the scope of an erasure, as far as it was collected.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError>;
 
     /// Deletes about `rows_max` rows that an erasure covers, pending deliveries first.
@@ -612,17 +528,11 @@ pub trait Store: Send + Sync + 'static {
     /// Removes the names of sessions and subjects from an erasure, about `rows_max` rows at once.
     ///
     /// Returns true once none is left.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
     fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError>;
 
     /// Releases at most `pages_max` free pages, and empties the log once there are none.
     ///
     /// After that, no file contains deleted bytes.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
     fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError>;
 
     /// Number of turns read without a checksum, or with a wrong one.

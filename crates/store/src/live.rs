@@ -21,7 +21,6 @@ pub struct LiveQuery {
     pub order: LiveOrder,
     /// Cursor: time of last use and id of the last session of the previous page.
     pub after: Option<(Steady, SessionId)>,
-    /// Maximum number of sessions.
     pub max: usize,
 }
 

@@ -43,7 +43,6 @@ pub struct Table {
     pub key_columns: usize,
 }
 
-/// Value of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// NULL.
@@ -99,26 +98,19 @@ impl fmt::Display for SourceId {
 }
 
 /// A journal opened for reading. It is locked against other users while this value exists.
+///
+/// Every method fails if the journal cannot be read.
 pub trait TransferSource {
     /// Returns the counters of the journal.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
     fn position(&mut self) -> Result<Position, StoreError>;
 
     /// Returns the approximate number of rows of a table.
     ///
     /// Turns are estimated from the metadata of their generations. Counting them would read a large
     /// part of the journal.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
     fn rows(&mut self, table: &Table) -> Result<u64, StoreError>;
 
     /// Returns rows after this key in key order, at least one if there is one.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
     fn read(
         &mut self,
         table: &Table,
@@ -127,9 +119,6 @@ pub trait TransferSource {
     ) -> Result<Vec<Row>, StoreError>;
 
     /// Returns the key of the last row of a table.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
     fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError>;
 
     /// Fails if the lock on the journal may have been lost in the meantime.
@@ -142,17 +131,13 @@ pub trait TransferSource {
 }
 
 /// A journal being written. A marker keeps daemons from opening it.
+///
+/// Every method fails if the journal cannot be written.
 pub trait TransferTarget: TransferSource {
     /// Writes rows atomically. Rows that already exist are left unchanged.
-    ///
-    /// # Errors
-    /// If the journal cannot be written.
     fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError>;
 
     /// Stores the counters of the source.
-    ///
-    /// # Errors
-    /// If the journal cannot be written.
     fn set_position(&mut self, position: &Position) -> Result<(), StoreError>;
 
     /// Makes the journal durable and removes the marker.
@@ -179,7 +164,6 @@ pub struct TableDigest {
 }
 
 impl Compared {
-    /// Whether both sides are equal.
     pub fn is_same(&self) -> bool {
         self.source == self.target
     }

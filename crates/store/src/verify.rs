@@ -101,7 +101,6 @@ fn check(
 }
 
 impl FileCheck {
-    /// Runs SQLite's own integrity check.
     fn pages(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut statement =
             connection.prepare(&format!("PRAGMA integrity_check({DAMAGES_MAX})"))?;

@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::content::{Content, at_least_one, base64_source, media};
 use super::fields::Fields;
 
-/// Parses one message.
 pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
     let name = message.take_text("role")?;
     let role = match name.as_str() {
@@ -27,7 +26,6 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
     Ok(message.into_turn(MessageFormat::Anthropic, role, parts))
 }
 
-/// Parses a block of a message.
 fn block(mut block: Fields<'_>) -> Result<Part, CoreError> {
     let kind = match block.text("type")? {
         "tool_use" => tool_use(&mut block)?,

@@ -170,12 +170,10 @@ fn kinds(format: MessageFormat) -> &'static [CallKind] {
     }
 }
 
-/// Returns the call of this type.
 pub(super) fn of_call(format: MessageFormat, call: &str) -> Option<&'static CallKind> {
     kinds(format).iter().find(|kind| kind.call == call)
 }
 
-/// Returns the call that has outputs of this type.
 pub(super) fn of_output(format: MessageFormat, output: &str) -> Option<&'static CallKind> {
     let mut kinds = kinds(format).iter();
     kinds.find(|kind| kind.outputs.contains(&output))
@@ -215,7 +213,6 @@ impl AnswerText<'_> {
     }
 }
 
-/// Builds the output of a function call.
 pub(super) fn function_output(said: &AnswerText<'_>) -> Value {
     typed("function_call_output", said)
 }

@@ -23,7 +23,6 @@ pub(super) enum Content {
     List(Vec<Part>),
 }
 
-/// Parses one item of a content list.
 pub(super) type ReadPart = fn(Fields<'_>) -> Result<Part, CoreError>;
 
 impl Content {

@@ -203,7 +203,6 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Removes a field.
     pub(super) fn remove(&mut self, name: &str) {
         self.object.shift_remove(name);
     }
@@ -242,17 +241,14 @@ impl<'a> Fields<'a> {
         items.into_iter().flatten().filter_map(Value::as_object_mut)
     }
 
-    /// Whether no fields are left.
     pub(super) fn is_empty(&self) -> bool {
         self.object.is_empty()
     }
 
-    /// Returns the remaining fields as JSON.
     pub(super) fn extra(&self) -> String {
         extra(self.object)
     }
 
-    /// Returns the remaining fields.
     pub(super) fn into_rest(self) -> Map<String, Value> {
         mem::take(self.object)
     }

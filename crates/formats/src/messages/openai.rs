@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::content::{Content, at_least_one, base64_source, media, read_items};
 use super::fields::Fields;
 
-/// Parses one message.
 pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
     let name = message.take_text("role")?;
     let (role, parts) = match name.as_str() {

@@ -23,7 +23,6 @@ const RUN_PARTS_MAX: usize = 64;
 /// Fields that may hold the input of a call. The first that is not null is used.
 pub(super) const INPUTS: [&str; 4] = ["action", "actions", "operation", "arguments"];
 
-/// A parsed item.
 enum Item {
     /// A turn by itself.
     Turn(Turn),
@@ -48,7 +47,6 @@ struct Run {
     calls: bool,
 }
 
-/// Parses all items.
 pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
     let mut turns = Vec::new();
     let mut run = Run::default();

@@ -127,7 +127,6 @@ const CLAUDE_REASONS: (u32, u32) = (3, 7);
 const CLAUDE_TAKES_SYSTEM: (u32, u32) = (4, 8);
 
 impl MessageRules {
-    /// Returns the rules of a model.
     pub fn of(provider: Provider, model: &str) -> Self {
         let name = base_name(model).to_ascii_lowercase().replace('.', "-");
         let mut rules = Self::default();

@@ -42,7 +42,6 @@ impl Charge {
 ///
 /// Only operations with the same result on every machine are used. The state can be stored as JSON.
 /// Out-of-range values are clamped by the next charge, and by [`Calibration::repair`].
-/// read back is brought into its bounds with the next charge, and by [`Calibration::repair`].
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Calibration {
@@ -83,7 +82,6 @@ const GROWTH_TOKENS_MIN: f64 = 100.0;
 /// discount, in addition to a tenth.
 const SURCHARGE_TOKENS_MAX: f64 = 1_000.0;
 const DISCOUNT_TOKENS_MAX: f64 = 200.0;
-/// Number of initial charges that count fully.
 const FULL_SAMPLES: u32 = 3;
 /// Maximum error of a charge in standard deviations. Beyond it, the charge is an outlier.
 const SURPRISE_DEVIATIONS: f64 = 4.0;

@@ -79,7 +79,6 @@ const CHAT_TEMPLATES: [(&str, ChatTemplate); 14] = [
 ];
 
 impl Dialect {
-    /// Returns the dialect of a model.
     pub fn of(provider: Provider, model: &str) -> Self {
         let name = base_name(model).to_ascii_lowercase();
         match provider {

@@ -24,7 +24,6 @@ use super::Tokenizer;
 ///
 /// Single texts of a few kilobytes are mostly off by less than a quarter. The estimate errs on the
 /// high side, to cover open models that tokenize each digit separately: see `LEAN`.
-/// digit alone: see `LEAN`.
 #[derive(Clone)]
 pub struct Estimate {
     /// By state and class: row of the next state in the upper bits, cost in the lower bits.

@@ -25,7 +25,6 @@ pub struct LeaningTokenizer {
 const MARGIN: f64 = 0.015;
 
 impl LeaningTokenizer {
-    /// Creates a tokenizer for the models of a provider.
     pub fn new(provider: Provider) -> Self {
         let (percent, not_ascii_percent) = match provider {
             Provider::Anthropic => (110, 35),

@@ -17,7 +17,6 @@ const MARGIN: f64 = 0.015;
 /// A cut through a word costs a token or two.
 const PIECE_BYTES_MAX: usize = 256 * 1024;
 
-/// One of OpenAI's tokenizers.
 #[derive(Clone, Copy, Debug)]
 pub enum OpenAiTokenizer {
     /// `o200k_base`: GPT-4o and later.

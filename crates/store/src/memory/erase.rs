@@ -7,7 +7,6 @@ use super::tables::Tables;
 use crate::{ErasedRows, Erasure, ErasureScope};
 
 impl Tables {
-    /// Records the generations that an erasure covers.
     pub(super) fn collect_erased(&mut self, id: ErasureId) {
         let Some((erasure, scope)) = self.erasures.get_mut(&id) else {
             return;
@@ -21,7 +20,6 @@ impl Tables {
             .collect();
     }
 
-    /// Deletes the rows that an erasure covers.
     pub(super) fn erase_rows(&mut self, id: ErasureId) -> ErasedRows {
         let Some((erasure, scope)) = self.erasures.get_mut(&id) else {
             return ErasedRows::AllGone;
@@ -78,5 +76,4 @@ impl Tables {
     }
 }
 
-/// An erasure with its scope.
 pub(super) type Kept = (Erasure, ErasureScope);

@@ -32,7 +32,6 @@ pub(super) struct Tables {
     pub(super) written: BTreeMap<u64, (Generation, u64)>,
     /// Turns whose content was replaced, in order.
     pub(super) turn_changes: Vec<TurnChange>,
-    /// Highest assigned number.
     pub(super) last_number: u64,
     /// Bytes retained only for pending deliveries.
     pub(super) kept_bytes: usize,
@@ -40,7 +39,6 @@ pub(super) struct Tables {
     /// Version of each live generation. Unique across all versions.
     pub(super) versions: BTreeMap<Generation, u64>,
     pub(super) last_version: u64,
-    /// What each process watches.
     pub(super) watched: BTreeMap<u128, Watched>,
     /// Posted events, each with its process.
     pub(super) posted: Vec<(u128, PostedEvent)>,
@@ -56,7 +54,6 @@ pub(super) struct Row {
     pub(super) summaries: BTreeMap<u32, Arc<Summary>>,
     pub(super) state: Option<State>,
     pub(super) turns: BTreeMap<u64, Arc<[u8]>>,
-    /// Seqs of rewound turns.
     pub(super) rewound: SeqRanges,
     /// The turns each rewind removed, by idempotency key.
     pub(super) rewinds: BTreeMap<Fingerprint, SeqRanges>,
@@ -69,7 +66,6 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Creates the row of a new generation.
     fn begin(key: SessionKey, head: Head) -> Self {
         Self {
             key,
@@ -87,7 +83,6 @@ impl Row {
         }
     }
 
-    /// Returns the current summary.
     pub(super) fn summary(&self) -> Option<Arc<Summary>> {
         self.summaries
             .last_key_value()

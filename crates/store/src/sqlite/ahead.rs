@@ -56,7 +56,6 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Number of turns prewritten.
     pub(super) fn turns(&self) -> usize {
         self.turns.len()
     }

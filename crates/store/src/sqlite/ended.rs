@@ -21,7 +21,6 @@ use super::row::{GenerationRow, count};
 use crate::checksum::TurnCounters;
 use crate::{EndedRecord, StoreError};
 
-/// Seqs with encoded turns.
 type Turns = Vec<(u64, Arc<[u8]>)>;
 
 /// A requested generation with its rows in the intake a moment ago.

@@ -26,7 +26,7 @@ pub(super) struct Fold {
     pub(super) taken: Taken,
     /// The generations in the order in which they are written.
     order: Vec<Generation>,
-    /// Sessions whose old keys are deleted.
+    /// Sessions to delete old keys of.
     cuts: Vec<SessionKey>,
     /// Last rows that belong to this flush.
     last_turn: i64,
@@ -45,7 +45,7 @@ pub(super) struct Place {
     /// Whether all turns and generations are flushed.
     has_places: bool,
     has_keys: bool,
-    /// Sessions whose old keys were deleted.
+    /// Sessions done with deleting old keys.
     cuts: usize,
     /// Whether all its rows are deleted from the intake.
     pub(super) is_over: bool,

@@ -98,13 +98,11 @@ impl Taken {
         self.rows.insert(row.head.generation, row);
     }
 
-    /// Records an unflushed turn.
     pub(super) fn put_turn(&mut self, generation: Generation, turn: TakenTurn) {
         self.changes += 1;
         self.turns.entry(generation).or_default().push(turn);
     }
 
-    /// Counts a new idempotency key of a session.
     pub(super) fn count_key(&mut self, key: &SessionKey) {
         self.changes += KEY_WEIGHT;
         self.key_changes += KEY_WEIGHT;
@@ -120,7 +118,6 @@ impl Taken {
         self.live.get(key).copied()
     }
 
-    /// Returns the unflushed turns of a generation, ascending.
     pub(super) fn turns(&self, generation: Generation) -> &[TakenTurn] {
         self.turns.get(&generation).map_or(&[], Vec::as_slice)
     }
@@ -157,7 +154,6 @@ impl Taken {
     }
 }
 
-/// Cost of flushing a row.
 pub(super) fn row_weight(row: &GenerationRow) -> usize {
     if row.ended.is_some() { END_WEIGHT } else { 1 }
 }
@@ -215,7 +211,6 @@ impl Intake {
         row.or_else(|| self.folding.as_ref()?.taken.row(generation))
     }
 
-    /// Returns the live generation of a session, if the session changed.
     pub(super) fn live(&self, key: &SessionKey) -> Option<Option<Generation>> {
         let live = self.newest.live(key);
         live.or_else(|| self.folding.as_ref()?.taken.live(key))
@@ -245,7 +240,6 @@ impl Intake {
         self.newest.rows.values().chain(older)
     }
 
-    /// Begins a flush if there are enough changes.
     pub(super) fn begin_fold_if_due(
         &mut self,
         connection: &Connection,

@@ -61,7 +61,6 @@ use crate::{
     TurnsAhead, Unclean, Unpruned, WrittenTurn, WrittenTurns, locked,
 };
 
-/// Settings of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
     /// Maximum size in bytes of a file that is checked whole on open. Of a larger file, only header
@@ -93,7 +92,6 @@ impl Default for SqliteOptions {
     }
 }
 
-/// File name in the data directory.
 const JOURNAL: &str = "journal.db";
 
 /// Maximum time to wait for readers when the log is emptied. Commits are blocked during it.

@@ -23,7 +23,6 @@ const JOURNAL: SqliteFile = SqliteFile {
 /// rarely read the same pages again.
 const READERS_SHARE: u64 = 3;
 
-/// Opens the single write connection, and creates the file if it is missing.
 pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let schema = look(path, options)?;
     let mut connection = JOURNAL.writer(path, options.key.as_ref(), schema == 0)?;
@@ -38,7 +37,6 @@ pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, 
     Ok(connection)
 }
 
-/// Opens a read-only connection, usable while the writer writes.
 pub(super) fn reader(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let connection = JOURNAL.reader(path, options.key.as_ref())?;
     let of_readers = options.cache_bytes / READERS_SHARE;

@@ -73,7 +73,6 @@ pub(super) fn prune(
 
 /// Result of one pruning step.
 pub(super) struct Pruned {
-    /// Remaining work.
     pub(super) unpruned: Unpruned,
     /// Whether transcript content was deleted, which the log may still contain.
     pub(super) has_forgotten: bool,

@@ -386,7 +386,6 @@ fn find_generation(
     Ok(newest.optional()?.map(Generation::from_bytes))
 }
 
-/// Returns the owner of the memories extracted from a generation.
 fn subject_of(
     connection: &Connection,
     reach: Reach,
@@ -447,7 +446,6 @@ impl TurnReader<'_> {
         Ok((seq, self.counters.content(place, &stored)))
     }
 
-    /// Error for a turn whose row is missing.
     fn damaged(self, seq: u64) -> StoreError {
         StoreError::TurnDamaged {
             generation: self.generation.to_string(),

@@ -20,7 +20,6 @@ pub(super) const COLUMNS: &str = "generation, format, tenant, session, subject, 
      last_access, revision, last_seq, kept, turns, bytes, tokens, partial, state_version, \
      ended_ms, ended_at, reason, newest_seq";
 
-/// A placeholder for each column.
 pub(super) const PLACES: &str = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 /// State of a generation without its turns and its JSON.
@@ -46,7 +45,6 @@ pub(super) fn select_from(table: &str) -> String {
 }
 
 impl GenerationRow {
-    /// Reads a row of [`select_from`].
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let subject: Option<String> = row.get(4)?;
         let kept = encoding::decode_live_set(row.get_ref(9)?.as_blob()?);

@@ -44,7 +44,6 @@ pub(super) struct Writer {
 /// The result of each set, and the number of prewritten turns.
 type Committed = (Vec<Result<(), Refused>>, usize);
 
-/// Why a change was not written.
 enum Fault {
     /// Its base is stale.
     Refused(Refused),

@@ -51,7 +51,6 @@ impl Extra {
         names.is_some_and(|names| names.iter().any(|absent| absent == name))
     }
 
-    /// Whether the field at this path is a string.
     pub(super) fn has_text(&self, path: &[&str]) -> bool {
         let Some((first, below)) = path.split_first() else {
             return false;

@@ -2,7 +2,6 @@
 //!
 //! All functions return `None` if the extra does not fit the parts: a bot may set any extra, and a
 //! window may have shortened a result. Such a turn is translated instead.
-//! extra, and a window may have shortened a result. Such a turn is translated.
 
 use memoird_core::turn::{MediaSource, Part, PartKind};
 use serde_json::Value;
@@ -37,7 +36,6 @@ pub(super) fn content(
     }
 }
 
-/// Returns the content of a tool result.
 pub(super) fn result_content(
     mark: Option<&Value>,
     text: &str,
@@ -155,7 +153,6 @@ pub(super) fn part(
     Some(extra.rest.into())
 }
 
-/// Returns the URI of a media part.
 pub(super) fn uri(source: &MediaSource) -> Option<&str> {
     match source {
         MediaSource::Uri(uri) => Some(uri),

@@ -19,7 +19,6 @@ const STEPS: usize = 5;
 /// Position of an image: its turn, its part, and its part within a result.
 type Place = (usize, usize, Option<usize>);
 
-/// Replaces the images that exceed the limits.
 pub(super) fn limited<'a>(
     format: MessageFormat,
     mut turns: Cow<'a, [Turn]>,
@@ -80,7 +79,6 @@ fn images(format: MessageFormat, turns: &[Turn], limits: &ImageLimits) -> Vec<(P
     images
 }
 
-/// Number of images to remove.
 fn surplus(images: usize, limit: usize) -> usize {
     let surplus = images.saturating_sub(limit);
     surplus.next_multiple_of((limit / STEPS).max(1)).min(images)

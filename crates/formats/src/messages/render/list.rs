@@ -58,7 +58,6 @@ impl ListFormat {
         pieces.into_iter().filter_map(part).collect()
     }
 
-    /// Builds a text part.
     pub(super) fn text(&self, text: String) -> Value {
         typed(self.text_type, "text", text)
     }

@@ -75,7 +75,6 @@ pub(super) fn paired<'a>(
     turns
 }
 
-/// Finds the parts to change.
 struct Finder<'a> {
     format: MessageFormat,
     turns: &'a [Turn],

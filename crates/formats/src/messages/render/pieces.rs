@@ -37,7 +37,6 @@ pub(super) enum Piece<'a> {
     Whole(Map<String, Value>),
 }
 
-/// A tool call.
 pub(super) struct ToolUse<'a> {
     pub(super) id: Cow<'a, str>,
     pub(super) name: &'a str,
@@ -133,7 +132,6 @@ fn mentions_error(text: &str) -> bool {
     early.to_ascii_lowercase().contains("error")
 }
 
-/// Converts the parts of one turn.
 struct Reader<'a, 'b> {
     from: Option<MessageFormat>,
     to: MessageFormat,

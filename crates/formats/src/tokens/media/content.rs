@@ -6,7 +6,6 @@ use memoird_core::turn::MediaSource;
 
 use crate::base64;
 
-/// The content of a media part.
 #[derive(Clone, Copy)]
 pub(in crate::tokens) enum Content<'a> {
     /// Raw bytes.

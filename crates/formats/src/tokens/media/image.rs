@@ -14,7 +14,6 @@ pub(super) enum Detail {
     Original,
 }
 
-/// Size in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) width: u64,
@@ -55,7 +54,6 @@ const SIZE_UNKNOWN: Size = Size {
     height: 1_024,
 };
 
-/// Tokens of one image.
 pub(super) fn tokens(provider: Provider, size: Option<Size>, detail: Detail) -> u64 {
     let size = size.unwrap_or(SIZE_UNKNOWN);
     match provider {

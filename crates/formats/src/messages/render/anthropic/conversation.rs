@@ -53,7 +53,6 @@ fn into_blocks(content: Value) -> Vec<Value> {
     }
 }
 
-/// Builds a text block.
 pub(super) fn text_block(text: String) -> Value {
     typed("text", "text", text)
 }
@@ -97,7 +96,6 @@ impl Message {
         self.role == "system"
     }
 
-    /// Whether it has no content.
     pub(super) fn is_empty(&self) -> bool {
         match &self.content {
             Value::String(text) => text.trim().is_empty(),
@@ -274,7 +272,6 @@ impl Conversation {
         }
     }
 
-    /// Returns the messages and the ends of the turns.
     pub(super) fn finish(mut self) -> (Vec<Value>, Vec<usize>) {
         if self.messages.last_mut().is_some_and(|last| !last.close()) {
             self.drop_last();
