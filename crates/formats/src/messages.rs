@@ -3,7 +3,7 @@
 //! Bots already have their provider's array and can send it unchanged.
 //!
 //! A parsed turn records its format. Its extras are meaningful only in that format. `render`
-//! documents what happens to it in another one.
+//! documents how it is rendered in other formats.
 //!
 //! Parsing is lossless: rendering a parsed turn yields an equal JSON value. For that, each object
 //! of the provider (message or part) is split in two. The fields that memoird interprets become

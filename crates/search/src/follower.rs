@@ -48,7 +48,7 @@ pub(crate) struct Follower {
     goal: Option<Goal>,
     /// Progress with changed turns. `None` until the index is opened.
     changes: Option<Changes>,
-    /// The last change whose old words are gone once the merge in progress completes.
+    /// The last change that the merge in progress cleans up.
     cleaning: Option<u64>,
     /// Earliest time of the next cleaning of pages, on the engine's monotonic clock.
     next_cleaning_ms: u64,
@@ -74,7 +74,7 @@ struct Goal {
     change: u64,
 }
 
-/// Progress with turns whose content was replaced.
+/// Progress with replaced turn contents.
 #[derive(Clone, Copy, Debug)]
 struct Changes {
     /// Last change indexed.

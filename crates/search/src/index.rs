@@ -84,7 +84,7 @@ pub(crate) struct Index {
     writer: Mutex<Connection>,
 }
 
-/// Position up to which the index has followed the journal.
+/// Cursor of the index in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Followed {
     /// Number of the last turn indexed or skipped. 0 if none.

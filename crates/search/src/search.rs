@@ -31,7 +31,7 @@ use crate::words::{Languages, Sought};
 const FILE_NAME: &str = "search.db";
 /// Maximum bytes of a query. The rest is ignored.
 const QUERY_BYTES_MAX: usize = 4 << 10;
-/// Maximum number of candidates whose text is checked for one query with words. Limits paging.
+/// Maximum number of candidates per query with words. Limits paging, because each text is checked.
 const CANDIDATES_MAX: usize = 512;
 /// Turns per read from the journal.
 const READ_TURNS: usize = 16;

@@ -511,7 +511,7 @@ async fn damage_that_shows_while_it_is_used_is_mended() {
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["one tea"]).await;
     assert_eq!(house.found("tea").await.len(), 1);
-    // What a search does when it finds damage.
+    // Simulates a search that finds damage.
     house
         .search
         .noted(IndexError::from(memoird_store::StoreError::Corrupt {

@@ -19,7 +19,7 @@ pub(crate) struct SearchedTurn {
     pub(crate) text: String,
     /// Tool calls of the turn.
     pub(crate) calls: Vec<ToolCall>,
-    /// Ids of the calls whose results it has.
+    /// Ids of the calls that it has results of.
     pub(crate) answers: Vec<String>,
 }
 

@@ -5,7 +5,7 @@
 //! The checksums cover generation and seq.
 //!
 //! If only the content is damaged, a replacement turn is built from the header. If both are
-//! damaged, the replacement is a system turn, and a tool result whose call is lost that way is not
+//! damaged, the replacement is a system turn. A tool result that thereby loses its call is not
 //! shown. Turns written before schema 5 have no checksum; they are only counted.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct TurnCounts {
     pub damaged: u64,
 }
 
-/// Atomic counters behind [`TurnCounts`].
+/// The counters of [`TurnCounts`], while they are counted.
 #[derive(Debug, Default)]
 pub struct TurnCounters {
     unchecked: AtomicU64,
@@ -165,10 +165,10 @@ fn stand_in(header: &[u8], seq: u64) -> Option<Arc<[u8]>> {
     Some(turn.encode_to_vec().into())
 }
 
-/// Builds the replacement for a turn of which only generation and seq are known.
+/// Builds the replacement for a turn that has no readable content or header.
 ///
 /// Its author and calls are unknown, so callers pass the system role unless the position of the
-/// turn implies another one.
+/// turn implies a different one.
 pub fn unknown_turn(seq: u64, role: v1::Role) -> Arc<[u8]> {
     let turn = v1::Turn {
         role: role.into(),

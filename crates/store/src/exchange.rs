@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use memoird_core::ids::TenantId;
 
-/// The tenants whose events are watched.
+/// A subscription to events, by tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     /// Events of all tenants.
@@ -26,7 +26,7 @@ pub struct PostedEvent {
 /// Subscriptions and events that a process publishes.
 #[derive(Clone, Debug, Default)]
 pub struct EventExchange {
-    /// What this process watches. It receives no events if this is empty.
+    /// Subscription of this process. It receives no events if this is empty.
     pub watched: Watched,
     pub posted: Vec<PostedEvent>,
 }

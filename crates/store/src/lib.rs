@@ -140,7 +140,7 @@ pub struct WrittenTurns {
     pub last_change: u64,
 }
 
-/// A turn whose content was replaced.
+/// A replacement of a turn's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnChange {
     /// Position in the sequence of such changes, from 1.
@@ -182,7 +182,7 @@ pub struct DeliveryOutcome {
     pub id: DeliveryId,
     /// New state.
     pub state: DeliveryState,
-    /// Attempts so far.
+    /// Attempts made.
     pub tries: u32,
     pub last_error: String,
     /// When the next attempt is due, or when the delivery was finished.

@@ -30,7 +30,7 @@ pub struct SqliteFile {
     pub cache_kib: i64,
     /// Pages in the write-ahead log that trigger a checkpoint.
     pub checkpoint_pages: i64,
-    /// Size in bytes to which the log file is truncated after a checkpoint.
+    /// Size in bytes that the log file is truncated to after a checkpoint.
     pub log_bytes_kept: i64,
     /// Prepared statements cached per connection.
     pub statements_kept: usize,
@@ -205,7 +205,7 @@ pub fn look_only(path: &Path, key: Option<&DataKey>) -> rusqlite::Result<Connect
     let connection = open(path, key, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // The log of a crash must survive for the next process that opens the file. If there is none,
-    // do not leave one behind either.
+    // do not create one.
     let has_log = log_bytes(path) > 0;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     Ok(connection)

@@ -56,7 +56,7 @@ pub enum Value {
 /// A row with a value per column, or a key with a value per key column.
 pub type Row = Vec<Value>;
 
-/// Counters from which a journal continues.
+/// Counters that a journal continues from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// `None` before the first commit.

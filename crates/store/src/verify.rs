@@ -23,7 +23,7 @@ const BATCH_TURNS: i64 = 1_000;
 const OUT_OF_ORDER: &str = "its page has another row in its place";
 /// First schema with checksums.
 const CHECKSUMS_SINCE: i64 = 5;
-/// First schema in which contents may be stored in a table of their own.
+/// First schema with a separate table of contents of turns.
 const CONTENTS_SINCE: i64 = 9;
 
 /// Findings of a check of a file or a database.
@@ -43,7 +43,7 @@ pub struct FileCheck {
 /// Why a batch of turns ended.
 enum Stop {
     End,
-    /// The batch is full, or the table ended; the next batch tells.
+    /// The batch is full, or the table ended. An empty next batch means the latter.
     Batch,
     /// The next turn cannot be read.
     Damage(String),

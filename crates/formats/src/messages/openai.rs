@@ -123,7 +123,7 @@ fn part(mut part: Fields<'_>) -> Result<Part, CoreError> {
 
 pub(super) fn audio(mut audio: Fields<'_>) -> Result<PartKind, CoreError> {
     let media_type = match audio.text("format")? {
-        // The only format whose name differs from its media type.
+        // The format differs from the media type only here.
         "mp3" => "audio/mpeg".to_owned(),
         format => format!("audio/{format}"),
     };

@@ -1,8 +1,8 @@
 //! Renders turns as a provider's message array.
 //!
 //! A turn that came in the target format is **restored**: it yields an equal JSON value, from the
-//! extras documented in the parent module. Any other turn, and one whose extras no longer fit its
-//! parts, is **translated**:
+//! extras documented in the parent module. Any other turn, or one with extras that no longer fit
+//! its parts, is **translated**:
 //!
 //! - The parts that memoird interprets are written in the provider's format. Other fields of
 //!   another provider's objects are dropped. The fields of a turn without a format are added to the

@@ -198,7 +198,7 @@ fn output(mut output: Fields<'_>) -> Result<Item, CoreError> {
     )))
 }
 
-/// Parses an item of any other type, whose object is kept whole.
+/// Parses an item of any other type, and keeps its object whole.
 ///
 /// Calls that the bot answers, and its answers, are parsed as such, because no window may separate
 /// them.

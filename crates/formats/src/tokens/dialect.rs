@@ -130,7 +130,7 @@ impl Dialect {
 /// Tokens that a provider may add to a request without showing them.
 ///
 /// Examples are instructions for structured output, prompts of hosts, tools of remote servers, and
-/// reasoning behind a signature.
+/// encrypted reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unseen {
     /// Before the provider reported usage for this model.

@@ -17,7 +17,7 @@ pub(super) struct Tool<'a> {
     pub(super) is_deferred: bool,
 }
 
-/// Maximum nesting depth to which a schema is read.
+/// Maximum nesting depth of a schema. Deeper levels are not read.
 const DEPTH_MAX: usize = 16;
 
 /// Parses an array of tools.

@@ -1,4 +1,4 @@
-//! Reindexing of turns whose content was replaced, to remove their old words.
+//! Reindexes turns with replaced content, to remove their old words.
 //!
 //! Such a turn is indexed again and its pages are cleared before the progress is saved.
 
@@ -11,8 +11,7 @@ use crate::locked;
 use crate::words::Languages;
 
 impl Index {
-    /// Returns the last turn change that was indexed and whose old words are cleared from the
-    /// pages.
+    /// Returns the last turn change that was indexed and cleared from the pages.
     pub(crate) fn changes(&self) -> Answer<u64> {
         self.read(|connection| {
             let sql = "SELECT changes FROM state";

@@ -20,7 +20,7 @@ pub(super) struct Outbox {
     deliveries: BTreeMap<Generation, BTreeMap<HookName, Delivery>>,
     /// Index of the pending ones.
     pending: Pending,
-    /// Generations whose deliveries are all finished.
+    /// Generations that have only finished deliveries.
     settled: BTreeSet<Generation>,
 }
 
@@ -93,7 +93,7 @@ impl Outbox {
         self.deliveries.get(&generation).is_some_and(is_owed)
     }
 
-    /// Returns the oldest generation whose deliveries are all finished.
+    /// Returns the oldest generation that has only finished deliveries.
     pub(super) fn oldest_settled(&self) -> Option<Generation> {
         self.settled.first().copied()
     }

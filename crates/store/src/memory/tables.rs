@@ -30,7 +30,7 @@ pub(super) struct Tables {
     pub(super) outbox: Outbox,
     /// Generation and seq of each turn, by its number.
     pub(super) written: BTreeMap<u64, (Generation, u64)>,
-    /// Turns whose content was replaced, in order.
+    /// Replacements of turn contents, in order.
     pub(super) turn_changes: Vec<TurnChange>,
     pub(super) last_number: u64,
     /// Bytes retained only for pending deliveries.

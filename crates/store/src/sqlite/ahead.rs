@@ -1,7 +1,7 @@
 //! Prewrites turns of a large change set, so that no other commit waits for the whole set.
 //!
 //! The contents are written in parts, each in an earlier transaction together with the sets of
-//! others. They go to the table `contents`, where no reader finds them. The set's own transaction
+//! others. They go to the table `contents`, which no reader searches. The set's own transaction
 //! writes the rows of `turns`, which reference their contents, and advances `progress.claimed` past
 //! these. Contents after `claimed` that are not being prewritten are leftovers of a set that was
 //! not committed, or of a crash.
@@ -38,7 +38,7 @@ pub(super) struct Ahead {
     has_leftovers: bool,
 }
 
-/// A turn whose content is prewritten.
+/// A turn with prewritten content.
 #[derive(Debug)]
 pub(super) struct TurnAhead {
     seq: u64,
@@ -138,7 +138,7 @@ impl Ahead {
         self.has_leftovers &= !part.are_leftovers_gone;
     }
 
-    /// Returns what is prewritten of an append: a prefix of its turns, possibly empty.
+    /// Returns the prewritten part of an append: a prefix of its turns, possibly empty.
     pub(super) fn of(&self, generation: Generation, turns: &[(u64, Arc<[u8]>)]) -> &[TurnAhead] {
         let is_same = |(ahead, (seq, content)): (&TurnAhead, &(u64, Arc<[u8]>))| {
             ahead.seq == *seq && Arc::ptr_eq(&ahead.content, content)

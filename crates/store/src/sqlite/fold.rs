@@ -24,7 +24,7 @@ const ROWS_PER_CHANGE: usize = 4;
 pub(super) struct Fold {
     /// The rows to flush. Unchanged until the flush is complete.
     pub(super) taken: Taken,
-    /// The generations in the order in which they are written.
+    /// The generations in write order.
     order: Vec<Generation>,
     /// Sessions to delete old keys of.
     cuts: Vec<SessionKey>,

@@ -214,8 +214,8 @@ CREATE TABLE erasure_given (
 
 /// - `rewound`: rewound turns of a generation, as maximal runs of seqs.
 /// - `rewinds`: the runs that the rewind with an idempotency key removed.
-/// - `turn_changes`: turns whose content was replaced, in order, for followers of the journal.
-/// - `newest_seq`: the newest turn that was not rewound. NULL if the newest turn was not.
+/// - `turn_changes`: replacements of turn contents, in order, for followers of the journal.
+/// - `newest_seq`: the newest turn that was not rewound. NULL means the last turn.
 ///
 /// `rewound` and `rewinds` are rarely written, so they bypass the intake.
 const V7: &str = "

@@ -1,5 +1,4 @@
-//! Reads turns of all sessions in the order in which they were written, for followers of the
-//! journal.
+//! Reads turns of all sessions in write order, for followers of the journal.
 
 use std::collections::HashMap;
 
@@ -67,7 +66,7 @@ pub(super) fn at(
     Ok(turns)
 }
 
-/// Returns the turns whose content was replaced after this change.
+/// Returns the replacements of turn contents after this one.
 pub(super) fn changed_after(
     connection: &Connection,
     change: u64,

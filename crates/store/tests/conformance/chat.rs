@@ -84,7 +84,7 @@ impl Chat {
         self.patch_named(patch, None, at)
     }
 
-    /// Returns the change that sets a label, whose value must be new.
+    /// Returns the change that sets a label to a new value.
     pub(crate) fn label(&mut self, name: &str, value: &str) -> Change {
         let patch = OptionsPatch {
             labels: [(name.into(), value.into())].into(),

@@ -22,7 +22,7 @@ pub(super) struct Ids<'a> {
     format: MessageFormat,
     /// Ids in turns that came in this format. They are unchanged, so that calls and results match.
     given: HashSet<&'a str>,
-    /// Uses of the other ids so far, if the provider accepts an id only once per request.
+    /// Earlier uses of the other ids, if the provider accepts an id only once per request.
     uses: RefCell<HashMap<&'a str, Uses>>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Ids<'a> {
 #[derive(Default)]
 struct Uses {
     count: u32,
-    /// Numbers of those without a result so far.
+    /// Numbers of those that have no result yet.
     open: VecDeque<u32>,
 }
 

@@ -89,7 +89,7 @@ struct Writer {
     ends: Vec<usize>,
     /// Content to write after the last result.
     waiting: Option<Waiting>,
-    /// Ids of calls without a result so far.
+    /// Ids of calls that have no result yet.
     open_calls: Vec<Value>,
     mark: Mark,
 }

@@ -1,4 +1,4 @@
-//! Tokens of documents, whose pages are each read as text and as an image.
+//! Tokens of documents. Each page is read as text and as an image.
 
 use crate::model::Provider;
 

@@ -113,7 +113,7 @@ fn overwritten_pages_are_damage_wherever_they_are() {
     }
 }
 
-/// SQLite checks little of the first page. What it cannot parse is damage, too.
+/// SQLite checks little of the first page. A header that it cannot parse is damage, too.
 #[test]
 fn a_senseless_header_is_damage() {
     let whole = tempfile::tempdir().unwrap();

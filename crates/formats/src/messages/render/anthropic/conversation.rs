@@ -4,8 +4,8 @@
 //! empty, and no message ends in thinking.
 //!
 //! Messages that came in this format are left unchanged, even if consecutive ones have the same
-//! role. The exception is a request in which the turns between them were dropped: then the bot did
-//! not send them in this order.
+//! role. They are merged in a request that lacks the turns between them: then the bot did not send
+//! them in this order.
 
 use std::mem;
 
@@ -32,7 +32,7 @@ pub(super) struct Message {
     ends_given: bool,
 }
 
-/// The messages so far.
+/// The messages rendered up to now.
 #[derive(Default)]
 pub(super) struct Conversation {
     messages: Vec<Message>,
