@@ -69,8 +69,7 @@ fn profile(line: &'static str) -> Option<ModelProfile> {
 }
 
 impl ModelProfile {
-    /// Returns the rules of the model with this name, which uses this profile or is a relative of
-    /// it.
+    /// Returns the rules of the model with this name, which is this profile's or a relative.
     pub fn rules_of(&self, model: &str, format: Option<MessageFormat>) -> MessageRules {
         let name = if model.is_empty() { &self.name } else { model };
         let mut rules = MessageRules::of(self.provider, name);
@@ -145,8 +144,10 @@ fn version_distance(wanted: Option<&String>, found: Option<&String>) -> u32 {
     }
 }
 
-/// Strips the prefixes of hosts from a model's name: a path (`models/…`, `openai/…`), and the
-/// region and vendor of Amazon Bedrock (`us.anthropic.…`).
+/// Strips the prefixes of hosts from a model's name.
+///
+/// These are a path (`models/…`, `openai/…`), or the region and vendor of Amazon Bedrock
+/// (`us.anthropic.…`).
 pub(crate) fn base_name(model: &str) -> &str {
     let mut name = model.trim().rsplit('/').next().unwrap_or_default();
     while let Some((vendor, rest)) = name.split_once('.') {
@@ -168,8 +169,9 @@ fn is_version(rest: &str) -> bool {
     }
 }
 
-/// Whether the text is a date: `2024-08-06`, `20250929`, `250828`, `0613` or `08-2025`, or one of
-/// these before a variant, as in `20250929:free`. A single `5` is a version.
+/// Whether the text is a date, or a date followed by a variant, as in `20250929:free`.
+///
+/// Dates are `2024-08-06`, `20250929`, `250828`, `0613` and `08-2025`. A single `5` is a version.
 fn is_date(text: &str) -> bool {
     let date = text.split(['@', ':']).next().unwrap_or_default();
     let is_number = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());

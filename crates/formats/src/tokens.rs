@@ -27,8 +27,7 @@ pub trait Tokenizer: Send + Sync + fmt::Debug {
     /// Returns the number of tokens. Time and memory are linear in the length of any text.
     fn count(&self, text: &str) -> usize;
 
-    /// Maximum relative deviation from the provider's own count. 0 for the provider's own
-    /// tokenizer.
+    /// Maximum relative error against the provider's own count. 0 for its own tokenizer.
     fn margin(&self) -> f64;
 }
 

@@ -19,8 +19,9 @@ pub struct SearchSnapshot {
     pub indexed: u64,
     /// Turns removed since startup because the journal deleted them.
     pub forgotten: u64,
-    /// Number of times the index was built from scratch since startup: initially, or because its
-    /// file was lost, damaged or of another version.
+    /// Number of times the index was built from scratch since startup.
+    ///
+    /// That happens initially, or if its file was lost, damaged or of another version.
     pub rebuilds: u64,
     /// Journal turns not indexed yet, as of the worker's last step.
     pub behind: u64,

@@ -279,8 +279,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Reindexes some of the changed turns up to number `reached`. Later ones are read in their
-    /// current version anyway.
+    /// Reindexes some of the changed turns up to number `reached`.
+    ///
+    /// Later ones are read in their current version anyway.
     ///
     /// Returns the last change handled, and whether there may be more.
     async fn take_changed(
@@ -326,8 +327,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Runs one step of clearing the old words of changed turns from the pages, once for all
-    /// pending changes.
+    /// Runs one step of clearing the old words of changed turns from the pages.
+    ///
+    /// A run covers all changes made before it.
     ///
     /// The last step reads the whole file. Its duration is returned and delays only the next
     /// cleaning, not indexing.

@@ -56,14 +56,16 @@ const FILE: SqliteFile = SqliteFile {
 const SCHEMA_VERSION: i64 = 3;
 const SCHEMA: &str = include_str!("index/schema.sql");
 
-/// Maximum size in bytes of a file that is checked whole on open. Of a larger file, only header and
-/// schema are checked.
+/// Maximum size in bytes of a file that is checked whole on open.
+///
+/// Of a larger file, only header and schema are checked.
 const CHECK_BYTES_MAX: u64 = 256 << 20;
 /// Read connections kept open between searches.
 const READERS_KEPT: usize = 2;
 
-/// Bits of a row number that hold the turn's number within its tenant. The higher bits are the
-/// tenant.
+/// Bits of a row number that hold the turn's number within its tenant.
+///
+/// The higher bits are the tenant.
 const TENANT_SHIFT: u32 = 40;
 
 /// Prefix of index words for filters, which no word of a text can have.

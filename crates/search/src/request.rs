@@ -11,8 +11,9 @@ use memoird_core::turn::Role;
 /// What to search for among the turns of one tenant.
 #[derive(Clone, Debug, Default)]
 pub struct SearchRequest {
-    /// Words to search for; long queries are truncated. If empty, turns are filtered only, newest
-    /// first.
+    /// Words to search for; long queries are truncated.
+    ///
+    /// If empty, turns are filtered only, newest first.
     pub query: String,
     /// Only this session, in all its generations.
     pub session: Option<SessionId>,
@@ -60,8 +61,9 @@ pub struct Hit {
     pub turns: Vec<Arc<[u8]>>,
 }
 
-/// A position in a list of hits. Later pages start after it, and ignore turns added since the first
-/// one.
+/// A position in a list of hits.
+///
+/// Later pages start after it, and ignore turns added since the first one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PageToken {
     /// Number of the tenant's turns in the index when the first page was built.

@@ -42,8 +42,9 @@ const SEARCHES_MAX: usize = 4;
 const TENANT_SEARCHES_MAX: usize = 2;
 /// How long a search waits for the index to catch up with the journal.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
-/// Maximum bytes of turns in a page, and in the context of one hit. A hit with a larger context is
-/// returned without it.
+/// Maximum bytes of turns in a page, and in the context of one hit.
+///
+/// A hit with a larger context is returned without it.
 ///
 /// gRPC clients accept messages of 4 MiB by default.
 const PAGE_BYTES_MAX: usize = 2 << 20;
@@ -73,8 +74,9 @@ pub(crate) struct Shared {
     pub(crate) index: Mutex<Option<Arc<Index>>>,
     /// Set by a search that finds the file damaged. Makes the worker rebuild it.
     pub(crate) is_damaged: AtomicBool,
-    /// Whether pages may contain stems of erased turns. True at startup, because a crash may have
-    /// left some.
+    /// Whether pages may contain stems of erased turns.
+    ///
+    /// True at startup, because a crash may have left some.
     pub(crate) has_stale_stems: AtomicBool,
     /// Held from reading the journal until the turns read are in the index.
     pub(crate) following: tokio::sync::Mutex<()>,

@@ -572,8 +572,9 @@ fn without_rests() -> SearchConfig {
     }
 }
 
-/// Another tenant that keeps writing more than the follower indexes per step. In its second round,
-/// `acme` writes something too.
+/// Another tenant that keeps writing more than the follower indexes per step.
+///
+/// In its second round, `acme` writes something too.
 struct Flood {
     tasks: JoinSet<()>,
     rounds: Arc<AtomicU64>,

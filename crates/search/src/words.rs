@@ -40,8 +40,9 @@ impl Sought {
         Scorer::new(&self.query, statistics)
     }
 
-    /// Returns the passage of a text with the most matches, on one line. Without any, its
-    /// beginning.
+    /// Returns the passage of a text with the most matches, on one line.
+    ///
+    /// Without any, its beginning.
     pub(crate) fn snippet(&self, text: &str, statistics: &Statistics) -> String {
         let places = self.scorer(statistics).places(text);
         let start = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));

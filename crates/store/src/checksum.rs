@@ -71,8 +71,9 @@ pub enum Verdict {
     Unchecked,
     /// The content is damaged. An intact header still identifies the role and the calls.
     Damaged {
-        /// Replacement with the same role and calls, and [`DAMAGED_TEXT`] as text. `None` if the
-        /// header is damaged too: see [`unknown_turn`].
+        /// Replacement with the same role and calls, and [`DAMAGED_TEXT`] as text.
+        ///
+        /// `None` if the header is damaged too: see [`unknown_turn`].
         stand_in: Option<Arc<[u8]>>,
     },
 }

@@ -25,8 +25,9 @@ const KEY_BYTES: usize = 32;
 const HEAD_BYTES: usize = 16;
 /// Start of a plain SQLite file.
 pub(crate) const PLAIN_HEAD: &[u8; HEAD_BYTES] = b"SQLite format 3\0";
-/// Start of a file encrypted by memoird. The key check and random bytes follow; all of it is the
-/// salt.
+/// Start of a file encrypted by memoird.
+///
+/// The key check and random bytes follow; all of it is the salt.
 const ENCRYPTED_HEAD: &[u8; 6] = b"memoi\x01";
 const CHECK_BYTES: usize = 4;
 const RANDOM_BYTES: usize = HEAD_BYTES - ENCRYPTED_HEAD.len() - CHECK_BYTES;

@@ -218,8 +218,9 @@ pub struct EndedRecord {
     pub head: Head,
     pub at: Now,
     pub reason: EndReason,
-    /// Newest turns, ascending, without rewound ones. Older turns are missing if all would exceed
-    /// the reader's byte limit.
+    /// Newest turns, ascending, without rewound ones.
+    ///
+    /// Older turns are missing if all would exceed the reader's byte limit.
     pub turns: Vec<(u64, Arc<[u8]>)>,
     pub rewound_turns: u64,
     pub state: Option<State>,
@@ -263,8 +264,9 @@ pub struct Unclean {
     pub log: bool,
 }
 
-/// Commits whose reply was lost, by their outcome. Their callers were not answered until it was
-/// known.
+/// Commits whose reply was lost, by their outcome.
+///
+/// Their callers were not answered until it was known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitDoubts {
     /// Had been committed.
@@ -362,8 +364,7 @@ pub trait Store: Send + Sync + 'static {
         Ok(ExchangedEvents::default())
     }
 
-    /// Returns, for each generation, whether its live version is the one this process last loaded
-    /// or wrote.
+    /// Returns whether this process last loaded or wrote the live version of each generation.
     ///
     /// Always true for a store with a single process.
     fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
@@ -382,8 +383,9 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the idempotency keys of a session id, across all its generations.
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError>;
 
-    /// Returns at most `max` sessions after `after` that have idempotency keys of any age, ordered
-    /// by id.
+    /// Returns at most `max` sessions after `after` that have idempotency keys, ordered by id.
+    ///
+    /// Keys of any age count.
     fn keyed_sessions(
         &self,
         after: Option<&SessionKey>,
@@ -465,8 +467,7 @@ pub trait Store: Send + Sync + 'static {
     /// Drops a delivery. Returns false if there was none.
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError>;
 
-    /// Loads ended generations, in the order of `wanted`, until `bytes_max` bytes of turns were
-    /// read.
+    /// Loads ended generations in the order of `wanted`, with up to `bytes_max` bytes of turns.
     ///
     /// Returns at least the first. A generation that alone exceeds the limit is returned with its
     /// newest turns only. Generations that have not ended or were pruned are omitted.
@@ -563,8 +564,9 @@ pub trait Store: Send + Sync + 'static {
 /// wait until that is done. In a database, replicas apply a step at a time.
 pub const FORGOTTEN_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum number of concurrent reads. More would wait for each other, and each needs a connection
-/// with its own cache.
+/// Maximum number of concurrent reads.
+///
+/// More would wait for each other, and each needs a connection with its own cache.
 pub const READERS_MAX: usize = 8;
 
 /// Maximum number of idempotency keys loaded for one session, newest first.

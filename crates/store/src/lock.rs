@@ -40,8 +40,7 @@ impl DirLock {
     }
 }
 
-/// Creates files and directories that only the daemon's user can read, because transcripts are
-/// private.
+/// Files and directories that only the daemon's user can read, because transcripts are private.
 ///
 /// SQLite gives its `-wal` and `-shm` files the permissions of the main file.
 pub mod private {

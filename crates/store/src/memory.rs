@@ -77,8 +77,7 @@ impl MemoryStore {
         }
     }
 
-    /// Retains a generation that ended in another store until its deliveries to `owed` are
-    /// finished.
+    /// Retains a generation that ended in another store until its deliveries are finished.
     ///
     /// If space is short, generations without open deliveries are deleted, oldest first. Returns
     /// false, and retains nothing, if more than `bytes_max` bytes would still be needed.

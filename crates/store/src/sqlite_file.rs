@@ -41,8 +41,9 @@ pub struct SqliteFile {
 pub struct Look {
     /// Connection for further inspection. Closing it leaves the log as it is.
     pub connection: Connection,
-    /// Schema version. 0 if the first start was interrupted before it created a table; `None` if
-    /// the file is of another kind.
+    /// Schema version. `None` if the file is of another kind.
+    ///
+    /// 0 if the first start was interrupted before it created a table.
     pub schema: Option<i64>,
     /// Whether the file is shorter than its header declares.
     pub is_cut_off: bool,
@@ -165,8 +166,7 @@ impl SqliteFile {
     }
 }
 
-/// Sets a soft limit on the page cache of all SQLite connections of the process, in bytes. 0
-/// disables it.
+/// Sets a soft limit in bytes on the page cache of all SQLite connections. 0 disables it.
 ///
 /// It applies in addition to the limits of the connections. A statement may exceed it if it needs
 /// to.

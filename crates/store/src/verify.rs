@@ -219,8 +219,9 @@ impl FileCheck {
         }
     }
 
-    /// Verifies and counts a turn. `session` returns its tenant and session, and is called only for
-    /// a damaged one.
+    /// Verifies and counts a turn.
+    ///
+    /// `session` returns its tenant and session, and is called only for a damaged one.
     pub fn examine(
         &mut self,
         place: TurnPlace,

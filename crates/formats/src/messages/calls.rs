@@ -1,5 +1,6 @@
-//! Types of calls per format: their outputs, the fields that link the two, the answering side, and
-//! the answer for an abandoned call.
+//! Types of calls per format, their outputs, and the fields that link the two.
+//!
+//! For each type, the table has the side that answers, and the answer for an abandoned call.
 //!
 //! Ids that connect other parts are found without this table: see [`memoird_core::ties`].
 
@@ -16,8 +17,10 @@ pub(super) struct CallKind {
     /// Fields of an output that may have this id. The first that is a string counts.
     pub(super) links: &'static [&'static str],
     pub(super) by: AnsweredBy,
-    /// Builds an output in text. `None` if only the provider or a program can produce one; then a
-    /// call without an output is dropped from the window.
+    /// Builds an output in text.
+    ///
+    /// `None` if only the provider or a program can produce one; then a call without an output is
+    /// dropped from the window.
     pub(super) answer: Option<fn(&AnswerText<'_>) -> Value>,
 }
 

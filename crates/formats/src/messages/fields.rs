@@ -19,8 +19,9 @@ pub(super) const OURS: &str = "memoird";
 /// Maximum characters of a role or a type that an error quotes.
 const ECHO_CHARS_MAX: usize = 64;
 
-/// Key with which serde_json represents an exact number as an object. An extra that begins with it
-/// would be deserialized as a number.
+/// Key with which serde_json represents an exact number as an object.
+///
+/// An extra that begins with it would be deserialized as a number.
 const NUMBER_KEY: &str = "$serde_json::private::Number";
 
 /// Path of a value in the array. Formatted only for errors.

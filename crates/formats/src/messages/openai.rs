@@ -1,4 +1,5 @@
-//! OpenAI's chat completions: the `messages` array,
+//! OpenAI's chat completions: the `messages` array.
+//!
 //! <https://platform.openai.com/docs/api-reference/chat/create>
 
 use memoird_core::error::CoreError;

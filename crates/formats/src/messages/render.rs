@@ -44,9 +44,10 @@ const LEAD_IN: &str = "(The conversation begins with the assistant.)";
 /// The rendered messages of a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// System prompt, if it is separate from the messages: Anthropic's `system`, or the
-    /// `instructions` of OpenAI's responses. Empty for OpenAI's chat completions, where it is the
-    /// first message.
+    /// System prompt, if it is separate from the messages.
+    ///
+    /// That is Anthropic's `system`, or the `instructions` of OpenAI's responses. Empty for
+    /// OpenAI's chat completions, where the system prompt is the first message.
     pub system: String,
     pub messages_json: String,
     /// Per turn, the number of messages up to its end.
@@ -67,11 +68,14 @@ pub struct RenderOptions<'a> {
     pub behind_gap: &'a [usize],
     /// Nonce for text inserted by memoird.
     pub mark: Mark,
-    /// Whether the messages are sent to the provider. If so, content that it would reject at its
-    /// current position is dropped or rephrased. Otherwise messages are restored exactly.
+    /// Whether the messages are sent to the provider.
+    ///
+    /// If so, content that it would reject at its current position is dropped or rephrased.
+    /// Otherwise messages are restored exactly.
     pub is_request: bool,
-    /// Whether the turns begin a conversation, so that a result without its call will never have
-    /// one. True for every request.
+    /// Whether the turns begin a conversation. True for every request.
+    ///
+    /// Then a result without its call will never have one.
     pub is_start: bool,
     /// Rules of the model. Applied to requests only.
     pub rules: MessageRules,

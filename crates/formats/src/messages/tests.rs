@@ -183,8 +183,9 @@ fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
     }
 }
 
-/// Bots mark the last block of each call as a cache breakpoint. The provider accepts four per
-/// request.
+/// Bots mark the last block of each call as a cache breakpoint.
+///
+/// The provider accepts four per request.
 #[test]
 fn of_the_places_that_the_bot_marked_for_the_cache_the_last_two_stay() {
     let mark = json!({ "type": "ephemeral", "ttl": "1h" });

@@ -158,8 +158,7 @@ fn starts_a_part(name: &str, family: &str) -> bool {
     starts.any(|start| start == 0 || !name.as_bytes()[start - 1].is_ascii_alphanumeric())
 }
 
-/// Returns the version of an Anthropic model: the first two numbers in its name that are not a
-/// date.
+/// Returns the version in the name of an Anthropic model: its first two numbers except dates.
 fn claude_version(name: &str) -> Option<(u32, u32)> {
     let is_number = |part: &&str| part.len() <= 2;
     let mut parts = name.split(['-', '@', ':', '_']);

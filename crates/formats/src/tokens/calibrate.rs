@@ -15,8 +15,9 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Whether the figures are consistent. If they are too far apart, the bot reported something
-    /// else.
+    /// Whether the figures are consistent.
+    ///
+    /// If they are too far apart, the bot reported something else.
     pub fn is_plausible(self) -> bool {
         let (counted, charged) = (self.counted, self.charged);
         let least = (counted / 4).saturating_sub(1_000).max(1);
@@ -70,16 +71,18 @@ const FACTOR_DEVIATION: f64 = 0.05;
 /// Drift of both from one charge to the next.
 const OFFSET_DRIFT: f64 = 1.0;
 const FACTOR_DRIFT: f64 = 0.001;
-/// Random error of a charge: tokens (each conversation has its own tools and prompts, with their
-/// own count errors), and a share of the request.
+/// Random error of a charge, in tokens and as a share of the request.
+///
+/// Each conversation has its own tools and prompts, with their own count errors.
 const NOISE_TOKENS: f64 = 60.0;
 const NOISE_SHARE_MIN: f64 = 0.005;
 const NOISE_SHARE_MAX: f64 = 0.1;
 /// Random error of the growth of one conversation, and minimum growth for an observation.
 const GROWTH_NOISE_TOKENS: f64 = 10.0;
 const GROWTH_TOKENS_MIN: f64 = 100.0;
-/// Limits of a conversation's surcharge, in addition to a third of the expected charge, and of its
-/// discount, in addition to a tenth.
+/// Limits of a conversation's surcharge and discount, in tokens.
+///
+/// They are added to a third of the expected charge, and to a tenth.
 const SURCHARGE_TOKENS_MAX: f64 = 1_000.0;
 const DISCOUNT_TOKENS_MAX: f64 = 200.0;
 const FULL_SAMPLES: u32 = 3;
@@ -96,12 +99,12 @@ const ERROR_MAX: f64 = 1.0;
 const SPREADS: f64 = 2.0;
 const MARGIN_MIN: f64 = 0.005;
 const MARGIN_MAX: f64 = 0.3;
-/// Maximum shares of a window's budget for the allowance for unseen tokens: before the first
-/// report, and after the offset is known.
+/// Maximum shares of a window's budget for unseen tokens.
+///
+/// The first applies before the first report, the second after the offset is known.
 const ALLOWANCE_SHARE_FIRST: f64 = 0.0225;
 const ALLOWANCE_SHARE_LATER: f64 = 0.009;
-/// Number of samples after which the observed spread has the same weight as the tokenizer's own
-/// margin.
+/// Number of samples that give the observed spread the same weight as the tokenizer's margin.
 const HALF_TRUST_SAMPLES: f64 = 8.0;
 
 impl Default for Calibration {
@@ -206,8 +209,9 @@ impl Calibration {
         (self.offset + self.factor * counted as f64).max(1.0)
     }
 
-    /// Difference of a charge from the expected one, in charged tokens. The next request of the
-    /// same conversation is expected to have the same difference.
+    /// Difference of a charge from the expected one, in charged tokens.
+    ///
+    /// The next request of the same conversation is expected to have the same difference.
     ///
     /// It is bounded, because a bot may report any figure: upwards to a third of the expected
     /// charge plus 1,000 tokens, downwards to a tenth plus 200 tokens.

@@ -38,14 +38,14 @@ enum Kind {
     Unknown,
 }
 
-/// Bytes of an image that are searched for its size. Metadata before it, such as EXIF and color
-/// profiles, is shorter.
+/// Bytes of an image that are searched for its size.
+///
+/// Metadata before it, such as EXIF and color profiles, is shorter.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
 /// Maximum bytes of an extra that is parsed.
 const EXTRA_BYTES_MAX: usize = 64 * 1024;
 
-/// Assumed size of media behind a URL or file id, which is not fetched: a typical size, not a large
-/// one.
+/// Assumed size of media at a URL or file id, which is not fetched: a typical size.
 ///
 /// A count far above the charge would not be corrected by it, because
 /// [`super::Charge::is_plausible`] rejects the charge.
@@ -57,8 +57,9 @@ const TEXT_TOKENS_ELSEWHERE: u64 = 2_000;
 
 /// Google: 32 per second. OpenAI: 10. Models with open weights: up to 25.
 const AUDIO_TOKENS_PER_SECOND: u64 = 32;
-/// Maximum characters of the URL in the line that replaces unsupported media, and minimum tokens of
-/// the line, which may contain a name instead.
+/// Limits of the line that replaces unsupported media: characters of the URL, minimum tokens.
+///
+/// The line may contain a name instead of the URL.
 const LINE_CHARS_MAX: usize = 200;
 const LINE_TOKENS: u64 = 64;
 
@@ -148,8 +149,7 @@ impl Media<'_> {
         stated.trim().to_ascii_lowercase()
     }
 
-    /// Determines the kind by the stated type, else by the bytes or the extension of the URL, else
-    /// by the provider's object.
+    /// Determines the kind: by the stated type, else the bytes, the URL's extension, or the object.
     fn kind(self, content: &Content<'_>, object: &Value) -> Kind {
         let known = |kind: &Kind| *kind != Kind::Unknown;
         let by_head = || {

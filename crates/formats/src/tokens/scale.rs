@@ -30,8 +30,9 @@ const ENCRYPTED_FIELDS: [&str; 4] = [
     "thought_signature",
 ];
 
-/// Tokens of a reference to a deferred tool, which expands to its definition. Recorded ones took
-/// 60.
+/// Tokens of a reference to a deferred tool, which expands to its definition.
+///
+/// Recorded ones took 60.
 const TOOL_REFERENCE_TOKENS: u64 = 64;
 
 /// Minimum characters of a run of base64 in an extra that is not counted as text.
@@ -97,8 +98,7 @@ impl Scale {
         }
     }
 
-    /// Tokens of tool schemas as the provider shows them to its models, and of the prompt it adds
-    /// for them.
+    /// Tokens of tool schemas as shown to the provider's models, and of the prompt added for them.
     ///
     /// 0 for empty text. `format` is the API that the request is sent to, if known.
     pub fn tools(&self, tools_json: &str, format: Option<MessageFormat>) -> u64 {

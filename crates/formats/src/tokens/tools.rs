@@ -118,8 +118,7 @@ impl Tool<'_> {
         properties(self.parameters).is_some_and(|properties| !properties.is_empty())
     }
 
-    /// Returns name, description and schema as compact JSON. A schema without properties is
-    /// omitted.
+    /// Returns name, description and schema as compact JSON. Omits a schema without properties.
     pub(super) fn json(&self) -> String {
         if self.has_parameters() {
             self.full_json()

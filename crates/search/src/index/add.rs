@@ -56,8 +56,9 @@ struct Tenant {
     days: HashMap<i64, (i64, i64)>,
 }
 
-/// A row of the index. Rows are written in order, because FTS5 starts a new segment for each one
-/// that is out of order.
+/// A row of the index.
+///
+/// Rows are written in order, because FTS5 starts a new segment for each one that is out of order.
 struct Row {
     row: i64,
     number: u64,

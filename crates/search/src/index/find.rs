@@ -18,8 +18,9 @@ use crate::words::{Found, Languages, Sought, Statistics};
 const MATCHES_MAX: usize = 8_192;
 /// The same for words that only share a beginning with a word that no turn contains.
 const ALIKE_MAX: usize = 1_024;
-/// Maximum number of generations matched by index words. Beyond it, each turn's generation is
-/// compared instead.
+/// Maximum number of generations matched by index words.
+///
+/// Beyond it, each turn's generation is compared instead.
 const GENERATIONS_MAX: usize = 256;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
@@ -72,7 +73,7 @@ struct Plan {
 }
 
 impl Index {
-    /// Returns the journal numbers of at most `max` turns of a generation before `before`, newest
+    /// Returns the journal numbers of up to `max` turns of a generation before `before`, newest
     /// first.
     pub(crate) fn newest_turns(
         &self,

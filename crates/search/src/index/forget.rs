@@ -59,8 +59,7 @@ impl Index {
         )?)
     }
 
-    /// Returns at most `max` generations in the order of their start, from `after` (exclusive) to
-    /// `until` (inclusive).
+    /// Returns at most `max` generations after `after`, up to and including `until`, oldest first.
     pub(crate) fn generations(
         &self,
         after: Generation,
@@ -152,8 +151,7 @@ fn is_merging(connection: &Connection) -> Answer<bool> {
     Ok(false)
 }
 
-/// Iterates over SQLite varints: seven bits per byte, highest first, and eight bits in a ninth
-/// byte.
+/// Iterates over SQLite varints: seven bits per byte, highest first; a ninth byte has eight.
 struct Numbers<'a>(&'a [u8]);
 
 impl Iterator for Numbers<'_> {

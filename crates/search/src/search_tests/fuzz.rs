@@ -1,5 +1,6 @@
-//! Fuzzes queries: any text is answered, or rejected for having no words. A turn that contains a
-//! word of the query is found.
+//! Fuzzes queries: any text is answered, or rejected for having no words.
+//!
+//! A turn that contains a word of the query is found.
 
 use memoird_core::words::ranking::{Query, Term};
 use memoird_core::words::tokens;

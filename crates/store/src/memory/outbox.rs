@@ -1,5 +1,6 @@
-//! The outbox of the in-memory journal. Pending deliveries are indexed by hook, tenant and due
-//! time.
+//! The outbox of the in-memory journal.
+//!
+//! Pending deliveries are indexed by hook, tenant and due time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};

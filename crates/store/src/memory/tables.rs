@@ -57,8 +57,9 @@ pub(super) struct Row {
     pub(super) rewound: SeqRanges,
     /// The turns each rewind removed, by idempotency key.
     pub(super) rewinds: BTreeMap<Fingerprint, SeqRanges>,
-    /// Number of rewound turns of a generation retained only for hooks. Its rewound turns are not
-    /// stored.
+    /// Number of rewound turns of a generation retained only for hooks.
+    ///
+    /// Its rewound turns are not stored.
     pub(super) rewound_before: u64,
     pub(super) ended: Option<(Now, EndReason)>,
     /// Share of [`Tables::kept_bytes`].

@@ -18,8 +18,9 @@ use memoird_core::ids::Generation;
 use crate::checksum::{Protection, TurnPlace, protect};
 use crate::{StoreError, TurnsAhead};
 
-/// SQL expression for the content of a row of `turns`. A missing content becomes an empty one,
-/// which fails its checksum.
+/// SQL expression for the content of a row of `turns`.
+///
+/// A missing content becomes an empty one, which fails its checksum.
 pub(crate) const CONTENT: &str = "CASE WHEN turns.content_id IS NULL THEN turns.content
      ELSE ifnull((SELECT contents.content FROM contents
          WHERE contents.id = turns.content_id), x'') END";
@@ -89,8 +90,10 @@ impl Ahead {
         }
     }
 
-    /// Prewrites contents. If there are leftovers it removes some of those instead: otherwise they
-    /// would be claimed with the new contents.
+    /// Prewrites contents.
+    ///
+    /// If there are leftovers it removes some of those instead: otherwise they would be claimed
+    /// with the new contents.
     pub(super) fn write(
         &self,
         transaction: &Transaction<'_>,

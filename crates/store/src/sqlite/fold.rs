@@ -195,8 +195,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Deletes the oldest rows first, so that the last remaining row of a session is its newest
-    /// state.
+    /// Deletes the oldest rows first. The last remaining row of a session is then its newest state.
     fn clear_heads(&mut self) -> Result<(), StoreError> {
         let is_ready = self.place.has_keys && self.place.cuts == self.fold.cuts.len();
         if !is_ready || self.left == 0 {

@@ -23,8 +23,9 @@ use crate::StoreError;
 ///
 /// The row has usually not been touched for long, and it moves from one index to two others.
 const END_WEIGHT: usize = 12;
-/// Cost of flushing an idempotency key: it is added to two indexes, and an old one of the same
-/// session is deleted.
+/// Cost of flushing an idempotency key, in changes.
+///
+/// It is added to two indexes, and an old key of the same session is deleted.
 pub(super) const KEY_WEIGHT: usize = 2;
 
 /// Maximum number of steps of a flush.
@@ -51,8 +52,9 @@ pub(super) struct Taken {
     keys: HashMap<SessionKey, usize>,
     /// Maximum cost of flushing them. Deleting intake rows adds up to a quarter.
     changes: usize,
-    /// Part of `changes` caused by keys. Flushing many keys at once saves nothing, so they do not
-    /// defer or trigger a flush.
+    /// Part of `changes` caused by keys.
+    ///
+    /// Flushing many keys at once saves nothing, so they do not defer or trigger a flush.
     key_changes: usize,
 }
 
@@ -190,8 +192,9 @@ impl Intake {
         })
     }
 
-    /// Marks the sessions of a transaction as unflushed. Must be called before its commit makes
-    /// them visible.
+    /// Marks the sessions of a transaction as unflushed.
+    ///
+    /// Must be called before its commit makes them visible.
     pub(super) fn announce(&self, taken: &Taken) {
         self.unfolded.add(taken.rows.values().map(|row| &row.key));
     }
@@ -279,8 +282,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns how many changes a transaction with these changes must flush. `None` if no step is
-    /// due.
+    /// Returns how many changes a transaction with these changes must flush.
+    ///
+    /// `None` if no step is due.
     ///
     /// It flushes more than it adds, so that a flush completes before the next one has to begin.
     pub(super) fn step_of(&self, taken: &Taken) -> Option<usize> {

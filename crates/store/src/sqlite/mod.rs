@@ -63,16 +63,17 @@ use crate::{
 
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
-    /// Maximum size in bytes of a file that is checked whole on open. Of a larger file, only header
-    /// and schema are checked.
+    /// Maximum size in bytes of a file that is checked whole on open.
+    ///
+    /// Of a larger file, only header and schema are checked.
     pub check_bytes_max: u64,
-    /// Maximum number of changes in the intake, not counting keys and up to two transactions in
-    /// excess.
+    /// Maximum number of changes in the intake. Keys and up to two transactions may exceed it.
     ///
     /// At half of it, a flush begins.
     pub intake_changes: usize,
-    /// Maximum size of the file in pages of 4 KiB. Beyond it, SQLite reports a full disk. For
-    /// tests.
+    /// Maximum size of the file in pages of 4 KiB. Beyond it, SQLite reports a full disk.
+    ///
+    /// For tests.
     pub pages_max: Option<u32>,
     /// Page cache of all connections together, in bytes.
     pub cache_bytes: u64,
@@ -97,8 +98,7 @@ const JOURNAL: &str = "journal.db";
 /// Maximum time to wait for readers when the log is emptied. Commits are blocked during it.
 const EMPTY_LOG_WAIT: Duration = Duration::from_millis(100);
 
-/// Interval at which retention overwrites deleted turns in the unused space of pages, in
-/// milliseconds.
+/// Interval in milliseconds at which retention overwrites deleted turns in unused space.
 const GAPS_EVERY_MS: u64 = 60 * 60 * 1_000;
 
 /// The journal in `journal.db` of a data directory.
@@ -188,8 +188,7 @@ impl SqliteStore {
         })
     }
 
-    /// Runs [`Self::clear_gaps`] at most once an hour of the monotonic timeline, since it reads the
-    /// whole file.
+    /// Runs [`Self::clear_gaps`] at most once an hour, since it reads the whole file.
     fn clear_gaps_when_due(&self, moment: Steady) -> Result<bool, StoreError> {
         let due = self.gaps_due.load(Ordering::Relaxed);
         if moment.0 < due {

@@ -19,8 +19,9 @@ const JOURNAL: SqliteFile = SqliteFile {
     statements_kept: 64,
 };
 
-/// Reciprocal of the readers' share of the page cache. It is the smaller share, because readers
-/// rarely read the same pages again.
+/// Reciprocal of the readers' share of the page cache.
+///
+/// It is the smaller share, because readers rarely read the same pages again.
 const READERS_SHARE: u64 = 3;
 
 pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {

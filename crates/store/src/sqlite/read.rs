@@ -454,8 +454,9 @@ impl TurnReader<'_> {
     }
 }
 
-/// Sums the bytes of turns per tenant. SQLite determines the length of a content without reading
-/// it.
+/// Sums the bytes of turns per tenant.
+///
+/// SQLite determines the length of a content without reading it.
 pub(super) fn turn_bytes(connection: &Connection) -> Result<Vec<(TenantId, u64)>, StoreError> {
     let mut sums = connection.prepare_cached(
         "SELECT known.tenant, SUM(LENGTH(turns.content) + ifnull(

@@ -107,8 +107,7 @@ pub(super) fn turns(connection: &Connection, generation: Generation) -> Result<u
     Ok(statement.query_row([generation.to_bytes()], |row| count(row, 0))?)
 }
 
-/// Returns the ranges that a session needs: all after the floor of its history, and the newest
-/// before.
+/// Returns the ranges after the floor of a session's history, and the newest ones before it.
 pub(super) fn newest(
     connection: &Connection,
     generation: Generation,

@@ -12,10 +12,11 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 /// `PRAGMA user_version` is the number of migrations applied.
 pub(super) const MIGRATIONS: [&str; 9] = [V1, V2, V3, V4, V5, V6, V7, V8, V9];
 
-/// Commits append to `turns`, `intake_heads` and `intake_keys`, so a commit of a hundred appends
-/// writes a few pages instead of a hundred. A flush (see `intake.rs`) later moves the rows to the
-/// indexed tables `turn_places`, `generations` and `idempotency`. `progress.placed` is the last
-/// flushed turn.
+/// The initial schema. Commits append to `turns`, `intake_heads` and `intake_keys`.
+///
+/// So a commit of a hundred appends writes a few pages instead of a hundred. A flush (see
+/// `intake.rs`) later moves the rows to the indexed tables `turn_places`, `generations` and
+/// `idempotency`. `progress.placed` is the last flushed turn.
 ///
 /// `format` is the version of a generation's row and of the encoding of its turns. The partial
 /// unique index allows one live generation per session.
@@ -136,9 +137,10 @@ CREATE TABLE windows (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// All summaries of a generation are retained, so that an undo can restore the previous one.
-/// `status` is the compaction status. Both have a version in their first byte, are rarely written,
-/// and are looked up by generation.
+/// Summaries and compaction status, both with a version in their first byte.
+///
+/// All summaries of a generation are retained, so that an undo can restore the previous one. The
+/// rows are rarely written, and looked up by generation.
 const V3: &str = "
 CREATE TABLE summaries (
     generation BLOB    NOT NULL,
@@ -153,8 +155,10 @@ CREATE TABLE compactions (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// `held` is 1 once the pruner finds that a delivery still needs the generation, and 0 again when
-/// one of its deliveries is finished or dropped. Later passes skip held generations.
+/// `held` marks generations that the pruner skips.
+///
+/// It is 1 once the pruner finds that a delivery still needs the generation, and 0 again when one
+/// of its deliveries is finished or dropped.
 ///
 /// The newest ended generation of a session is the one that ended last on the monotonic timeline.
 /// Generation ids follow the wall clock.
@@ -169,16 +173,18 @@ CREATE INDEX generations_ended ON generations (tenant, session, ended_at)
 ";
 
 /// Header and checksum of a turn, to detect a damaged content and replace it: see `checksum.rs`.
+///
 /// NULL for turns written before.
 const V5: &str = "
 ALTER TABLE turns ADD COLUMN header BLOB;
 ALTER TABLE turns ADD COLUMN checksum INTEGER;
 ";
 
-/// `erasures` are jobs that remove all data of a session or a subject. `erasure_generations` is the
-/// scope of a job. It is collected first, because the rows it is found by are deleted, while data
-/// outside the journal is still found through it. `erasure_given` lists the hooks that received one
-/// of these generations.
+/// Erasure jobs, which remove all data of a session or a subject.
+///
+/// `erasure_generations` is the scope of a job. It is collected first, because the rows it is found
+/// by are deleted, while data outside the journal is still found through it. `erasure_given` lists
+/// the hooks that received one of these generations.
 const V6: &str = "
 CREATE TABLE erasures (
     job        BLOB PRIMARY KEY,
@@ -212,6 +218,8 @@ CREATE TABLE erasure_given (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// Rewinds and turn updates.
+///
 /// - `rewound`: rewound turns of a generation, as maximal runs of seqs.
 /// - `rewinds`: the runs that the rewind with an idempotency key removed.
 /// - `turn_changes`: replacements of turn contents, in order, for followers of the journal.
@@ -242,8 +250,9 @@ ALTER TABLE generations ADD COLUMN newest_seq INTEGER;
 ALTER TABLE intake_heads ADD COLUMN newest_seq INTEGER;
 ";
 
-/// Options that a bot set for one generation of a session. They have a version in their first byte,
-/// are rarely written, and are looked up by generation.
+/// Options that a bot set for one generation of a session.
+///
+/// They have a version in their first byte, are rarely written, and are looked up by generation.
 const V8: &str = "
 CREATE TABLE options (
     generation BLOB PRIMARY KEY,
@@ -251,7 +260,8 @@ CREATE TABLE options (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// `contents`: contents of turns prewritten before their change set was committed (see `ahead.rs`).
+/// `contents`: contents of turns prewritten before their change set (see `ahead.rs`).
+///
 /// A turn with a `content_id` has its content there. Rows up to `progress.claimed` belong to turns.
 /// Those after it have no turn yet, or never will.
 const V9: &str = "

@@ -26,8 +26,9 @@ use crate::transfer::{
 };
 use crate::{DataKey, DirLock, SqliteOptions, StoreError};
 
-/// File that marks a directory as the target of an unfinished migration. Contains the source's
-/// fingerprint.
+/// File that marks a directory as the target of an unfinished migration.
+///
+/// Contains the source's fingerprint.
 const MARK: &str = "migration";
 
 /// A data directory locked by this process.

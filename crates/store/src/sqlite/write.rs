@@ -83,8 +83,7 @@ impl Writer {
         }
     }
 
-    /// Returns the newest state of a generation in the intake, and the ids of its turns that may
-    /// not be indexed yet.
+    /// Returns the newest state of a generation in the intake, and the ids of its unflushed turns.
     pub(super) fn in_intake(&self, generation: Generation) -> (Option<GenerationRow>, Vec<i64>) {
         (
             self.intake.row(generation).cloned(),

@@ -1,5 +1,6 @@
-//! Compactions: summaries are stored exactly, an undo restores the previous one, and turns do not
-//! depend on summaries.
+//! Compactions: summaries are stored exactly, and an undo restores the previous one.
+//!
+//! Turns do not depend on summaries.
 
 use std::sync::Arc;
 

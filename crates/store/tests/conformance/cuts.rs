@@ -1,5 +1,6 @@
-//! Decisions about windows (cuts): written with their change, and loaded except for what is rebuilt
-//! from them.
+//! Decisions about windows (cuts): written with their change, and loaded.
+//!
+//! Parts that can be rebuilt are not stored.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Ended generations are returned whole, wherever their rows are, in the requested order, up to the
-//! byte limit.
+//! Ended generations are returned whole, in the requested order, up to the byte limit.
+//!
+//! Their rows may be in the indexed tables or in the intake.
 
 use std::sync::Arc;
 
@@ -181,8 +182,9 @@ fn one_that_is_too_large_gives_its_newest_turns(store: &dyn Store) {
     }
 }
 
-/// A dispatcher may read a due delivery right after its commit. If its content were missing then,
-/// the delivery would be given up.
+/// A dispatcher may read a due delivery right after its commit.
+///
+/// If its content were missing then, the delivery would be given up.
 #[test]
 fn what_is_due_has_its_content_from_that_very_moment() {
     const BATCHES: u64 = 12;

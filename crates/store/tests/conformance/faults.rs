@@ -1,5 +1,6 @@
-//! Faults of disks and operators: the journal on disk opens only if intact, is never made worse,
-//! and retains what was acknowledged.
+//! Faults of disks and operators.
+//!
+//! The journal on disk opens only if intact, is never made worse, and retains acknowledged commits.
 
 mod ahead;
 mod compaction;

@@ -1,5 +1,6 @@
-//! Idempotency keys belong to a session id, not to a generation. The newest are retained, for a
-//! limited time.
+//! Idempotency keys belong to a session id, not to a generation.
+//!
+//! The newest are retained, for a limited time.
 
 use memoird_core::idempotency::{IdempotencyKey, KeyRecord, Keys};
 use memoird_core::ids::Generation;

@@ -1,5 +1,4 @@
-//! Options of a session: written with their change, loaded with the metadata, and deleted with
-//! their generation.
+//! Options of a session are written with their change, and deleted with their generation.
 
 use memoird_store::{PruneBefore, Store};
 

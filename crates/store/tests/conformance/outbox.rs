@@ -1,5 +1,6 @@
-//! The outbox: deliveries are written with the end that causes them, found by hook and due time,
-//! finished, dropped, and deleted with their generation but not before.
+//! The outbox: deliveries are written with the end that causes them, finished, or dropped.
+//!
+//! They are deleted with their generation, and not before.
 
 use std::sync::Arc;
 

@@ -113,8 +113,10 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
     assert_eq!(page(store, &chat.key, None, ALL).unwrap().turns, in_memory);
 }
 
-/// Covers every kind of turn that may be dropped or retained. After each line the session is
-/// loaded, and compared with the one in memory on each possible next line.
+/// Covers every kind of turn that may be dropped or retained.
+///
+/// After each line the session is loaded, and compared with the one in memory on each possible next
+/// line.
 fn a_reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
     let story = [
         "s",
@@ -370,8 +372,10 @@ fn a_turn_of_a_mebibyte_keeps_every_byte(store: &dyn Store) {
     assert!(page(store, &chat.key, None, ALL).unwrap().turns == in_memory);
 }
 
-/// Turns and state change in one set. A reader that mixed two snapshots would see a history or a
-/// state that does not match its metadata.
+/// Turns and state change in one set.
+///
+/// A reader that mixed two snapshots would see a history or a state that does not match its
+/// metadata.
 fn a_load_sees_one_moment_while_others_write(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let key = chat.key.clone();

@@ -190,8 +190,9 @@ fn a_set_without_changes_is_taken(store: &dyn Store) {
     assert_eq!(live_heads(store).len(), 1);
 }
 
-/// The engine rejects such an append. A store that restarted seqs for it would reject every later
-/// batch with it.
+/// The engine rejects such an append.
+///
+/// A store that restarted seqs for it would reject every later batch with it.
 fn an_append_without_turns_moves_no_seq(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(

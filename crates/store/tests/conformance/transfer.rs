@@ -1,5 +1,6 @@
-//! Migration between data directories: old, damaged and encrypted journals. The suite for
-//! PostgreSQL has the other cases.
+//! Migration between data directories: old, damaged and encrypted journals.
+//!
+//! The suite for PostgreSQL has the other cases.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! Updated turns: the old content is overwritten in place, and the change is recorded for followers
-//! of the journal.
+//! Updated turns: the old content is overwritten, and the change is recorded for followers.
 
 use memoird_core::change::Change;
 use memoird_core::session::{AppendCommand, TurnUpdate, UpdateDecision};

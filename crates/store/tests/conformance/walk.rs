@@ -52,8 +52,9 @@ fn both_stores_answer_and_know_the_same() {
     }
 }
 
-/// Walks over the store that `open` returns and one in memory. Finally reopens the store and
-/// compares again.
+/// Walks over the store that `open` returns and one in memory.
+///
+/// Finally reopens the store and compares again.
 pub(crate) fn walk_beside_memory(seed: u64, open: impl Fn() -> Box<dyn Store>) {
     let store = open();
     let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));

@@ -1,5 +1,6 @@
-//! Followers of the journal receive every turn of every session once, in order. Pruned turns are
-//! omitted.
+//! Followers of the journal receive every turn of every session once, in order.
+//!
+//! Pruned turns are omitted.
 
 use memoird_core::time::Steady;
 use memoird_store::{GenerationOwner, PruneBefore, Store, WrittenTurn};

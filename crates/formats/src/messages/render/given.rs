@@ -75,8 +75,9 @@ pub(super) struct Hollow {
 /// The content of a hollow object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HollowContent {
-    /// Text of the part. A media part of this type is not hollow but opaque, as is a text part of a
-    /// media type.
+    /// Text of the part.
+    ///
+    /// A media part of this type is not hollow but opaque, as is a text part of a media type.
     Text,
     /// URI of media.
     Uri,

@@ -110,8 +110,9 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-/// FNV-1a with 64 bits, <http://www.isthe.com/chongo/tech/comp/fnv/>. It must be stable across
-/// versions, but need not be secure.
+/// FNV-1a with 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>
+///
+/// It must be stable across versions, but need not be secure.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

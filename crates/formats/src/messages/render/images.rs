@@ -12,8 +12,9 @@ use super::media::{Kind, Media, Source};
 use crate::model::ImageLimits;
 use crate::tokens::image_side_px;
 
-/// Images are removed in steps of one fifth of the limit, so that the provider's cache breaks once
-/// per several new images.
+/// Divisor of the limit: images are removed in steps of one fifth of it.
+///
+/// So the provider's cache breaks only once for several new images.
 const STEPS: usize = 5;
 
 /// Position of an image: its turn, its part, and its part within a result.

@@ -1,5 +1,6 @@
-//! Content lists of OpenAI's two formats. They differ in the type of texts and in the media
-//! accepted.
+//! Content lists of OpenAI's two formats.
+//!
+//! They differ in the type of texts and in the media accepted.
 
 use serde_json::{Map, Value, json};
 

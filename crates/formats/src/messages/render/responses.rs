@@ -69,8 +69,9 @@ fn translate(mut pieces: Pieces<'_>, kinds: &HashMap<&str, String>, items: &mut 
     items.extend(LIST.message(role, LIST.parts(pieces.rest), pieces.fields));
 }
 
-/// Messages of the model are rendered as strings. The parts of a list would need ids that only the
-/// provider can assign.
+/// Messages of the model are rendered as strings.
+///
+/// The parts of a list would need ids that only the provider can assign.
 fn assistant(pieces: Pieces<'_>, items: &mut Vec<Value>) {
     for piece in pieces.rest {
         items.push(match piece {

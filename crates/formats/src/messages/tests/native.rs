@@ -1,5 +1,6 @@
-//! Turns without a format: whatever they contain, each provider gets valid messages. Also cache
-//! breakpoints.
+//! Turns without a format: whatever they contain, each provider gets valid messages.
+//!
+//! Also cache breakpoints.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,5 +1,6 @@
-//! Calls and outputs of every type: parsed, sent at each point of a conversation, and truncated
-//! anywhere. Every request is valid for its provider.
+//! Calls and outputs of every type, at each point of a conversation, and truncated anywhere.
+//!
+//! Every request is valid for its provider.
 
 use std::collections::{HashMap, HashSet};
 

@@ -4,8 +4,9 @@ use crate::model::Provider;
 
 /// Maximum number of pages that any provider reads.
 const PAGES_MAX: u64 = 1_000;
-/// Low estimate of bytes per page, if pages cannot be counted: dense compressed text without
-/// pictures.
+/// Low estimate of bytes per page, if pages cannot be counted.
+///
+/// It is that of dense compressed text without pictures.
 const PAGE_BYTES_MIN: usize = 10_000;
 /// Bytes at the start of a linearized file that contain its number of pages.
 const LINEARIZED_BYTES: usize = 1_024;

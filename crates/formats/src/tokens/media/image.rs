@@ -64,8 +64,7 @@ pub(super) fn tokens(provider: Provider, size: Option<Size>, detail: Detail) -> 
     }
 }
 
-/// Returns the larger result of OpenAI's two rules, because the applicable one depends on the
-/// model.
+/// Returns the larger result of OpenAI's two rules. Which one applies depends on the model.
 ///
 /// Source: "Images and vision", calculating costs.
 ///
@@ -104,8 +103,10 @@ fn anthropic(size: Size) -> u64 {
     size.within(2_576).pieces(28).min(TOKENS_MAX)
 }
 
-/// Gemini 3 ("Media resolution"): up to 1,120 tokens an image at the default resolution.
-/// Gemini 2: 258 for each tile of 768 px of an image of at most 3,072.
+/// Tokens of an image for Gemini: the larger result for versions 2 and 3.
+///
+/// Gemini 3 ("Media resolution"): up to 1,120 tokens an image at the default resolution. Gemini 2:
+/// 258 for each tile of 768 px of an image of at most 3,072 px.
 fn google(size: Size) -> u64 {
     const AT_HIGH: u64 = 1_120;
     (258 * size.within(3_072).pieces(768)).max(AT_HIGH)

@@ -11,8 +11,10 @@ pub(super) fn seconds(media_type: &str, bytes: &[u8]) -> u64 {
         .clamp(1, SECONDS_MAX)
 }
 
-/// Estimates the duration from the lowest common data rates per second: 2 kB for voice messages in
-/// Opus, 4 kB for other audio, 64 kB for video.
+/// Estimates the duration from the lowest common data rates.
+///
+/// Per second, these are 2 kB for voice messages in Opus, 4 kB for other audio, and 64 kB for
+/// video.
 fn by_size(media_type: &str, bytes: usize) -> u64 {
     let (family, format) = media_type.split_once('/').unwrap_or((media_type, ""));
     let mut speech = ["ogg", "opus", "webm", "amr"].into_iter();

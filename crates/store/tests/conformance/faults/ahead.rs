@@ -1,5 +1,4 @@
-//! Prewriting on disk: after a crash, a set is there whole or not at all, and leftovers are
-//! removed.
+//! Prewriting on disk: after a crash, a set is whole or missing, and leftovers are removed.
 
 use memoird_core::change::{Change, ChangeKind, UpdatedTurn};
 use memoird_core::time::{Steady, Timestamp};

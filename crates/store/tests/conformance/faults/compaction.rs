@@ -1,5 +1,6 @@
-//! Summaries on disk survive restarts and crashes, are deleted with their generation, and never
-//! make a session unreadable.
+//! Summaries on disk survive restarts and crashes, and are deleted with their generation.
+//!
+//! They never make a session unreadable.
 
 use memoird_core::change::SummaryChange;
 use memoird_core::compaction::{CompactionStatus, Summary};

@@ -80,8 +80,9 @@ fn a_copy_taken_during_commits_holds_all_that_was_acknowledged_before() {
     });
 }
 
-/// Opens the journal with its log truncated at 41 positions, none of them on a frame boundary, and
-/// returns what `find` finds. Each journal must accept writes.
+/// Runs `find` on the journal with its log truncated at 41 positions, and returns the results.
+///
+/// None of the positions is on a frame boundary. Each journal must accept writes.
 pub(super) fn with_log_cut_off<T>(
     dir: &Path,
     mut find: impl FnMut(&Path, &SqliteStore) -> T,

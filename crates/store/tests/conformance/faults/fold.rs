@@ -1,5 +1,6 @@
-//! Flushing in steps: no commit does all the work, the intake is bounded, and after a crash in any
-//! step all acknowledged commits are there.
+//! Flushing in steps: no commit does all the work, and the intake is bounded.
+//!
+//! After a crash in any step, all acknowledged commits are there.
 
 use memoird_core::session::AppendCommand;
 

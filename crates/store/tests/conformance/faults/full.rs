@@ -1,5 +1,6 @@
-//! A full disk: the batch is rejected without a trace, with a clear error. Reads continue, and
-//! writes continue once there is room.
+//! A full disk: the batch is rejected without a trace, with a clear error.
+//!
+//! Reads continue, and writes continue once there is room.
 
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;

@@ -1,5 +1,4 @@
-//! Opening: an empty directory becomes a journal, a journal is preserved, and other files are not
-//! touched.
+//! Opening creates a journal if there is none, preserves one, and does not touch other files.
 
 use std::fs;
 
@@ -99,8 +98,7 @@ fn an_unusable_directory_is_told_from_a_damaged_journal() {
     }
 }
 
-/// Operators move journals reported as damaged away, so other errors must not be reported as
-/// damage.
+/// Only damage may be reported as damage, because operators move such journals away.
 ///
 /// Here SQLite cannot open the log, because a directory has its name.
 #[test]
@@ -164,8 +162,7 @@ fn must_work_again(store: &dyn Store) {
     assert_eq!(seqs(store, &key("t", "it works"), None), Some(vec![1, 2]));
 }
 
-/// The first start may be interrupted after SQLite wrote its first page and before any table was
-/// created.
+/// The first start may be interrupted after SQLite wrote a page and before any table exists.
 #[test]
 fn a_journal_that_was_only_begun_is_finished() {
     for log_mode in ["WAL", "DELETE"] {

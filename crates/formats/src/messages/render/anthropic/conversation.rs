@@ -104,8 +104,7 @@ impl Message {
         }
     }
 
-    /// Drops blocks that the provider rejects: blank texts, and thinking at the end of a truncated
-    /// reply.
+    /// Drops blocks that the provider rejects: blank texts, and thinking at the end of a message.
     pub(super) fn drop_refused(&mut self) {
         let Value::Array(blocks) = &mut self.content else {
             return;

@@ -1,5 +1,6 @@
-//! Fits OpenAI's chat messages to the rules of a model: merges messages, inserts missing ones, and
-//! removes empty text.
+//! Fits OpenAI's chat messages to the rules of a model.
+//!
+//! Messages are merged, missing ones inserted, and empty texts removed.
 
 use memoird_core::mark::Mark;
 use serde_json::{Map, Value, json};
@@ -79,8 +80,7 @@ impl Fitter<'_> {
         }
     }
 
-    /// Moves a system message to the front, or makes it a user message if another message precedes
-    /// it.
+    /// Moves a system message to the front, or turns it into a user message if it is not leading.
     fn demote(&self, message: &mut Map<String, Value>) {
         let is_leading = self.messages.iter().all(is_system);
         let role = if is_leading { "system" } else { "user" };
