@@ -38,14 +38,14 @@ pub(super) struct Fold {
 /// Progress of a flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
-    /// Generations flushed.
+    /// Flushed generations.
     generations: usize,
-    /// Turns flushed of the next generation.
+    /// Flushed turns of the next generation.
     turns: usize,
     /// Whether all turns and generations are flushed.
     has_places: bool,
     has_keys: bool,
-    /// Sessions done with deleting old keys.
+    /// Number of `Fold::cuts` that are done.
     cuts: usize,
     /// Whether all its rows are deleted from the intake.
     pub(super) is_over: bool,

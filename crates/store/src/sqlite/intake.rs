@@ -54,14 +54,15 @@ pub(super) struct Taken {
     changes: usize,
     /// Part of `changes` caused by keys.
     ///
-    /// Flushing many keys at once saves nothing, so they do not defer or trigger a flush.
+    /// They do not count towards the start of a flush, because flushing many keys at once saves
+    /// nothing.
     key_changes: usize,
 }
 
 /// The unflushed changes of all transactions.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// Maximum number of changes, not counting keys and up to two transactions in excess.
+    /// Maximum number of changes. Keys and up to two transactions may exceed it.
     changes_max: usize,
     /// Changes since the last flush began.
     newest: Taken,
