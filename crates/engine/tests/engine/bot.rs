@@ -1,4 +1,4 @@
-//! A client of the engine, as a bot is one.
+//! Test client that calls the engine's commands for one tenant.
 
 use std::sync::Arc;
 
@@ -16,24 +16,23 @@ use memoird_store::encoding;
 
 use crate::kit::{ACME, session_id, tenant_id};
 
-/// All turns that there are.
+/// Query for all turns of the live history.
 pub(crate) const ALL: HistoryQuery = HistoryQuery {
     scope: HistoryScope::Live,
     generation: None,
     range: JournalRange::ALL,
 };
 
-/// A bot of one tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct Bot {
     pub(crate) engine: Engine,
     pub(crate) tenant: Arc<Tenant>,
 }
 
-/// A command that says each of `texts` in a turn of its own.
+/// Builds an append with one user turn per text.
 pub(crate) fn saying(texts: &[&str]) -> AppendCommand {
     let turns = texts.iter().map(|text| {
-        // Told apart from the encoding around it.
+        // The brackets let `text_of` find the text inside the encoded turn.
         let part = PartKind::Text(format!("[[{text}]]"));
         encoding::encode(Turn::new(Role::User, vec![part.into()]))
     });
@@ -43,7 +42,7 @@ pub(crate) fn saying(texts: &[&str]) -> AppendCommand {
     }
 }
 
-/// The same under a name; the content is what the texts are.
+/// Like `saying`, with an idempotency key derived from `name` and a content digest from `texts`.
 pub(crate) fn named(name: &str, texts: &[&str]) -> AppendCommand {
     let digest = |text: &str| {
         let mut digest = [0; 16];
@@ -62,7 +61,7 @@ pub(crate) fn named(name: &str, texts: &[&str]) -> AppendCommand {
     }
 }
 
-/// What a kept turn says.
+/// Extracts the text of an encoded turn.
 pub(crate) fn text_of(content: &[u8]) -> String {
     let text = String::from_utf8_lossy(content);
     let Some((_, rest)) = text.rsplit_once("[[") else {
@@ -158,7 +157,7 @@ impl Bot {
             .map(|outcome| outcome.state)
     }
 
-    /// Gives a session this label; an empty value takes it away.
+    /// Sets a label, creating the session if needed. An empty value removes the label.
     pub(crate) async fn label(
         &self,
         session: &str,
@@ -179,12 +178,12 @@ impl Bot {
         patched.map(|outcome| outcome.state)
     }
 
-    /// What the live history says.
+    /// Returns the texts of the live history.
     pub(crate) async fn live(&self, session: &str) -> Result<Vec<String>, EngineError> {
         Ok(self.read(session, ALL).await?.0)
     }
 
-    /// What the journal of a generation says; without one, of the newest.
+    /// Returns the texts in the journal of a generation, or of the newest one for `None`.
     pub(crate) async fn journal(
         &self,
         session: &str,
@@ -198,7 +197,7 @@ impl Bot {
         Ok(self.read(session, query).await?.0)
     }
 
-    /// A page of turns, and where the next one goes on.
+    /// Returns one page of texts and the `after_seq` of the next page.
     pub(crate) async fn read(
         &self,
         session: &str,
@@ -215,12 +214,12 @@ impl Bot {
         ))
     }
 
-    /// All live sessions, most recently used first, read in pages of three.
+    /// Returns the ids of all live sessions, most recently used first, read in pages of three.
     pub(crate) async fn list(&self) -> Vec<String> {
         self.list_of(&SessionQuery::default(), 3).await
     }
 
-    /// The ids of those that are asked for.
+    /// Returns the ids that match `query`.
     pub(crate) async fn list_of(&self, query: &SessionQuery, page_size: usize) -> Vec<String> {
         let views = self.views_of(query, page_size).await;
         let id = |view: &SessionView| view.session.as_str().to_owned();
@@ -261,7 +260,7 @@ impl Bot {
             .unwrap()
     }
 
-    /// The counts of live things are what a recount gives.
+    /// Asserts that the tenant's live counters equal a recount of its sessions, turns and bytes.
     pub(crate) async fn recount(&self) {
         let (mut sessions, mut turns, mut bytes) = (0, 0, 0);
         for view in self.views(100).await {

@@ -1,5 +1,5 @@
-//! Calls that are dropped in the middle, as when a client hangs up: wherever that
-//! happens, the change is whole or not there, and nothing is left behind.
+//! Calls dropped at an await point, as when a client disconnects: the change is atomic and nothing
+//! leaks.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ type Call = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 const CALLS: usize = 11;
 
-/// One of each kind; what they answer is true when it is not an error.
+/// Issues one call of each kind. The future resolves to whether it succeeded.
 fn call(kind: usize, bot: Bot) -> Call {
     Box::pin(async move {
         match kind {
@@ -42,7 +42,7 @@ fn call(kind: usize, bot: Bot) -> Call {
     })
 }
 
-/// Drops a call after so many steps, in a full house with much under way.
+/// Drops a call after `polls` polls, at the session cap and with another append in flight.
 async fn drop_after(kind: usize, polls: usize, fails: bool) {
     let mut config = unswept_with_cap(2);
     config.journal.queue_bytes = 16 << 10;
@@ -83,7 +83,7 @@ async fn drop_after(kind: usize, polls: usize, fails: bool) {
         (record.created, record.evicted, record.ended, record.turns),
         "{what}"
     );
-    // The queue is empty, so all of it can be had.
+    // The queue is empty again, so an append may use all of it.
     let large = "x".repeat(16 << 10);
     let whole = soon(bot.say("a", &large)).await;
     assert!(whole.is_ok(), "{what}: {whole:?}");
@@ -109,8 +109,8 @@ async fn a_start_that_is_dropped_while_it_looks_for_a_victim_is_not_counted() {
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     bot.say("a", "hello").await.unwrap();
-    // Of two changes of the session the first fails and the second hangs: only the
-    // journal knows the session now, and it cannot be asked yet.
+    // Two appends to `a` are in flight: the first fails, the second hangs. The session must be
+    // reloaded from the journal, which is not possible before the second commit finishes.
     world.store.hold_commits();
     world.store.fail_commits(1);
     let mut calls = JoinSet::new();
@@ -127,7 +127,7 @@ async fn a_start_that_is_dropped_while_it_looks_for_a_victim_is_not_counted() {
     world.store.let_commits_go();
     while calls.join_next().await.is_some() {}
     settle().await;
-    // The second change was decided again.
+    // The second append was retried.
     assert_eq!((bot.stats().sessions_live, bot.stats().turns_live), (1, 2));
     bot.recount().await;
     soon(bot.say("b", "hello")).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_session_that_ends_while_it_is_read_from_the_journal_stays_ended() {
             world.store.let_loads_go();
         } else {
             world.store.let_loads_go();
-            // The read is back, and waits for what it found.
+            // Let the read return; it then waits for the commit of the end.
             tokio::task::spawn_blocking(|| {}).await.unwrap();
             for _ in 0..10 {
                 yield_now().await;

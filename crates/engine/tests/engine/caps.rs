@@ -1,4 +1,4 @@
-//! Who has to go when there is no place left.
+//! Eviction at the session caps of a tenant and of the process.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::bot::Bot;
 use crate::kit::{TTL, World, capped, settle, tenant, unswept, unswept_with_cap};
 
-/// A cap for the process and tenants without one of their own.
+/// A process-wide cap, and tenants without caps.
 fn shared(max_sessions: usize, tenants: &[&str]) -> EngineConfig {
     let mut config = unswept();
     config.sessions.max_sessions = max_sessions;
@@ -37,7 +37,7 @@ async fn a_tenant_at_its_cap_loses_its_own_longest_idle_session() {
         settle().await;
         bot.say(id, "hello").await.unwrap();
     }
-    // Used, so no longer the one that waits longest; looked at, which does not count.
+    // An append moves `a` to the back of the LRU list. Reading `b` does not.
     bot.say("a", "again").await.unwrap();
     bot.view("b").await.unwrap();
     bot.live("b").await.unwrap();
@@ -74,7 +74,7 @@ async fn at_the_cap_of_the_process_the_tenant_with_the_most_gives_one_up() {
     assert_eq!(large.list().await, ["l4", "l3"]);
     assert_eq!(small.list().await, ["s2", "s1"]);
 
-    // Two have two: among equals whoever asks pays.
+    // `small` and `large` are tied at two sessions, so the requesting tenant evicts its own.
     small.say("s3", "hello").await.unwrap();
     large.say("l5", "hello").await.unwrap();
     assert_eq!(
@@ -119,7 +119,7 @@ async fn hundreds_who_start_at_once_never_overshoot_a_cap() {
     for call in 0..600 {
         let bot = Bot::of(&engine, ["a", "b", "b", "c", "d", "d"][call % 6]);
         calls.spawn(async move {
-            // Some arrive while others wait for their commit.
+            // Stagger the calls, so that some arrive while others are committing.
             sleep(Duration::from_millis(call as u64 % 5)).await;
             bot.say(&format!("s{}", call % 400), "hello").await.unwrap();
         });
@@ -233,7 +233,7 @@ async fn limits_are_enforced_when_the_ends_are_written_whoever_began_them() {
     assert_eq!(bot.stats().evicted, 2);
 }
 
-/// The disk takes 150 ms for each commit, and each start takes two of them.
+/// Each commit takes 150 ms, and each start needs two: one to evict, one to create.
 #[tokio::test(start_paused = true)]
 async fn with_one_place_those_who_start_have_it_in_turn() {
     let world = World::with_pool(unswept_with_cap(1));

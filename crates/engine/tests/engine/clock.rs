@@ -1,4 +1,4 @@
-//! Clocks that step: nothing expires early, nothing lives for ever.
+//! Wall clock steps: sessions neither expire early nor live longer.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn a_wall_clock_that_steps_ages_nothing_and_keeps_nothing_alive() {
         let view = bot.view("a").await.unwrap();
         let ttl_ms = i64::try_from(TTL.as_millis()).unwrap();
         if step > -30 * DAY_MS {
-            // People see times that fit the clock they look at.
+            // Displayed times are consistent with the stepped wall clock.
             let idle_ms = view.expires_at.unwrap().as_ms() - view.last_access.as_ms();
             assert_eq!(idle_ms, ttl_ms);
         }

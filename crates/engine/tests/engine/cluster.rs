@@ -1,4 +1,4 @@
-//! Several daemons over one journal: whatever a bot asks of any of them is as if there were one.
+//! Several daemons sharing one journal behave like a single one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,10 +26,10 @@ use crate::kit::{
 use crate::seeds::seeds;
 use crate::store::FaultyStore;
 
-/// Longer than it takes until what is to be done once is done.
+/// Longer than one pass of the leader's background work takes.
 const SOON: Duration = Duration::from_secs(8);
 
-/// Daemons over one journal.
+/// Daemons that share one journal.
 struct Daemons {
     store: Arc<FaultyStore>,
     engines: Vec<Engine>,
@@ -38,7 +38,7 @@ struct Daemons {
 }
 
 impl Daemons {
-    /// So many, of which the first leads.
+    /// Opens `count` daemons. The first is the leader.
     async fn open(config: EngineConfig, count: usize) -> Self {
         let world = World::new(config);
         let mut daemons = Self {
@@ -64,7 +64,7 @@ impl Daemons {
         daemons
     }
 
-    /// From now on this one leads, and no other.
+    /// Makes this daemon the only leader.
     fn let_lead(&self, leader: usize) {
         for (place, lead) in self.leads.iter().enumerate() {
             lead.send_replace(place == leader);
@@ -94,13 +94,13 @@ async fn what_one_daemon_wrote_all_others_know() {
     assert_eq!(a.say("s", "4").await.unwrap().record.last_seq, 4);
     assert_eq!(c.live("s").await.unwrap(), ["1", "2", "3", "4"]);
     assert_eq!(b.live("s").await.unwrap(), ["1", "2", "3", "4"]);
-    // State as well.
+    // The state is shared too.
     a.patch("s", r#"{"n":1}"#, None).await.unwrap();
     let patched = b.patch("s", r#"{"m":2}"#, Some(1)).await.unwrap();
     assert_eq!(&*patched.json, r#"{"n":1,"m":2}"#);
 }
 
-/// Operators are alarmed by failures.
+/// A lost race is not a commit failure: operators alert on those.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_another_daemon_was_faster_than_is_no_failure() {
     let daemons = Daemons::open(unswept(), 2).await;
@@ -122,14 +122,14 @@ async fn a_call_that_is_repeated_at_another_daemon_is_done_once() {
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")
     };
-    // Both know the session before the first of them is called.
+    // Load the session in both daemons before the first keyed append.
     a.say("s", "0").await.unwrap();
     b.live("s").await.unwrap();
     let first = a.append("s", named("m1", &["1"])).await.unwrap();
     let again = b.append("s", named("m1", &["1"])).await.unwrap();
     assert!(!first.duplicate && again.duplicate);
     assert_eq!(first.record.last_seq, again.record.last_seq);
-    // Also where the session ended in between.
+    // The key still applies after the session has ended.
     b.end("s").await.unwrap();
     assert!(a.append("s", named("m1", &["1"])).await.unwrap().duplicate);
     let other = b.append("s", named("m1", &["2"])).await;
@@ -144,7 +144,7 @@ async fn a_refusal_is_of_what_the_session_is_by_now() {
     };
     a.say("s", "1").await.unwrap();
     b.say("s", "2").await.unwrap();
-    // As far as the first daemon knows, the newest turn is another one.
+    // Daemon `a` has not seen turn 2 yet.
     a.append("s", expecting(2, "3")).await.unwrap();
     b.say("s", "4").await.unwrap();
     let stale = a.append("s", expecting(3, "5")).await;
@@ -168,7 +168,7 @@ async fn an_end_at_one_daemon_is_one_at_all() {
     let second = a.say("s", "2").await.unwrap().record.generation;
     assert_ne!(first, second);
     assert_eq!(b.live("s").await.unwrap(), ["2"]);
-    // An end of a life that another daemon has ended and started again.
+    // `a` ends the generation that another daemon started after the first end.
     a.end("s").await.unwrap();
     b.say("s", "3").await.unwrap();
     assert_eq!(a.live("s").await.unwrap(), ["3"]);
@@ -210,14 +210,14 @@ async fn a_use_at_one_daemon_keeps_a_session_alive_at_all() {
         sleep(TTL * 2 / 3).await;
         b.say("s", &round.to_string()).await.unwrap();
     }
-    // The first daemon has not seen a use for longer than the session may live.
+    // By `a`'s own uses alone, the session would have expired.
     assert_eq!(a.live("s").await.unwrap().len(), 5);
     sleep(TTL).await;
     assert!(a.view("s").await.is_err());
     assert!(b.view("s").await.is_err());
 }
 
-/// What one daemon has unloaded another one has used since.
+/// One daemon unloads the session, and the other uses it afterwards.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_loaded_again_is_as_young_as_its_last_use_anywhere() {
     let config = EngineConfig {
@@ -247,7 +247,7 @@ async fn who_leads_ends_what_expired_and_calls_the_hooks_once() {
     sleep(TTL / 4 + SOON).await;
     assert_eq!(hook.count(), 3);
     assert!(hook.seen().iter().all(|it| it.reason == EndReason::Expired));
-    // Another one takes over.
+    // Fail over to another leader.
     daemons.bots[0].say("t", "hello").await.unwrap();
     daemons.bots[0].end("t").await.unwrap();
     daemons.let_lead(2);
@@ -271,7 +271,7 @@ async fn caps_hold_for_all_daemons_together() {
         sleep(Duration::from_millis(10)).await;
     }
     sleep(SOON).await;
-    // The ten that were used last are left.
+    // The ten most recently used sessions remain.
     let expected: Vec<String> = (20..30).rev().map(|place| format!("s{place:02}")).collect();
     for (bot, engine) in daemons.bots.iter().zip(&daemons.engines) {
         assert_eq!(bot.list().await, expected);
@@ -327,7 +327,7 @@ async fn an_erasure_that_any_daemon_is_asked_for_is_done_by_the_one_that_leads()
     }
 }
 
-/// The one that leads knows an older life of the session.
+/// The leader has an older generation of the session in memory.
 #[tokio::test(start_paused = true)]
 async fn a_life_that_began_at_another_daemon_is_erased() {
     let daemons = Daemons::open(unswept(), 2).await;
@@ -388,14 +388,14 @@ async fn reads_that_come_at_once_share_a_look() {
     assert!((1..=20).contains(&looks), "{looks}");
 }
 
-/// What a bot was told about its session.
+/// What bots know of a session from acknowledged calls.
 #[derive(Clone, Debug, Default)]
 struct Told {
-    /// Texts that were acknowledged, with the generation and the seq that they got.
+    /// Acknowledged texts with their generation and seq.
     said: Vec<(String, Generation, u64)>,
 }
 
-/// Bots at diced daemons, which repeat what they are not sure of at another one.
+/// Bots call random daemons, and retry calls of unknown outcome on another one.
 #[test]
 fn whatever_daemon_is_called_what_was_acknowledged_is_there_once_and_in_order() {
     for seed in seeds(30) {
@@ -433,7 +433,7 @@ async fn walk(seed: u64) {
                         let text = format!("{walker}/{step}");
                         let command = named(&text, &[&text]);
                         if dice.once_in(3) {
-                            // The first answer does not come.
+                            // Drop the first call before its reply arrives.
                             let lost = bot.append(&session, command.clone());
                             let wait = Duration::from_millis(dice.below(2));
                             drop(timeout(wait, lost).await);
@@ -471,11 +471,11 @@ async fn walk(seed: u64) {
         delivered, owed,
         "seed {seed}: each end's hook is called once"
     );
-    // A life in which nothing was said owes nothing.
+    // An end of a generation without turns creates no delivery.
     assert!(owed <= *ends.lock().unwrap(), "seed {seed}");
 }
 
-/// Everything that had been acknowledged to this generation before a read began is in it.
+/// Asserts that a read includes every turn acknowledged before the read began.
 async fn read(bot: &Bot, session: &str, told: &Mutex<BTreeMap<String, Told>>) {
     let before = told.lock().unwrap().get(session).cloned();
     let Ok(view) = bot.view(session).await else {
@@ -489,7 +489,7 @@ async fn read(bot: &Bot, session: &str, told: &Mutex<BTreeMap<String, Told>>) {
     }
 }
 
-/// Each generation's journal has what was acknowledged, once and at its place.
+/// Asserts that each acknowledged turn is in its generation's journal once, at its seq.
 async fn check(bot: &Bot, session: &str, told: &Told, seed: u64) {
     let mut by_generation: BTreeMap<Generation, BTreeMap<u64, &str>> = BTreeMap::new();
     for (text, generation, seq) in &told.said {
@@ -511,7 +511,7 @@ async fn check(bot: &Bot, session: &str, told: &Told, seed: u64) {
     }
 }
 
-/// What a watcher is told within a while.
+/// Returns the events a watcher receives until none arrives for [`SOON`].
 async fn told(watcher: &mut Watcher) -> Vec<String> {
     let mut all = Vec::new();
     while let Ok(seen) = timeout(SOON, watcher.next()).await {
@@ -539,21 +539,21 @@ async fn who_watches_one_daemon_is_told_what_happens_at_all_of_them() {
     let [a, b, c] = &daemons.bots[..] else {
         panic!("three were asked for")
     };
-    // Long before anybody watches.
+    // Long before the watcher subscribes.
     b.say("s", "1").await.unwrap();
     sleep(TTL / 2).await;
     let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
     let mut all = daemons.engines[2]
         .events
         .watch(WatchScope::All, &WatchFrom::Now);
-    // Others do not know yet that somebody watches.
+    // The other daemons do not know of the watcher yet.
     b.say("s", "2").await.unwrap();
     assert_eq!(told(&mut watcher).await, ["s 2"]);
     a.say("s", "3").await.unwrap();
     assert_eq!(told(&mut watcher).await, ["s 3"]);
     c.end("s").await.unwrap();
     assert_eq!(told(&mut watcher).await, ["s Ended"]);
-    // Of all tenants, what happened just before may be told as well.
+    // A watcher of all tenants may also receive events from just before it subscribed.
     let seen = told(&mut all).await;
     assert!(
         seen.ends_with(&["s 2", "s 3", "s Ended"].map(str::to_owned)),
@@ -575,7 +575,7 @@ async fn a_cursor_holds_at_any_daemon() {
     assert_eq!(told(&mut watcher).await, ["s 2", "s 3"]);
     let cursor = watcher.cursor().unwrap().to_string();
     drop(watcher);
-    // While nobody watches, both go on.
+    // Both daemons append while there is no watcher.
     sleep(TTL / 2).await;
     a.say("s", "4").await.unwrap();
     b.say("s", "5").await.unwrap();
@@ -600,7 +600,7 @@ async fn a_cursor_that_does_not_know_a_daemon_tells_nothing_of_its_past() {
     sleep(TTL / 2).await;
     let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
     a.say("s", "4").await.unwrap();
-    // The other daemon has not heard yet that somebody watches.
+    // Daemon `b` does not know of the watcher yet.
     let seen = watcher.next().await;
     assert!(matches!(seen, WatchItem::Event { .. }), "{seen:?}");
     let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());

@@ -1,5 +1,4 @@
-//! A command is one change set, written whole or not at all, in the order of the
-//! decisions, and many at once.
+//! A command is one change set: atomic, written in decision order, and batched with others.
 
 use memoird_core::change::EndReason;
 use memoird_engine::EngineError;
@@ -64,7 +63,7 @@ async fn a_failed_commit_leaves_the_victim_alive_and_the_newcomer_absent() {
     );
     bot.recount().await;
 
-    // It is still the one that has waited longest.
+    // The failed eviction left `a` the least recently used session.
     bot.say("c", "hello").await.unwrap();
     assert_eq!(bot.list().await, ["c", "b"]);
     assert_eq!((bot.stats().sessions_created, bot.stats().evicted), (3, 1));

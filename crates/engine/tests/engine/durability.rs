@@ -1,4 +1,4 @@
-//! When an answer is given, how much may wait, and what a close leaves.
+//! When calls return, how much may be queued, and what a close leaves on disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -277,13 +277,13 @@ async fn a_state_takes_the_room_that_it_takes_and_not_that_of_its_patch() {
             patches < 10,
             "each of them holds 60 KiB, the queue has 256 KiB"
         );
-        // Whatever the committer takes, it stays in memory until it is written.
+        // A state that the committer has taken still counts as queued until it is written.
         settle_with_pool().await;
     }
     world.store.let_commits_go();
 }
 
-/// As [`settle`], where the clock does not move while a thread is blocked.
+/// Like [`settle`], for when a blocked thread keeps the clock from advancing.
 async fn settle_with_pool() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
@@ -352,7 +352,7 @@ async fn a_daemon_with_nothing_to_do_gives_freed_space_back_soon() {
         bot.say("a", &text).await.unwrap();
     }
     bot.end("a").await.unwrap();
-    // Three looks of the pruner: in the first one it sees the commits.
+    // Three intervals of the pruner: the first one still sees the commits.
     sleep(185 * SECOND).await;
     engine.close().await;
     drop((bot, engine));

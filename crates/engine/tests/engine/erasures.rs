@@ -1,5 +1,5 @@
-//! Erasures of several tenants: one that asks for many holds up nobody else's, and cleaning the
-//! disk's pages is done once for many.
+//! Erasures of several tenants: one tenant's erasures do not delay another's, and freed pages are
+//! wiped once for many erasures.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::kit::{ACME, World, begun, capped, session_id, settle, soon, tenant_id
 
 const OTHER: &str = "other";
 
-/// Takes its time, and notes for whom it was called.
+/// An eraser that takes a second per call and records the tenants.
 #[derive(Debug, Default)]
 struct SlowEraser {
     called_for: Mutex<Vec<TenantId>>,
-    /// So often it first has to wait.
+    /// Calls that first report `has_to_wait`.
     waits: Mutex<u64>,
 }
 
@@ -54,7 +54,7 @@ fn two_tenants() -> World {
     World::new(config)
 }
 
-/// Asks to erase these sessions, all at once; true for each that was done when it was answered.
+/// Erases these sessions concurrently. Each task returns whether the erasure was done on return.
 fn ask(bot: &Bot, sessions: impl IntoIterator<Item = String>) -> JoinSet<bool> {
     let mut asked = JoinSet::new();
     for session in sessions {
@@ -215,7 +215,7 @@ async fn a_job_waits_until_no_copy_of_the_files_is_left() {
     engine.close().await;
 }
 
-/// A large append is written in parts, and takes as long as the disk does.
+/// A large append is written in parts, so its commit stays in flight while others finish.
 #[tokio::test(start_paused = true)]
 async fn an_erasure_waits_for_changes_of_what_it_erases_and_for_no_others() {
     const TEXT: &str = "a text of which a few are too many for one part";
@@ -250,7 +250,7 @@ async fn an_erasure_waits_for_changes_of_what_it_erases_and_for_no_others() {
     engine.close().await;
 }
 
-/// Somebody goes on to write to a session when its erasure has begun.
+/// The session is written to after its erasure has begun.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_write_to_what_is_erased_holds_up_no_other_erasure() {
     let World { config, .. } = two_tenants();

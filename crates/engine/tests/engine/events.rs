@@ -1,5 +1,5 @@
-//! What watchers are told: all that happened, in its order, once it is true; of nobody
-//! else's sessions; and how much they were too slow for.
+//! Event streams: every committed event in order, of the watcher's own tenant only, with a count of
+//! the events a slow watcher missed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use crate::hooks::script::{Act, ScriptedHook};
 use crate::hooks::{hooked, with_hooks};
 use crate::kit::{TTL, World, begun, capped, settle, soon, unswept, unswept_with_cap};
 
-/// All that a watcher can be told at this moment.
+/// Returns the items that are available without waiting.
 async fn told(watcher: &mut Watcher) -> Vec<WatchItem> {
     let mut all = Vec::new();
     while let Some(seen) = begun(&mut Box::pin(watcher.next())).await {
@@ -35,7 +35,7 @@ async fn events(watcher: &mut Watcher) -> Vec<Event> {
     told(watcher).await.into_iter().map(event).collect()
 }
 
-/// Events in few words.
+/// Short descriptions of events.
 fn words(events: &[Event]) -> Vec<String> {
     let word = |event: &Event| {
         let what = match &event.kind {
@@ -144,7 +144,7 @@ async fn the_end_of_a_victim_is_told_before_the_start_for_which_it_makes_room() 
         words(&events(&mut watcher).await),
         ["old Evicted", "new created", "new 1-1-0"]
     );
-    // Also where they are of two tenants: each is told its own.
+    // The same across two tenants: each receives only its own event.
     let mut config = EngineConfig {
         tenants: vec![capped("a", 0), capped("b", 0)],
         ..unswept()
@@ -245,7 +245,7 @@ async fn nobody_is_told_of_another_tenants_sessions() {
     );
 }
 
-/// How often a task was woken.
+/// Counts how often a task was woken.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -255,7 +255,7 @@ impl Wake for Wakes {
     }
 }
 
-/// A thousand bots that wait must not run at each append of another one.
+/// An append of one tenant must not wake the waiting watchers of all others.
 #[tokio::test(start_paused = true)]
 async fn what_another_tenant_says_wakes_nobody() {
     let tenants = vec![capped("busy", 0), capped("quiet", 0)];
@@ -337,7 +337,7 @@ async fn a_watcher_goes_on_after_the_event_it_names() {
     }
 }
 
-/// Ids count anew with each start: one that is not there yet is of a life before this.
+/// Ids restart at 1 with each start, so an id higher than the newest belongs to an earlier start.
 #[tokio::test(start_paused = true)]
 async fn a_watcher_with_an_id_of_another_start_gets_all_also_when_that_id_comes_by() {
     let engine = World::new(unswept()).open().await;

@@ -1,4 +1,4 @@
-//! A commit that fails: who is told, and what is so afterwards.
+//! Failed commits: which calls fail, and the state afterwards.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn after_a_failed_append_the_next_call_sees_what_the_journal_knows() {
     bot.recount().await;
 }
 
-/// Another process may take the database over, and give a session the version that was refused here.
+/// Another process takes over the database and commits the version that failed here.
 #[tokio::test(start_paused = true)]
 async fn what_was_built_on_a_failed_change_is_not_written_on_what_another_process_wrote() {
     let mut config = unswept();
@@ -168,8 +168,8 @@ async fn a_reset_or_a_patch_that_was_not_written_did_not_happen() {
     bot.recount().await;
 }
 
-/// The end fails while the next life is under way already: named or not, it looks for its
-/// key in the journal or goes straight on.
+/// The end fails while the next generation is already starting. With an idempotency key the start
+/// first reads the journal, without one it goes straight on.
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
     for named_start in [false, true] {
@@ -191,8 +191,8 @@ async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
             assert!(begun(&mut end).await.is_none());
             assert!(begun(&mut start).await.is_none());
             assert!(end.await.is_err());
-            // In one transaction with the end, the start fails with it. Otherwise it is decided
-            // again: the session that was to be ended goes on.
+            // A start in the same transaction as the end fails with it. Otherwise it is retried,
+            // and continues the generation whose end failed.
             let started = soon(start).await.is_ok();
             assert_eq!(started, named_start || batch_sets == 1);
             settle().await;

@@ -1,4 +1,4 @@
-//! Appends that are said twice and done once; appends that expect something.
+//! Idempotency keys: repeated appends take effect once. Also preconditions of appends.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::kit::{TTL, World, begun, settle, soon, unswept};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A session that outlives its keys.
+/// Sessions that outlive their idempotency keys.
 fn long_lived(durability: Durability) -> EngineConfig {
     let mut config = unswept();
     config.sessions.session_ttl = DAY * 10;
@@ -199,7 +199,7 @@ async fn an_append_that_expects_something_else_is_refused_whole() {
     };
     let nobody = Generation::new(1, 1);
 
-    // Where no session is live there is no generation, and the newest turn is 0.
+    // Without a live session there is no generation, and the newest seq is 0.
     let refused = bot.append("a", life(nobody)).await;
     let stale = CoreError::StaleGeneration {
         expected: nobody,
@@ -233,7 +233,7 @@ async fn an_append_that_expects_something_else_is_refused_whole() {
     }
     assert_eq!(bot.live("a").await.unwrap().len(), 2);
 
-    // An expired session is no live one.
+    // An expired session is not live.
     sleep(TTL).await;
     assert!(matches!(
         bot.append("a", life(first.generation)).await,
@@ -282,8 +282,8 @@ async fn a_repetition_is_answered_while_commits_fail() {
     bot.recount().await;
 }
 
-/// The first one may still be under way: its repetition waits, and is no repetition when
-/// the first one fails.
+/// The original may still be in flight: its duplicate waits, and is applied itself if the original
+/// fails.
 #[tokio::test(start_paused = true)]
 async fn a_repetition_while_commits_fail_is_as_true_as_the_first_one() {
     for fails in [false, true] {

@@ -1,5 +1,5 @@
-//! Summarizers that fail, hang, lie and panic while the conversation goes on: it does not
-//! notice, and the next good answer is believed.
+//! Summarizers that fail, hang, write garbage or panic do not disturb the conversation, and the
+//! next good reply is accepted.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::script::{Does, Script};
 use super::talk::{Talk, answering, calling, check_window, said};
 use crate::kit::begun;
 
-/// All bad things that a summarizer can do, and what they are called.
+/// Returns every misbehavior of a summarizer with its failure reason.
 pub(super) fn bad() -> Vec<(Does, &'static str)> {
     let problem = || "as it was told".to_owned();
     let apology = "I'm sorry, but I can't help with that.";
@@ -48,7 +48,7 @@ pub(super) fn bad() -> Vec<(Does, &'static str)> {
     ]
 }
 
-/// A conversation with calls of tools whose window is not cut yet.
+/// A conversation with tool calls whose window has not been cut yet.
 async fn talked(script: &Arc<Script>) -> (crate::kit::World, Talk) {
     let (world, bot) = opened(script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -69,7 +69,7 @@ async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_o
         let other = talk.clone();
         let mut compacting = Box::pin(other.compact(Some(2)));
         assert!(begun(&mut compacting).await.is_none());
-        // Also in the middle of a call.
+        // Also while tool calls are pending.
         let ids = talk.ids(2);
         talk.add(vec![said(Role::User, "and #500?")]).await;
         talk.add(vec![calling("I look", &ids)]).await;
@@ -101,7 +101,7 @@ async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_o
         );
         assert!(!talk.status().await.running);
         talk.check_journal().await;
-        // The next good answer is believed.
+        // The next good reply is accepted.
         let done = talk.compact(Some(2)).await.expect("the next one is good");
         assert!(done.is_new);
         assert!(talk.window().await.report.summary.is_some());
@@ -126,7 +126,7 @@ async fn a_summarizer_that_is_never_any_good_never_makes_a_window_wrong() {
             let outcome = talk.window().await;
             assert!(outcome.report.summary.is_none(), "{does:?}");
             most = most.max(outcome.report.turns_omitted);
-            // One that hangs is given up by and by.
+            // Long enough for a hanging summarizer to time out eventually.
             tokio::time::sleep(std::time::Duration::from_secs(20)).await;
         }
         assert!(most > 0, "a cut was made");

@@ -1,5 +1,4 @@
-//! What one tenant's compactions take from another's: next to nothing, however many wait and
-//! however their summarizer hangs.
+//! One tenant's compactions barely delay another's, however many are queued or hanging.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ async fn tenants(script: &Arc<Script>, ids: &[&str]) -> (World, Vec<Bot>) {
     (world, bots)
 }
 
-/// Sessions that need a summary, each of which has asked for one with a window.
+/// Creates sessions that need a summary, and requests a window of each to trigger one.
 async fn many(bot: &Bot, count: usize) {
     for number in 0..count {
         let mut talk = Talk::of(bot, &format!("s{number}"));
@@ -54,7 +53,7 @@ async fn a_hundred_sessions_that_hang_stop_nobody_else() {
     settle().await;
     assert!(talk.has_summary().await);
     soon(talk.compact(Some(1))).await.unwrap();
-    // The crowd is served by and by.
+    // The queued sessions are served eventually.
     sleep(Duration::from_secs(121)).await;
     settle().await;
     assert_eq!(asked_by(&script, "crowd"), 100);
@@ -71,7 +70,7 @@ async fn of_tenants_that_wait_the_one_with_the_fewest_under_way_is_next() {
     talk.window().await;
     settle().await;
     assert_eq!(script.times(), 4, "all places are taken");
-    // The first of them are given up after two minutes.
+    // The first ones time out after two minutes.
     sleep(Duration::from_secs(125)).await;
     assert_eq!(
         asked_by(&script, "other"),

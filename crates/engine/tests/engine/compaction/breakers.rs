@@ -1,5 +1,5 @@
-//! The breaker of a session and the one of the provider: who is left alone, when somebody is
-//! tried again, and that nobody's calls are refused meanwhile.
+//! Circuit breakers of a session and of the provider: when they open, when a trial runs, and that
+//! they never fail a call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn later() -> Does {
     Does::Fails(ModelFault::new(FaultKind::Later, "down"))
 }
 
-/// Talks until the breaker opens.
+/// Talks until the session's breaker opens.
 async fn broken(script: &Arc<Script>, talk: &mut Talk) {
     for _ in 0..60 {
         talk.exchange_with_tools(1).await;
@@ -48,7 +48,7 @@ async fn three_failures_open_it_windows_are_cut_and_after_five_turns_one_trial_d
     let opened_at = talk.bot.view("a").await.unwrap().head.last_seq;
     let mut has_cut = false;
     for trial in 1..=4 {
-        // While it is open nobody is asked.
+        // The summarizer is not called while the breaker is open.
         for _ in 0..2 {
             talk.exchange().await;
             let outcome = talk.window().await;
@@ -106,7 +106,7 @@ async fn after_the_cool_down_one_trial_decides_also_across_restarts() {
     assert_eq!(script.times(), 3);
     sleep(Duration::from_secs(5 * 60)).await;
     assert_eq!(talk.breaker().await.0, HalfOpen);
-    // Many windows at once are one trial.
+    // Several windows cause only one trial.
     for _ in 0..3 {
         talk.window().await;
     }
@@ -142,7 +142,7 @@ async fn a_breaker_goes_with_its_session_however_that_goes() {
     }
 }
 
-/// The tenants `acme` and `other`, whose summarizer is the same.
+/// The tenants `acme` and `other` with the same summarizer.
 async fn two_tenants(script: &Arc<Script>) -> (World, Bot, Bot) {
     let mut config = compacting(script);
     config.tenants = [ACME, "other"]
@@ -172,7 +172,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
         acme.engine.compaction.summarizer_state(),
         Some(("script".to_owned(), Open))
     );
-    // Nobody asks any more, and nobody's session is blamed.
+    // The provider is not called again, and the sessions' own breakers stay closed.
     let mut innocent = Talk::of(&other, "a");
     for _ in 0..40 {
         innocent.exchange().await;
@@ -181,7 +181,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
     }
     assert_eq!(innocent.fails(Some(2)).await, "provider_down");
     assert_eq!((script.times(), innocent.breaker().await), (3, (Closed, 0)));
-    // After its cool-down one is let through.
+    // After its cool-down one trial is admitted.
     let allowed = Arc::new(Notify::new());
     script.will_now(Does::Waits(allowed.clone()));
     sleep(Duration::from_secs(60)).await;

@@ -1,5 +1,5 @@
-//! Summaries that cannot be written, and daemons that die while one is made: a session is as
-//! it was, or has its summary, and never anything in between.
+//! Failed writes of a summary, and crashes while one is made: the session has the whole summary or
+//! is unchanged.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ async fn a_summary_that_cannot_be_written_is_not_paid_for_again_and_again() {
         settle().await;
     }
     assert!(windows > 15, "{windows}");
-    // Three times, and then once in five turns.
+    // Three attempts, then one trial every five turns.
     assert!(script.times() <= 22, "{} times", script.times());
     assert_ne!(talk.breaker().await.0, BreakerState::Closed);
     assert!(
@@ -101,7 +101,7 @@ async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others()
     let bot = Bot::acme(&world.open().await);
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(6).await;
-    // All places are taken: this one waits.
+    // The tenant's compaction slots are all taken, so this one is queued.
     let (first, second, other) = (Talk::of(&bot, "b"), Talk::of(&bot, "c"), talk.clone());
     let mut waiting = Vec::new();
     for mut busy in [first, second] {
@@ -115,7 +115,7 @@ async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others()
     }
     assert!(begun(&mut compacting).await.is_none());
     bot.end("b").await.unwrap();
-    // This one is decided, and seen by the snapshot, and then not written.
+    // This turn is in the snapshot, but its commit fails.
     let begun_commits = world.store.commits();
     world.store.hold_commits();
     world.store.fail_commits(1);
@@ -156,7 +156,7 @@ async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others()
     assert!(!talk.status().await.running);
 }
 
-/// Waits for what threads do, which the paused clock knows nothing of.
+/// Waits for work on other threads, which does not advance the paused clock.
 async fn until(holds: impl Fn() -> bool) {
     let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
     for _ in 0..8_000 {
@@ -168,13 +168,13 @@ async fn until(holds: impl Fn() -> bool) {
     panic!("it never came to that");
 }
 
-/// A runtime with a paused clock.
 fn runtime() -> tokio::runtime::Runtime {
     paused_runtime()
 }
 
-/// Dies while the summarizer waits, or so many steps after its answer; says whether the
-/// summary was true in the next life.
+/// Stops the daemon while the summarizer is waiting, or `steps` yields after its reply.
+///
+/// Returns whether the summary exists after the restart.
 fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
     let allowed = Arc::new(Notify::new());
     let script = Script::of([Does::Waits(allowed.clone())]);
@@ -206,7 +206,7 @@ fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
             world.machine.stop();
             (world, talk.said)
         });
-        // Nobody may finish anything any more.
+        // Abort all remaining tasks.
         drop(runtime);
         lived
     };
@@ -275,7 +275,7 @@ async fn a_summary_that_waits_for_the_next_cut_goes_on_waiting_after_a_restart()
             _ => later_waits += 1,
         }
         assert!(before.turns.len() >= shown.turns.len().min(2));
-        // Nothing is flushed: it dies.
+        // Drop the engine without a flush, as in a crash.
         if number % 3 == 0 {
             drop(engine);
         } else {
@@ -293,7 +293,7 @@ async fn a_summary_that_waits_for_the_next_cut_goes_on_waiting_after_a_restart()
         first_waits > 2 && later_waits > 2,
         "{first_waits} and {later_waits}"
     );
-    // Who asks for a summary sees it, also where a crash comes in between.
+    // A summary acknowledged to a caller is shown, even if a crash follows.
     let bot = Bot::acme(&engine);
     let number = bot
         .compact("a", Some(1))

@@ -1,5 +1,5 @@
-//! Counters of providers: they decide near the limit, are asked once for the same content,
-//! and where they are down the estimate serves.
+//! Remote token counters: they decide near the limit, count the same content once, and are replaced
+//! by the estimate while they are down.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -20,12 +20,12 @@ use crate::bot::Bot;
 use crate::kit::{World, settle};
 use crate::windows::{Remembered, model, with_models};
 
-/// Says what it is told to: tokens, or that it is down.
+/// A token counter that returns scripted counts, or fails.
 #[derive(Debug)]
 struct Teller {
     tells: Mutex<VecDeque<Option<u64>>>,
     then: Mutex<Option<u64>>,
-    /// Why it does not.
+    /// The error for a scripted `None`.
     fault: ModelFault,
     asked: Mutex<Vec<CountRequest>>,
 }
@@ -84,7 +84,7 @@ async fn counted(script: &Arc<Script>, teller: &Arc<Teller>) -> (World, Bot) {
     (world, bot)
 }
 
-/// Talks until the counter is asked, or the window is larger than this.
+/// Talks until the counter is called or the window exceeds `tokens`.
 async fn talk_until_asked(talk: &mut Talk, teller: &Teller, tokens: u64) {
     for _ in 0..30 {
         talk.exchange().await;
@@ -104,7 +104,7 @@ async fn near_the_limit_the_provider_decides() {
     let mut talk = Talk::of(&bot, "a");
     talk_until_asked(&mut talk, &teller, 3_300).await;
     assert!(teller.times() > 0);
-    // It says that there is room yet: nothing that is appended meanwhile changes that.
+    // The provider counts less than the estimate, and appended turns do not change that.
     for _ in 0..3 {
         talk.exchange().await;
         settle().await;
@@ -163,7 +163,7 @@ async fn a_counter_that_is_down_is_left_alone_and_the_estimate_decides() {
     assert!(script.times() > 0, "the estimate decides");
     assert!(largest < 3_800, "{largest}");
     assert_eq!(teller.times(), 3, "its breaker is open");
-    // After its cool-down one is let through.
+    // After its cool-down one trial is admitted.
     sleep(Duration::from_secs(5 * 60)).await;
     for _ in 0..12 {
         talk.exchange().await;
@@ -230,7 +230,7 @@ async fn what_the_provider_counted_is_learnt_from() {
     let mut talk = Talk::of(&bot, "a");
     talk.exchange().await;
     let first = talk.window().await;
-    // More than any window is counted here: windows have less room.
+    // The provider counts more than the estimate, so windows have less room.
     for _ in 0..40 {
         talk.exchange().await;
         talk.window().await;

@@ -1,5 +1,5 @@
-//! When a compaction waits and for how long: for results, for replies that are streaming,
-//! for turns between two of them.
+//! Deferred compactions and their time limits: pending tool results, streaming replies, and the
+//! minimum number of turns between two compactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::kit::{begun, settle};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A conversation that needs a summary with its next turn.
+/// A conversation whose next turn triggers a compaction.
 async fn full(bot: &Bot) -> Talk {
     let mut talk = Talk::of(bot, "a");
     loop {
         talk.exchange().await;
-        // The soft watermark of 4,000 tokens.
+        // Just below the soft watermark of a 4,000-token window.
         if talk.window().await.report.blocks.total() > 2_580 {
             settle().await;
             return talk;
@@ -30,7 +30,7 @@ async fn full(bot: &Bot) -> Talk {
     }
 }
 
-/// One that calls a tool, and whose window is over the soft watermark.
+/// Adds a turn with two tool calls, which brings the window over the soft watermark.
 async fn calls(talk: &mut Talk) -> Vec<String> {
     let ids = talk.ids(2);
     talk.add(vec![said(Role::User, &format!("look {}", "x".repeat(200)))])
@@ -127,7 +127,7 @@ async fn an_abandoned_call_defers_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_made_while_it_waits_for_its_turn_defers_it_too() {
-    // The two that a tenant may have under way hang; the third waits in the queue.
+    // Two hanging compactions take the tenant's slots, so the third is queued.
     let script = Script::of([Does::Never, Does::Never]);
     let (_world, bot) = opened(&script).await;
     let mut hanging = Vec::new();
@@ -158,7 +158,7 @@ async fn between_two_of_them_are_so_many_turns_at_least() {
     let script = Script::of([]);
     let mut config = super::compacting(&script);
     config.compaction.policy.turns_between_min = 9;
-    // So that a summary never helps for long.
+    // Low, so that every summary is soon followed by the next trigger.
     config.compaction.policy.soft_watermark_percent = 30;
     let world = crate::kit::World::new(config);
     let bot = Bot::acme(&world.open().await);
@@ -226,7 +226,7 @@ async fn whatever_is_asked_to_be_kept_is_kept() {
         let mut talk = Talk::of(&bot, "a");
         talk.exchanges(8).await;
         if through == 2 {
-            // The anchor and its answer alone are too little to gain anything.
+            // The first exchange alone is too short for a summary to save anything.
             assert!(!talk.compact(Some(keep)).await.unwrap().is_new);
             continue;
         }

@@ -1,5 +1,5 @@
-//! Sessions that go while their summary is made: it is thrown away, nothing hangs, and hooks
-//! get the last one that was true.
+//! Sessions that end while a summary is made: it is discarded, nothing hangs, and hooks receive the
+//! last committed summary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ enum Goes {
     Evicted,
     Reset,
     ResetWithHooks,
-    /// Its next turn finds it expired.
+    /// Expires, and is replaced by a new generation on the next append.
     Succeeded,
 }
 
@@ -64,7 +64,7 @@ async fn while_a_summary_is_made(way: Goes, waits_for_commit: bool) {
     settle().await;
     assert_eq!(script.times(), 2);
     if waits_for_commit {
-        // Both are under way at once.
+        // The commits of the end and of the summary are in flight together.
         allowed.notify_one();
     }
     goes(way, &bot).await;

@@ -1,5 +1,5 @@
-//! Histories that are about to be full: what first in, first out takes is summarized before,
-//! or comes from the journal.
+//! Histories close to their limit: turns are summarized before they are dropped, or read back from
+//! the journal.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn capped(script: &Arc<Script>, durability: Durability) -> (World, Bot) {
     (world, bot)
 }
 
-/// The seqs of all turns that the summarizer was given.
+/// The seqs of all turns sent to the summarizer.
 fn given(script: &Script) -> Vec<u64> {
     let asked = script.asked.lock().unwrap();
     asked
@@ -50,7 +50,7 @@ async fn nothing_leaves_a_history_that_no_summary_holds() {
             let live = bot.live("a").await.unwrap().len() as u64;
             let last = talk.said.len() as u64;
             let through = talk.status().await.through_seq;
-            // The anchor is counted apart.
+            // The anchor is retained in addition to the limit.
             let gone = last.saturating_sub(live - 1);
             assert!(
                 gone <= through.max(1),
@@ -69,13 +69,13 @@ async fn nothing_leaves_a_history_that_no_summary_holds() {
     }
 }
 
-/// However little is left of what the last summary holds.
+/// Even if few turns covered by the last summary are still in the history.
 #[tokio::test(start_paused = true)]
 async fn nothing_leaves_a_history_that_is_full_of_bytes_and_that_no_summary_holds() {
     let script = Script::of([]);
     let mut config = compacting(&script);
     config.limits.max_history_bytes = 20_000;
-    // What has left is nowhere then.
+    // Without a journal, dropped turns cannot be read back.
     config.journal.durability = Durability::Off;
     let models = vec![model("m", 1_000_000, &Arc::default())];
     let bot = Bot::acme(&World::new(with_models(config, models)).open().await);
@@ -131,7 +131,7 @@ async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
             outcome.report.summary.as_ref().unwrap().through_seq,
             through
         );
-        // Also when it is taken back and made again.
+        // The same after undoing the summary and making it again.
         talk.undo().await.unwrap();
         talk.window().await;
         script.asked.lock().unwrap().clear();
@@ -141,7 +141,7 @@ async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
     }
 }
 
-/// The history is full, not the budget.
+/// The history is full, not the token budget.
 #[tokio::test(start_paused = true)]
 async fn a_history_that_is_full_is_never_shown_less_than_half() {
     let script = Script::of([]);
@@ -173,7 +173,7 @@ async fn who_asks_late_is_shown_half_of_a_full_history_and_a_summary_of_the_rest
     assert_eq!(script.times(), 0, "a local summarizer is not called");
 }
 
-/// A larger cap than the one that took them.
+/// The cap is raised after turns were dropped.
 #[tokio::test(start_paused = true)]
 async fn what_has_left_is_summarized_although_all_that_is_left_has_room() {
     let script = Script::of([]);
@@ -214,7 +214,7 @@ async fn what_came_while_a_summary_was_made_gets_the_next_one_without_another_tu
     assert_eq!(script.times(), 2);
 }
 
-/// Bots say such things as the time of day or what a search found in system turns.
+/// Bots put data such as the current time or search results into system turns.
 #[tokio::test(start_paused = true)]
 async fn a_system_turn_in_the_middle_is_summarized_with_its_exchange() {
     for durability in [Durability::Sync, Durability::Off] {
@@ -231,7 +231,7 @@ async fn a_system_turn_in_the_middle_is_summarized_with_its_exchange() {
         }
         let through = talk.status().await.through_seq;
         assert!(script.times() > 2);
-        // The system prompt stays as it is.
+        // The system prompt is not summarized.
         assert_eq!(given(&script), (2..=through).collect::<Vec<_>>());
         let window = talk.window().await;
         let shown = texts(&window.turns);

@@ -1,5 +1,5 @@
-//! Compaction, from outside: when a session gets a summary, what windows show then, and what
-//! a summarizer that fails, hangs or lies changes, which is nothing.
+//! Compaction through the public API: when a session gets a summary, how windows use it, and that a
+//! failing summarizer changes nothing.
 
 mod answers;
 mod bounds;
@@ -33,7 +33,7 @@ use crate::kit::{NEVER, World, session_id, settle, unswept};
 use crate::windows::{model, texts, with_models};
 use script::{Does, Script};
 
-/// Sessions of which this one makes the summaries, with windows of 4,000 tokens.
+/// Compaction with this summarizer, and a model of 4,000 tokens.
 fn compacting(script: &Arc<Script>) -> EngineConfig {
     let mut config = with_models(unswept(), vec![model("small", 4_000, &Arc::default())]);
     config.compaction.summarizer = Some(script.clone());
@@ -55,7 +55,7 @@ pub(crate) async fn opened(script: &Arc<Script>) -> (World, Bot) {
 }
 
 impl Bot {
-    /// One exchange; the user names something that must not be lost.
+    /// One exchange. The user names `#number`, which a summary must retain.
     async fn exchange(&self, session: &str, number: usize) {
         self.say_as(
             session,
@@ -105,7 +105,7 @@ impl Bot {
         )
     }
 
-    /// Asks for windows, and says something between them, until a condition holds.
+    /// Alternates exchanges and windows until a condition holds.
     async fn talk_until(&self, session: &str, holds: impl AsyncFn() -> bool) {
         for number in 0..200 {
             self.exchange(session, number).await;
@@ -127,7 +127,7 @@ async fn remote_summary_is_prepared_before_the_window_is_full_and_shown_at_the_c
     let (_world, bot) = opened(&script).await;
     bot.talk_until("a", async || bot.summary_through("a").await > 0)
         .await;
-    // It is ready, and nothing changes before it is needed.
+    // The summary is ready, and windows do not change before they need it.
     let mut before = bot.context("a", ContextRequest::default()).await.unwrap();
     let through = bot.summary_through("a").await;
     let mut since = 0;
@@ -170,7 +170,7 @@ async fn remote_summary_is_prepared_before_the_window_is_full_and_shown_at_the_c
         (summary.number, summary.first_seq, &*summary.by),
         (1, 1, "script")
     );
-    // All turns after the summary are shown as they are.
+    // All turns after the summary are shown verbatim.
     let last_seq = outcome.session.head.last_seq;
     assert_eq!(said.len() as u64, 2 + last_seq - through, "{said:?}");
     assert!(
@@ -317,7 +317,7 @@ async fn what_is_kept_is_what_was_asked_for() {
     assert!(done.is_new);
     assert_eq!(done.summary.as_ref().map(|made| made.through_seq), Some(10));
     assert_eq!(bot.window("a").await.unwrap().len(), 2 + 6);
-    // Nothing is summarized twice.
+    // The same turns are not summarized again.
     let again = bot.compact("a", Some(3)).await.unwrap();
     assert!(!again.is_new);
     assert_eq!(again.summary, done.summary);

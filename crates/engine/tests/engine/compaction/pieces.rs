@@ -1,5 +1,5 @@
-//! Spans that are longer than what their summarizer takes: in pieces at the boundaries of
-//! exchanges, merged, and nothing of them lost or said twice.
+//! Spans longer than the summarizer's input: they are split at exchange boundaries and merged, and
+//! each turn is sent exactly once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::bot::Bot;
 use crate::kit::World;
 use crate::windows::{model, with_models};
 
-/// A summarizer that takes so many tokens, says so or not.
+/// A summarizer limited to `tokens` of input, which it declares only if `says_so`.
 fn taking(tokens: u64, says_so: bool) -> Arc<Script> {
     let mut script = Script::then([], Does::Well);
     script.too_long_over = tokens + 50;
@@ -24,7 +24,7 @@ fn taking(tokens: u64, says_so: bool) -> Arc<Script> {
     Arc::new(script)
 }
 
-/// With windows of so many tokens that nothing is compacted unless it is asked for.
+/// Windows so large that compactions happen only on request.
 async fn roomy(script: &Arc<Script>) -> (World, Bot) {
     let mut config = compacting(script);
     config.compaction.policy.summary_tokens = SummaryTokens::Fixed(4_000);
@@ -36,7 +36,7 @@ async fn roomy(script: &Arc<Script>) -> (World, Bot) {
     (world, bot)
 }
 
-/// What was asked and not refused for its length.
+/// The requests that were within the summarizer's input limit.
 fn answered(script: &Script) -> Vec<Arc<SummaryRequest>> {
     let asked = script.asked.lock().unwrap().clone();
     asked
@@ -45,7 +45,7 @@ fn answered(script: &Script) -> Vec<Arc<SummaryRequest>> {
         .collect()
 }
 
-/// How much of each turn the asks hold.
+/// Bytes of each turn in these requests, by seq.
 fn bytes_by_turn(asks: &[Arc<SummaryRequest>]) -> BTreeMap<u64, usize> {
     let mut bytes = BTreeMap::new();
     for turn in asks.iter().flat_map(|ask| ask.turns.iter()) {
@@ -88,7 +88,7 @@ async fn every_turn_reaches_the_summarizer_exactly_once_in_whole_exchanges() {
         );
     }
     talk.window().await;
-    // The last summary is part of the next one, once.
+    // The next summary request contains the last summary once.
     script.asked.lock().unwrap().clear();
     for calls in 0..60 {
         talk.exchange_with_tools(calls % 4).await;

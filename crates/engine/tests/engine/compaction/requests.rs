@@ -1,5 +1,5 @@
-//! Conversations as bots of each provider have them, said turn by turn, with summaries: every window
-//! is a request that the provider takes.
+//! Conversations in each provider's format, with summaries: every window is a request the provider
+//! accepts.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ use crate::bot::Bot;
 use crate::kit::{World, settle};
 use MessageFormat::{Anthropic, OpenAi, OpenAiResponses};
 
-/// Tokens, which are bytes here.
+/// In tokens. The test tokenizer counts one token per byte.
 const BUDGETS: [u64; 3] = [1_500, 4_000, 30_000];
 const POLICIES: [Option<Policy>; 3] = [
     None,
@@ -28,7 +28,7 @@ const POLICIES: [Option<Policy>; 3] = [
 ];
 const STEPS: usize = 16;
 
-/// Numbers that follow from a seed (SplitMix64).
+/// Seeded pseudorandom numbers (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -55,8 +55,8 @@ impl Dice {
     }
 }
 
-/// What a bot appends, one after the other: each a list of messages, and whether it asks its model
-/// then. While a call waits it does not.
+/// The appends of a bot in order: each with its messages, and whether the bot calls its model next,
+/// which it does not while a tool call is pending.
 fn conversation(format: MessageFormat, counts_anew: bool, dice: &mut Dice) -> Vec<(Value, bool)> {
     let mut appends = Vec::new();
     let mut calls = 0;
@@ -175,7 +175,7 @@ fn answers(format: MessageFormat, id: &str, dice: &mut Dice) -> Value {
 #[tokio::test(start_paused = true)]
 async fn every_window_is_a_request_that_its_provider_takes() {
     for seed in 0..2 {
-        // The last one sends turns, and gives each message's calls the same ids.
+        // The last case sends turns without a format and repeats the same call ids in each message.
         for (format, is_native) in [
             (Anthropic, false),
             (OpenAi, false),
@@ -242,7 +242,7 @@ async fn look(bot: &Bot, budget: u64, policy: Option<Policy>, place: &str) {
     }
 }
 
-/// The messages as the server writes them.
+/// Renders the messages of a window as the server does.
 fn requested(format: MessageFormat, window: &ContextOutcome) -> Vec<Value> {
     let opened = window
         .turns
@@ -287,7 +287,7 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
     if marks > 2 {
         return Err(format!("{marks} marks"));
     }
-    // It joins messages of one role itself.
+    // The API merges consecutive messages of one role.
     let mut waiting: HashSet<&str> = HashSet::new();
     let mut known = HashSet::new();
     for run in messages.chunk_by(|one, next| one["role"] == next["role"]) {
@@ -384,7 +384,7 @@ fn responses(items: &[Value]) -> Result<(), String> {
         match item["type"].as_str().unwrap_or_default() {
             "function_call" => {
                 waiting.insert(id);
-                // OpenAI knows that the one led to the other.
+                // OpenAI rejects a call without the reasoning item that produced it.
                 let begins = item["id"].is_string()
                     && items[..at]
                         .iter()

@@ -1,4 +1,4 @@
-//! A summarizer that does what it is told, and writes down what it was asked.
+//! A summarizer that follows a script and records its requests.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -10,22 +10,20 @@ use memoird_engine::{
 };
 use tokio::sync::Notify;
 
-/// What it does when it is asked.
+/// What a [`Script`] does with one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Does {
-    /// Writes down all names of its input.
+    /// Lists all names in its input.
     Well,
-    /// The same, once it is allowed to.
+    /// Like `Well`, after a notification.
     Waits(Arc<Notify>),
-    /// Never answers.
     Never,
-    /// Writes this.
+    /// Returns this text.
     Writes(&'static str),
-    /// Says something that stops in the middle.
+    /// Returns a truncated reply.
     CutOff,
-    /// Writes these details and nothing else.
+    /// Returns these details and nothing else.
     Details(String),
-    /// Writes this.
     Answers(Written),
     Fails(ModelFault),
     Panics,
@@ -34,11 +32,11 @@ pub(crate) enum Does {
 #[derive(Debug)]
 pub(crate) struct Script {
     does: Mutex<VecDeque<Does>>,
-    /// What it does once the script is over.
+    /// Used once the script is exhausted.
     then: Mutex<Does>,
     pub(crate) asked: Mutex<Vec<Arc<SummaryRequest>>>,
     pub(crate) input_tokens_max: u64,
-    /// An ask of more tokens is too long for it.
+    /// Requests with more tokens fail as too long.
     pub(crate) too_long_over: u64,
     pub(crate) is_remote: bool,
 }
@@ -63,18 +61,18 @@ impl Script {
         }
     }
 
-    /// What it does from now on.
+    /// Discards the script and does this from now on.
     pub(crate) fn will_now(&self, does: Does) {
         self.does.lock().unwrap().clear();
         *self.then.lock().unwrap() = does;
     }
 
-    /// How often it was asked.
+    /// Number of requests so far.
     pub(crate) fn times(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 
-    /// The seqs of the turns of the last ask.
+    /// The seqs of the turns in the last request.
     pub(crate) fn last_seqs(&self) -> Vec<u64> {
         let asked = self.asked.lock().unwrap();
         asked
@@ -84,7 +82,7 @@ impl Script {
     }
 }
 
-/// Tokens of all that is asked, about.
+/// Approximate number of tokens in a request.
 pub(crate) fn weight(ask: &SummaryRequest) -> u64 {
     let texts = ask.previous.iter().map(|last| last.text.len());
     let texts = texts.chain(ask.turns.iter().map(|turn| turn.text.len()));
@@ -95,7 +93,7 @@ pub(crate) fn weight(ask: &SummaryRequest) -> u64 {
     (texts.chain(pieces).sum::<usize>() / 4) as u64
 }
 
-/// All names (`#7`, `call_7`) in the input, as the details of one answer.
+/// Returns a reply whose details list all names (`#7`, `call_7`) in the request.
 pub(crate) fn all_of(ask: &SummaryRequest) -> Written {
     let before = ask.previous.iter().map(|last| last.body.written.as_str());
     let pieces = ask.chunks.iter().map(|piece| piece.details.as_str());

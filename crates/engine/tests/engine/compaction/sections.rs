@@ -1,4 +1,4 @@
-//! The contents of summaries: the merge of the turns, and what a model may change of it.
+//! Sections of a summary: the merge of turns, and which parts a model may change.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn wrote(standing: &[&str], withdrawn: &[&str], details: &str) -> Does {
     })
 }
 
-/// A call of a tool that changes something.
+/// A call of a tool with side effects.
 fn changing(name: &str, input: &str, id: &str) -> Turn {
     let kind = PartKind::ToolUse {
         id: id.to_owned(),
@@ -41,7 +41,7 @@ async fn append(talk: &Talk, turns: Vec<Turn>) {
     talk.bot.append(&talk.session, command).await.unwrap();
 }
 
-/// With windows of 40,000 tokens, of which a summary has up to 4,000.
+/// Windows of 40,000 tokens, with up to 4,000 for a summary.
 async fn roomy(script: &Arc<Script>) -> (World, Talk) {
     let mut config = super::compacting(script);
     config.compaction.policy.summary_tokens = SummaryTokens::Fixed(4_000);
@@ -51,7 +51,7 @@ async fn roomy(script: &Arc<Script>) -> (World, Talk) {
     (world, talk)
 }
 
-/// The user asks for a booking, and the assistant makes it.
+/// Appends an exchange in which the user requests a booking and the assistant makes it.
 async fn booking(talk: &Talk, id: &str) {
     let input = format!(r#"{{"flight":"{id}","seats":2}}"#);
     append(talk, vec![said(Role::User, &format!("please take {id}"))]).await;
@@ -83,7 +83,7 @@ async fn local_summary_is_made_at_the_cut_within_the_same_call() {
             .as_ref()
             .map_or(0, |summary| summary.through_seq);
         if through == last_through {
-            // Nothing is prepared.
+            // A local summarizer prepares nothing in advance.
             settle().await;
             assert_eq!(talk.status().await, before);
             continue;
@@ -282,8 +282,8 @@ async fn model_is_not_asked_for_a_summary_that_would_be_longer_than_the_turns() 
     assert!(talk.compact(Some(0)).await.unwrap().is_new);
 }
 
-/// A summary that nothing needs yet has a quarter of the room of one that is needed, and most of
-/// the room in a large window is for requests that are short.
+/// A summary made in advance may use a quarter of the room of one needed at a cut. In a large
+/// window most of that room is reserved for requests, which are short here.
 #[tokio::test(start_paused = true)]
 async fn short_requests_leave_their_room_to_the_other_sections() {
     let mut script = Script::then([], Does::Well);
@@ -302,7 +302,7 @@ async fn short_requests_leave_their_room_to_the_other_sections() {
     assert!(summary.body.done.len() >= 10, "{}", summary.text);
 }
 
-/// The requests in a summary of a large window are longer than the input of a small model.
+/// The requests in a summary of a large window exceed the input of a small model.
 #[tokio::test(start_paused = true)]
 async fn previous_summary_is_shortened_to_the_input_of_the_summarizer() {
     for says_so in [true, false] {

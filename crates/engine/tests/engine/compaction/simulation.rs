@@ -1,6 +1,6 @@
-//! Conversations with calls of tools, windows of two sizes, summarizers of any kind, undos,
-//! resets, restarts and full disks, in an order that a seed decides: after each step the
-//! windows are valid, and no turn is in neither summary, nor window, nor journal.
+//! Randomized conversations: tool calls, two window sizes, all kinds of summarizers, undos, resets,
+//! restarts and full disks. After each step every window is valid, and every turn is in the
+//! summary, the window or the journal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::windows::model;
 const MODELS: [&str; 2] = ["small", "large"];
 const STEPS: u64 = 120;
 
-/// What one window showed: which summary, what it left out, and its turns.
+/// The contents of one window: summary number, omissions and turns.
 type Shown = (u32, Vec<Omission>, Vec<Arc<[u8]>>);
 
 struct Simulation {
@@ -32,7 +32,7 @@ struct Simulation {
     world: World,
     script: Arc<Script>,
     talk: Talk,
-    /// The last window of each model, as long as it must not change at its front.
+    /// The last window of each model, until its prefix may change.
     shown: BTreeMap<&'static str, Shown>,
     summaries: u32,
 }
@@ -54,7 +54,7 @@ fn a_seed_that_nobody_chose_holds_too() {
     run(seed);
 }
 
-/// Gives how many summaries were made.
+/// Returns the number of summaries that were made.
 fn run(seed: u64) -> u32 {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }
@@ -151,14 +151,14 @@ impl Simulation {
         settle().await;
     }
 
-    /// Something is said; whatever cannot be written was not said.
+    /// Appends an exchange. Turns whose append fails are not recorded as said.
     async fn converse(&mut self) {
         let text = "x".repeat(10 + self.below(150));
         let is_whole = !self.dice.once_in(5);
         let (calls, answers) = (self.below(4), self.below(3));
         let talk = &mut self.talk;
         let number = talk.said.len();
-        // Some calls are never answered, or not all of them.
+        // Some calls get no result, or not all of theirs.
         let answers = if is_whole { calls } else { answers };
         let ids = talk.ids(calls);
         let mut turns: Vec<Vec<Turn>> = vec![vec![said(Role::User, &format!("#{number} {text}"))]];
@@ -189,7 +189,7 @@ impl Simulation {
         }
     }
 
-    /// Asks for a summary, and sometimes talks while it is made.
+    /// Requests a compaction, and sometimes appends while it runs.
     async fn command(&mut self) {
         let keep = *self
             .dice
@@ -234,7 +234,7 @@ impl Simulation {
         self.check_account(&outcome).await;
     }
 
-    /// What the journal has, by seq.
+    /// The turns in the journal, in seq order.
     async fn journal(&self) -> Vec<Turn> {
         let query = HistoryQuery {
             scope: HistoryScope::Journal,
@@ -252,8 +252,8 @@ impl Simulation {
             .collect()
     }
 
-    /// Every turn is shown, or stands before the end of the summary, or the report says that
-    /// it is left out; and the summary ends where a unit does.
+    /// Asserts that every turn is shown, covered by the summary or reported as omitted, and that
+    /// the summary ends at a unit boundary.
     async fn check_account(&self, outcome: &ContextOutcome) {
         let journal = self.journal().await;
         let report = &outcome.report;

@@ -1,5 +1,5 @@
-//! A bot that talks in one session, calls tools, asks for windows, and knows all that was
-//! acknowledged: what every window and the journal are held against.
+//! A bot in one session that records every acknowledged turn, and checks windows and the journal
+//! against that record.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,22 +15,21 @@ use memoird_store::encoding;
 use crate::bot::Bot;
 use crate::kit::session_id;
 
-/// A conversation.
 #[derive(Clone, Debug)]
 pub(crate) struct Talk {
     pub(crate) bot: Bot,
     pub(crate) session: String,
-    /// What was acknowledged, in order.
+    /// Acknowledged texts, in order.
     pub(crate) said: Vec<String>,
     pub(crate) calls: usize,
 }
 
-/// A turn that says something, told apart from the encoding around it.
+/// A text turn. The brackets let `text_of` find the text inside the encoded turn.
 pub(crate) fn said(role: Role, text: &str) -> Turn {
     Turn::new(role, vec![PartKind::Text(format!("[[{text}]]")).into()])
 }
 
-/// A turn in which the assistant calls tools under these ids.
+/// An assistant turn that calls tools with these ids.
 pub(crate) fn calling(text: &str, ids: &[String]) -> Turn {
     let mut turn = said(Role::Assistant, text);
     turn.parts.extend(ids.iter().map(|id| {
@@ -45,7 +44,7 @@ pub(crate) fn calling(text: &str, ids: &[String]) -> Turn {
     turn
 }
 
-/// A turn that brings the result of a call.
+/// A turn with the result of a call.
 pub(crate) fn answering(text: &str, id: &str) -> Turn {
     let (tool_use_id, content) = (id.to_owned(), format!("[[{text}]]"));
     let part = PartKind::ToolResult {
@@ -75,7 +74,7 @@ impl Talk {
         }
     }
 
-    /// The same conversation with an engine that was opened anew.
+    /// Continues the same conversation on a reopened engine.
     pub(crate) fn again(&self, bot: &Bot) -> Self {
         Self {
             bot: bot.clone(),
@@ -83,12 +82,12 @@ impl Talk {
         }
     }
 
-    /// True once the session has a summary, shown or waiting for the next cut.
+    /// Whether the session has a summary, shown or waiting for the next cut.
     pub(crate) async fn has_summary(&self) -> bool {
         self.bot.summary_through(&self.session).await > 0
     }
 
-    /// Says this; it has to be acknowledged.
+    /// Appends turns, and panics on an error.
     pub(crate) async fn add(&mut self, turns: Vec<Turn>) {
         self.try_add(turns).await.unwrap();
     }
@@ -100,7 +99,7 @@ impl Talk {
         Ok(())
     }
 
-    /// The user asks, the assistant answers.
+    /// Appends a user turn and an assistant turn.
     pub(crate) async fn exchange(&mut self) {
         let number = self.said.len();
         let asked = format!("what of #{number}? {}", "x".repeat(80));
@@ -115,7 +114,7 @@ impl Talk {
         }
     }
 
-    /// Ids for so many calls that nobody made yet.
+    /// Returns `count` unused call ids.
     pub(crate) fn ids(&mut self, count: usize) -> Vec<String> {
         self.calls += count;
         (self.calls - count..self.calls)
@@ -123,7 +122,7 @@ impl Talk {
             .collect()
     }
 
-    /// An exchange with so many calls of tools at once.
+    /// Appends an exchange with `calls` parallel tool calls.
     pub(crate) async fn exchange_with_tools(&mut self, calls: usize) {
         let number = self.said.len();
         let ids = self.ids(calls);
@@ -145,7 +144,7 @@ impl Talk {
         .await;
     }
 
-    /// A window of the default model, which is as windows have to be.
+    /// Returns a window of the default model, after checking its invariants.
     pub(crate) async fn window(&self) -> ContextOutcome {
         self.window_of("").await
     }
@@ -171,7 +170,7 @@ impl Talk {
             .await
     }
 
-    /// Why a compaction failed.
+    /// Returns the reason of a failed compaction.
     pub(crate) async fn fails(&self, keep: Option<u32>) -> &'static str {
         match self.compact(keep).await.expect_err("no summary") {
             EngineError::CompactionFailed { reason, .. } => reason,
@@ -203,10 +202,10 @@ impl Talk {
         )
     }
 
-    /// Every acknowledged turn is in the journal, in order, and nothing else is.
+    /// Asserts that the journal holds exactly the acknowledged turns, in order.
     pub(crate) async fn check_journal(&self) {
         let journal = self.bot.journal(&self.session, None).await.unwrap();
-        // The encoding around a text may end with such a mark, too.
+        // The encoding before a text may itself end with a bracket.
         let is_other = |(read, said): (&String, &String)| read.trim_start_matches('[') != said;
         let differs = journal.iter().zip(&self.said).position(is_other);
         let lengths = (journal.len(), self.said.len());
@@ -229,8 +228,8 @@ fn text_of_turn(turn: &Turn) -> String {
         .to_owned()
 }
 
-/// A window holds no call without its results, but for pending ones at its end, no result
-/// without its call, and is not over its budget.
+/// Asserts that a window is within its budget and has no unpaired call or result, except for
+/// pending calls at its end.
 pub(crate) fn check_window(outcome: &ContextOutcome) {
     let report = &outcome.report;
     assert!(report.blocks.total() <= report.input_budget, "{report:?}");
@@ -238,8 +237,8 @@ pub(crate) fn check_window(outcome: &ContextOutcome) {
     check_account(outcome);
 }
 
-/// Each turn is shown, or the report says why it is not; what a summary stands for ends
-/// before the first turn that is shown behind it.
+/// Asserts that each turn is shown or reported as omitted, and that the summary ends before the
+/// first turn shown after it.
 fn check_account(outcome: &ContextOutcome) {
     let report = &outcome.report;
     if matches!(report.policy, Policy::SlidingWindow { .. }) {
@@ -258,7 +257,7 @@ fn check_account(outcome: &ContextOutcome) {
     }
 }
 
-/// What the turns of a window are.
+/// Decodes the turns of a window.
 pub(crate) fn opened(turns: &[WindowTurn]) -> Vec<Turn> {
     turns
         .iter()

@@ -1,4 +1,4 @@
-//! Summaries that are taken back: what windows show then, and what the next ones are called.
+//! Undone summaries: the windows afterwards, and the numbers of later summaries.
 
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ async fn summaries_are_taken_back_one_after_the_other_and_made_again_with_new_nu
 
 #[tokio::test(start_paused = true)]
 async fn the_cut_of_a_summary_that_came_back_is_not_that_of_one_that_went() {
-    // Numbers are not used twice: a cut made for a summary that was taken back, then a
-    // restart, must not hide what a later one shows.
+    // Summary numbers are not reused. Otherwise a cut for an undone summary could, after a restart,
+    // hide turns from a later window.
     let script = Script::of([]);
     let (world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -118,7 +118,7 @@ async fn without_a_journal_the_last_few_summaries_can_be_taken_back() {
         talk.undo().await,
         Err(EngineError::NoSummary { .. })
     ));
-    // More of them than are remembered.
+    // More summaries than are retained for undo.
     talk.exchanges(8).await;
     for keep in [16, 14, 12, 10, 8, 6, 4] {
         talk.compact(Some(keep)).await.unwrap();
@@ -133,7 +133,7 @@ async fn without_a_journal_the_last_few_summaries_can_be_taken_back() {
     };
     assert!(undone >= 4, "{undone}");
     assert!(matches!(refused, EngineError::JournalOff), "{refused}");
-    // What could not be taken back stands.
+    // The summaries beyond the undo limit remain.
     assert!(talk.window().await.report.summary.is_some());
     assert_eq!(talk.bot.live("a").await.unwrap(), talk.said);
 }

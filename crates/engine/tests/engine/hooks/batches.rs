@@ -1,4 +1,4 @@
-//! A hook that takes many at once is called few times for many ends.
+//! A hook that accepts batches is called few times for many ends.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{deliveries, hooked, said, states, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::kit::{TTL, World, settle, unswept};
 
-/// An engine with a hook, and so many sessions that end in one sweep.
+/// Opens an engine and ends `sessions` sessions in one sweep.
 async fn swept(world: &World, sessions: usize) -> memoird_engine::Engine {
     let engine = world.open().await;
     let mut calls = JoinSet::new();

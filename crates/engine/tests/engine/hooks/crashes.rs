@@ -1,5 +1,5 @@
-//! The daemon dies between an end and its delivery, or between the hook's success and the
-//! note of it: the next life delivers what is owed, at least once.
+//! Crashes between an end and its delivery, or between the hook's success and its record: the next
+//! start delivers at least once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::store::FaultyStore;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The lives of a daemon over one journal. Each ends with its runtime, as by `kill -9`.
+/// Restarts of a daemon over one journal. Each run ends with its runtime, as by `kill -9`.
 struct Daemon {
     config: EngineConfig,
     store: Arc<FaultyStore>,
@@ -59,7 +59,7 @@ async fn end_one(engine: &Engine) {
 
 #[test]
 fn what_was_owed_when_the_daemon_died_is_delivered_by_its_next_life() {
-    // One that waits for company: so the death comes between the end and the delivery.
+    // The hook waits to fill a batch, so the crash falls between end and delivery.
     let hook = ScriptedHook::batched(10, []);
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
     daemon.live(async |engine| end_one(engine).await);
@@ -157,6 +157,6 @@ fn many_deaths_in_the_middle_of_many_deliveries_lose_none_of_them() {
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), 40);
-    // Each death repeats at most what was under way.
+    // Each crash repeats at most the calls in flight.
     assert!(hook.count() <= 40 + 20 * 4, "{} calls", hook.count());
 }

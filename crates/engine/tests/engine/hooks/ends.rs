@@ -1,5 +1,4 @@
-//! Every end that a hook wants reaches it once, with all that the session was; and no
-//! other end does.
+//! Hooks receive each end they subscribe to once, with the whole session, and no other ends.
 
 use std::sync::Arc;
 
@@ -139,7 +138,7 @@ async fn a_reset_is_delivered_only_where_it_asks_for_that() {
         (reset.1, EndReason::Reset)
     );
     assert_eq!(said(&ended), ["with hooks"]);
-    // Nothing was said in the generation that it left: its end owes nothing.
+    // The generation left by the reset has no turns, so its end creates no delivery.
     bot.end("s").await.unwrap();
     settle().await;
     assert_eq!((hook.count(), deliveries(&engine).await.len()), (1, 1));
@@ -280,7 +279,7 @@ async fn of_a_generation_that_is_too_large_the_newest_turns_are_delivered() {
     assert_eq!(ended.turns_omitted, 30 - count as u64);
 }
 
-/// Whether it was in memory when it ended or not.
+/// Whether or not the session was in memory when it ended.
 #[tokio::test(start_paused = true)]
 async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
     for is_loaded in [false, true] {

@@ -1,5 +1,4 @@
-//! How many calls are under way, of each hook and of all; and that one which hangs is in
-//! nobody's way.
+//! Concurrency limits per hook and in total; a hanging hook does not block the others.
 
 use std::time::Duration;
 
@@ -61,7 +60,7 @@ async fn all_hooks_together_have_as_many_calls_under_way_as_they_may() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_hangs_holds_up_no_other_hook() {
-    // Also where it may have all the calls that there are.
+    // Also if its own limit exceeds the total.
     for (name, other) in [("a", "b"), ("b", "a")] {
         let (hanging, quick) = (ScriptedHook::always(Act::Hang), ScriptedHook::new([]));
         let mut greedy = hooked(name, &hanging);
@@ -94,7 +93,7 @@ async fn many_slow_calls_of_a_tenant_hold_up_nobody_elses() {
             other.end(id).await.unwrap();
         }
         settle().await;
-        // What is under way ends; then each has every other place.
+        // The calls in flight finish; then the tenants alternate.
         sleep(7 * SECOND).await;
         let calls = hook.calls();
         let is_other = |id: &str| ["x", "y", "z"].contains(&id);
@@ -121,7 +120,7 @@ async fn a_hook_that_hangs_holds_up_no_call_and_no_sweep() {
         bot.say(&id.to_string(), "again").await.unwrap();
     }
     sleep(TTL).await;
-    // Nothing waits but for the disk: it is over before the clock moves.
+    // The sweep waits only for the disk, so it finishes before the clock advances.
     let mut sweep = Box::pin(engine.sessions.sweep(None));
     assert!(begun(&mut sweep).await.is_none());
     settle().await;

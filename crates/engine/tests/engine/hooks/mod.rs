@@ -1,5 +1,5 @@
-//! What hooks are promised: each end that they want reaches them, whole and at least once,
-//! whatever fails, hangs or dies in between; and none of them is in another's way.
+//! Hook guarantees: each subscribed end is delivered at least once and whole, despite failures,
+//! hangs and crashes, and hooks do not delay each other.
 
 mod batches;
 mod crashes;
@@ -25,22 +25,22 @@ use memoird_store::DeliveryFilter;
 
 use script::ScriptedHook;
 
-/// All but a plain reset.
+/// All end reasons except a plain reset.
 pub(crate) const ALL_ENDS: [EndReason; 3] =
     [EndReason::Expired, EndReason::Evicted, EndReason::Ended];
-/// How long a delivery may take here.
+/// Timeout of a delivery in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) fn hook_name(text: &str) -> HookName {
     HookName::parse(text).unwrap()
 }
 
-/// A hook that is called for all ends.
+/// Subscribes a hook to all ends.
 pub(crate) fn hooked(name: &str, hook: &Arc<ScriptedHook>) -> HookConfig {
     hooked_as(name, hook.clone())
 }
 
-/// The same for a hook of any kind.
+/// The same for any implementation of `Hook`.
 pub(crate) fn hooked_as(name: &str, hook: Arc<dyn Hook>) -> HookConfig {
     HookConfig {
         subscription: Subscription {
@@ -59,7 +59,7 @@ pub(crate) fn hooked_as(name: &str, hook: Arc<dyn Hook>) -> HookConfig {
     }
 }
 
-/// The same configuration with these hooks.
+/// Replaces the hooks of a configuration.
 pub(crate) fn with_hooks(
     config: EngineConfig,
     hooks: impl IntoIterator<Item = HookConfig>,
@@ -69,7 +69,7 @@ pub(crate) fn with_hooks(
     config
 }
 
-/// What the turns of an ended generation say.
+/// The texts of the turns of an ended generation.
 pub(crate) fn said(ended: &SessionContent) -> Vec<String> {
     ended.turns.iter().map(|(_, turn)| text(turn)).collect()
 }
@@ -84,7 +84,7 @@ fn text(turn: &Turn) -> String {
     }
 }
 
-/// All deliveries, in the order of their ids.
+/// All deliveries, ordered by id.
 pub(crate) async fn deliveries(engine: &Engine) -> Vec<Delivery> {
     views(engine)
         .await
@@ -101,7 +101,7 @@ pub(crate) async fn views(engine: &Engine) -> Vec<DeliveryView> {
         .unwrap()
 }
 
-/// The only delivery.
+/// Returns the single delivery, and panics if there are more.
 pub(crate) async fn only(engine: &Engine) -> Delivery {
     let mut all = deliveries(engine).await;
     assert_eq!(all.len(), 1, "{all:?}");

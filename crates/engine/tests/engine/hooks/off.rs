@@ -1,5 +1,4 @@
-//! Without a journal what hooks are owed is in memory, with its content, as long as there
-//! is room.
+//! Durability `off`: pending deliveries and their content are held in memory, within a limit.
 
 use std::time::Duration;
 
@@ -147,7 +146,7 @@ async fn what_is_owed_has_a_limit_in_memory_and_what_was_delivered_makes_room() 
     }
     let owed = deliveries(&engine).await.len();
     assert!((5..=6).contains(&owed), "{owed}");
-    // They are cut off at their limit, and their next tries succeed.
+    // The hanging calls time out, and their next attempts succeed.
     hook.will_now(Act::Ok);
     sleep(30 * SECOND).await;
     assert!(

@@ -1,4 +1,4 @@
-//! Hooks that come and go: what is owed to one that is gone stays owed.
+//! Removed hooks: their deliveries stay pending until the hook is back.
 
 use memoird_core::change::EndReason;
 use memoird_core::outbox::DeliveryState;
@@ -37,7 +37,7 @@ async fn a_hook_that_is_gone_is_owed_what_it_was_owed_until_it_is_back() {
     assert_eq!(engine.hooks.count_deliveries().await.unwrap()[0].count, 1);
     engine.close().await;
 
-    // Also over a restart without it.
+    // Also across a restart without the hook.
     world.config = with_hooks(unswept(), []);
     let engine = world.open().await;
     sleep(1_000 * SECOND).await;
@@ -68,7 +68,7 @@ async fn a_call_under_way_when_its_hook_goes_ends_and_is_written_down() {
     engine.reconfigure(unswept()).await;
     sleep(2 * SECOND).await;
     assert_eq!(states(&engine).await, [DeliveryState::Done; 2]);
-    // It comes back while nothing, and while something, is under way.
+    // The hook returns both while idle and while a call is in flight.
     for pause in [SECOND / 2, SECOND * 2] {
         hook.will_now(Act::Slow(SECOND));
         engine

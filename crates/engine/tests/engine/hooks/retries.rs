@@ -1,5 +1,5 @@
-//! What became of a delivery must be written down, and what is owed must be written
-//! before: a journal that fails at either may repeat a call, and may never lose one.
+//! Journal failures while a delivery or its outcome is recorded: a call may be repeated, but none
+//! is lost.
 
 use std::time::Duration;
 

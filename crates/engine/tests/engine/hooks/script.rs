@@ -1,4 +1,4 @@
-//! A hook that does what a script says, and writes down what it was called with.
+//! A hook that follows a script and records its calls.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,42 +11,41 @@ use tokio::time::sleep;
 /// What the hook does with one batch of calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Act {
-    /// All of it succeeds.
+    /// Every call succeeds.
     #[default]
     Ok,
-    /// All of it fails, and may be tried again.
+    /// Every call fails with a retryable error.
     Later,
-    /// All of it fails, and asks for a pause.
+    /// Every call fails and requests a retry after this delay.
     After(Duration),
-    /// All of it fails for good.
+    /// Every call fails permanently.
     Never,
-    /// It never answers.
+    /// Never returns.
     Hang,
-    /// It takes its time, and succeeds.
+    /// Succeeds after this delay.
     Slow(Duration),
-    /// It panics before it waits for anything.
+    /// Panics before the first await.
     PanicAtOnce,
-    /// It panics after a wait.
+    /// Panics after an await.
     PanicLater,
-    /// The first so many succeed, and of the others there is no word.
+    /// Returns outcomes for the first calls only.
     Fewer(usize),
-    /// It answers for more than it was asked.
+    /// Returns more outcomes than there were calls.
     More,
 }
 
-/// The hook.
 #[derive(Debug)]
 pub(crate) struct ScriptedHook {
     batch_max: usize,
     script: Mutex<VecDeque<Act>>,
-    /// What it does once the script is over.
+    /// Used once the script is exhausted.
     then: Mutex<Act>,
     batches: Mutex<Vec<Vec<HookCall>>>,
     under_way: Arc<AtomicUsize>,
     most: AtomicUsize,
 }
 
-/// Counts down when the call ends, however it does.
+/// Decrements the counter when the call ends in any way.
 struct UnderWay(Arc<AtomicUsize>);
 
 impl Drop for UnderWay {
@@ -56,7 +55,7 @@ impl Drop for UnderWay {
 }
 
 impl ScriptedHook {
-    /// Does this first, and then always succeeds.
+    /// Follows the script, and then always succeeds.
     pub(crate) fn new(script: impl IntoIterator<Item = Act>) -> Arc<Self> {
         Self::batched(1, script)
     }
@@ -72,7 +71,7 @@ impl ScriptedHook {
         })
     }
 
-    /// Does always this.
+    /// Always does the same.
     pub(crate) fn always(act: Act) -> Arc<Self> {
         let hook = Self::new([]);
         hook.will_now(act);
@@ -83,7 +82,7 @@ impl ScriptedHook {
         *self.then.lock().unwrap() = act;
     }
 
-    /// The batches it was called with, in their order.
+    /// The batches in the order of the calls.
     pub(crate) fn batches(&self) -> Vec<Vec<HookCall>> {
         self.batches.lock().unwrap().clone()
     }
@@ -96,19 +95,19 @@ impl ScriptedHook {
         self.calls().len()
     }
 
-    /// What it was called with, each time.
+    /// The content of each call.
     pub(crate) fn seen(&self) -> Vec<Arc<SessionContent>> {
         self.calls().into_iter().map(|call| call.content).collect()
     }
 
-    /// The only thing that it was called with.
+    /// Returns the content of the single call, and panics if there were more.
     pub(crate) fn only(&self) -> Arc<SessionContent> {
         let mut seen = self.seen();
         assert_eq!(seen.len(), 1, "{seen:?}");
         seen.remove(0)
     }
 
-    /// When it was called, in milliseconds of the wall clock.
+    /// Call times in milliseconds of the wall clock.
     pub(crate) fn times_ms(&self) -> Vec<i64> {
         self.calls().iter().map(|call| call.at.as_ms()).collect()
     }
@@ -117,7 +116,7 @@ impl ScriptedHook {
         self.under_way.load(Ordering::SeqCst)
     }
 
-    /// The most calls that ever were under way at once.
+    /// The highest number of concurrent calls so far.
     pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
@@ -178,7 +177,7 @@ impl Hook for ScriptedHook {
     }
 }
 
-/// A panic that does not fill the screen.
+/// Panics without printing a message or a backtrace.
 fn panic_quietly() -> ! {
     std::panic::resume_unwind(Box::new("as the script says"))
 }

@@ -1,5 +1,5 @@
-//! A close comes to its end whatever the hooks do, and with a journal nothing is lost by
-//! it.
+//! Closing the engine always finishes, whatever the hooks do, and loses nothing if there is a
+//! journal.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::kit::{World, settle, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long something takes on the paused clock.
+/// Returns how long a call takes on the paused clock.
 #[allow(
     clippy::disallowed_methods,
     reason = "a test measures the paused clock"
@@ -120,7 +120,7 @@ async fn a_close_with_nothing_under_way_takes_no_time() {
         };
         end_many(&engine, 1).await;
         let took = time_of(engine.close()).await;
-        // Without a journal it is worth waiting for, as long as that may take.
+        // Without a journal, the close waits for deliveries up to the drain timeout.
         let most = if durable {
             SECOND
         } else {

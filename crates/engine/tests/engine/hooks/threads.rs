@@ -1,5 +1,5 @@
-//! Hooks over the journal on disk, on real threads, where ends, folds, commits and
-//! deliveries meet in any order: nothing is given up, and each end comes once and whole.
+//! Hooks over the journal on disk, on real threads: ends, flushes, commits and deliveries
+//! interleave freely, no delivery is given up, and each end is delivered once and whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A delivery that fails is tried again, after pauses that grow, until it is given up; and
-//! an operator may ask for it again, or give it up.
+//! Retries of failed deliveries with exponential backoff until they are dead, and manual retry or
+//! cancellation by an operator.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::kit::{World, settle, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The pauses between the calls, in milliseconds.
+/// The pauses between the calls in milliseconds.
 fn pauses(hook: &ScriptedHook) -> Vec<i64> {
     hook.times_ms()
         .windows(2)
@@ -46,7 +46,7 @@ async fn pauses_double_within_their_jitter_and_then_it_is_given_up() {
     let pauses = pauses(&hook);
     assert_eq!(pauses.len(), 4, "five tries: {pauses:?}");
     for (pause, most) in pauses.iter().zip([1_000, 2_000, 4_000, 8_000]) {
-        // A worker may come a moment late.
+        // A worker may run slightly late.
         assert!(
             (most / 2..=most + 10).contains(pause),
             "{pause} ms of {most} ms"
@@ -153,7 +153,7 @@ async fn a_delivery_that_was_given_up_is_made_when_an_operator_asks() {
         (hook.count(), only(&engine).await.state),
         (2, DeliveryState::Done)
     );
-    // Also one that was made.
+    // A retry also repeats a delivery that succeeded.
     engine.hooks.retry_delivery(dead.id).await.unwrap();
     settle().await;
     assert_eq!(
