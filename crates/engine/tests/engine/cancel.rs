@@ -1,5 +1,6 @@
-//! Calls dropped at an await point, as when a client disconnects: the change is atomic and nothing
-//! leaks.
+//! Calls dropped at an await point, as when a client disconnects.
+//!
+//! The change is applied whole or not at all, and nothing leaks.
 
 use std::pin::Pin;
 use std::sync::Arc;

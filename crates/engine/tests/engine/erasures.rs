@@ -1,5 +1,6 @@
-//! Erasures of several tenants: one tenant's erasures do not delay another's, and freed pages are
-//! wiped once for many erasures.
+//! Erasures of several tenants.
+//!
+//! One tenant's erasures do not delay another's, and freed pages are wiped once for many of them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,7 @@
-//! Event streams: every committed event in order, of the watcher's own tenant only, with a count of
-//! the events a slow watcher missed.
+//! Event streams.
+//!
+//! A watcher receives every committed event of its own tenant in order, and a count of the events
+//! it was too slow for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -168,8 +168,9 @@ async fn a_reset_or_a_patch_that_was_not_written_did_not_happen() {
     bot.recount().await;
 }
 
-/// The end fails while the next generation is already starting. With an idempotency key the start
-/// first reads the journal, without one it goes straight on.
+/// The end fails while the next generation is already starting.
+///
+/// A start with an idempotency key first reads the journal, one without a key goes straight on.
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
     for named_start in [false, true] {

@@ -282,8 +282,9 @@ async fn a_repetition_is_answered_while_commits_fail() {
     bot.recount().await;
 }
 
-/// The original may still be in flight: its duplicate waits, and is applied itself if the original
-/// fails.
+/// The original may still be in flight.
+///
+/// Its duplicate waits, and is applied itself if the original fails.
 #[tokio::test(start_paused = true)]
 async fn a_repetition_while_commits_fail_is_as_true_as_the_first_one() {
     for fails in [false, true] {

@@ -1,5 +1,4 @@
-//! What the tests have in common: a world to open engines in, a machine whose clocks the
-//! test moves, and a way to stop a call in the middle.
+//! Shared fixtures: engines over a persistent test store, a clock under test control, single polls.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,7 +18,7 @@ use memoird_store::{ClockAnchor, Store};
 
 use crate::store::FaultyStore;
 
-/// How long sessions live here.
+/// Session TTL in these tests.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 /// Longer than any test.
 pub(crate) const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -41,7 +40,7 @@ pub(crate) fn tenant(id: &str, limits: TenantLimits) -> TenantConfig {
     }
 }
 
-/// A tenant with a cap of its own.
+/// A tenant with its own session cap.
 pub(crate) fn capped(id: &str, max_sessions: usize) -> TenantConfig {
     let limits = TenantLimits {
         max_sessions: Some(max_sessions),
@@ -50,7 +49,7 @@ pub(crate) fn capped(id: &str, max_sessions: usize) -> TenantConfig {
     tenant(id, limits)
 }
 
-/// One tenant, no caps, and a sweeper that comes when [`TTL`] is over for a quarter.
+/// One tenant, no caps, and the default sweep interval, a quarter of [`TTL`].
 pub(crate) fn config() -> EngineConfig {
     EngineConfig {
         sessions: SessionConfig {
@@ -64,14 +63,14 @@ pub(crate) fn config() -> EngineConfig {
     }
 }
 
-/// The same without a sweeper.
+/// The default configuration without sweeps.
 pub(crate) fn unswept() -> EngineConfig {
     let mut config = config();
     config.sessions.sweep_interval = Some(NEVER);
     config
 }
 
-/// The same with a cap for the one tenant.
+/// `unswept` with a session cap for the tenant.
 pub(crate) fn unswept_with_cap(max_sessions: usize) -> EngineConfig {
     EngineConfig {
         tenants: vec![capped(ACME, max_sessions)],
@@ -79,7 +78,7 @@ pub(crate) fn unswept_with_cap(max_sessions: usize) -> EngineConfig {
     }
 }
 
-/// One set a transaction: what waits behind a set is not in the same boat with it.
+/// One change set per transaction, so that a failed commit fails only that set.
 pub(crate) fn one_by_one() -> JournalConfig {
     JournalConfig {
         batch_sets: 1,
@@ -87,7 +86,7 @@ pub(crate) fn one_by_one() -> JournalConfig {
     }
 }
 
-/// What stays when an engine is opened anew.
+/// State that outlives an engine and is reused when it is reopened.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) config: EngineConfig,
@@ -97,7 +96,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Where a commit happens as soon as the test lets anything else run, and not before.
+    /// Commits run inline, as soon as the test yields.
     pub(crate) fn new(config: EngineConfig) -> Self {
         let (store, machine) = (Arc::default(), Arc::new(TestMachine::new(7)));
         Self {
@@ -108,7 +107,7 @@ impl World {
         }
     }
 
-    /// Where the store can be made to wait: see [`FaultyStore::hold_commits`].
+    /// Commits run on a thread pool, so the store can block: see [`FaultyStore::hold_commits`].
     pub(crate) fn with_pool(config: EngineConfig) -> Self {
         Self {
             blocking: Blocking::Pool,
@@ -116,7 +115,7 @@ impl World {
         }
     }
 
-    /// As in a daemon: for tests whose clock is not paused.
+    /// Threads as in the daemon, for tests without a paused clock.
     pub(crate) fn with_threads(config: EngineConfig) -> Self {
         Self {
             blocking: Blocking::Threads,
@@ -124,7 +123,7 @@ impl World {
         }
     }
 
-    /// The moment on the steady clock.
+    /// The current time of the steady clock.
     pub(crate) fn machine_now(&self) -> Steady {
         self.machine.now().steady
     }
@@ -133,7 +132,7 @@ impl World {
         let store: Arc<dyn Store> = self.store.clone();
         let (config, machine) = (self.config.clone(), self.machine.clone());
         let config = EngineConfig {
-            // It outlives a restart, as the journal does.
+            // The secret survives restarts, like the journal.
             mark_secret: Some(MarkSecret::new([7; 32])),
             ..config
         };
@@ -143,7 +142,7 @@ impl World {
     }
 }
 
-/// A machine whose steady clock is tokio's and whose wall clock is set by hand.
+/// A machine with tokio's clock as steady clock and a wall clock that tests can step.
 #[derive(Debug)]
 pub(crate) struct TestMachine {
     base: Steady,
@@ -158,7 +157,7 @@ impl TestMachine {
         Self::resume(Steady(0), seed)
     }
 
-    /// A machine whose steady clock goes on at `base`.
+    /// A machine whose steady clock continues at `base`.
     #[allow(clippy::disallowed_methods, reason = "this is the clock of the tests")]
     pub(crate) fn resume(base: Steady, seed: u64) -> Self {
         Self {
@@ -170,12 +169,12 @@ impl TestMachine {
         }
     }
 
-    /// Notes when a life of the daemon ended: its runtime's clock goes with it.
+    /// Records the current time at shutdown, because the runtime's clock ends with the runtime.
     pub(crate) fn stop(&self) {
         *self.stopped.lock().unwrap() = self.now().steady;
     }
 
-    /// When that was.
+    /// The time recorded by [`Self::stop`].
     pub(crate) fn stopped(&self) -> Steady {
         *self.stopped.lock().unwrap()
     }
@@ -212,7 +211,7 @@ impl Machine for TestMachine {
     }
 }
 
-/// `SplitMix64`: small, and the same for a seed for ever.
+/// `SplitMix64`: small, and deterministic for a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 
@@ -225,7 +224,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of `0..sides`.
+    /// Returns a number in `0..sides`.
     pub(crate) fn below(&mut self, sides: u64) -> u64 {
         self.roll() % sides
     }
@@ -234,13 +233,13 @@ impl Dice {
         &things[usize::try_from(self.below(things.len() as u64)).unwrap()]
     }
 
-    /// True once in so many times.
+    /// Returns true with a probability of 1 in `times`.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 }
 
-/// A runtime of its own, whose clock stands still until nobody has anything to do.
+/// A runtime whose clock advances only when every task is idle.
 pub(crate) fn paused_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -249,8 +248,7 @@ pub(crate) fn paused_runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// Polls a call once: it goes as far as it can without waiting. Gives the answer, if it
-/// came so far.
+/// Polls a call once, and returns its output if it is ready.
 pub(crate) async fn begun<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Option<F::Output> {
     poll_fn(|context| {
         Poll::Ready(match call.as_mut().poll(context) {
@@ -261,15 +259,14 @@ pub(crate) async fn begun<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Option<
     .await
 }
 
-/// Waits at most a minute of the paused clock: nothing here takes that long.
+/// Panics if a call takes more than a minute of the paused clock, which none should.
 pub(crate) async fn soon<F: Future>(call: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(60), call)
         .await
         .expect("it hangs")
 }
 
-/// Lets the background work go on until it has nothing to do, and the time stand nearly
-/// still.
+/// Lets background tasks run until they are idle, while the clock advances by one millisecond.
 pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

@@ -1,4 +1,4 @@
-//! Lists of live sessions: what is asked for, the order, the pages.
+//! Lists of live sessions: filters, order, pages.
 
 use memoird_core::ids::Subject;
 use memoird_core::session::AppendCommand;
@@ -19,7 +19,7 @@ async fn a_list_has_every_session_once_most_recently_used_first() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     for id in 0..20 {
-        // Pairs are used in the same millisecond.
+        // Two sessions each are used in the same millisecond.
         if id % 2 == 0 {
             settle().await;
         }
@@ -182,7 +182,7 @@ fn of_subject(subject: &str) -> SessionQuery {
     }
 }
 
-/// Says something of a subject.
+/// Appends a turn with a subject.
 async fn say_as(bot: &Bot, session: &str, subject: &str) {
     let command = AppendCommand {
         subject: Some(Subject::parse(subject).unwrap()),
@@ -191,7 +191,7 @@ async fn say_as(bot: &Bot, session: &str, subject: &str) {
     bot.append(session, command).await.unwrap();
 }
 
-/// What a query gives, found without any index.
+/// The expected result of a query, computed without an index.
 fn expected(views: &[SessionView], query: &SessionQuery) -> Vec<String> {
     let takes = |view: &&SessionView| {
         let used_ms = view.last_access.as_ms();
@@ -338,7 +338,7 @@ async fn a_page_looks_at_a_bounded_number_of_sessions_and_says_where_it_goes_on(
     let bot = Bot::acme(&engine);
     const SESSIONS: usize = 9_000;
     for number in 0..SESSIONS {
-        // Many have each label, and two at once have nobody but the longest idle.
+        // Each label matches thousands of sessions, but only the least recently used has both.
         let labels = match number {
             0 => [("one", "x"), ("two", "x")],
             _ if number % 2 == 0 => [("one", "x"), ("two", "y")],
@@ -378,7 +378,7 @@ async fn a_page_begins_where_the_ids_of_a_label_begin_as_they_shall() {
     let engine = World::new(config).open().await;
     let bot = Bot::acme(&engine);
     for number in 0..11_000 {
-        // More sessions stand before those that are asked for than one call looks at.
+        // More sessions precede the prefix than one call scans.
         let place = if number < 8_500 { "a" } else { "b" };
         let mut command = saying(&["hello"]);
         command.options.labels = labelled(&[("app", "x")]).labels;

@@ -1,6 +1,7 @@
-//! What the engine promises, asked of its public methods: over a journal that can be made
-//! to fail or to wait, on a clock that only the tests move, with the store in line, so
-//! that what happens in between is chosen and not hoped for.
+//! Tests of the engine's public API.
+//!
+//! The journal can fail or block on demand and the clock is under test control. The store runs
+//! inline by default, so tests choose interleavings instead of hoping for them.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,4 @@
-//! How much memory and how much of the journal sessions may take, and what happens when it is
-//! more.
+//! Limits on the memory and the journal bytes of sessions, and what happens above them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::windows::{model, with_models};
 
 const OTHER: &str = "other";
 
-/// A configuration in which sessions may take so much.
+/// A process-wide limit on session memory in bytes.
 fn limited(memory_bytes: u64) -> EngineConfig {
     EngineConfig {
         memory_bytes,
@@ -61,7 +60,7 @@ async fn the_content_of_idle_sessions_leaves_memory_and_comes_back() {
     engine.close().await;
 }
 
-/// The acme of a test may have so much in memory, the others any amount.
+/// A memory limit in bytes for the tenant `acme` only.
 fn limited_acme(memory_bytes: usize) -> EngineConfig {
     let own = TenantLimits {
         memory_bytes: Some(memory_bytes),
@@ -96,7 +95,7 @@ async fn a_tenant_above_its_own_limit_unloads_its_sessions_and_nobody_elses() {
     assert_eq!(world.store.loads(), loads, "it never left");
     assert_eq!(acme.live("0").await.unwrap(), [long("first")]);
     assert_eq!(world.store.loads(), loads + 1);
-    // A smaller limit applies to what is there.
+    // A lowered limit applies to sessions already in memory.
     engine.reconfigure(limited_acme(20_000)).await;
     settle().await;
     assert!(of_acme() <= 20_000, "{}", of_acme());
@@ -147,7 +146,7 @@ async fn what_is_unloaded_is_no_younger_and_no_older_for_it() {
     assert_eq!(bot.live("9").await.unwrap(), [long("hello")]);
 }
 
-/// Who asks for what was idle longest needs it now: it is not the first to leave again.
+/// A session that was just loaded is not the next one to be unloaded, however long it was idle.
 #[tokio::test(start_paused = true)]
 async fn what_was_just_loaded_leaves_memory_after_what_was_there_before() {
     let world = World::new(limited(100_000));
@@ -170,7 +169,7 @@ async fn what_was_just_loaded_leaves_memory_after_what_was_there_before() {
     engine.close().await;
 }
 
-/// A use that only memory knows of, because commits failed, counts after an unload as well.
+/// A use whose commit failed still counts after the session is unloaded.
 #[tokio::test(start_paused = true)]
 async fn what_is_unloaded_is_as_young_as_its_last_use_though_that_was_not_written() {
     let world = World::new(with_models(
@@ -305,7 +304,7 @@ async fn more_than_the_journal_may_have_is_refused_until_retention_has_made_room
     large.patch("0", "{}", None).await.unwrap();
     engine.close().await;
 
-    // A start counts what there is.
+    // On start, the journal bytes are counted from the store.
     let engine = world.open().await;
     let large = Bot::of(&engine, "large");
     settle().await;
@@ -314,7 +313,7 @@ async fn more_than_the_journal_may_have_is_refused_until_retention_has_made_room
         large.end(&number.to_string()).await.unwrap();
     }
     sleep(4 * TTL).await;
-    // Whoever is refused makes it count anew.
+    // A refusal triggers a recount.
     large.say("more", &long("hello")).await.unwrap_err();
     settle().await;
     large.say("more", &long("hello")).await.unwrap();
@@ -342,7 +341,7 @@ async fn what_is_erased_makes_room_in_the_journal_at_once() {
     }
     let refused = bot.say("more", &long("hello")).await;
     assert!(matches!(refused, Err(EngineError::JournalQuota { .. })));
-    // Whoever is refused makes it count anew.
+    // A refusal triggers a recount.
     sleep(Duration::from_secs(2)).await;
     settle().await;
     bot.say("more", &long("hello")).await.unwrap();
@@ -360,7 +359,7 @@ async fn what_hooks_are_given_is_counted_and_has_a_part_of_the_memory_for_each_h
         ..hooked(name, hook)
     };
     let hooks = [configured("large", &large), configured("small", &small)];
-    // Each hook has an eighth of it, and a delivery has its three turns in two copies.
+    // Each hook may use an eighth of the memory, and a delivery holds its three turns twice.
     let of_one = 6 * long("turn").len() as u64;
     let memory_bytes = 8 * of_one * 8 / 3;
     let world = World::new(with_hooks(limited(memory_bytes), hooks));

@@ -1,4 +1,4 @@
-//! What a bot decides about one session: how long it lives, and whether it keeps all of its history.
+//! Per-session options: the TTL class, and keeping the whole history.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn classes(classes: &[(&str, Option<Duration>)]) -> TtlClasses {
     )
 }
 
-/// Short, long and never.
+/// TTL classes: short, long and without expiry.
 fn with_classes(mut config: EngineConfig) -> EngineConfig {
     let (short, long) = (Some(TTL / 2), Some(10 * TTL));
     config.sessions.ttl_classes = classes(&[("short", short), ("long", long), ("kept", None)]);
@@ -50,7 +50,7 @@ pub(crate) fn keeping_all(keep_all: bool, texts: &[&str]) -> AppendCommand {
     }
 }
 
-/// One session of each class, used in this order.
+/// Creates one session per class, used in this order.
 async fn one_of_each(bot: &Bot) {
     for class in ["kept", "long", "default", "short"] {
         bot.append(class, in_class(class)).await.unwrap();
@@ -77,7 +77,7 @@ async fn each_class_expires_at_its_time_and_never_means_never() {
     assert_eq!(left(bot.view("short").await.unwrap()), Some(TTL / 2));
     assert_eq!(left(bot.view("default").await.unwrap()), Some(TTL));
     assert_eq!(left(bot.view("kept").await.unwrap()), None);
-    // The sweeper comes as often as the shortest needs.
+    // The sweep interval follows the shortest TTL.
     sleep(TTL * 3 / 4).await;
     assert_eq!((bot.stats().expired, hook.count()), (1, 1));
     assert_eq!(sorted(bot.list().await), ["default", "kept", "long"]);
@@ -100,7 +100,7 @@ async fn a_session_past_the_time_of_its_class_is_dead_also_between_sweeps() {
     assert_eq!(sorted(bot.list().await), ["default", "kept", "long"]);
     let gone = bot.view("short").await.unwrap_err();
     assert!(matches!(gone, EngineError::SessionNotFound { .. }));
-    // What is used lives on, and the class can change.
+    // A use prolongs a session, and an append may change its class.
     sleep(TTL / 4).await;
     bot.append("default", in_class("short")).await.unwrap();
     bot.append("long", in_class("default")).await.unwrap();
@@ -144,7 +144,7 @@ async fn sessions_of_a_class_that_a_reload_takes_away_live_as_long_as_all() {
     fewer.sessions.ttl_classes = classes(&[("long", Some(10 * TTL))]);
     engine.reconfigure(fewer.clone()).await;
     assert_eq!(bot.list().await.len(), 4);
-    // A bot may say it again of a session that has it, and of no other.
+    // A bot may repeat a removed class for a session that has it, but for no other.
     bot.append("short", in_class("short")).await.unwrap();
     let refused = bot.append("new", in_class("short")).await.unwrap_err();
     let expected = CoreError::TtlClassUnknown {
@@ -156,7 +156,7 @@ async fn sessions_of_a_class_that_a_reload_takes_away_live_as_long_as_all() {
     let swept = engine.sessions.sweep(None).await.unwrap();
     let swept = swept.iter().map(|ended| ended.session.to_string());
     assert_eq!(sorted(swept.collect()), ["default", "kept"]);
-    // It comes back: so does what it means.
+    // Restoring the class restores its TTL.
     engine.reconfigure(with_classes(unswept())).await;
     assert_eq!(
         bot.list().await,
@@ -216,13 +216,13 @@ async fn who_keeps_all_drops_nothing_and_is_refused_when_it_is_full() {
         bot.view("all").await.unwrap().head.last_seq,
         before.last_seq
     );
-    // A lowered limit takes nothing.
+    // A lowered limit does not drop turns of such a session.
     let mut lower = world.config.clone();
     lower.limits.max_history_bytes = 500;
     bot.engine.reconfigure(lower).await;
     assert_eq!(bot.live("all").await.unwrap().len(), 20);
     bot.engine.reconfigure(world.config.clone()).await;
-    // From now on first in, first out goes on.
+    // From now on turns are dropped first in, first out.
     bot.append("all", keeping_all(false, &["last"]))
         .await
         .unwrap();

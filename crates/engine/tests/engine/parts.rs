@@ -1,4 +1,4 @@
-//! A large append is written in parts: others pass it, and it stays whole, once and in order.
+//! Large appends are written in parts: other calls overtake them, and they stay atomic and ordered.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::kit::{ACME, World, begun, capped, soon, unswept, unswept_with_cap};
 const OTHER: &str = "other";
 const TEXT: &str = "a text of which a few are too many for one part";
 
-/// Where two of the texts are too large for one transaction, and a part has one.
+/// Parts hold one text each, and two texts exceed a transaction.
 fn config() -> EngineConfig {
     in_parts(unswept())
 }
@@ -21,20 +21,20 @@ fn in_parts(mut config: EngineConfig) -> EngineConfig {
     config
 }
 
-/// Where commits can be held.
+/// Commits can be held, and turns are prewritten.
 fn world(config: EngineConfig) -> World {
     let world = World::with_pool(config);
     world.store.write_ahead(true);
     world
 }
 
-/// Makes the commits from now on wait, but for the next one.
+/// Blocks all commits after the next one.
 fn hold_all_but_one(world: &World) {
     world.store.hold_commits();
     world.store.let_one_commit_go();
 }
 
-/// Two sessions with a turn each, and commits that wait after the next one.
+/// Two sessions with one turn each. Commits block after the next one.
 async fn held() -> (World, Bot) {
     let world = world(config());
     let bot = Bot::acme(&world.open().await);
@@ -190,7 +190,7 @@ async fn a_part_that_cannot_be_written_fails_its_append_and_what_is_built_on_it(
     world.store.fail_commits(1);
     world.store.let_commits_go();
     assert!(matches!(large.await, Err(EngineError::JournalFull)));
-    // It is decided again on what is left.
+    // The append is retried on the remaining turns.
     assert_eq!(behind.await.unwrap().record.last_seq, 2);
     let texts = bot.journal("large", None).await.unwrap();
     assert_eq!(texts, ["first", "behind"]);

@@ -1,4 +1,4 @@
-//! Reads of the journal: a few at once, and tenants in turn.
+//! Journal reads: limited concurrency, with tenants served in turn.
 
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
@@ -33,7 +33,7 @@ async fn many_reads_of_one_tenant_hold_up_no_other() {
     other.say("new", "and starts").await.unwrap();
     assert_eq!(world.store.journal_reads().len(), READERS_MAX);
 
-    // One of those that were first, and then it is its turn.
+    // A read queued earlier may go first; then `other` is served.
     world.store.let_one_journal_go();
     world.store.let_one_journal_go();
     world.store.journal_begun(readers + 2).await;
@@ -72,7 +72,7 @@ async fn the_newest_turns_come_from_memory_where_it_has_all_of_them() {
             assert_eq!(world.store.journal_reads().len() - before, reads, "{count}");
         }
     }
-    // A result that answers no call is in the journal, and in no history.
+    // A result without a call is stored in the journal but not in the history.
     let mut lone = Turn::new(
         Role::Tool,
         vec![
@@ -100,7 +100,7 @@ async fn the_newest_turns_come_from_memory_where_it_has_all_of_them() {
         }
         bot.say("a", "more").await.unwrap();
     }
-    // What is not in memory is not loaded for it.
+    // Reading the newest turns does not load the session into memory.
     bot.engine.close().await;
     let bot = Bot::acme(&world.open().await);
     let (read, _) = bot

@@ -1,4 +1,4 @@
-//! The tool `read_earlier_turns`: where turns are read, and when calls are answered.
+//! The tool `read_earlier_turns`: where turns are read from, and when calls are answered.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use crate::windows::{asking, model, with_models};
 
 const TOOL: &str = "read_earlier_turns";
 
-/// A history of four turns in a journal of nine.
+/// A history limited to four turns, over a journal of nine.
 async fn short_history() -> (World, Bot) {
     let mut config = with_models(unswept(), vec![model("m", 100_000, &Arc::default())]);
     config.limits.max_history_turns = 4;
@@ -126,7 +126,7 @@ async fn parallel_calls_are_answered_together_and_after_those_of_other_tools() {
     assert_eq!(bot.view("a").await.unwrap().head.newest_seq, 13);
 }
 
-/// A search that finds these turns, or fails.
+/// A search that returns these turns or fails.
 #[derive(Debug)]
 struct Script(Mutex<Option<Result<FoundTurns, TranscriptSearchError>>>);
 

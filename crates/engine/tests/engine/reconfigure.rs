@@ -1,5 +1,6 @@
-//! Another configuration for an engine that runs: what it no longer allows goes at once
-//! and in order, and nothing else is lost.
+//! Reconfiguring a running engine.
+//!
+//! Lowered limits take effect at once and in order, and nothing else is lost.
 
 mod traffic;
 
@@ -50,7 +51,7 @@ async fn a_lowered_cap_of_a_tenant_evicts_the_longest_idle_and_calls_hooks() {
     bot.say("f", "f").await.unwrap();
     assert_eq!(bot.list().await, ["f", "a"]);
     bot.recount().await;
-    // A raised one leaves room, and none is no cap at all.
+    // A raised cap leaves room, and 0 disables the cap.
     for (cap, sessions) in [(4, 4), (0, 24)] {
         engine.reconfigure(with(unswept_with_cap(cap))).await;
         for id in 0..20 {
@@ -104,10 +105,10 @@ async fn a_shortened_ttl_ends_at_once_what_is_past_it_and_sweeps_as_often_as_it_
     let view = bot.view("new").await.unwrap();
     let left_ms = view.expires_at.unwrap().as_ms() - view.last_access.as_ms();
     assert_eq!(left_ms, i64::try_from(TTL.as_millis()).unwrap());
-    // The sweeper slept for years when it was told.
+    // The sweeper was asleep for years and must wake up.
     sleep(TTL + TTL / 4 + TTL / 100).await;
     assert_eq!((bot.stats().expired, hook.count()), (2, 2));
-    // A longer one holds for those who live.
+    // A longer TTL applies to live sessions.
     bot.say("long", "hello").await.unwrap();
     engine.reconfigure(with(10 * TTL)).await;
     sleep(9 * TTL).await;
@@ -132,7 +133,7 @@ async fn a_lowered_history_shortens_what_lives_and_stays_so_over_a_restart() {
     bot.say("s", "9").await.unwrap();
     assert_eq!(bot.live("s").await.unwrap(), ["0", "7", "8", "9"]);
     engine.close().await;
-    // Nothing was said in one of them since: the journal has not heard of it.
+    // The session `silent` had no append since, so the journal does not have its shorter history.
     world.config = history_of(3);
     for text in ["10", "11"] {
         let engine = world.open().await;

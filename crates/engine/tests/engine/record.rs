@@ -1,5 +1,4 @@
-//! What the journal took, seen from outside: the truth that answers are held against,
-//! and what no order of commits may ever do.
+//! Record of the journal's committed changes, for checks of replies and of invariants.
 
 use std::collections::BTreeMap;
 
@@ -9,39 +8,38 @@ use memoird_core::time::Steady;
 
 use crate::bot::text_of;
 
-/// Everything that was written.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) lives: BTreeMap<Generation, Life>,
     pub(crate) live: BTreeMap<SessionKey, Generation>,
-    /// How many changes each written set had.
+    /// Number of changes in each committed set.
     pub(crate) set_sizes: Vec<usize>,
     pub(crate) counts: BTreeMap<TenantId, Counts>,
-    /// Sets that were not written.
+    /// Failed commits.
     pub(crate) failures: u64,
-    /// Up to here mere uses were perhaps not handed over, because commits failed.
+    /// Uses before this time may be missing from the journal, because commits failed.
     pub(crate) unnoted_until: Steady,
-    /// What should never have been written.
+    /// Violated invariants.
     pub(crate) violations: Vec<String>,
-    /// The caps and TTLs that hold, where they are checked.
+    /// The caps and TTLs in force, if they are checked.
     pub(crate) rules: Option<Rules>,
 }
 
-/// One generation.
+/// One generation of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub(crate) key: SessionKey,
-    /// What its turns say, in order.
+    /// Texts of the turns, in order.
     pub(crate) texts: Vec<String>,
     pub(crate) bytes: Vec<usize>,
     pub(crate) last_access: Steady,
     pub(crate) state_version: u64,
     pub(crate) ended: Option<EndReason>,
-    /// The hooks that are owed it.
+    /// Hooks with a delivery of this generation.
     pub(crate) owed: Vec<HookName>,
 }
 
-/// What the engine should have counted.
+/// Expected values of the engine's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) created: u64,
@@ -51,14 +49,15 @@ pub(crate) struct Counts {
     pub(crate) turns: u64,
 }
 
-/// What a journal may never contradict.
+/// Limits that committed changes must respect.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) max_sessions: usize,
-    /// Cap and TTL in milliseconds.
+    /// Session cap, and TTL in milliseconds.
     pub(crate) tenants: BTreeMap<TenantId, (usize, u64)>,
-    /// False once a commit failed: what was decided on top of it was decided in good
-    /// faith, and only becomes right again with time.
+    /// Whether evictions are checked.
+    ///
+    /// False after a failed commit, because evictions based on it may be outdated for a while.
     pub(crate) strict: bool,
 }
 
@@ -70,14 +69,13 @@ impl Record {
         }
     }
 
-    /// A commit found the disk full: until the next one that does not, nobody writes that a
-    /// session was used and nothing else.
+    /// Records a commit that found the disk full. Until one succeeds, mere uses are not written.
     pub(crate) fn note_full(&mut self) {
         self.unnoted_until = Steady(u64::MAX);
         self.note_failure();
     }
 
-    /// A commit at this moment found room.
+    /// Records a commit that found room.
     pub(crate) fn note_room(&mut self, at: Steady) {
         self.unnoted_until = self.unnoted_until.min(at);
     }
@@ -204,14 +202,14 @@ impl Record {
         let tenant = &life.key.tenant;
         let idle_ms = at.since(life.last_access);
         let mut wrong = Vec::new();
-        // What is written of a session that asks for windows lies a little ahead.
+        // For sessions that request windows, the written last use is slightly in the future.
         let ttl_ms = rules.tenants[tenant].1;
         let ahead_ms = ttl_ms / 64;
         if reason == EndReason::Expired && idle_ms + ahead_ms < ttl_ms {
             wrong.push(format!("{:?} expired after {idle_ms} ms", life.key));
         }
         if reason == EndReason::Evicted && rules.strict {
-            // Whoever seems idle for longer may have been used while nobody wrote that.
+            // A session that seems idle longer may have been used while uses were not written.
             let used = |life: &Life| life.last_access.max(self.unnoted_until);
             let oldest = self.live_of(tenant).map(used).min();
             if oldest.is_some_and(|oldest| oldest.0.saturating_add(ahead_ms) < life.last_access.0) {

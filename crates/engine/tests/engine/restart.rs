@@ -1,4 +1,4 @@
-//! What comes back when the daemon does.
+//! State that is restored after a restart.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Turns that are taken back: gone for bots, kept in the journal, and never said again by a key.
+//! Rewound turns: hidden from bots, kept in the journal, and not appended again by a retried key.
 
 use std::sync::Arc;
 
@@ -40,13 +40,13 @@ impl Bot {
             .await
     }
 
-    /// Takes the newest turns back.
+    /// Rewinds to `after_seq` and returns the removed texts.
     async fn pop(&self, session: &str, after_seq: u64) -> Vec<String> {
         let popped = self.rewind(session, after_seq, AppendCommand::default());
         said(&popped.await.unwrap())
     }
 
-    /// The seqs of the journal that were rewound.
+    /// The seqs of rewound turns in the journal.
     async fn rewound(&self, session: &str) -> Vec<u64> {
         let query = HistoryQuery {
             scope: HistoryScope::Journal,
@@ -282,7 +282,7 @@ async fn of_two_pops_with_one_expectation_one_is_refused() {
     assert_eq!(bot.views(9).await[0].head.newest_seq, 2);
     let said = bot.append("a", expecting(2, saying(&["on"]))).await;
     assert_eq!(said.unwrap().record.first_seq, 4);
-    // What goes back to before a turn that was taken back goes to the one before it.
+    // Rewinding to a seq that was itself rewound goes to the turn before it.
     bot.rewind("a", 3, expecting(4, AppendCommand::default()))
         .await
         .unwrap();
@@ -294,7 +294,7 @@ async fn of_two_pops_with_one_expectation_one_is_refused() {
     assert_eq!(said.unwrap().record.first_seq, 5);
 }
 
-/// Its calls have left the history, and only the journal knows them.
+/// The calls have been dropped from the history and are only in the journal.
 #[tokio::test(start_paused = true)]
 async fn a_unit_that_was_dropped_is_not_torn_apart_either() {
     let mut config = lasting(Durability::Sync);
@@ -375,8 +375,9 @@ async fn a_rewind_that_was_not_written_did_not_happen() {
     bot.recount().await;
 }
 
-/// A bot that says and takes back, and tries again under the same key until it is told, over a
-/// journal that fails, in a daemon that is killed: all of it is done once, and as told.
+/// Each append and rewind is applied once, despite failed commits and crashes.
+///
+/// The bot retries under the same key until the call is acknowledged.
 #[test]
 fn whatever_fails_each_rewind_is_done_once() {
     for seed in seeds(60) {
@@ -393,23 +394,23 @@ fn whatever_fails_each_rewind_is_done_once() {
                 ..World::new(lasting(Durability::Sync))
             };
             runtime.block_on(model.live(&world, &mut dice));
-            // Nobody may finish anything any more.
+            // Abort all remaining tasks.
             drop(runtime);
             now = Steady(machine.now().steady.0 + dice.below(1_000));
         }
     }
 }
 
-/// What one session says, and what was taken back.
+/// Expected turns and rewinds of one session.
 #[derive(Default)]
 struct Model {
     /// Seq and text.
     said: Vec<(u64, String)>,
     last_seq: u64,
     steps: u64,
-    /// What is not acknowledged yet: its key, what it takes back, and what it says.
+    /// The unacknowledged step: its key, the seq to rewind to, and the texts to append.
     open: Option<(String, Option<u64>, Vec<String>)>,
-    /// Rewinds that were acknowledged, and what they took.
+    /// Acknowledged rewinds: the step, and the texts they removed.
     pops: Vec<(String, u64, Vec<String>, Vec<String>)>,
 }
 
@@ -425,7 +426,7 @@ impl Model {
             self.open = Some(step.clone());
             let mut call = Box::pin(self.done(&bot, &step));
             if dice.once_in(12) && begun(&mut call).await.is_none() {
-                // It is cut off where it stands, with the daemon.
+                // The call is aborted together with the daemon.
                 return;
             }
             let removed = call.await;
@@ -457,7 +458,7 @@ impl Model {
         (format!("step {}", self.steps), after_seq, texts.collect())
     }
 
-    /// What a step took; `None` where it failed.
+    /// Returns the texts that a step removed, or `None` if it failed.
     async fn done(
         &self,
         bot: &Bot,

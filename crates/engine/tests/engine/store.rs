@@ -1,5 +1,4 @@
-//! A journal in memory that fails or waits when it is told to, and writes down what it
-//! was given.
+//! An in-memory journal with injected failures and delays that records all commits.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -24,63 +23,61 @@ use tokio::sync::watch;
 
 use crate::record::Record;
 
-/// The journal.
 #[derive(Debug, Default)]
 pub(crate) struct FaultyStore {
     inner: MemoryStore,
     faults: Arc<Faults>,
 }
 
-/// What is to go wrong, and what happened.
+/// Faults to inject, and counters of operations.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     record: Mutex<Record>,
-    /// What becomes of the next commits.
+    /// Fates of the next commits, in order.
     fates: Mutex<VecDeque<Fate>>,
-    /// True while every commit finds the disk full.
+    /// Whether every commit finds the disk full.
     is_full: AtomicBool,
     commits: Gate,
     loads: Gate,
     journals: Gate,
-    /// For which tenants the journal was read, in the order in which the reads began.
+    /// Tenants whose journal was read, in the order the reads began.
     journal_reads: Mutex<Vec<TenantId>>,
     loads_to_fail: AtomicU64,
     reads_to_fail: AtomicU64,
     outcomes_to_fail: AtomicU64,
     summaries_to_fail: AtomicU64,
-    /// Times that somebody asked what is due.
+    /// Polls for due deliveries.
     looks: AtomicU64,
-    /// Times that the idempotency keys of a session were read.
+    /// Reads of a session's idempotency keys.
     key_reads: AtomicU64,
-    /// Times that the disk's pages were cleaned.
+    /// Wipes of freed pages.
     cleanings: AtomicU64,
-    /// True while somebody reads an older moment of the log.
+    /// Whether a reader holds an old snapshot of the write-ahead log.
     is_log_read: AtomicBool,
-    /// Times that the log was moved.
+    /// Checkpoints of the write-ahead log.
     log_moves: AtomicU64,
-    /// True where turns are written ahead of their set.
+    /// Whether turns of large sets are prewritten.
     writes_ahead: AtomicBool,
-    /// How many turns were written ahead, in each commit that did.
+    /// Number of prewritten turns in each commit that prewrote any.
     turns_ahead: Mutex<Vec<usize>>,
-    /// Times that somebody asked for versions of sessions.
+    /// Checks of session versions.
     version_looks: AtomicU64,
 }
 
-/// What becomes of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Written,
     Full,
 }
 
-/// Where callers can be made to wait, on threads that may block.
+/// Blocks callers while it is closed. Only for threads that may block.
 #[derive(Debug, Default)]
 struct Gate {
     closed: Mutex<bool>,
     opened: Condvar,
-    /// How many have come to it.
+    /// Number of callers so far.
     came: watch::Sender<u64>,
-    /// How many may pass although it is closed.
+    /// Number of callers that may pass although it is closed.
     tickets: AtomicU64,
 }
 
@@ -89,7 +86,7 @@ impl Gate {
         self.came.send_modify(|came| *came += 1);
         let mut closed = self.closed.lock().unwrap();
         while *closed && !self.take_ticket() {
-            // A test that fails while the gate is closed must not hang for ever.
+            // A test that fails while the gate is closed must not hang forever.
             let (again, timeout) = self
                 .opened
                 .wait_timeout(closed, Duration::from_secs(10))
@@ -125,7 +122,7 @@ impl Gate {
     }
 }
 
-/// Counts down; true unless it was zero already.
+/// Decrements a counter. Returns false if it was already zero.
 fn take_one(count: &AtomicU64) -> bool {
     let less = |left: u64| left.checked_sub(1);
     count
@@ -142,7 +139,7 @@ impl Deref for FaultyStore {
 }
 
 impl FaultyStore {
-    /// The same journal as one of several daemons has it.
+    /// The same journal as seen by another daemon, with the same faults.
     pub(crate) fn shared(&self, process: u128) -> Self {
         Self {
             inner: self.inner.shared(process),
@@ -150,54 +147,54 @@ impl FaultyStore {
         }
     }
 
-    /// The same journal as another process has it, which nothing goes wrong for.
+    /// The same journal as seen by another process, without faults.
     pub(crate) fn elsewhere(&self, process: u128) -> MemoryStore {
         self.inner.shared(process)
     }
 }
 
 impl Faults {
-    /// How often the disk's pages were cleaned.
+    /// Number of wipes of freed pages.
     pub(crate) fn cleanings(&self) -> u64 {
         self.cleanings.load(Ordering::Relaxed)
     }
 
-    /// While it is true somebody reads an older moment of the log.
+    /// Simulates a reader that holds an old snapshot of the write-ahead log.
     pub(crate) fn read_log(&self, is_read: bool) {
         self.is_log_read.store(is_read, Ordering::Relaxed);
     }
 
-    /// What was written so far.
+    /// The record of all commits.
     pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap()
     }
 
-    /// The next `count` commits find the disk full.
+    /// Makes the next `count` commits find the disk full.
     pub(crate) fn fail_commits(&self, count: usize) {
         self.fate(std::iter::repeat_n(Fate::Full, count));
     }
 
-    /// All commits find the disk full, until [`Self::forgive`].
+    /// Makes all commits find the disk full, until [`Self::forgive`].
     pub(crate) fn fail_all_commits(&self) {
         self.is_full.store(true, Ordering::Relaxed);
     }
 
-    /// What becomes of the next commits, in order.
+    /// Sets the fates of the next commits, in order.
     pub(crate) fn fate(&self, fates: impl IntoIterator<Item = Fate>) {
         self.fates.lock().unwrap().extend(fates);
     }
 
-    /// Turns of large sets are written ahead of them, from the next engine on.
+    /// Prewrites turns of large sets, effective for engines opened from now on.
     pub(crate) fn write_ahead(&self, is_on: bool) {
         self.writes_ahead.store(is_on, Ordering::Relaxed);
     }
 
-    /// How many turns were written ahead, in each commit that did.
+    /// Number of prewritten turns in each commit that prewrote any.
     pub(crate) fn turns_ahead(&self) -> Vec<usize> {
         self.turns_ahead.lock().unwrap().clone()
     }
 
-    /// From now on all that is written succeeds.
+    /// Clears all injected write and read failures.
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
         self.is_full.store(false, Ordering::Relaxed);
@@ -206,12 +203,12 @@ impl Faults {
         self.fail_summaries(0);
     }
 
-    /// Commits that were tried.
+    /// Number of attempted commits.
     pub(crate) fn commits(&self) -> u64 {
         *self.commits.came.borrow()
     }
 
-    /// Commits wait, until they are let go on. Only where they run on a pool of threads.
+    /// Blocks commits until they are released. Requires commits on a thread pool.
     pub(crate) fn hold_commits(&self) {
         self.commits.set_closed(true);
     }
@@ -224,12 +221,12 @@ impl Faults {
         self.commits.let_one_pass();
     }
 
-    /// Waits until so many commits have at least begun.
+    /// Waits until `count` commits have begun.
     pub(crate) async fn commit_begun(&self, count: u64) {
         self.commits.when_came(count).await;
     }
 
-    /// Reads of a session wait, until they are let go on.
+    /// Blocks session loads until they are released.
     pub(crate) fn hold_loads(&self) {
         self.loads.set_closed(true);
     }
@@ -238,7 +235,7 @@ impl Faults {
         self.loads.set_closed(false);
     }
 
-    /// Reads of the journal wait, until they are let go on.
+    /// Blocks journal reads until they are released.
     pub(crate) fn hold_journals(&self) {
         self.journals.set_closed(true);
     }
@@ -251,32 +248,32 @@ impl Faults {
         self.journals.let_one_pass();
     }
 
-    /// Waits until so many reads of the journal have at least begun.
+    /// Waits until `count` journal reads have begun.
     pub(crate) async fn journal_begun(&self, count: u64) {
         self.journals.when_came(count).await;
     }
 
-    /// How often the log was moved.
+    /// Number of checkpoints of the write-ahead log.
     pub(crate) fn log_moves(&self) -> u64 {
         self.log_moves.load(Ordering::Relaxed)
     }
 
-    /// How often somebody asked for versions of sessions.
+    /// Number of checks of session versions.
     pub(crate) fn version_looks(&self) -> u64 {
         self.version_looks.load(Ordering::Relaxed)
     }
 
-    /// For which tenants the journal was read, in the order in which the reads began.
+    /// Tenants whose journal was read, in the order the reads began.
     pub(crate) fn journal_reads(&self) -> Vec<TenantId> {
         self.journal_reads.lock().unwrap().clone()
     }
 
-    /// The next `count` reads of a session fail.
+    /// Makes the next `count` session loads fail.
     pub(crate) fn fail_loads(&self, count: u64) {
         self.loads_to_fail.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The next `count` reads of any kind that calls make fail.
+    /// Makes the next `count` reads on behalf of calls fail.
     pub(crate) fn fail_reads(&self, count: u64) {
         self.reads_to_fail.store(count, Ordering::Relaxed);
     }
@@ -288,27 +285,27 @@ impl Faults {
         }
     }
 
-    /// The next `count` times that outcomes are recorded find the disk full.
+    /// Makes the next `count` writes of delivery outcomes find the disk full.
     pub(crate) fn fail_outcomes(&self, count: u64) {
         self.outcomes_to_fail.store(count, Ordering::Relaxed);
     }
 
-    /// The next `count` commits that hold a new summary find the disk full.
+    /// Makes the next `count` commits with a new summary find the disk full.
     pub(crate) fn fail_summaries(&self, count: u64) {
         self.summaries_to_fail.store(count, Ordering::Relaxed);
     }
 
-    /// Times that somebody asked what is due.
+    /// Number of polls for due deliveries.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// Times that the idempotency keys of a session were read.
+    /// Number of reads of a session's idempotency keys.
     pub(crate) fn key_reads(&self) -> u64 {
         self.key_reads.load(Ordering::Relaxed)
     }
 
-    /// Reads of a session that have at least begun.
+    /// Number of session loads that have begun.
     pub(crate) fn loads(&self) -> u64 {
         *self.loads.came.borrow()
     }
@@ -348,7 +345,7 @@ impl Store for FaultyStore {
             self.record().note_full();
             return Err(StoreError::Full);
         }
-        // Nobody looks in between.
+        // Hold the lock, so that no reader sees the commit before its record.
         let mut record = self.record();
         record.note_room(clock.steady);
         let answers = self.inner.commit(clock, sets)?;
@@ -407,7 +404,7 @@ impl Store for FaultyStore {
         }
         self.read()?;
         let found = self.inner.load(key, since);
-        // It is on its way back that a read becomes old.
+        // Block after the read, so that its result can become stale.
         self.loads.pass();
         found
     }

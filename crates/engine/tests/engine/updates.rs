@@ -1,4 +1,4 @@
-//! Turns that are made to say something else, and copies of sessions: whole, or not done.
+//! Updates of stored turns, and copies of sessions: both are atomic.
 
 use memoird_core::CoreError;
 use memoird_core::session::AppendCommand;
@@ -138,7 +138,7 @@ async fn a_turn_is_named_by_the_id_of_the_client_where_one_turn_has_it() {
             other => panic!("{other}"),
         };
         assert_eq!(actual, expected);
-        // What was taken back is meant only where no other turn has the id.
+        // An id matches a rewound turn only if no other turn has it.
         bot.rewind("a", 3, AppendCommand::default()).await.unwrap();
         bot.update_named("a", by_id("m1"), "one").await.unwrap();
         let removed = bot.update_named("a", by_id("m4"), "four").await.unwrap();
@@ -182,7 +182,7 @@ async fn a_turn_does_not_grow_beyond_what_a_session_that_keeps_all_may_have() {
     );
     assert!(is_full, "{refused}");
     assert_eq!(bot.live("a").await.unwrap(), before);
-    // In the place of what is as long already.
+    // A replacement of the same size fits.
     bot.update("a", 1, &"z".repeat(900)).await.unwrap();
     bot.update("a", 1, "short").await.unwrap();
     bot.update("a", 5, &"y".repeat(900)).await.unwrap();
@@ -223,7 +223,7 @@ async fn an_update_behind_summaries_takes_them_back() {
         talk.compact(Some(keep)).await.unwrap();
     }
     let status = talk.status().await;
-    // A user's turn that the last summary stands for, and the one before does not.
+    // A user turn covered by the last summary, but not by the one before.
     let seq = status.through_seq - 1;
     bot.update("a", seq, "new").await.unwrap();
     let after = talk.status().await;
@@ -258,7 +258,7 @@ async fn a_copy_that_was_not_written_leaves_what_was_there() {
         assert_eq!(again.record, made.record);
         bot.recount().await;
         bot.engine.close().await;
-        // What an operator counts is counted when it is durable.
+        // Counters include an operation once it is durable.
         let stats = bot.stats();
         assert_eq!((stats.sessions_created, stats.ended), (3, 1));
         let bot = Bot::acme(&world.open().await);

@@ -1,5 +1,4 @@
-//! Decided is not yet true: whoever answers from what is not written waits until it is,
-//! and does not tell what never became true.
+//! Replies based on uncommitted changes wait for the commit, and fail if it fails.
 
 use memoird_engine::EngineError;
 use tokio::task::JoinSet;
@@ -115,7 +114,7 @@ async fn a_duplicate_waits_for_the_first_and_fails_with_it() {
         for id in ["live", "new"] {
             world.store.fail_commits(usize::from(fails));
             let mut first = Box::pin(bot.append(id, named("key", &["x"])));
-            // A start looks for its key in the journal; on the way it waits for nothing.
+            // A start first looks up its key in the journal, which does not block.
             assert!(begun(&mut first).await.is_none());
             let mut again = Box::pin(bot.append(id, named("key", &["x"])));
             assert!(begun(&mut again).await.is_none());

@@ -1,5 +1,6 @@
-//! Summarizers that fail, hang, write garbage or panic do not disturb the conversation, and the
-//! next good reply is accepted.
+//! Summarizers that fail, hang, write garbage or panic.
+//!
+//! They do not disturb the conversation, and the next good reply is accepted.
 
 use std::sync::Arc;
 

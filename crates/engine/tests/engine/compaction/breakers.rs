@@ -1,5 +1,6 @@
-//! Circuit breakers of a session and of the provider: when they open, when a trial runs, and that
-//! they never fail a call.
+//! Circuit breakers of a session and of the provider.
+//!
+//! Covers when they open, when a trial runs, and that they never fail a call.
 
 use std::sync::Arc;
 use std::time::Duration;

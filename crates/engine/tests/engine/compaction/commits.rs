@@ -1,5 +1,6 @@
-//! Failed writes of a summary, and crashes while one is made: the session has the whole summary or
-//! is unchanged.
+//! Failed writes of a summary, and crashes while one is made.
+//!
+//! Afterwards the session has the whole summary or is unchanged.
 
 use std::sync::Arc;
 

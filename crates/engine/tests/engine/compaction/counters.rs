@@ -1,5 +1,7 @@
-//! Remote token counters: they decide near the limit, count the same content once, and are replaced
-//! by the estimate while they are down.
+//! Remote token counters.
+//!
+//! They decide near the limit and count the same content once. While they are down, the estimate is
+//! used.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

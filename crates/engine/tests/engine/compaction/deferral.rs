@@ -1,5 +1,7 @@
-//! Deferred compactions and their time limits: pending tool results, streaming replies, and the
-//! minimum number of turns between two compactions.
+//! Deferred compactions and their time limits.
+//!
+//! A compaction waits for tool results, for streaming replies, and for the minimum number of turns
+//! since the last one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Sessions that end while a summary is made: it is discarded, nothing hangs, and hooks receive the
-//! last committed summary.
+//! Sessions that end while a summary is made.
+//!
+//! The summary is discarded, nothing hangs, and hooks receive the last committed one.
 
 use std::sync::Arc;
 use std::time::Duration;

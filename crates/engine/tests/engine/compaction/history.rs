@@ -1,5 +1,6 @@
-//! Histories close to their limit: turns are summarized before they are dropped, or read back from
-//! the journal.
+//! Histories close to their limit.
+//!
+//! Turns are summarized before they are dropped, or read back from the journal.
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
-//! Compaction through the public API: when a session gets a summary, how windows use it, and that a
-//! failing summarizer changes nothing.
+//! Compaction through the public API.
+//!
+//! Covers when a session gets a summary, how windows use it, and that a failing summarizer changes
+//! nothing.
 
 mod answers;
 mod bounds;

@@ -1,5 +1,6 @@
-//! Spans longer than the summarizer's input: they are split at exchange boundaries and merged, and
-//! each turn is sent exactly once.
+//! Spans longer than the summarizer's input.
+//!
+//! They are split at exchange boundaries and merged, and each turn is sent exactly once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Conversations in each provider's format, with summaries: every window is a request the provider
-//! accepts.
+//! Conversations in each provider's message format, with summaries.
+//!
+//! Every window is a request that the provider accepts.
 
 use std::collections::HashSet;
 
@@ -55,8 +56,9 @@ impl Dice {
     }
 }
 
-/// The appends of a bot in order: each with its messages, and whether the bot calls its model next,
-/// which it does not while a tool call is pending.
+/// The appends of a bot in order: messages, and whether the bot calls its model next.
+///
+/// It does not while a tool call is pending.
 fn conversation(format: MessageFormat, counts_anew: bool, dice: &mut Dice) -> Vec<(Value, bool)> {
     let mut appends = Vec::new();
     let mut calls = 0;

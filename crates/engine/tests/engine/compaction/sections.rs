@@ -282,8 +282,9 @@ async fn model_is_not_asked_for_a_summary_that_would_be_longer_than_the_turns() 
     assert!(talk.compact(Some(0)).await.unwrap().is_new);
 }
 
-/// A summary made in advance may use a quarter of the room of one needed at a cut. In a large
-/// window most of that room is reserved for requests, which are short here.
+/// A summary made in advance may use a quarter of the room of one needed at a cut.
+///
+/// In a large window most of that room is reserved for requests, which are short here.
 #[tokio::test(start_paused = true)]
 async fn short_requests_leave_their_room_to_the_other_sections() {
     let mut script = Script::then([], Does::Well);

@@ -1,5 +1,7 @@
-//! Randomized conversations: tool calls, two window sizes, all kinds of summarizers, undos, resets,
-//! restarts and full disks. After each step every window is valid, and every turn is in the
+//! Randomized conversations with compaction.
+//!
+//! A seed decides the order of tool calls, windows of two sizes, summarizers of all kinds, undos,
+//! resets, restarts and full disks. After each step every window is valid, and every turn is in the
 //! summary, the window or the journal.
 
 use std::collections::BTreeMap;
@@ -252,8 +254,9 @@ impl Simulation {
             .collect()
     }
 
-    /// Asserts that every turn is shown, covered by the summary or reported as omitted, and that
-    /// the summary ends at a unit boundary.
+    /// Asserts that every turn is shown, summarized or reported as omitted.
+    ///
+    /// The summary must also end at a unit boundary.
     async fn check_account(&self, outcome: &ContextOutcome) {
         let journal = self.journal().await;
         let report = &outcome.report;

@@ -1,5 +1,4 @@
-//! A bot in one session that records every acknowledged turn, and checks windows and the journal
-//! against that record.
+//! A bot in one session that checks windows and the journal against the turns acknowledged to it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -228,8 +227,9 @@ fn text_of_turn(turn: &Turn) -> String {
         .to_owned()
 }
 
-/// Asserts that a window is within its budget and has no unpaired call or result, except for
-/// pending calls at its end.
+/// Asserts that a window is within its budget and every call is paired with its result.
+///
+/// Only calls at its end may be pending.
 pub(crate) fn check_window(outcome: &ContextOutcome) {
     let report = &outcome.report;
     assert!(report.blocks.total() <= report.input_budget, "{report:?}");
@@ -237,8 +237,9 @@ pub(crate) fn check_window(outcome: &ContextOutcome) {
     check_account(outcome);
 }
 
-/// Asserts that each turn is shown or reported as omitted, and that the summary ends before the
-/// first turn shown after it.
+/// Asserts that each turn is shown or reported as omitted.
+///
+/// The summary must also end before the first turn shown after it.
 fn check_account(outcome: &ContextOutcome) {
     let report = &outcome.report;
     if matches!(report.policy, Policy::SlidingWindow { .. }) {

@@ -1,5 +1,6 @@
-//! Crashes between an end and its delivery, or between the hook's success and its record: the next
-//! start delivers at least once.
+//! Crashes between an end and its delivery, or between the hook's success and its record.
+//!
+//! The next start delivers at least once.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
-//! Hook guarantees: each subscribed end is delivered at least once and whole, despite failures,
-//! hangs and crashes, and hooks do not delay each other.
+//! Hook guarantees.
+//!
+//! Each subscribed end is delivered whole and at least once, despite failures, hangs and crashes.
+//! Hooks do not delay each other.
 
 mod batches;
 mod crashes;

@@ -1,5 +1,6 @@
-//! Journal failures while a delivery or its outcome is recorded: a call may be repeated, but none
-//! is lost.
+//! Journal failures while a delivery or its outcome is recorded.
+//!
+//! A call may be repeated, but none is lost.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Closing the engine always finishes, whatever the hooks do, and loses nothing if there is a
-//! journal.
+//! Closing the engine with hooks.
+//!
+//! The close always finishes, whatever the hooks do, and with a journal it loses nothing.
 
 use std::time::Duration;
 

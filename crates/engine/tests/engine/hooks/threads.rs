@@ -1,5 +1,7 @@
-//! Hooks over the journal on disk, on real threads: ends, flushes, commits and deliveries
-//! interleave freely, no delivery is given up, and each end is delivered once and whole.
+//! Hooks over the journal on disk, on real threads.
+//!
+//! Ends, flushes, commits and deliveries interleave freely. No delivery is given up, and each end
+//! is delivered once and whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Retries of failed deliveries with exponential backoff until they are dead, and manual retry or
-//! cancellation by an operator.
+//! Failed deliveries: retries with exponential backoff, and manual retry or cancellation.
 
 use std::time::Duration;
 

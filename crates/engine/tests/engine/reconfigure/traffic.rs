@@ -1,4 +1,4 @@
-//! All limits change again and again, in the middle of everything.
+//! All limits change repeatedly under full load.
 
 use std::time::Duration;
 

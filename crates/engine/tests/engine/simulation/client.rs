@@ -1,5 +1,4 @@
-//! A bot of the simulation: does one thing, and holds the answer against what the journal
-//! has at that very moment.
+//! A bot of the simulation: issues one call and checks the reply against the current journal.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,15 +17,14 @@ use crate::windows::texts as texts_of_window;
 use super::JOURNAL_BYTES;
 use super::model::{Model, Say, check_view, kept};
 
-/// What a client does.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Says what stands in the model, for the first time or again.
+    /// Appends an entry of the model, for the first time or as a retry.
     Say {
         say: usize,
         expected: Expected,
     },
-    /// Uses a name again for something else.
+    /// Reuses an idempotency key for different content.
     Reuse {
         name: String,
         session: String,
@@ -43,10 +41,10 @@ pub(crate) enum Op {
     Window(Look),
 }
 
-/// How a window is asked for.
+/// Parameters of a window request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// What is said in the same call.
+    /// Turns appended in the same call.
     say: Option<(usize, Expected)>,
     policy: Policy,
     tokens: u64,
@@ -54,14 +52,13 @@ pub(crate) struct Look {
     peek: bool,
 }
 
-/// What an append expects of the session, if anything.
+/// Preconditions of an append.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expected {
     seq: Option<u64>,
     generation: Option<memoird_core::ids::Generation>,
 }
 
-/// One that does one thing.
 pub(crate) struct Client {
     bot: Bot,
     session: String,
@@ -120,7 +117,7 @@ impl Op {
         }
     }
 
-    /// Says something of this session again that has a name.
+    /// Retries an earlier keyed append of this session.
     fn say_again(dice: &mut Dice, client: &Client) -> Self {
         let key = client.key();
         let mut model = client.model.lock().unwrap();
@@ -274,7 +271,7 @@ impl Client {
                 self.note(number, expected, Ok(window.appended.unwrap()));
             }
             (Some((number, expected)), Err(error)) => {
-                // Said, perhaps, and only the window refused.
+                // The append may have succeeded even though the window was refused.
                 self.model.lock().unwrap().says[number].in_doubt = true;
                 let is_window = matches!(
                     error,
@@ -290,8 +287,7 @@ impl Client {
         }
     }
 
-    /// What is shown was written, in this order, and is what the history kept at that
-    /// moment but for what the window leaves out.
+    /// Asserts that a window shows written turns of the history in order, apart from omissions.
     fn check_window(&self, look: &Look, window: &ContextOutcome) {
         let record = self.store.record();
         let head = &window.session.head;
@@ -383,7 +379,7 @@ impl Client {
         );
     }
 
-    /// What is read are the newest turns of some moment that the journal knows of.
+    /// Asserts that the history consists of the newest turns at some moment in the journal.
     async fn live(&self) {
         let Ok(live) = self.bot.live(&self.session).await else {
             return;
@@ -416,11 +412,11 @@ impl Client {
     }
 }
 
-/// Nothing goes wrong but what is made to.
+/// Asserts that the error was caused by an injected fault or a limit.
 fn check_error(say: &Say, error: &EngineError) {
     match error {
         EngineError::JournalFull | EngineError::SessionReloaded => {}
-        // A read that was made to fail.
+        // An injected read failure.
         EngineError::JournalFailed { .. } => {}
         EngineError::JournalQuota { whose, .. } => {
             assert_eq!(

@@ -1,5 +1,7 @@
-//! Hooks of the simulation: they fail, hang, panic and take their time as the dice say,
-//! and hold what they are called with against what the journal has.
+//! Hooks of the simulation.
+//!
+//! They fail, hang, panic and delay at random, and check the content of their calls against the
+//! journal.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,30 +19,28 @@ use crate::hooks::{hook_name, hooked_as, said};
 use crate::kit::Dice;
 use crate::store::FaultyStore;
 
-/// One of them.
 #[derive(Debug)]
 pub(crate) struct FlakyHook {
     name: &'static str,
     on: &'static [EndReason],
     batch_max: usize,
-    /// True once it does what it should.
+    /// Set once every call should succeed.
     is_tame: AtomicBool,
     dice: Mutex<Dice>,
     store: Arc<FaultyStore>,
     log: Mutex<Log>,
 }
 
-/// What it has done.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Every call, in its order.
+    /// All calls in order, with generation and attempt.
     pub(crate) calls: Vec<(Generation, u32)>,
-    /// What it said that it had done.
+    /// Generations reported as delivered.
     pub(crate) done: BTreeSet<Generation>,
     pub(crate) violations: Vec<String>,
 }
 
-/// Those of a simulation.
+/// The hooks of a simulation.
 pub(crate) fn flaky_hooks(seed: u64, store: &Arc<FaultyStore>) -> Vec<Arc<FlakyHook>> {
     let all: &[_] = &[EndReason::Expired, EndReason::Evicted, EndReason::Ended];
     let kinds = [
@@ -81,7 +81,7 @@ impl FlakyHook {
         self.log.lock().unwrap()
     }
 
-    /// Holds a call against the journal, as it is at this moment.
+    /// Checks a call against the current journal.
     fn look_at(&self, call: &HookCall) -> Result<(), String> {
         let (ended, id) = (&call.content, &call.delivery);
         let state = self
@@ -117,7 +117,7 @@ impl FlakyHook {
         }
     }
 
-    /// Every end that it wants was owed to it, and it has done all of them and no other.
+    /// Asserts that every subscribed end had a delivery, and that exactly these were made.
     pub(crate) fn check(&self) {
         let log = self.log();
         assert_eq!(log.violations, Vec::<String>::new());
@@ -126,10 +126,10 @@ impl FlakyHook {
         let mut owed = BTreeSet::new();
         for (generation, life) in &record.lives {
             let Some(reason) = life.ended else { continue };
-            // Only a reset may choose.
+            // Only a reset can skip hooks.
             let is_free = reason == EndReason::Reset && life.owed.is_empty();
             let asks_for_all = reason == EndReason::Reset && self.on.contains(&EndReason::Ended);
-            // Nothing was said or kept in it.
+            // The generation has neither turns nor state.
             let is_empty = life.texts.is_empty() && life.state_version == 0;
             let wants = (self.on.contains(&reason) || asks_for_all) && !is_empty;
             assert_eq!(
@@ -149,12 +149,12 @@ impl FlakyHook {
     }
 }
 
-/// Gives everything that is owed a last chance, at which nothing fails.
+/// Lets all pending and dead deliveries succeed.
 pub(crate) async fn deliver_all(engine: &Engine, hooks: &[Arc<FlakyHook>]) {
     hooks
         .iter()
         .for_each(|hook| hook.is_tame.store(true, Ordering::Relaxed));
-    // Longer than any session lives and any pause lasts: then nothing is under way.
+    // Longer than any session TTL and any retry pause, so nothing is in flight.
     sleep(Duration::from_secs(300)).await;
     let list = || {
         engine
@@ -166,7 +166,7 @@ pub(crate) async fn deliver_all(engine: &Engine, hooks: &[Arc<FlakyHook>]) {
             engine.hooks.retry_delivery(view.delivery.id).await.unwrap();
         }
     }
-    // Longer than any session lives and any pause lasts: then nothing is under way.
+    // Longer than any session TTL and any retry pause, so nothing is in flight.
     sleep(Duration::from_secs(300)).await;
     let left = list().await.unwrap();
     let is_open = |state| state != DeliveryState::Done;
@@ -194,7 +194,7 @@ impl Hook for FlakyHook {
             (if is_tame { 0 } else { dice.below(8) }, dice.below(1_500))
         };
         if act == 1 {
-            // A panic that does not fill the screen.
+            // Panics without printing a message or a backtrace.
             std::panic::resume_unwind(Box::new("as the dice say"));
         }
         Box::pin(async move {

@@ -1,6 +1,7 @@
-//! Durability `interval` over a disk that is full for a while, in a daemon that is killed: what
-//! was acknowledged is written, in its order and once, but for what a kill takes of the last
-//! `flush_interval` in which anything was accepted.
+//! Durability `interval` with a disk that is sometimes full and a daemon that is killed.
+//!
+//! Acknowledged appends are written once and in order. A kill loses only appends accepted within
+//! the last `flush_interval` before it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const FLUSH_MS: u64 = 1_000;
 const LIVES: u64 = 3;
 const STEPS: u64 = 80;
 
-/// What was acknowledged and not yet found in the journal, by tenant and session.
+/// Acknowledged appends not yet found in the journal, by tenant and session.
 type Acknowledged = BTreeMap<(String, String), Vec<(Steady, String)>>;
 
 #[test]
@@ -45,7 +46,7 @@ fn with_interval_only_a_kill_loses_anything_and_no_more_than_was_promised() {
                 };
                 live(world, &mut dice, is_killed).await
             });
-            // Nobody may finish anything any more.
+            // Abort all remaining tasks.
             drop(runtime);
             now = Steady(until.0 + dice.below(30_000));
             compare(&store, acknowledged, &mut written, is_killed);
@@ -64,7 +65,7 @@ fn config(dice: &mut Dice) -> EngineConfig {
     config
 }
 
-/// One life of the daemon; gives what it acknowledged, and when it was over.
+/// Runs the daemon once. Returns the acknowledged appends and the time of its end.
 async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, Steady) {
     let store = Arc::clone(&world.store);
     store.forgive();
@@ -78,7 +79,7 @@ async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, 
         let id = format!("s{}", dice.below(5));
         match dice.below(13) {
             0..6 => {
-                // Said at no other time.
+                // A unique text.
                 let text = format!("{} {number}", world.machine_now().0);
                 let said = match dice.once_in(2) {
                     true => bot.append(&id, named(&text, &[&text])).await,
@@ -109,7 +110,7 @@ async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, 
     if !is_killed {
         store.forgive();
         READS.set(None);
-        // Longer than any pause between two tries.
+        // Longer than any pause between retries.
         sleep(Duration::from_secs(20)).await;
         engine.sessions.sweep(None).await.unwrap();
         sleep(Duration::from_millis(2 * FLUSH_MS)).await;
@@ -121,7 +122,7 @@ async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, 
     (acknowledged, world.machine.now().steady)
 }
 
-/// What was written since the last life is what this one acknowledged, but for the last of it.
+/// Asserts that this run wrote what it acknowledged, except for the end if it was killed.
 fn compare(
     store: &FaultyStore,
     acknowledged: Acknowledged,

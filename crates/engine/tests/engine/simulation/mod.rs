@@ -1,10 +1,9 @@
-//! Bots that do everything at once, over a journal that fails, on clocks that step, in a
-//! daemon that is killed: and after each round everything must be as a simple model says.
+//! Concurrent bots over a failing journal, stepping clocks and a killed daemon.
 //!
-//! A seed repeats exactly: the store runs in line, the time stands still until nobody has
-//! anything to do, and every choice comes from the seed's dice. A life of the daemon is a
-//! runtime of its own; to drop that is to kill it. `MEMOIRD_SEED=… cargo test` runs one
-//! more seed.
+//! After each round the engine must agree with a simple model. A seed is deterministic: the store
+//! runs inline, the clock advances only when every task is idle, and every choice comes from the
+//! seeded generator. Each run of the daemon has its own runtime, and dropping it kills the daemon.
+//! `MEMOIRD_SEED=… cargo test` runs one more seed.
 
 mod client;
 mod flaky;
@@ -34,21 +33,20 @@ use client::{Client, Op};
 use flaky::{FlakyHook, flaky_hooks};
 use model::Model;
 
-/// Id, cap, TTL in seconds, turns of a history.
+/// Id, session cap, TTL in seconds, turns in a history.
 const TENANTS: [(&str, usize, u64, usize); 3] = [
     ("small", 3, 60, 3),
     ("uncapped", 0, 100, 5),
     ("large", 5, 150, 8),
 ];
 const MAX_SESSIONS: usize = 9;
-/// Enough for the heads of all sessions, and not for all their turns.
+/// Enough for the heads of all sessions, but not for all their turns.
 const MEMORY_BYTES: u64 = 16 << 10;
-/// What the journal may have of the one tenant with a limit; calls that are under way when the
-/// last of it is taken add what they bring.
+/// Journal quota in bytes of one tenant. Calls in flight when it is reached may exceed it.
 const JOURNAL_BYTES: (&str, u64) = ("large", 4_000);
 const JOURNAL_BYTES_UNDER_WAY: u64 = 12 * 3 * 64;
 const RETENTION: Duration = Duration::from_secs(200);
-/// The longest that an answer of the store is on its way.
+/// Maximum delay of a read from the store.
 const READ_DELAY_MS_MAX: u64 = 5_000;
 const LIVES: u64 = 6;
 const ROUNDS: u64 = 25;
@@ -90,11 +88,11 @@ fn a_seed_repeats_exactly() {
 }
 
 thread_local! {
-    /// How long reads take; `None`: nothing at all.
+    /// Source of read delays. `None` disables them.
     static READS: RefCell<Option<Dice>> = const { RefCell::new(None) };
 }
 
-/// Most reads come back at once, some after a while, and now and then one hangs.
+/// Most reads return at once, some after a short delay, and a few take seconds.
 fn read_delay() -> Duration {
     let ms = READS.with_borrow_mut(|dice| {
         let dice = dice.as_mut()?;
@@ -113,7 +111,7 @@ struct Simulation {
     store: Arc<FaultyStore>,
     model: Arc<Mutex<Model>>,
     hooks: Vec<Arc<FlakyHook>>,
-    /// Where the steady clock goes on.
+    /// Where the steady clock continues in the next run.
     now: Steady,
 }
 
@@ -172,25 +170,25 @@ impl Simulation {
             let runtime = paused_runtime();
             runtime.block_on(self.live(life == LIVES));
             self.model.lock().unwrap().note_kill();
-            // Nobody may finish anything any more.
+            // Abort all remaining tasks.
             drop(runtime);
             self.now.0 += self.dice.below(120_000);
         }
         self.hooks.iter().for_each(|hook| hook.check());
     }
 
-    /// Appends of several turns are written in parts, or not.
+    /// Randomizes whether appends of several turns are written in parts.
     fn write_in_parts(&mut self) {
         self.store.write_ahead(self.dice.below(2) == 0);
         self.config.journal.part_bytes = *self.dice.one_of(&[1, 30, 512 << 10]);
     }
 
-    /// One life of the daemon, to its orderly or sudden end.
+    /// Runs the daemon once, to a clean shutdown or a kill.
     async fn live(&mut self, is_last: bool) {
         let machine = Arc::new(TestMachine::resume(self.now, self.dice.roll()));
         machine.step_wall(self.wall_step());
         self.store.forgive();
-        // What waits together is written together, or not.
+        // Batch size: with 1, each change set is its own transaction.
         self.config.journal.batch_sets = *self.dice.one_of(&[1, 2, 1_024]);
         self.write_in_parts();
         let before = self.store.record().counts.clone();
@@ -212,7 +210,7 @@ impl Simulation {
                 done.unwrap();
             }
             sleep(Duration::from_millis(self.dice.below(40_000))).await;
-            // A check sweeps: without one, calls meet sessions past their TTL.
+            // A check also sweeps. Without one, calls meet sessions past their TTL.
             if self.dice.once_in(2) {
                 self.check(&engine, &before).await;
             }
@@ -227,7 +225,7 @@ impl Simulation {
             for _ in 0..self.dice.below(12) {
                 yield_now().await;
             }
-            // They are cut off where they stand, together with the engine.
+            // The calls are aborted together with the engine.
             drop(calls);
         } else {
             engine.close().await;
@@ -288,7 +286,7 @@ impl Simulation {
         calls
     }
 
-    /// One that lives, as often as not.
+    /// Returns a live session in about half of the cases.
     fn choose_session(&mut self, bot: &Bot) -> String {
         let record = self.store.record();
         let live: Vec<_> = record.live_of(&bot.tenant.id).collect();
@@ -298,11 +296,11 @@ impl Simulation {
         self.dice.one_of(&live).key.session.as_str().to_owned()
     }
 
-    /// Nothing is under way: everything must be as the journal and the model say.
+    /// With no calls in flight, asserts that the engine agrees with the journal and the model.
     async fn check(&self, engine: &Engine, before: &BTreeMap<memoird_core::ids::TenantId, Counts>) {
         self.store.forgive();
         READS.set(None);
-        // Longer than any pause that a worker makes after so few failures, and than any read.
+        // Longer than any retry pause of a worker after so few failures, plus any read.
         sleep(Duration::from_millis(4_000 + READ_DELAY_MS_MAX)).await;
         engine.sessions.sweep(None).await.unwrap();
         self.model.lock().unwrap().check(&self.store.record());
@@ -326,8 +324,7 @@ impl Simulation {
             assert_eq!(model::counted(&stats), now.since(before), "{stats:?}");
         }
         assert!(total <= MAX_SESSIONS as u64);
-        // All sessions were just read; the content of some leaves memory again, once commits do not
-        // fail any more.
+        // The check loaded all sessions. Some are unloaded again once commits succeed.
         loop {
             let was_failing = self.is_failing();
             sleep(Duration::from_secs(2)).await;
@@ -336,7 +333,7 @@ impl Simulation {
             }
         }
         self.check_limits(engine);
-        // All wounds are healed.
+        // The effects of failed commits are over.
         self.store
             .record()
             .rules
@@ -344,15 +341,15 @@ impl Simulation {
             .for_each(|rules| rules.strict = true);
     }
 
-    /// True as long as the last commit failed.
+    /// Whether the last commit failed.
     fn is_failing(&self) -> bool {
         self.store.record().unnoted_until == Steady(u64::MAX)
     }
 
-    /// Memory is used up to its limit, and no tenant has more in the journal than it may.
+    /// Asserts that the memory limit and the journal quota hold.
     fn check_limits(&self, engine: &Engine) {
         let memory = engine.stats().memory;
-        // Nothing leaves memory as long as the last commit failed.
+        // Sessions are not unloaded while commits fail.
         assert!(
             self.is_failing() || memory.used_bytes() <= memory.limit_bytes,
             "{memory:?}"

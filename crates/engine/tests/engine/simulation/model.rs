@@ -1,4 +1,4 @@
-//! What should be so, worked out as simply as it can be.
+//! The expected outcome, computed in the simplest possible way.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,31 +11,31 @@ use crate::bot::{Bot, text_of};
 use crate::record::{Counts, Record};
 use crate::store::FaultyStore;
 
-/// All that was ever said, and what is known of it.
+/// All appends so far, with their known outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) says: Vec<Say>,
 }
 
-/// An append, perhaps tried several times under its name.
+/// An append, possibly retried under the same idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct Say {
     pub(crate) key: SessionKey,
-    /// Said by nobody else and at no other time.
+    /// Unique texts.
     pub(crate) texts: Vec<String>,
     pub(crate) name: Option<String>,
-    /// Calls that have not been answered yet.
+    /// Calls in flight.
     pub(crate) under_way: u32,
-    /// True once a call was cut off: it may have been written or not.
+    /// Whether a call was aborted, so that the append may or may not be written.
     pub(crate) in_doubt: bool,
-    /// Calls that were told that it was done now, and not before.
+    /// Calls acknowledged as original, not as duplicate.
     pub(crate) fresh: u32,
-    /// Where it was written, once that was acknowledged.
+    /// The acknowledged record.
     pub(crate) done: Option<KeyRecord>,
 }
 
 impl Model {
-    /// The daemon died.
+    /// Marks the appends in flight as uncertain after a kill.
     pub(crate) fn note_kill(&mut self) {
         for say in self.says.iter_mut().filter(|say| say.under_way > 0) {
             say.under_way = 0;
@@ -43,8 +43,9 @@ impl Model {
         }
     }
 
-    /// Every acknowledged append is in the journal once, at its place; nothing else is
-    /// there, but for what was cut off, and that is there whole or not at all.
+    /// Asserts that the journal holds each acknowledged append once, at its position.
+    ///
+    /// Appends that were cut off are there whole or not at all, and there are no others.
     pub(crate) fn check(&self, record: &Record) {
         let mut places: BTreeMap<&str, Vec<(Generation, u64)>> = BTreeMap::new();
         for (generation, life) in &record.lives {
@@ -85,7 +86,7 @@ impl Model {
     }
 }
 
-/// The anchor, and the newest `turns_max` of the others.
+/// The history: the anchor, and the newest `turns_max` of the other turns.
 pub(crate) fn kept(texts: &[String], turns_max: usize) -> Vec<&String> {
     let (anchor, rest) = texts.split_at(texts.len().min(1));
     anchor
@@ -94,7 +95,7 @@ pub(crate) fn kept(texts: &[String], turns_max: usize) -> Vec<&String> {
         .collect()
 }
 
-/// A view tells nothing that the journal does not have.
+/// Asserts that a view shows only what the journal has.
 pub(crate) fn check_view(record: &Record, bot: &Bot, view: &SessionView) {
     let life = record.lives.get(&view.head.generation);
     let life = life.unwrap_or_else(|| panic!("{view:?} was never written"));
@@ -112,7 +113,7 @@ pub(crate) fn check_view(record: &Record, bot: &Bot, view: &SessionView) {
     );
 }
 
-/// The tenant's live sessions are those of the journal, to the last turn.
+/// Asserts that the tenant's live sessions equal those of the journal, to the last turn.
 pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultyStore) {
     let views = bot.views(4).await;
     assert!(
@@ -137,7 +138,7 @@ pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultySt
     assert_eq!(seen.len(), lives.len(), "{seen:?} instead of {lives:?}");
     for (generation, life) in lives {
         let head = &seen[&generation].head;
-        // What is written of a session that asks for windows lies a little ahead.
+        // For sessions that request windows, the written last use is slightly in the future.
         let ahead_ms = life.last_access.since(head.last_access);
         assert!(
             head.last_access <= life.last_access.max(unnoted_until) && ahead_ms <= ahead_ms_max,
@@ -162,7 +163,7 @@ pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultySt
     }
 }
 
-/// What the engine counted, in the record's words.
+/// The engine's counters, for comparison with the record.
 pub(crate) fn counted(stats: &TenantSnapshot) -> Counts {
     Counts {
         created: stats.sessions_created,

@@ -1,5 +1,6 @@
-//! Durability `off` under a memory limit that is reached again and again: what has no room is
-//! refused, and what was acknowledged stays as long as its session lives.
+//! Durability `off` under a memory limit that is reached repeatedly.
+//!
+//! Appends without room are refused, and acknowledged ones stay as long as their session lives.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::seeds::seeds;
 
 const TENANTS: [&str; 3] = ["one", "two", "three"];
 const MEMORY_BYTES: u64 = 64 << 10;
-/// What calls that are under way together may take beyond the limit.
+/// How far calls in flight may exceed the limit.
 const UNDER_WAY_BYTES: u64 = 8 * 6_000;
 
 #[test]
@@ -26,7 +27,7 @@ fn without_a_journal_nothing_that_was_acknowledged_leaves_memory() {
     }
 }
 
-/// Gives how often there was no room.
+/// Returns the number of appends refused for lack of room.
 async fn live(mut dice: Dice) -> usize {
     let mut config = unswept();
     config.journal.durability = Durability::Off;
@@ -40,12 +41,12 @@ async fn live(mut dice: Dice) -> usize {
         ..World::new(config)
     };
     let engine = world.open().await;
-    // What each session said since it began.
+    // The acknowledged texts of each session's current generation.
     let mut kept: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
     let mut refused = 0;
     for round in 0..120 {
         let mut calls = JoinSet::new();
-        // Each session is used by one call at a time: so what it has to say is known.
+        // One call per session at a time, so that its expected history is known.
         let mut busy = Vec::new();
         for number in 0..1 + dice.below(8) {
             let session = (*dice.one_of(&TENANTS), format!("s{}", dice.below(6)));

@@ -1,5 +1,4 @@
-//! The same bots on real threads, where no seed repeats anything: what was acknowledged
-//! must hold there, too.
+//! The same bots on real threads, without deterministic seeds. Acknowledged appends must hold too.
 
 use std::sync::{Arc, Mutex};
 
@@ -67,7 +66,7 @@ async fn what_was_acknowledged_holds_on_many_threads() {
         model.lock().unwrap().check(&world.store.record());
 
         let engine = world.open().await;
-        // What may not live ends after the start. The sweeper may have begun with it.
+        // Sessions above the caps are evicted after the start, possibly already by the sweeper.
         engine.enforce_limits().await;
         for tenant in TENANTS {
             let bot = Bot::of(&engine, tenant);

@@ -1,5 +1,4 @@
-//! What is counted once is not counted again, and what was charged is learnt where it
-//! belongs.
+//! Token counts are cached, and calibration applies only to the tenant and model of the charge.
 
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ async fn a_turn_is_counted_once_and_once_again_after_a_restart() {
         }
         assert_eq!(abacus.times("[[1.0]]"), life, "the anchor, once each life");
         for number in 0..20 {
-            // The last eight of the life before are there at the start of the next one.
+            // The last eight turns of one run are in memory at the start of the next.
             let text = format!("[[{life}.{number}]]");
             assert_eq!(abacus.times(&text), 1, "{text}");
         }
@@ -146,7 +145,7 @@ async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
         bot.append("a", charged("m-2024-08-06", tokens))
             .await
             .unwrap();
-        // A second charge belongs to no window.
+        // A second charge is not matched to a window.
         bot.append("a", charged("m", 9_000_000)).await.unwrap();
     }
     let learnt = factor(&bot, "m").await;
@@ -154,7 +153,7 @@ async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
     for (bot, name) in [(&bot, "n"), (&other, "m"), (&other, "n")] {
         assert!((factor(bot, name).await - 1.0).abs() < 1e-9);
     }
-    // It applies to what comes: the 20,000 of the first turn are 26,000 there.
+    // The factor applies to later windows: the first turn's 20,000 tokens become 26,000.
     for (tokens, is_excerpt) in [(50_000, false), (25_000, true)] {
         let report = bot.context("a", asking("m", tokens)).await.unwrap().report;
         assert!(report.blocks.total() <= tokens);
@@ -181,7 +180,7 @@ async fn a_block_of_memories_is_not_learnt_as_what_a_provider_adds() {
         bot.context("a", ask).await.unwrap().report.blocks.total()
     };
     for _ in 0..20 {
-        // Nothing is charged there.
+        // The tenant `other` reports no charges.
         let counted = tokens(&other).await;
         assert_eq!(tokens(&bot).await, counted);
         bot.append("a", charged("m", counted)).await.unwrap();

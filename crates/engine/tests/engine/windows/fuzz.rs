@@ -1,5 +1,4 @@
-//! Any conversation, said turn by turn: every window of it fits its budget, and has every result
-//! behind its call.
+//! Random conversations: every window fits its budget, and every result follows its call.
 
 use std::cell::Cell;
 
@@ -14,7 +13,7 @@ use tokio::runtime::Builder;
 use super::*;
 use crate::kit::World;
 
-/// Tokens, which are bytes here.
+/// In tokens. The test tokenizer counts one token per byte.
 const BUDGETS: [u64; 4] = [300, 1_200, 5_000, 1_000_000];
 
 #[test]
@@ -88,7 +87,7 @@ async fn converse(bot: &Bot, session: &str, turns: Vec<Turn>) {
     bot.end(session).await.ok();
 }
 
-/// Invariants 1 and 2 of windows.
+/// Asserts that a window is within its budget and every result directly follows its call.
 fn check(window: &ContextOutcome, budget: u64) {
     assert!(
         window.report.blocks.total() <= budget,

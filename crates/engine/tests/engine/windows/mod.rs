@@ -1,4 +1,4 @@
-//! Windows, asked of the engine: what they wait for, what they touch, what they count.
+//! Windows through the engine's API: which commits they wait for, which uses and counts they cause.
 
 mod counting;
 mod fuzz;
@@ -23,11 +23,11 @@ use memoird_store::encoding;
 use crate::bot::{Bot, saying, text_of};
 use crate::kit::{session_id, unswept};
 
-/// Counts a token a byte, and writes down what it was asked for.
+/// A tokenizer that counts one token per byte and records its inputs.
 #[derive(Debug, Default)]
 pub(crate) struct Abacus {
     asked: Mutex<Vec<String>>,
-    /// While it is closed, text that says `wait` is not counted.
+    /// While set, texts that contain `wait` block.
     is_closed: Mutex<bool>,
     opened: Condvar,
 }
@@ -37,7 +37,7 @@ impl Tokenizer for Abacus {
         self.asked.lock().unwrap().push(text.to_owned());
         if text.contains("wait") {
             let closed = self.is_closed.lock().unwrap();
-            // A test that fails while it is closed must not hang for ever.
+            // A test that fails while it is closed must not hang forever.
             let limit = Duration::from_secs(10);
             drop(
                 self.opened
@@ -64,7 +64,7 @@ impl Abacus {
             .count()
     }
 
-    /// How often anything was.
+    /// Number of texts counted.
     pub(crate) fn asked(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
@@ -75,7 +75,7 @@ impl Abacus {
     }
 }
 
-/// Memories of so many tokens, whatever they are recalled for.
+/// Memories of this many tokens, whatever the query.
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered(pub(crate) u64);
 
@@ -103,7 +103,7 @@ impl RecalledMemories for Remembered {
     }
 }
 
-/// A model of so many tokens, all for the window.
+/// A model with `context_window` tokens and no reserves.
 pub(crate) fn model(name: &str, context_window: u64, tokenizer: &Arc<Abacus>) -> ContextModel {
     let budget = Budget {
         context_window,
@@ -124,19 +124,19 @@ pub(crate) fn model(name: &str, context_window: u64, tokenizer: &Arc<Abacus>) ->
     }
 }
 
-/// With these models, of which the first is the default one.
+/// Sets the models, with the first one as the default.
 pub(crate) fn with_models(mut config: EngineConfig, models: Vec<ContextModel>) -> EngineConfig {
     config.context.default_model = models[0].profile.name.clone();
     config.context.models = models;
     config
 }
 
-/// No sweeper, and one large model.
+/// No sweeps, and one large model.
 fn one_model() -> EngineConfig {
     with_models(unswept(), vec![model("large", 1_000_000, &Arc::default())])
 }
 
-/// The texts of a window's turns; `...` for those that memoird inserted.
+/// The texts of a window's turns, with `...` for turns inserted by memoird.
 pub(crate) fn texts(turns: &[WindowTurn]) -> Vec<String> {
     let text = |turn: &WindowTurn| {
         let is_inserted = |turn: Turn| turn.metadata.contains_key(LABEL);
@@ -150,7 +150,7 @@ pub(crate) fn texts(turns: &[WindowTurn]) -> Vec<String> {
     turns.iter().map(text).collect()
 }
 
-/// Asks for so many tokens.
+/// Requests a window of `context_window` tokens.
 pub(crate) fn asking(model: &str, context_window: u64) -> ContextRequest {
     ContextRequest {
         model: model.to_owned(),
@@ -166,7 +166,7 @@ fn peeking() -> ContextRequest {
     }
 }
 
-/// What a provider charged, told with a turn.
+/// An append that reports a provider's charge.
 fn charged(model: &str, input_tokens: u64) -> AppendCommand {
     let usage = ModelUsage {
         model: model.to_owned(),
@@ -192,7 +192,7 @@ impl Bot {
             .await
     }
 
-    /// What the default window says.
+    /// The texts of the default window.
     pub(crate) async fn window(&self, session: &str) -> Result<Vec<String>, EngineError> {
         Ok(texts(
             &self
@@ -203,7 +203,7 @@ impl Bot {
     }
 }
 
-/// Long enough that a small window holds few of them.
+/// A text so long that few fit into a small window.
 fn long(number: usize) -> String {
     format!("{number} {}", "x".repeat(96))
 }

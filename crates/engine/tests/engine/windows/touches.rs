@@ -1,5 +1,4 @@
-//! A look for a window is a use: it keeps a session alive, also over a restart, and costs
-//! a write only now and then.
+//! Requesting a window is a use: it prolongs the session, also across restarts, with few writes.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::kit::{ACME, Dice, TTL, World, begun, capped, settle, soon};
 use crate::seeds::seeds;
 
 const MS: Duration = Duration::from_millis(1);
-/// How late a session may expire after a restart.
+/// Maximum delay of an expiry after a restart.
 const LATE: Duration = Duration::from_millis(60_000 / 64);
 
 #[tokio::test(start_paused = true)]
@@ -38,8 +37,9 @@ async fn a_session_that_is_looked_at_is_not_the_oldest_any_more() {
     assert_eq!(bot.list().await, ["c", "a"]);
 }
 
-/// Looks at any moment, and a daemon that is killed at any moment: also before what it had
-/// handed over was written.
+/// Windows at random moments, and a daemon killed at random moments.
+///
+/// The kill may come before a submitted use is written.
 #[tokio::test(start_paused = true)]
 async fn no_restart_makes_a_session_older_and_none_much_younger() {
     for seed in seeds(60) {
@@ -60,7 +60,7 @@ async fn no_restart_makes_a_session_older_and_none_much_younger() {
                 _ => drop(bot.window("a").await.unwrap()),
             }
             if dice.once_in(3) {
-                // From here on nothing of the old one is written.
+                // Nothing that the old engine still submits is written.
                 world.store.fail_commits(1_000_000);
                 settle().await;
                 engine.close().await;
@@ -93,7 +93,7 @@ async fn many_looks_write_little() {
         bot.window("a").await.unwrap();
     }
     let commits = world.store.commits() - before;
-    // Ten seconds, and a write each 937 ms.
+    // Ten seconds, with one write per 937 ms.
     assert!((10..=12).contains(&commits), "{commits}");
 }
 
@@ -201,7 +201,7 @@ async fn a_peek_changes_nothing() {
     );
     let windows = bot.stats().windows;
     assert_eq!((windows.built, windows.refused, windows.cuts), (0, 0, 0));
-    // What it decided does not bind the next one.
+    // The decisions of a peek do not bind the next window.
     let ask = ContextRequest {
         policy: Some(TAIL),
         ..asking("large", 600)
@@ -270,7 +270,7 @@ async fn while_commits_fail_a_look_costs_no_session_its_place_in_memory() {
         "nobody tries what is only to be noted"
     );
     assert_eq!(engine.stats().commit_failures, 1);
-    // It lives on what memory knows of it.
+    // The session lives on, because memory has its last use.
     sleep(TTL - 4 * LATE).await;
     assert_eq!(bot.window("a").await.unwrap(), ["hello"]);
     world.store.forgive();
@@ -295,7 +295,7 @@ async fn looks_are_written_again_once_there_is_room() {
         if somebody_writes {
             bot.say("b", "there is room").await.unwrap();
         } else {
-            // The journal is tried from time to time, also when nobody has to.
+            // The engine also retries the journal from time to time without any append.
             sleep(TTL / 2 - 4 * LATE).await;
         }
         bot.window("a").await.unwrap();

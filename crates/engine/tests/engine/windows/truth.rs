@@ -1,4 +1,4 @@
-//! What a window shows is true when it is answered, and what it decided is kept.
+//! A window shows only committed turns, and its decisions persist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +66,7 @@ async fn what_is_refused_before_the_append_appends_nothing() {
         Err(EngineError::Core(CoreError::BudgetNotPositive { .. }))
     ));
     assert!(bot.list().await.is_empty());
-    // What does not fit is said all the same: only the window is refused.
+    // The append succeeds although the window is refused as too small.
     let small = ContextRequest {
         append: append(),
         ..asking("large", 5)
@@ -223,7 +223,7 @@ async fn an_expired_session_has_no_window() {
     assert!(is_not_found(&bot.context("a", peeking()).await));
     assert!(is_not_found(&bot.window("a").await));
     assert_eq!((bot.stats().expired, bot.stats().sessions_live), (1, 0));
-    // With an append in the same call it lives again.
+    // With an append in the same call, a new generation starts.
     let request = ContextRequest {
         append: Some(saying(&["new"])),
         ..ContextRequest::default()
