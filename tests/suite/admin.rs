@@ -1,4 +1,4 @@
-//! What operators and their tools ask: counts, health, reflection, pages.
+//! Admin API: counters, health checks, reflection and the admin HTTP pages.
 
 use memoird_proto::v1::{self, GetStatsRequest, ListTenantsRequest, SweepNowRequest};
 use tokio_stream::{StreamExt, iter};

@@ -1,5 +1,7 @@
-//! `memoird backup` and `memoird restore`: all that was acknowledged before is in it, also with
-//! load going on, and a backup that was killed is never taken for a whole one.
+//! `memoird backup` and `memoird restore`.
+//!
+//! A backup includes everything acknowledged before it began, also under load. An interrupted
+//! backup is never mistaken for a complete one.
 
 use std::collections::HashMap;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -21,7 +23,7 @@ use crate::harness::{
 const CHECKPOINTS: &str =
     "hooks: [ { name: checkpoint, git: { dir: ./checkpoints, batch_wait: 10ms } } ]";
 
-/// A directory that is not there yet.
+/// Returns a path that does not exist yet, inside a temporary directory.
 fn vacant() -> (TempDir, String) {
     let home = tempfile::tempdir().expect("a directory");
     let dir = home.path().join("data").display().to_string();
@@ -42,7 +44,7 @@ async fn restore(src: &str, data: &str) {
     assert_eq!(damages, 0, "{found}");
 }
 
-/// What was said in every session.
+/// The texts of all turns, by session.
 async fn said(client: &mut Sessions) -> HashMap<String, Vec<String>> {
     let list = client.list_sessions(ListSessionsRequest::default()).await;
     let mut said = HashMap::new();
@@ -54,7 +56,7 @@ async fn said(client: &mut Sessions) -> HashMap<String, Vec<String>> {
     said
 }
 
-/// Adds a few megabytes to the journal.
+/// Adds about 6 MB to the journal.
 async fn fill(client: &mut Sessions, name: &str) {
     for number in 0..24 {
         let text = format!("{name}{number} {}", number.to_string().repeat(250_000));
@@ -63,7 +65,7 @@ async fn fill(client: &mut Sessions, name: &str) {
     }
 }
 
-/// A service has a user of its own, and an operator is root.
+/// The service runs as its own user, while an operator restores as root.
 async fn restored_for_another_user(dest: &str) {
     let home = tempfile::tempdir().expect("a directory");
     let user = 65_534;
@@ -120,7 +122,7 @@ async fn all_of_a_daemon_comes_back_and_a_second_backup_copies_what_changed() {
     })
     .await;
 
-    // What was damaged in the backup is noticed by a restore, and mended by the next backup.
+    // A restore detects corruption in the backup, and the next backup repairs it.
     let kept = Path::new(&dest).join("journal.db");
     let mut bytes = std::fs::read(&kept).expect("the journal");
     let middle = bytes.len() / 2;
@@ -204,7 +206,7 @@ fn spawn_backup(daemon: &Daemon, dest: &str) -> Child {
     child.expect("memoird runs")
 }
 
-/// Waits until so many bytes have come in, or the backup has ended before.
+/// Waits until `bytes` bytes have been received or the backup has ended.
 async fn until_incoming(child: &mut Child, dest: &str, bytes: u64) {
     let incoming = Path::new(dest).join("incoming");
     eventually("the backup is in the middle", async || {
@@ -221,7 +223,7 @@ async fn a_backup_that_was_killed_is_never_taken_for_a_whole_one() {
     let mut daemon = Daemon::start().await;
     fill(&mut daemon.sessions(), "first").await;
     let dest = daemon.path("backup").display().to_string();
-    // The first one, cut off at its start: there is nothing to restore.
+    // The first backup is interrupted at its start, so there is nothing to restore.
     let mut child = spawn_backup(&daemon, &dest);
     until_incoming(&mut child, &dest, 0).await;
     let is_killed = child.try_wait().expect("a child").is_none();

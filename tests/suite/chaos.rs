@@ -1,7 +1,9 @@
-//! Daemons that share a journal in PostgreSQL, and everything goes wrong: they are killed, paused and
-//! replaced, their clocks step, the network cuts and holds back what they send, backends are
-//! terminated and the server crashes. What was acknowledged is there, once and in order; every end is
-//! told; and all of them say the same in the end. `just chaos` does it for longer.
+//! Daemons that share a journal in PostgreSQL, under random failures.
+//!
+//! Daemons are killed, paused and replaced, and their clocks step. The network cuts and delays
+//! their traffic, backends are terminated, and the server crashes. In the end every acknowledged
+//! turn is stored once and in order, every end is delivered, and all daemons agree. `just chaos`
+//! runs it for longer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,26 +31,26 @@ use crate::postgres::server::{Server, Special};
 
 const SEED: u64 = 20_261_125;
 const WRITERS: usize = 15;
-/// How long things go wrong in a round.
+/// Duration of the failures in a round.
 const TROUBLE: Duration = Duration::from_secs(50);
-/// A call that takes longer is made again, elsewhere.
+/// A slower call is retried on another daemon.
 const CALL_TIME_MAX: Duration = Duration::from_secs(3);
-/// Once nothing goes wrong any more, everybody is answered within this.
+/// Maximum time for all writers to finish after the failures stop.
 const CALM_TIME_MAX: Duration = Duration::from_secs(90);
 
-/// What all who take part in a round share.
+/// State shared by all tasks of a round.
 struct Chaos {
     server: Server,
-    /// Where the daemons are, at this moment.
+    /// A client per daemon. `None` while the daemon is down.
     clients: Mutex<Vec<Option<Sessions>>>,
-    /// What went wrong, and how often.
+    /// Injected failures by kind.
     troubles: Mutex<BTreeMap<&'static str, u64>>,
     is_calm: AtomicBool,
     is_over: AtomicBool,
     turns: AtomicU64,
 }
 
-/// A daemon, and what is between it and the database.
+/// A daemon with its network proxy and its clock.
 struct Member {
     place: usize,
     daemon: Daemon,
@@ -57,28 +59,28 @@ struct Member {
     random: Seed,
 }
 
-/// One who writes numbered turns into a session, at diced daemons, each under a key of its own.
+/// Appends numbered turns to a session through random daemons, each under its own idempotency key.
 struct Writer {
     name: usize,
     session: String,
     kind: Kind,
     random: Seed,
-    /// By generation: seq and number of what was acknowledged.
+    /// Acknowledged turns as (seq, number), by generation.
     acked: BTreeMap<String, Vec<(u64, u64)>>,
     next: u64,
 }
 
-/// What a writer does with its session.
+/// How a writer uses its session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Others write into it as well.
+    /// Other writers append to it too.
     Shared,
     Own,
-    /// It ends from time to time.
+    /// Ended from time to time.
     Ending,
-    /// It begins anew from time to time: an end and a start at once.
+    /// Reset from time to time, which ends and starts it in one call.
     Reset,
-    /// It is left alone from time to time, until it ends by itself.
+    /// Left idle from time to time until it expires.
     Expiring,
 }
 
@@ -87,7 +89,7 @@ fn some_ms(random: &mut Seed, from: usize, to: usize) -> Duration {
 }
 
 impl Chaos {
-    /// Any daemon that is not known to be dead.
+    /// A client of a random daemon, or `None` if that daemon is down.
     fn any(&self, random: &mut Seed) -> Option<Sessions> {
         let clients = self.clients.lock().expect("nobody panics");
         clients[random.below(clients.len())].clone()
@@ -111,7 +113,7 @@ impl Chaos {
         text + &format!("{} turns", self.turns.load(Ordering::Relaxed))
     }
 
-    /// What goes wrong with the database.
+    /// Injects failures into the database server.
     async fn trouble_database(self: Arc<Self>, mut random: Seed) {
         while !self.is_calm() {
             sleep(some_ms(&mut random, 500, 5_000)).await;
@@ -131,7 +133,7 @@ impl Chaos {
 }
 
 impl Member {
-    /// Begins one; the clock is another one's to step where libfaketime is installed.
+    /// Starts a daemon. Its clock can step if libfaketime is installed.
     async fn begin(place: usize, words: &str, random: Seed, env: &[(&str, &str)]) -> Self {
         let weather = Arc::<Weather>::default();
         let words = behind_proxy(words, &weather).expect("a server of its own");
@@ -154,7 +156,7 @@ impl Member {
         }
     }
 
-    /// One thing after the other goes wrong.
+    /// Injects one failure after another until the round is over.
     async fn suffer(mut self, chaos: Arc<Chaos>) -> Self {
         while !chaos.is_calm() {
             sleep(some_ms(&mut self.random, 200, 3_000)).await;
@@ -185,7 +187,7 @@ impl Member {
                 "restarts"
             }
             3 | 4 => {
-                // Nobody is told: calls wait for it.
+                // The daemon stays listed, so calls to it hang.
                 let most = [1_000, 3_000, 10_000][self.random.below(3)];
                 self.daemon.signal("-STOP");
                 sleep(some_ms(&mut self.random, 100, most)).await;
@@ -265,7 +267,7 @@ impl Writer {
         self
     }
 
-    /// Makes a call at one daemon after the other until one has answered.
+    /// Retries a call on random daemons until one succeeds.
     async fn until_answered<T>(
         &mut self,
         chaos: &Chaos,
@@ -287,13 +289,13 @@ impl Writer {
                     | Code::Aborted => sleep(Duration::from_millis(20)).await,
                     _ => panic!("writer {}: {refused:?}", self.name),
                 },
-                // Its daemon may stand still.
+                // The daemon may be paused.
                 Err(_) => {}
             }
         }
     }
 
-    /// Says the next turn.
+    /// Appends the next turn.
     async fn say(&mut self, chaos: &Chaos) {
         let text = self.text(self.next);
         let mut request = keyed(&self.session, &text, [user(&text)]);
@@ -302,7 +304,7 @@ impl Writer {
         }
         let append = async |client: &mut Sessions| client.append(request.clone()).await;
         let answer = self.until_answered(chaos, append).await.into_inner();
-        // Of a life that has expired by now the answer does not tell.
+        // If the session has expired by now, the reply does not name the generation of the turn.
         if self.kind != Kind::Expiring {
             let generation = answer.session.expect("a session").generation;
             let acked = self.acked.entry(generation).or_default();
@@ -311,7 +313,7 @@ impl Writer {
         self.next += 1;
     }
 
-    /// What was acknowledged is seen at any daemon that answers.
+    /// Asserts that any daemon that replies shows the last acknowledged turn.
     async fn look(&mut self, chaos: &Chaos) {
         if self.kind == Kind::Expiring {
             return;
@@ -336,8 +338,9 @@ impl Writer {
         );
     }
 
-    /// Ends the session, where it is one that ends. Whoever had no answer finds it ended, or ends
-    /// what began meanwhile.
+    /// Ends the session, if this kind of session ends.
+    ///
+    /// A retry after a lost reply finds the session ended, or ends the generation that began since.
     async fn end(&mut self, chaos: &Chaos) {
         let session_id = self.session.clone();
         match self.kind {
@@ -364,8 +367,9 @@ impl Writer {
         }
     }
 
-    /// Everything that was acknowledged is in its generation, at its place, once; and what was told
-    /// of those that ended is that.
+    /// Asserts that each acknowledged turn is in its generation once, at its seq.
+    ///
+    /// The content delivered for ended generations must be the same.
     async fn check(&self, client: &mut Sessions, told: &Told) {
         let mut there = BTreeMap::<String, usize>::new();
         if self.kind == Kind::Expiring {
@@ -402,17 +406,17 @@ impl Writer {
     }
 }
 
-/// What hooks were told, by generation.
+/// Content delivered to hooks, by generation.
 type Told = BTreeMap<String, Life>;
 
-/// What was said in a life, as a hook was told.
+/// A generation as delivered to a hook.
 #[derive(Debug, PartialEq, Eq)]
 struct Life {
     session: String,
     texts: Vec<String>,
 }
 
-/// What all hooks were told; what one was told twice is the same.
+/// Everything delivered to hooks. Repeated deliveries must be identical.
 fn all_told(members: &[Member]) -> Told {
     let mut all = Told::new();
     for content in members
@@ -440,7 +444,7 @@ fn all_told(members: &[Member]) -> Told {
     all
 }
 
-/// A session that lives.
+/// Returns a session, or `None` if it is not live.
 async fn info(client: &mut Sessions, session: &str) -> Option<SessionInfo> {
     let request = GetSessionRequest {
         session_id: session.to_owned(),
@@ -453,7 +457,7 @@ async fn info(client: &mut Sessions, session: &str) -> Option<SessionInfo> {
     }
 }
 
-/// What a daemon says of a session, but for when it was used.
+/// Describes a session as one daemon shows it, without times of use.
 async fn seen(client: &mut Sessions, session: &str) -> String {
     let Some(info) = info(client, session).await else {
         return "it does not live".to_owned();
@@ -470,7 +474,7 @@ async fn seen(client: &mut Sessions, session: &str) -> String {
     )
 }
 
-/// Everything is as it must be, once nothing goes wrong any more.
+/// Checks all guarantees after the failures have stopped.
 async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Writer]) {
     for member in members {
         eventually("it is ready", async || {
@@ -484,7 +488,7 @@ async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Wri
         text.parse().expect("a number")
     };
     let clients = || members.iter().map(|member| member.daemon.sessions());
-    // What was left alone ends, and every end is told.
+    // Idle sessions expire, and every end is delivered.
     for writer in writers
         .iter()
         .filter(|writer| writer.kind == Kind::Expiring)
@@ -497,8 +501,8 @@ async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Wri
             .await;
         }
     }
-    // An expired session is gone before its end is written, and only then is its hook due. A reset
-    // that is repeated ends a generation without turns, which no hook gets.
+    // Calls stop seeing an expired session before its end is written and its hook is due. A
+    // repeated reset ends a generation without turns, which is not delivered.
     let told = eventually("every end is told", async || {
         let open = "SELECT count(*) FROM memoird.outbox WHERE state <> 'done'";
         let ended = "SELECT convert_from(session, 'UTF8') || ': ' || count(*)
@@ -544,7 +548,7 @@ async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Wri
         lists.insert(ids);
     }
     assert_eq!(lists.len(), 1, "{lists:?}");
-    // Nothing else is there: neither a turn nor a gap, and heads are true.
+    // The database holds no other turns and no gaps, and heads match their turns.
     let said: u64 = writers.iter().map(|writer| writer.next).sum();
     assert_eq!(number("SELECT count(*) FROM memoird.turns"), said);
     let wrong = "SELECT count(*) FROM memoird.generations g, LATERAL
@@ -554,7 +558,7 @@ async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Wri
     assert_eq!(number(wrong), 0, "heads that differ from their turns");
 }
 
-/// A round; what happened in it.
+/// Runs a round and describes what happened in it.
 async fn round(
     seed: u64,
     trouble: Duration,
@@ -609,17 +613,17 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The rounds that were made, a line for each.
+/// The rounds so far, one line each.
 struct Rounds {
     file: Option<PathBuf>,
-    /// Stops after so many milliseconds of rounds; `None`: after as many rounds as seeds are tried.
+    /// Stops after this total duration in milliseconds. `None`: after as many rounds as seeds.
     ms_max: Option<i64>,
     made: u64,
     ms: i64,
 }
 
 impl Rounds {
-    /// Goes on where those of `MEMOIRD_CHAOS_DIR` ended, for `MEMOIRD_CHAOS_MINUTES` in all.
+    /// Continues the rounds in `MEMOIRD_CHAOS_DIR`, for `MEMOIRD_CHAOS_MINUTES` in total.
     fn open() -> Self {
         let file = variable("MEMOIRD_CHAOS_DIR").map(|dir| PathBuf::from(dir).join("chaos.tsv"));
         let minutes = variable("MEMOIRD_CHAOS_MINUTES");
@@ -691,14 +695,13 @@ async fn rounds(env: &'static [(&'static str, &'static str)]) {
     }
 }
 
-/// True where a turn is there that was acknowledged after a commit before it was given up, and came
-/// late.
+/// Whether a turn survives that was acknowledged between giving up a commit and its late arrival.
 async fn stays_behind_a_late_commit(env: &[(&str, &str)]) -> Option<bool> {
     let server = Server::shared()?;
     let words = server.database();
     let member = Member::begin(0, &words, Seed::new(SEED), env).await;
     let mut client = member.daemon.sessions();
-    // As often as a commit is tried.
+    // The number of attempts per commit.
     member.weather.late.store(3, Ordering::Relaxed);
     let given_up = client.append(append("given up", [user("hello")])).await;
     assert_eq!(given_up.expect_err("given up").code(), Code::Unavailable);
@@ -730,7 +733,7 @@ async fn what_is_acknowledged_after_a_late_commit_is_there() {
     }
 }
 
-/// The control: it shows that the tests above would notice.
+/// Control experiment: without the fence, the tests above fail.
 #[tokio::test]
 async fn without_the_fence_what_is_acknowledged_after_a_late_commit_is_lost() {
     let env = [("MEMOIRD_TEST_NO_FENCE", "1")];

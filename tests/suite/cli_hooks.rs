@@ -1,5 +1,4 @@
-//! The command line around hooks, events and reloads: what it prints, across restarts,
-//! and what it ends with.
+//! Commands for hooks, events and reloads: output and exit codes, also across restarts.
 
 use std::process::Stdio;
 
@@ -11,7 +10,7 @@ use crate::harness::{
     Daemon, Events, Outcome, Setup, append, ask_as, binary, eventually, fails, run, say, user,
 };
 
-/// Events of a tenant that the daemon keeps.
+/// Number of events per tenant that the daemon retains.
 const EVENTS_KEPT: usize = 4_096;
 
 const FAILING: &str = "hooks:\n- { name: broken, exec: { argv: [/bin/false] }, \
@@ -21,7 +20,7 @@ async fn ask(daemon: &Daemon, args: &[&str]) -> Outcome {
     ask_as(daemon, args, "").await
 }
 
-/// A `memoird watch` that runs.
+/// A running `memoird watch`.
 struct Watch {
     child: Child,
     out: Lines<BufReader<ChildStdout>>,
@@ -82,7 +81,7 @@ async fn end(daemon: &Daemon, session: &str) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
-/// Deliveries in this state, once there are so many.
+/// Waits until `count` deliveries are in this state, and returns them.
 async fn deliveries(daemon: &Daemon, state: &str, count: usize) -> Vec<Value> {
     let list = ["hooks", "list", "--json", "--limit", "0", "--state", state];
     eventually("so many deliveries are in this state", async || {
@@ -98,7 +97,7 @@ async fn a_watch_prints_a_session_from_its_first_turn_to_its_end() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "before", "hi").await;
-    // After the first event: what comes is told wherever the watch begins.
+    // Start after the first event, so that later events arrive whenever the watch connects.
     let first = Events::epoch(&mut client).await + 1;
     let mut watch = Watch::start(daemon.grpc_addr(), &["--after", &first.to_string()]);
     assert!(
@@ -145,7 +144,7 @@ async fn a_watch_tells_what_it_missed_and_all_tenants_to_an_operator_only() {
     for number in 0..EVENTS_KEPT {
         say(&mut client, "chat", &number.to_string()).await;
     }
-    // One more than there were appends: the session's start.
+    // The session's start is one event more than the appends.
     let first = (Events::epoch(&mut client).await + 1).to_string();
     let mut watch = Watch::start(daemon.grpc_addr(), &["--after", &first]);
     assert!(
@@ -168,14 +167,14 @@ async fn a_watch_tells_what_it_missed_and_all_tenants_to_an_operator_only() {
 #[tokio::test]
 async fn a_watch_outlives_the_daemon_but_not_its_reader() {
     let mut daemon = Daemon::start().await;
-    // A fixed port, to be found at the same place again.
+    // A fixed port, so that the watch finds the daemon again.
     let addr = daemon.grpc_addr().to_owned();
     let setup = daemon.setup().listen(&addr);
     daemon.stop().await;
     daemon.restart_with(setup).await;
     say(&mut daemon.sessions(), "chat", "hi").await;
     let mut watch = Watch::start(&addr, &["--after", "1"]);
-    // An id of no start: all that there is.
+    // The cursor is of no known start, so the watch returns all events.
     assert!(watch.line().await.contains("created"));
     assert!(watch.line().await.contains("turn 1"));
     daemon.stop().await;
@@ -292,7 +291,7 @@ async fn a_reload_tells_what_applies_what_waits_and_what_is_wrong() {
     let daemon = Daemon::with(setup).await;
     let file = daemon.path("memoird.yaml");
     let text = std::fs::read_to_string(&file).expect("the file");
-    // By the next look at the file it may have been read already: the daemon looks too.
+    // The daemon also polls the file, so it may apply a change before the command does.
     let none = ask(&daemon, &["reload"]).await;
     assert_eq!(
         (none.code, &*none.stdout),

@@ -1,5 +1,4 @@
-//! What a client keeps beside its turns for itself, `client_id` and `client_json`: given back as it
-//! was, and shown to no provider.
+//! `client_id` and `client_json` of turns: returned unchanged, and not sent to providers.
 
 use memoird_proto::v1::{AppendRequest, GetContextRequest, GetHistoryRequest, MessageFormat, Turn};
 use serde_json::json;
@@ -31,7 +30,7 @@ const FORMATS: [MessageFormat; 3] = [
     MessageFormat::Anthropic,
 ];
 
-/// What each format's `messages_json` of a window and of the history says.
+/// The `messages_json` of the window and of the history, in each format.
 async fn messages(client: &mut Sessions, session: &str) -> Vec<String> {
     let mut all = Vec::new();
     for format in FORMATS {
@@ -61,7 +60,7 @@ async fn what_a_client_keeps_beside_its_turns_comes_back_and_goes_to_no_provider
     let turns = [
         named(user("hello"), "msg-1", own),
         assistant("hi"),
-        // Several turns may be parts of one message.
+        // Several turns may belong to one message.
         named(user("and now?"), "msg-2", "[]"),
         named(user("and then?"), "msg-2", ""),
     ];

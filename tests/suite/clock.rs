@@ -1,4 +1,4 @@
-//! A wall clock that steps: nothing expires early, nothing lives for ever.
+//! Wall clock steps: sessions neither expire early nor live longer.
 
 use memoird_proto::v1::{GetSessionRequest, SessionInfo};
 use tonic::Code;
@@ -30,7 +30,7 @@ async fn is_gone(client: &mut Sessions, when: &str) {
     .await;
 }
 
-/// Steps by a day while the daemon runs, and by another one while it is down.
+/// Steps the clock by one day while the daemon runs, and by another while it is down.
 async fn steps(clock: &Clock, sign: i64) {
     let lives = ("session_ttl: 1h", "session_ttl: 1s");
     let setup = Setup::default().section("short_term: { sweep_interval: 100ms }");

@@ -1,5 +1,7 @@
-//! Daemons that share a journal in PostgreSQL: all of them serve, whatever one of them acknowledged all
-//! others know, and what is to be done once is done by one. What goes wrong meanwhile is in `chaos.rs`.
+//! Daemons that share a journal in PostgreSQL.
+//!
+//! All of them serve, each sees what any of them acknowledged, and background work is done by one.
+//! Failures are tested in `chaos.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -24,7 +26,7 @@ use crate::harness::{
 use crate::postgres::over;
 use crate::postgres::server::Server;
 
-/// One of several daemons over this database.
+/// Configuration of one daemon of a cluster over this database.
 pub(crate) fn sharing(words: &str, more: &str) -> Setup {
     let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
     let section = format!("journal: {{ postgres: {{ url: '{words}', cluster: true }} }}");
@@ -35,7 +37,7 @@ pub(crate) fn sharing(words: &str, more: &str) -> Setup {
     setup
 }
 
-/// So many daemons over one fresh database, and where that is.
+/// Starts `count` daemons over a new database. Also returns its connection string.
 async fn daemons(count: usize, more: &str) -> Option<(Vec<Daemon>, String)> {
     let words = Server::shared()?.database();
     let mut daemons = Vec::new();
@@ -45,7 +47,7 @@ async fn daemons(count: usize, more: &str) -> Option<(Vec<Daemon>, String)> {
     Some((daemons, words))
 }
 
-/// The value of a metric.
+/// Returns the value of a metric.
 async fn metric(daemon: &Daemon, name: &str) -> f64 {
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
     let line = page.lines().find(|line| line.starts_with(name));
@@ -55,7 +57,7 @@ async fn metric(daemon: &Daemon, name: &str) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// Which of them leads, once one does.
+/// Waits until exactly one daemon leads, and returns its index.
 async fn leader(daemons: &[&Daemon]) -> usize {
     eventually("one of them leads", async || {
         let mut leading = Vec::new();
@@ -84,13 +86,13 @@ async fn what_one_daemon_acknowledged_all_of_them_know() {
         let said: Vec<&str> = turns.iter().map(text_of).collect();
         assert_eq!(said, ["one", "two", "three"]);
     }
-    // The same call at two daemons is done once.
+    // A retry on another daemon is applied once.
     let request = keyed("chat", "m4", [user("four")]);
     let first = a.append(request.clone()).await.expect("done").into_inner();
     let again = b.append(request).await.expect("known").into_inner();
     assert!(!first.duplicate && again.duplicate);
     assert_eq!(first.last_seq, again.last_seq);
-    // A window is the same, to the byte, whoever makes it.
+    // All daemons build the same window, byte for byte.
     let ask = GetContextRequest {
         session_id: "chat".into(),
         ..GetContextRequest::default()
@@ -101,7 +103,7 @@ async fn what_one_daemon_acknowledged_all_of_them_know() {
     ];
     let [first, second] = windows.map(|window| window.into_inner().turns);
     assert_eq!(first, second);
-    // Lists and counts are of all.
+    // Lists and counters cover all daemons.
     say(&mut c, "other", "hello").await;
     let list = a.list_sessions(ListSessionsRequest::default()).await;
     let list = list.expect("a list").into_inner().sessions;
@@ -116,7 +118,7 @@ async fn what_one_daemon_acknowledged_all_of_them_know() {
     .await;
 }
 
-/// The next message of a stream of events.
+/// Returns the next message of an event stream.
 async fn told_by(events: &mut Streaming<WatchEventsResponse>) -> WatchEventsResponse {
     let told = timeout(Duration::from_secs(60), events.message()).await;
     told.expect("in time").expect("no error").expect("more")
@@ -134,7 +136,7 @@ async fn who_watches_is_told_what_happens_at_all_daemons_and_goes_on_at_any() {
     let mut cursor = String::new();
     say(&mut b, "chat", "one").await;
     for expected in ["created", "appended"] {
-        // What happened just before may be told as well.
+        // Events from just before the subscription may be sent too.
         let told = loop {
             let told = told_by(&mut events).await;
             if told
@@ -152,7 +154,7 @@ async fn who_watches_is_told_what_happens_at_all_daemons_and_goes_on_at_any() {
     drop(events);
     say(&mut a, "chat", "two").await;
     say(&mut b, "chat", "three").await;
-    // The other one goes on from there.
+    // The other daemon continues from the cursor.
     let request = WatchEventsRequest {
         after_cursor: cursor,
         ..WatchEventsRequest::default()
@@ -214,7 +216,7 @@ async fn an_operator_sees_who_is_there_who_leads_and_who_says_something_else() {
     let mut shown = metrics_shown();
     shown.retain(|name| name.starts_with("memoird_cluster_"));
     assert!(shown.len() >= 5 && shown.is_subset(&known), "{shown:?}");
-    // Who is killed is told to be gone.
+    // The leader reports a killed member as gone.
     let gone = (place + 1) % 3;
     all[gone].kill9().await;
     let mut admin = all[place].admin();
@@ -300,11 +302,11 @@ async fn memories_are_those_of_all_daemons() {
         recalled(&mut b, of("ann", "boat")).await,
         ["the boat is called Zuiderzee"]
     );
-    // What one of them knows by heart is not older than what another one wrote.
+    // A daemon's cache is invalidated by writes on other daemons.
     assert_eq!(manifest(&mut b, "ann").await.lines, 1);
     kept(&mut a, fact("ann", "the dog is called Rex")).await;
     assert_eq!(manifest(&mut b, "ann").await.lines, 2);
-    // The same call at two daemons is done once.
+    // A retry on another daemon is applied once.
     let request = RememberRequest {
         idempotency_key: "k1".into(),
         ..fact("ann", "the cat is called Tom")
@@ -312,7 +314,7 @@ async fn memories_are_those_of_all_daemons() {
     let first = kept(&mut a, request.clone()).await;
     let again = remember(&mut b, request).await;
     assert_eq!(again.memory.expect("a memory").id, first.id);
-    // They stand in windows, whoever makes them.
+    // Windows built by any daemon include the memories.
     say(
         &mut daemons[0].sessions(),
         "chat",
@@ -327,7 +329,7 @@ async fn memories_are_those_of_all_daemons() {
     let window = daemons[1].sessions().get_context(window).await;
     let window = window.expect("a window").into_inner();
     assert!(window.memories_text.contains("Zuiderzee"), "{window:?}");
-    // What one forgets no other has, and a daemon that dies takes nothing with it.
+    // A forgotten memory is gone everywhere, and a crash of one daemon loses nothing.
     let forget = ForgetRequest {
         target: Some(forget_request::Target::Id(first.id)),
         ..ForgetRequest::default()
@@ -364,7 +366,7 @@ async fn documents_are_those_of_all_daemons() {
     };
     let found = b.get_document(get.clone()).await.expect("there");
     assert_eq!(found.into_inner().document.expect("one").version, 1);
-    // Of two that change the same version one is refused.
+    // Of two changes to the same version, one is refused.
     let change = PutDocumentRequest {
         expected_version: Some(1),
         ..put
@@ -382,7 +384,7 @@ async fn facts_come_in_whole_and_once_from_daemons_that_are_killed() {
     let Some((mut daemons, _)) = daemons(3, "").await else {
         return;
     };
-    // Bots repeat what was not acknowledged, at whatever daemon, with the same key.
+    // Bots retry unacknowledged calls on any daemon with the same key.
     let addresses: Vec<String> = daemons.iter().map(|it| it.grpc_addr().to_owned()).collect();
     let addresses = Arc::new(Mutex::new(addresses));
     let mut bots = JoinSet::new();
@@ -485,7 +487,7 @@ async fn a_daemon_that_shares_with_nobody_waits_for_those_that_do() {
     daemons[0].stop().await;
     alone.serves().await;
     assert_eq!(live(&mut alone.sessions(), "chat").await.len(), 1);
-    // And the other way round.
+    // And the reverse: a cluster member waits for the single daemon.
     let (mut member, _) = Daemon::standby(sharing(&words, "")).await;
     alone.stop().await;
     member.serves().await;

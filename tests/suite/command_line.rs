@@ -1,4 +1,4 @@
-//! The command line: what it prints for people and for programs, and what it ends with.
+//! Command line: human and machine-readable output, and exit codes.
 
 use std::path::PathBuf;
 
@@ -233,7 +233,7 @@ async fn wrong_usage_is_told() {
     );
 }
 
-/// What `memoird-session` says in the first call of this command, in quotes; "-" where it is not sent.
+/// The `memoird-session` header of the command's first call, percent-encoded. "-" if absent.
 async fn place_of_call(args: &[&str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("an address").to_string();
@@ -244,7 +244,7 @@ async fn place_of_call(args: &[&str]) -> String {
         let place = request.headers().get("memoird-session");
         place.map_or("-".to_owned(), |it| it.to_str().expect("ASCII").to_owned())
     };
-    // It fails, because the connection ends there.
+    // The command fails, because the connection is closed.
     let args = [&["--addr", &addr], args].concat();
     let (place, _) = tokio::join!(noted, run(&args, &[]));
     place
@@ -282,13 +282,13 @@ async fn a_variable_that_is_empty_or_of_no_use_is_in_nobody_s_way() {
     let address = ["--addr", daemon.grpc_addr()];
     let health = run(&[&address[..], &["health"]].concat(), &empty).await;
     assert_eq!(health.code, Some(0), "{health:?}");
-    // Nothing is called, so what is wrong there is of no account.
+    // This command makes no call, so invalid connection settings do not matter.
     let wrong = [("MEMOIRD_ADDR", "no address"), ("MEMOIRD_CERT", "/nowhere")];
     let printed = run(&["config", "print-default"], &wrong).await;
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let health = run(&["health"], &wrong).await;
     fails(&health, 2, "MEMOIRD_ADDR: ");
-    // The daemon's authority is none of the database's.
+    // The daemon's CA does not apply to the database connection.
     let config = daemon.path("memoird.yaml").display().to_string();
     let migrate = [
         "migrate",

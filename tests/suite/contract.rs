@@ -1,4 +1,4 @@
-//! The contract as a bot sees it: what it appends, and what it reads again.
+//! The API contract: appended turns are read back unchanged.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
@@ -13,7 +13,7 @@ use crate::harness::{
     user,
 };
 
-/// A turn with everything that a turn can have.
+/// A turn that uses every field.
 fn rich_turn() -> Turn {
     let image = Media {
         media_type: "image/png".into(),
@@ -328,7 +328,7 @@ async fn messages_are_read_back_as_they_came() {
 async fn a_page_in_a_format_stays_below_2_mib() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    // In JSON each line's end is two bytes.
+    // A newline takes two bytes in JSON.
     let lines = "x\n".repeat(100_000);
     for number in 0..12 {
         say(&mut client, "large", &format!("{number}: {lines}")).await;
@@ -372,7 +372,7 @@ async fn a_page_in_a_format_stays_below_2_mib() {
         }
     }
     assert_eq!(read, expected);
-    // From the end.
+    // Read from the end.
     (request.after_seq, request.last) = (0, 100);
     let mut pages = Vec::new();
     loop {
@@ -651,7 +651,7 @@ async fn a_tool_call_that_still_waits_is_kept_and_answered_later() {
         .expect("the other");
     let again = client.append(append("chat", [tool_results(&["a"])])).await;
     refused(again, Code::InvalidArgument, "TOOL_USE_UNKNOWN");
-    // An id may be used again once its call has its result.
+    // An id may be reused once its call has a result.
     let turns = [tool_uses(&["a"]), tool_results(&["a"])];
     client
         .append(append("chat", turns))

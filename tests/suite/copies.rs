@@ -1,4 +1,4 @@
-//! Sessions made of what was said in others: forks, and lives that are brought back.
+//! Sessions copied from others: forks, and restored generations.
 
 use memoird_proto::v1::{
     CopySessionRequest, CopySessionResponse, EndSessionRequest, GetContextRequest,
@@ -206,7 +206,7 @@ async fn a_copy_keeps_to_the_caps_and_its_units_are_whole() {
     );
     assert_eq!(two, one);
     assert_eq!(fork.dropped_turns, 9 - two.len() as u64);
-    // A call at the end waits for its result.
+    // The call at the end is still pending.
     copied(&mut client, copy("waits", 8)).await;
     let late = append("waits", [tool_results(&["call 2"])]);
     client.append(late).await.expect("its result");

@@ -1,5 +1,6 @@
-//! `kill -9` under load, again and again, with retries through it: what was acknowledged is there,
-//! once and in order. `just crash` kills more often, and goes on where it was cut off.
+//! Repeated `kill -9` under load, with retries: acknowledged turns are stored once and in order.
+//!
+//! `just crash` kills more often, and resumes an interrupted series.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::harness::{
     user, wall_ms,
 };
 
-/// Kills of one data directory; then another one is begun.
+/// Number of kills before a new data directory is used.
 const KILLS_OF_ONE_HOME: u64 = 10;
 const WRITERS: usize = 8;
 const SEED: u64 = 20_260_101;
 const FLUSH_MS: u64 = 100;
 
-/// One who writes numbered turns into a session, each under a key of its own.
+/// Appends numbered turns to a session, each under its own idempotency key.
 #[derive(Clone, Debug)]
 struct Writer {
     name: usize,
@@ -31,7 +32,7 @@ struct Writer {
     next: u64,
 }
 
-/// A turn that was acknowledged.
+/// An acknowledged turn.
 #[derive(Clone, Copy, Debug)]
 struct Acked {
     number: u64,
@@ -39,29 +40,29 @@ struct Acked {
     at_ms: i64,
 }
 
-/// How many commits were done at one moment, or a little later.
+/// The number of commits at the time of the request or slightly later.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     asked_ms: i64,
     commits: u64,
 }
 
-/// What was found so far.
+/// Results so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     kills: u64,
     acknowledged: u64,
-    /// Acknowledged and gone, though the durability promised that it stays.
+    /// Acknowledged but lost, in violation of the durability.
     lost: u64,
-    /// Acknowledged and gone, as `flush_interval` allows.
+    /// Acknowledged but lost within `flush_interval`, which is allowed.
     unflushed: u64,
-    /// There more than once.
+    /// Stored more than once.
     doubled: u64,
-    /// There, and not where it was said to be.
+    /// Stored at another seq than acknowledged.
     misplaced: u64,
 }
 
-/// A series of kills, and where its result is kept.
+/// A series of kills, and the file with its results.
 struct Series {
     durability: &'static str,
     seed: u64,
@@ -89,7 +90,7 @@ impl Writer {
         Ok(answer)
     }
 
-    /// Writes until the daemon is gone.
+    /// Appends until the daemon is gone.
     async fn write(mut self, mut client: Sessions, done: Arc<AtomicU64>) -> Self {
         while self.append(&mut client).await.is_ok() {
             done.fetch_add(1, Ordering::Relaxed);
@@ -97,8 +98,9 @@ impl Writer {
         self
     }
 
-    /// Holds what is there, without gaps, against what was acknowledged. What was acknowledged
-    /// after `promised_ms` may be gone, and is said again then.
+    /// Compares the stored turns, which have no gaps, with the acknowledged ones.
+    ///
+    /// Turns acknowledged after `promised_ms` may be lost, and are appended again.
     fn check(&mut self, turns: &[Turn], promised_ms: i64, tally: &mut Tally) {
         let mine = |turn: &&Turn| text_of(turn).starts_with(&format!("writer {} ", self.name));
         let seen = turns.iter().filter(mine);
@@ -129,8 +131,7 @@ impl Writer {
 }
 
 impl Series {
-    /// Goes on with the series that the directory of `MEMOIRD_CRASH_DIR` has, or begins one of
-    /// `MEMOIRD_KILLS` kills.
+    /// Resumes the series in `MEMOIRD_CRASH_DIR`, or starts one of `MEMOIRD_KILLS` kills.
     #[allow(
         clippy::disallowed_methods,
         reason = "variables of the environment say how hard this test tries"
@@ -207,7 +208,7 @@ impl Series {
             .section("short_term: { max_history_turns: 100000 }")
     }
 
-    /// How much is acknowledged before a kill: with `interval` what takes several commits.
+    /// Number of acknowledged appends before a kill. With `interval`, enough for several commits.
     fn acks(&self, random: &mut Seed) -> u64 {
         let acks = match self.durability {
             "interval" => 1_000 + random.below(5_000),
@@ -216,8 +217,10 @@ impl Series {
         acks as u64
     }
 
-    /// What was acknowledged up to here must be there after a kill. With `interval` a commit
-    /// writes all that was acknowledged before it began: up to when the one before it ended.
+    /// Turns acknowledged before this time must survive the kill.
+    ///
+    /// With `interval`, a commit writes everything acknowledged before it began, which is at the
+    /// earliest when the previous commit ended.
     fn promised_ms(&self, looks: &[Look]) -> i64 {
         if self.durability != "interval" {
             return i64::MAX;
@@ -229,7 +232,7 @@ impl Series {
 
     async fn run(&mut self) {
         while self.tally.kills < self.kills_wanted {
-            // What is cut off is begun again with other choices, and what was found stays.
+            // A resumed series keeps its tally, and continues with another seed.
             let mut random = Seed::new(self.seed.wrapping_add(self.tally.kills));
             let mut daemon = Daemon::with(self.setup()).await;
             let mut all = writers();
@@ -258,7 +261,7 @@ impl Series {
         assert_eq!((lost, doubled, misplaced), (0, 0, 0), "seed {seed}");
     }
 
-    /// Everything is there as promised, and what had no answer is said again.
+    /// Asserts that all promised turns are stored, and appends the unacknowledged ones again.
     async fn look(&mut self, daemon: &Daemon, all: &mut [Writer], promised_ms: i64) {
         let mut client = daemon.sessions();
         for writer in &mut *all {
@@ -269,7 +272,7 @@ impl Series {
             let is_whole = seqs.eq(1..=turns.len() as u64);
             assert!(is_whole, "seed {}: without gaps", self.seed);
             writer.check(&turns, promised_ms, &mut self.tally);
-            // What had no answer is said again under its key, and is there once.
+            // The unacknowledged turn is retried under its key, and stored once.
             let next = writer.text(writer.next);
             let is_there = turns.iter().any(|turn| text_of(turn) == next);
             let answer = writer.append(&mut client).await.expect("done");
@@ -283,7 +286,7 @@ impl Series {
 }
 
 fn writers() -> Vec<Writer> {
-    // Some have a session of their own, some share one.
+    // Half of the writers share a session, the others have their own.
     let session = |name| match name % 2 {
         0 => "shared".to_owned(),
         _ => format!("own {name}"),
@@ -297,7 +300,7 @@ fn writers() -> Vec<Writer> {
     (0..WRITERS).map(writer).collect()
 }
 
-/// Counts commits until the daemon is gone.
+/// Samples the number of commits until the daemon is gone.
 async fn look_until_killed(mut client: Admin) -> Vec<Look> {
     let mut looks = Vec::new();
     loop {
@@ -311,7 +314,7 @@ async fn look_until_killed(mut client: Admin) -> Vec<Look> {
     }
 }
 
-/// Lets all write until at least so many turns are acknowledged and the daemon is killed.
+/// Runs the writers until at least `acks` turns are acknowledged, and then kills the daemon.
 async fn write_until_killed(
     daemon: &mut Daemon,
     writers: Vec<Writer>,

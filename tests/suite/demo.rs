@@ -1,5 +1,4 @@
-//! `memoird demo` tells its whole story from what the daemon does, and leaves nothing
-//! behind that nobody asked it to keep.
+//! `memoird demo` shows the daemon's actual behavior, and leaves no files unless asked to.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,7 +8,7 @@ use tokio::process::Command;
 
 use crate::harness::{binary, eventually, run};
 
-/// Where demos have their folders, when they are told so.
+/// Makes demos create their folders in `home`.
 fn env(home: &Path) -> [(&str, &str); 1] {
     [("TMPDIR", home.to_str().expect("UTF-8"))]
 }
@@ -28,7 +27,7 @@ async fn the_demo_shows_what_it_promises() {
     assert_eq!(demo.code, Some(0), "{demo:?}");
     let text = &demo.stdout;
     let (_, rest) = text.split_once("\n2  ").expect("a history");
-    // The call left with its result, and the first turn has stayed.
+    // The call was dropped together with its result, and the first turn stayed.
     assert!(rest.contains("[1] 2─3 4 5 6─7\n"), "{text}");
     assert!(rest.contains("[1] 4 5 6─7 8       2─3\n"), "{text}");
     let (_, rest) = rest.split_once("\n3  ").expect("an eviction");
@@ -59,7 +58,7 @@ async fn the_demo_shows_what_it_promises() {
 #[tokio::test]
 async fn a_folder_is_kept_when_somebody_wants_it() {
     let home = tempfile::tempdir().expect("a directory");
-    // With its pauses: nothing may expire while somebody reads.
+    // Without `--fast`: sessions must not expire during the pauses.
     let demo = run(&["demo", "--keep"], &env(home.path())).await;
     assert_eq!(demo.code, Some(0), "{demo:?}");
     let [folder] = &folders(home.path())[..] else {

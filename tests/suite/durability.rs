@@ -1,4 +1,4 @@
-//! What was acknowledged is there, exactly once and in order, however the daemon ends.
+//! Acknowledged turns are stored once and in order, however the daemon ends.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn numbered(number: usize) -> AppendRequest {
 
 type Answers = Vec<(usize, Result<AppendResponse, Status>)>;
 
-/// Sends a thousand calls at once, and SIGTERM as soon as the first of them is done.
+/// Sends a thousand calls, and SIGTERM as soon as the first of them succeeds.
 async fn sigterm_amid_a_thousand_calls(daemon: &mut Daemon) -> Answers {
     let clients: Vec<Sessions> = (0..4).map(|_| daemon.sessions()).collect();
     let done = Arc::new(AtomicU64::new(0));
@@ -45,7 +45,7 @@ async fn sigterm_amid_a_thousand_calls(daemon: &mut Daemon) -> Answers {
     answers
 }
 
-/// What was acknowledged is there; what was not is there once it is said again.
+/// Asserts that acknowledged turns are stored, and the others are once they are retried.
 async fn each_is_there_once(daemon: &mut Daemon, answers: Answers) {
     daemon.restart().await;
     let mut client = daemon.sessions();
@@ -88,7 +88,7 @@ async fn a_thousand_calls_in_flight_at_sigterm_are_done_or_fail_cleanly() {
         .iter()
         .filter_map(|(_, answer)| answer.as_ref().err())
     {
-        // Refused by the daemon, or never seen by it: then its client's transport says so.
+        // Either the daemon refused the call, or it never received it and the transport failed.
         let is_unseen = status.source().is_some();
         assert!(
             is_unseen || status.code() == Code::Unavailable,
@@ -170,7 +170,7 @@ async fn interval_loses_nothing_when_it_is_asked_to_stop() {
     for number in 0..30 {
         say(&mut client, "chat", &number.to_string()).await;
     }
-    // Reading the journal is reading what was said, flushed or not.
+    // Reading the journal includes unflushed turns.
     assert_eq!(journal(&mut client, "chat", "").await.len(), 30);
     say(&mut client, "chat", "30").await;
     daemon.stop().await;

@@ -1,5 +1,7 @@
-//! Erasing a session or a subject: no byte of a marked text is left in any file, at once after
-//! the answer and after `kill -9` in the middle, and nothing of anybody else's is touched.
+//! Erasing a session or a subject.
+//!
+//! No byte of a marker text is left in any file, both right after the reply and after `kill -9` in
+//! the middle of an erasure. Other data is untouched.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,13 +25,13 @@ use crate::search;
 const CHECKPOINTS: &str = "{ name: checkpoint, retry: { pause: 50ms, pause_max: 200ms }, \
      git: { dir: ./checkpoints, batch_wait: 10ms } }";
 
-/// A text that stands nowhere but where a test put it, also as a name.
+/// A unique text, also usable as a name.
 fn marker(seed: &mut Seed) -> String {
     let digits = seed.bytes(12).into_iter().map(|byte| format!("{byte:02x}"));
     format!("zq{}", digits.collect::<String>())
 }
 
-/// The files below a folder that have these bytes, as they stand there.
+/// The files below a folder that contain this text.
 fn files_with(folder: &Path, text: &str) -> Vec<String> {
     let output = Command::new("grep")
         .args([
@@ -43,7 +45,7 @@ fn files_with(folder: &Path, text: &str) -> Vec<String> {
         .env("LC_ALL", "C")
         .output()
         .expect("grep runs");
-    // 1: nothing was found; 2: a file went away meanwhile.
+    // 1: no match. 2: a file was removed during the search.
     assert!(
         output.status.code().is_some_and(|code| code <= 2),
         "{output:?}"
@@ -52,7 +54,7 @@ fn files_with(folder: &Path, text: &str) -> Vec<String> {
     found.lines().map(str::to_owned).collect()
 }
 
-/// Expects that nothing in the daemon's files has the text.
+/// Asserts that none of the daemon's files contains the text.
 #[track_caller]
 fn is_nowhere(daemon: &Daemon, text: &str, context: &str) {
     let found = files_with(&daemon.path("data"), text);
@@ -69,7 +71,7 @@ fn is_nowhere(daemon: &Daemon, text: &str, context: &str) {
     }
 }
 
-/// Every object of a repository, also those that nothing leads to, as git reads them.
+/// Every object of a repository as decoded by git, including unreachable ones.
 fn objects(repository: &Path) -> String {
     let output = Command::new("git")
         .arg("-C")
@@ -87,7 +89,7 @@ fn objects(repository: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A session of turns that all have the mark, short and long, with a state, a summary and keys.
+/// Fills a session with short and long turns, a state, a summary and keys that contain the marker.
 async fn fill(client: &mut Sessions, session: &str, subject: &str, mark: &str) {
     let first = say(client, session, mark).await;
     let life = first.session.expect("a session").generation;
@@ -123,7 +125,7 @@ async fn erase(client: &mut Sessions, session: &str, generation: &str) -> EraseS
     answer.expect("it is erased").into_inner()
 }
 
-/// Waits until a job is done.
+/// Waits until an erasure job is done.
 async fn done(client: &mut Sessions, job_id: &str) -> GetErasureResponse {
     let request = GetErasureRequest {
         job_id: job_id.to_owned(),
@@ -136,7 +138,7 @@ async fn done(client: &mut Sessions, job_id: &str) -> GetErasureResponse {
     .await
 }
 
-/// Turns that have this text.
+/// Turns that match this text.
 async fn found(daemon: &Daemon, text: &str) -> Vec<TranscriptHit> {
     let request = SearchTranscriptsRequest {
         query: text.to_owned(),
@@ -145,7 +147,7 @@ async fn found(daemon: &Daemon, text: &str) -> Vec<TranscriptHit> {
     search::found(daemon, request).await
 }
 
-/// The life of a session that lives.
+/// The generation of a live session.
 async fn journal_generation(client: &mut Sessions, session: &str) -> String {
     let request = GetSessionRequest {
         session_id: session.to_owned(),
@@ -159,7 +161,7 @@ async fn journal_generation(client: &mut Sessions, session: &str) -> String {
     answer.session.expect("a session").generation
 }
 
-/// Other sessions, whose turns lie among those that are erased.
+/// Appends to other sessions, whose turns are stored among the erased ones.
 async fn others(client: &mut Sessions, round: u64) {
     for number in 0..20 {
         let session = format!("other-{number}");
@@ -167,7 +169,7 @@ async fn others(client: &mut Sessions, round: u64) {
     }
 }
 
-/// Expects every turn of them.
+/// Asserts that the other sessions have every turn.
 async fn others_are_whole(client: &mut Sessions, rounds: u64) {
     for number in 0..20 {
         let turns = live(client, &format!("other-{number}")).await;
@@ -202,7 +204,7 @@ async fn an_erased_session_is_nowhere_and_no_hook_hears_of_it() {
         !files_with(&daemon.path("data"), &mark).is_empty(),
         "or nothing is shown"
     );
-    // What was remembered of it, in the subject's name and in somebody else's.
+    // Memories sourced from the session, of its subject and of another one.
     let mut memories = daemon.memories();
     let life = journal_generation(&mut client, &mark).await;
     for (subject, content) in [("ann", "Ann likes trains"), ("bob", "Bob met Ann")] {
@@ -260,13 +262,13 @@ async fn an_erased_session_is_nowhere_and_no_hook_hears_of_it() {
         (again.erased, again.outside),
         (erased.erased, erased.outside)
     );
-    // The second time there is nothing.
+    // A repetition finds nothing to erase.
     let nothing = erase(&mut client, &mark, "").await;
     let nothing = done(&mut client, &nothing.job_id).await;
     assert!(nothing.outside.is_empty(), "{nothing:?}");
     assert_eq!(nothing.erased, Some(Default::default()));
     others_are_whole(&mut client, 3).await;
-    // The next message begins anew.
+    // The next message starts a new generation.
     say(&mut client, &mark, "hello").await;
     assert_eq!(live(&mut client, &mark).await.len(), 1);
 }
@@ -335,8 +337,8 @@ async fn a_hook_under_way_is_waited_for_and_named() {
     let mut seed = Seed::new(73);
     let mark = marker(&mut seed);
     println!("the mark is {mark}");
-    // The first one holds what it was given until the test lets go; it fails, so that it would be
-    // tried again. The second has more to do than may run at once.
+    // The first hook holds its input until the test releases it, and then fails, so that it would
+    // be retried. The second fails at once, and would be retried in an hour.
     let hooks = "hooks: [ \
          { name: slow, retry: { tries: 5, pause: 10ms, pause_max: 10ms }, exec: { argv: [sh, -c, \
            'cat > /dev/null; echo x >> begun; while [ ! -e go ]; do sleep 0.05; done; exit 1'] } }, \
@@ -366,7 +368,7 @@ async fn a_hook_under_way_is_waited_for_and_named() {
         ]
     );
     is_nowhere(&daemon, &mark, "after the hook");
-    // Whatever would still come comes before what is owed for another session.
+    // Any remaining deliveries of the erased session would come before those of the other one.
     say(&mut client, "other", "hi").await;
     end(&mut client, "other").await;
     eventually("the other session is told", async || {
@@ -390,7 +392,7 @@ async fn a_backup_under_way_is_waited_for() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     fill(&mut client, "chat", "ann", &mark).await;
-    // More than there is room for on the way to a caller that reads nothing.
+    // More than the buffers on the way to a client that does not read.
     for number in 0..64 {
         let text = format!("{number} {}", number.to_string().repeat(250_000));
         say(&mut client, "large", &text).await;
@@ -545,7 +547,7 @@ async fn kill_9_amid_an_erasure_leaves_nothing_of_it() {
         daemon.kill9().await;
         daemon.restart().await;
         let mut client = daemon.sessions();
-        // Where the job was not on the disk yet, this one does it.
+        // If the job was not durable before the kill, this call starts it.
         let erased = erase(&mut client, &mark, "").await;
         done(&mut client, &erased.job_id).await;
         is_nowhere(&daemon, &mark, &format!("seed {number}"));

@@ -1,5 +1,4 @@
-//! `memoird export` and `memoird import`: sessions from one daemon to another, as often as one
-//! likes.
+//! `memoird export` and `memoird import`: repeatable copies of sessions between daemons.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -73,7 +72,7 @@ async fn a_tenant_moves_to_another_daemon_and_a_repetition_adds_nothing() {
 
     let to = Daemon::with(Setup::default().section(ROOMY)).await;
     let mut there = to.sessions();
-    // Cut off in the middle of a session; then whole, and once more.
+    // Import a file truncated in the middle of a session, then the whole file, and again.
     let lines: Vec<&str> = exported.stdout.lines().collect();
     let half = format!("{}\n", lines[..300].join("\n"));
     let mut known = 0;
@@ -108,7 +107,7 @@ async fn a_tenant_moves_to_another_daemon_and_a_repetition_adds_nothing() {
     let version = state.session.expect("it").state_version;
     assert_eq!(version, 1, "patched once: {}", state.state_json);
 
-    // A session that went on is left alone, another conversation is refused.
+    // A session that has continued is left alone, and a different conversation is refused.
     say(&mut there, "two", "later").await;
     let counts = ask_as(&to, &["import", path, "--json"], "").await.json();
     assert_eq!(
@@ -213,7 +212,7 @@ fn patch(session: &str, json: &str) -> PatchStateRequest {
     }
 }
 
-/// A file with all that a daemon exports.
+/// Exports everything to a file.
 async fn exported(daemon: &Daemon) -> PathBuf {
     let exported = ask_as(daemon, &["export"], "").await;
     assert_eq!(exported.code, Some(0), "{exported:?}");
@@ -222,7 +221,7 @@ async fn exported(daemon: &Daemon) -> PathBuf {
     file
 }
 
-/// What an import counted.
+/// Imports a file and returns the counts.
 async fn import(daemon: &Daemon, file: &Path) -> Value {
     let path = file.to_str().expect("a path");
     ask_as(daemon, &["import", path, "--json"], "").await.json()
@@ -258,7 +257,7 @@ async fn a_session_that_is_used_during_an_export_is_in_it() {
     let mut client = daemon.sessions();
     say(&mut client, "z-oldest", "hi").await;
     let mut appends = JoinSet::new();
-    // One page has a thousand.
+    // A page holds a thousand sessions.
     for number in 0..1_000 {
         let mut client = client.clone();
         appends.spawn(async move { say(&mut client, &number.to_string(), "hi").await });
@@ -272,7 +271,7 @@ async fn a_session_that_is_used_during_an_export_is_in_it() {
         .spawn()
         .expect("memoird runs");
     let mut lines = BufReader::new(export.stdout.take().expect("a pipe")).lines();
-    // It has asked for its first page, and the pipe does not take all of that.
+    // The export has requested its first page and now blocks on the full pipe.
     let mut sessions = Vec::from_iter(lines.next_line().await.expect("read"));
     say(&mut client, "z-oldest", "again").await;
     while let Some(line) = lines.next_line().await.expect("read") {
@@ -301,7 +300,7 @@ async fn a_session_that_was_rewound_is_there_already() {
     for text in ["second again", "third again", "fourth"] {
         say(&mut client, "chat", text).await;
     }
-    // Also where the newest turn was taken back.
+    // Also if the newest turn was rewound.
     client.rewind_session(rewind(5)).await.expect("rewound");
     let file = exported(&from).await;
     for (daemon, imported, there) in [(&from, 0, 3), (&to, 3, 0), (&to, 0, 3)] {
@@ -312,7 +311,7 @@ async fn a_session_that_was_rewound_is_there_already() {
             expected
         );
     }
-    // What was said since, behind what the other daemon has.
+    // Turns appended since are added after those of the other daemon.
     say(&mut client, "chat", "fourth again").await;
     let file = exported(&from).await;
     for (daemon, imported, there) in [(&from, 0, 4), (&to, 1, 3)] {
@@ -357,7 +356,7 @@ async fn a_session_without_turns_moves_with_all_that_it_has() {
         assert_eq!((&*labelled.ttl_class, labelled.keep_all), ("long", true));
         assert_eq!(labelled.state_version, 0);
     }
-    // What is there is left as it is.
+    // Existing settings are left unchanged.
     let other = PatchStateRequest {
         labels: [("app".to_owned(), "bank".to_owned())].into(),
         ..patch("labelled", "")

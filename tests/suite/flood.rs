@@ -1,4 +1,4 @@
-//! More than there is room for: refused or kept waiting, and nobody else suffers.
+//! Overload: excess work is refused or queued, and other clients do not suffer.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const SEARCH: &str = "/memoird.v1.MemoryService/SearchTranscripts";
 
 type Answer = Result<Response<AppendResponse>, Status>;
 
-/// Sends so many appends at once, over several connections.
+/// Sends `calls` concurrent appends over several connections.
 async fn flood(daemon: &Daemon, calls: usize, bytes: usize) -> Vec<(usize, Answer)> {
     let clients: Vec<_> = (0..8).map(|_| daemon.sessions()).collect();
     let mut flood = JoinSet::new();
@@ -39,7 +39,7 @@ async fn flood(daemon: &Daemon, calls: usize, bytes: usize) -> Vec<(usize, Answe
     flood.join_all().await
 }
 
-/// Refusals with this reason; every other call is done.
+/// Counts the refusals, which must have this reason.
 fn count_refused(answers: &[(usize, Answer)], reason: &str) -> usize {
     let refusals = answers
         .iter()
@@ -105,7 +105,7 @@ async fn connections_over_their_number_wait_and_take_nothing_from_the_others() {
     let daemon = Daemon::with(Setup::default().server("max_connections: 3")).await;
     let mut early = daemon.sessions();
     say(&mut early, "chat", "first").await;
-    // Who was served once keeps its connection, whoever comes.
+    // A connection that was served once stays open, however many others arrive.
     let mut others = [daemon.sessions(), daemon.sessions()];
     for other in &mut others {
         say(other, "other", "hi").await;
@@ -122,7 +122,7 @@ async fn connections_over_their_number_wait_and_take_nothing_from_the_others() {
     let mut late = daemon.sessions();
     let waiting = late.append(append("chat", [user("third")]));
     let mut waiting = Box::pin(waiting);
-    // It has no place yet: this is as long as a served call takes many times over.
+    // Not accepted yet: a served call takes a fraction of this time.
     assert!(
         timeout(Duration::from_millis(300), &mut waiting)
             .await
@@ -149,7 +149,7 @@ async fn clients_that_hang_up_leave_nothing_behind() {
         }
         impatient.join_all().await;
     }
-    // Every place in flight is given back.
+    // All permits of abandoned calls are released.
     let mut client = daemon.sessions();
     eventually("a call finds its place", async || {
         client.append(append("after", [user("hi")])).await.ok()
@@ -221,7 +221,7 @@ async fn who_does_not_read_its_answers_is_refused_more_of_them_and_nobody_else_i
         session_id: "long".into(),
         ..GetHistoryRequest::default()
     };
-    // Each answer is larger than what a connection takes before somebody reads.
+    // Each reply exceeds the flow-control window of an unread connection.
     let slow = SlowReader::new(daemon.grpc_addr(), Setup::ALPHA);
     let unread = unread_until_refused(&slow, HISTORY, asked.encode_to_vec()).await;
     let mut other = daemon.sessions_of(Setup::BETA);
@@ -240,7 +240,7 @@ async fn who_does_not_read_its_answers_is_refused_more_of_them_and_nobody_else_i
     unread_until_refused(&slow, SEARCH, sought.encode_to_vec()).await;
 }
 
-/// Answers that are asked for and not read, up to the one that there is no room for.
+/// Requests replies without reading them, until one is refused for lack of memory.
 async fn unread_until_refused(
     slow: &SlowReader,
     path: &str,
@@ -302,7 +302,7 @@ async fn pages_of_files_take_a_part_of_the_memory_and_no_more() {
     for number in 0..100 {
         say(&mut client, &number.to_string(), &text).await;
     }
-    // Two copies of what sessions and calls may have, and 16 MiB of pages.
+    // Twice the memory of sessions and calls, plus 16 MiB of file pages.
     let used = daemon.resident_bytes().saturating_sub(before) >> 20;
     assert!(used < 64, "{used} MiB");
     assert_eq!(live(&mut client, "0").await.len(), 1);

@@ -1,17 +1,18 @@
-//! Providers that fail, lie or say nothing: the session goes on, its windows are cut, and
-//! nothing that is no summary ever becomes one.
+//! Providers that fail, reply with garbage, or hang.
+//!
+//! The session continues, its windows are cut, and an invalid reply never becomes a summary.
 
 use crate::harness::{Daemon, Events, Says, Summaries, Wire, ask_as, detail, fails};
 use crate::windows::bot::report;
 
 use super::bot::{Bot, counted, daemon, order, sum, summary, told};
 
-/// How a failure is told.
+/// How a failure is reported.
 struct Told {
     reason: &'static str,
-    /// What the sentence for operators says.
+    /// A word of the error message.
     word: &'static str,
-    /// Its name in metrics.
+    /// Label in the metrics.
     outcome: &'static str,
 }
 
@@ -31,7 +32,7 @@ const fn rejected(reason: &'static str, word: &'static str) -> Told {
     }
 }
 
-/// Three failures of this kind with traffic going on, and then a provider that is well again.
+/// Three failures of this kind under traffic, and then a provider that works again.
 async fn goes_on(wire: Wire, says: Says, expected: Told) {
     let provider = Summaries::start(says).await;
     let daemon = daemon(&provider, wire, "tries: 1, timeout: 300ms,").await;
@@ -59,7 +60,7 @@ async fn goes_on(wire: Wire, says: Says, expected: Told) {
         .await
         .session
         .and_then(|session| session.compaction);
-    // Where the third was read late, a trial may have failed as well.
+    // If the state is read late, a trial may have failed too.
     assert!(state.expect("its state").consecutive_failures >= 3);
     assert!(counted(&daemon, expected.outcome).await >= 3);
     assert_eq!(counted(&daemon, "made").await, 0);

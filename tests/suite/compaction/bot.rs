@@ -1,5 +1,4 @@
-//! A bot with a long conversation, and what must be true of every window and of the journal
-//! whatever becomes of its compaction.
+//! A bot with a long conversation that checks the invariants of every window and of the journal.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
@@ -13,34 +12,33 @@ use crate::harness::{
 };
 use crate::windows::bot::{ask, budget, is_paired, report};
 
-/// Tokens that a window may use.
+/// Token budget of a window.
 pub(super) const BUDGET: u64 = 6_000;
 
-/// Nothing is dropped by first in, first out.
+/// High enough that no turn is dropped.
 pub(super) const ROOMY: &str = "short_term: { max_history_turns: 10000 }";
 
-/// One try, and a provider that is never left alone: what fails is seen as it fails.
+/// No provider breaker, so that each failure is visible at once.
 pub(super) const STRICT: &str = "provider_breaker: { failures: 100, cool_down: 1ms }, \
     soft_watermark: 85%, hard_watermark: 95%, summary_tokens: 2400,";
 
-/// A window that is cut early.
+/// Early watermarks.
 pub(super) const EARLY: &str =
     "compaction: { soft_watermark: 70%, hard_watermark: 95%, summary_tokens: 2400 }";
 
-/// A daemon whose summaries come from this provider.
+/// Starts a daemon with this provider as its summarizer.
 pub(super) async fn daemon(provider: &Summaries, wire: Wire, own: &str) -> Daemon {
     Daemon::with(provider.setup(wire, own, STRICT).section(ROOMY)).await
 }
 
-/// A bot that has one conversation.
 #[derive(Debug)]
 pub(super) struct Bot {
     pub(super) client: Sessions,
     pub(super) session: String,
-    /// The turns that were acknowledged.
+    /// Acknowledged turns.
     said: Vec<Turn>,
     exchanges: usize,
-    /// Where the daemon's metrics are, when each exchange waits for the summary it asks for.
+    /// Admin address of the daemon, if each exchange waits for compactions to finish.
     patience: Option<String>,
 }
 
@@ -59,15 +57,16 @@ impl Bot {
         }
     }
 
-    /// One whose exchanges wait for the summaries that they ask for, so that it
-    /// does not matter how busy the machine is.
+    /// A bot whose exchanges wait for pending compactions.
+    ///
+    /// The outcome therefore does not depend on the load of the machine.
     pub(super) fn patient(daemon: &Daemon) -> Self {
         let mut bot = Self::new(daemon.sessions());
         bot.waits_for_summaries(daemon);
         bot
     }
 
-    /// From now on it is a patient one.
+    /// Makes exchanges wait for pending compactions from now on.
     pub(super) fn waits_for_summaries(&mut self, daemon: &Daemon) {
         self.patience = Some(daemon.admin_addr().to_owned());
     }
@@ -83,7 +82,7 @@ impl Bot {
         .await;
     }
 
-    /// The request for its window.
+    /// The request for the bot's window.
     pub(super) fn request(&self) -> GetContextRequest {
         let session_id = self.session.clone();
         GetContextRequest {
@@ -93,7 +92,7 @@ impl Bot {
         }
     }
 
-    /// The window as it is now.
+    /// Returns the current window after checking its invariants.
     pub(super) async fn window(&mut self) -> GetContextResponse {
         let request = self.request();
         let window = ask(&mut self.client, request).await;
@@ -101,7 +100,7 @@ impl Bot {
         window
     }
 
-    /// Appends, as bots do between windows.
+    /// Appends a turn without requesting a window.
     pub(super) async fn append(&mut self, turn: Turn) {
         let request = append(&self.session, [turn.clone()]);
         let answer = self
@@ -114,7 +113,7 @@ impl Bot {
         assert_eq!(answer.last_seq, self.said.len() as u64, "each once");
     }
 
-    /// Appends and asks in one call.
+    /// Appends a turn and requests a window in the same call.
     async fn says(&mut self, turn: Turn) -> GetContextResponse {
         let append = append("", [turn.clone()]);
         let request = GetContextRequest {
@@ -127,7 +126,7 @@ impl Bot {
         window
     }
 
-    /// A whole exchange, each second one with a call of a tool. Gives its first window.
+    /// One exchange, every second one with a tool call. Returns its first window.
     pub(super) async fn exchange(&mut self) -> GetContextResponse {
         let number = self.exchanges;
         self.exchanges += 1;
@@ -148,7 +147,7 @@ impl Bot {
         }
     }
 
-    /// Exchanges until there is an event of this kind; gives it.
+    /// Runs exchanges until an event of this kind arrives, and returns it.
     pub(super) async fn until(&mut self, events: &mut Events, kind: &str) -> Event {
         for _ in 0..120 {
             self.exchange().await;
@@ -161,7 +160,7 @@ impl Bot {
         panic!("120 exchanges without {kind}");
     }
 
-    /// Exchanges until windows show a summary of at least this number; gives its text.
+    /// Runs exchanges until windows show at least this summary, and returns its text.
     pub(super) async fn until_shown(&mut self, number: u32) -> String {
         for _ in 0..120 {
             let window = self.window().await;
@@ -174,9 +173,10 @@ impl Bot {
         panic!("120 exchanges without summary {number} in a window");
     }
 
-    /// What must be true of every window: besides what the report says of itself, calls and
-    /// results in pairs, the task and the newest turn in it, and every turn that is not in it
-    /// accounted for.
+    /// Asserts the invariants of a window.
+    ///
+    /// The window matches its report, calls and results are paired, the task and the newest turn
+    /// are in it, and every other turn is accounted for.
     #[track_caller]
     fn check(&self, window: &GetContextResponse) {
         let turns = &window.turns;
@@ -212,7 +212,7 @@ impl Bot {
         }
     }
 
-    /// Expects that the journal has each acknowledged turn once, in order, as it was said.
+    /// Asserts that the journal holds each acknowledged turn once, in order and unchanged.
     pub(super) async fn journal_is_whole(&mut self) {
         let turns = journal(&mut self.client, &self.session, "").await;
         assert_eq!(turns.len(), self.said.len());
@@ -226,7 +226,7 @@ impl Bot {
         }
     }
 
-    /// The session, looked at closely.
+    /// Returns the session with its details.
     pub(super) async fn look(&mut self) -> GetSessionResponse {
         let request = GetSessionRequest {
             session_id: self.session.clone(),
@@ -239,7 +239,7 @@ impl Bot {
             .into_inner()
     }
 
-    /// The same bot at a daemon that was started again.
+    /// Continues with a restarted daemon.
     pub(super) fn goes_on_at(&mut self, daemon: &Daemon) {
         self.client = daemon.sessions();
         if let Some(admin) = &mut self.patience {
@@ -254,7 +254,7 @@ fn has_call(turn: &Turn) -> bool {
         .any(|part| matches!(part.part, Some(Kind::ToolUse(_))))
 }
 
-/// An order that one exchange is about.
+/// The id of the order that one exchange is about.
 pub(super) fn order(number: usize) -> String {
     format!("ORD-{number:05}")
 }
@@ -285,7 +285,7 @@ fn found(id: &str, number: usize) -> Turn {
     turn(Role::Tool, [Kind::ToolResult(result)])
 }
 
-/// The summary in a window, which stands right at its front; `None` where there is none.
+/// Returns the summary at the front of a window, if there is one.
 #[track_caller]
 pub(super) fn summary(window: &GetContextResponse) -> Option<&str> {
     let is_one = |turn: &Turn| {
@@ -305,13 +305,13 @@ pub(super) fn summary(window: &GetContextResponse) -> Option<&str> {
     Some(text_of(&window.turns[0]))
 }
 
-/// What is counted of compactions that ended so, whatever asked for them.
+/// The number of compactions with this outcome, of all triggers.
 pub(super) async fn counted(daemon: &Daemon, outcome: &str) -> u64 {
     let mark = format!("outcome=\"{outcome}\"");
     sum(daemon, "memoird_compactions_total{", &mark).await
 }
 
-/// A figure on the page of metrics, summed over all that has this mark.
+/// A metric summed over all lines that contain this label.
 pub(super) async fn sum(daemon: &Daemon, name: &str, mark: &str) -> u64 {
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
     let lines = page
@@ -331,7 +331,7 @@ pub(super) async fn sum(daemon: &Daemon, name: &str, mark: &str) -> u64 {
         .sum()
 }
 
-/// A field of an event that is text.
+/// Returns a text field of an event.
 #[track_caller]
 pub(super) fn told(event: &Event, name: &str) -> String {
     let detail = detail(event);

@@ -1,5 +1,4 @@
-//! Breakers: a session that is left alone after three failures, a provider that is left alone
-//! by all sessions, and how both come back.
+//! Circuit breakers of sessions and of providers: how they open after failures and close again.
 
 use memoird_proto::v1::{CompactSessionRequest, CompactionInfo};
 use tonic::{Code, Status};
@@ -20,8 +19,9 @@ async fn last_seq(bot: &mut Bot) -> u64 {
     bot.look().await.session.expect("a session").last_seq
 }
 
-/// Exchanges of a patient bot until three failures have opened its breaker, and no more: five turns
-/// later it would be half open.
+/// Runs exchanges of a patient bot until exactly three failures have opened its breaker.
+///
+/// Five turns later it would be half open.
 async fn opened(bot: &mut Bot, events: &mut Events) {
     for exchanges in 0.. {
         assert!(exchanges < 120, "{exchanges} exchanges and no open breaker");
@@ -47,7 +47,7 @@ async fn an_open_breaker_asks_nobody_and_after_five_turns_one_trial_decides() {
         sum(&daemon, "memoird_compaction_breakers_open{", "").await,
         1
     );
-    // Windows go on, without a summary, and a trial is made after five turns at the earliest.
+    // Windows work without a summary. A trial takes place after five turns at the earliest.
     let (before, asked) = (last_seq(&mut bot).await, provider.calls().len());
     for _ in 0..20 {
         for _ in 0..3 {
@@ -94,7 +94,7 @@ async fn a_breaker_survives_a_crash_and_a_stop() {
         .setup(Wire::OpenAi, "tries: 1,", &patient)
         .section(ROOMY);
     let mut daemon = Daemon::with(setup).await;
-    // An exchange has several windows, and each may ask for a summary.
+    // An exchange requests several windows, each of which may trigger a compaction.
     let mut bot = Bot::patient(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compaction_failed").await;
@@ -173,7 +173,7 @@ async fn one_session_that_fails_holds_up_no_other() {
     let event = other.until(&mut events, "compacted").await;
     assert_eq!(event.session_id, "good");
     assert_eq!(state(&mut bot).await.breaker, "open");
-    // And a person may try at any time.
+    // A manual compaction is possible at any time.
     let asked = CompactSessionRequest {
         session_id: "bad".into(),
         keep_exchanges: None,
@@ -207,7 +207,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_sessions() {
             session_id: bot.session.clone(),
             keep_exchanges: None,
         };
-        // What its windows asked for in the background may still be on its way to fail.
+        // A compaction triggered by a window may still be failing in the background.
         let answer = eventually("no other compaction is running", async || {
             let answer = bot.client.compact_session(asked.clone()).await;
             let is_running = |status: &Status| refused_code(status) == "COMPACTION_RUNNING";
@@ -228,7 +228,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_sessions() {
         sum(&daemon, "memoird_summarizer_breaker{", "openai:small").await,
         2
     );
-    // Another one may be asked at once.
+    // A new provider is called at once.
     let new = Summaries::start(Says::Well).await;
     daemon.rewrite(
         new.setup(Wire::Webhook, "tries: 1,", patient)

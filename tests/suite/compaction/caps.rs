@@ -1,5 +1,4 @@
-//! Histories that drop turns before there is a summary of them, and daemons without a
-//! journal.
+//! Histories that drop turns before they are summarized, and daemons without a journal.
 
 use memoird_proto::v1::UndoCompactionRequest;
 use tonic::Code;
@@ -18,7 +17,7 @@ async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the
         .section(few);
     let mut daemon = Daemon::with(setup).await;
     let mut bot = Bot::new(daemon.sessions());
-    // Further than the history reaches.
+    // More turns than the history holds.
     bot.exchanges(20).await;
     assert!(
         live(&mut bot.client, "chat").await.len() <= 21,
@@ -54,7 +53,7 @@ async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the
         "{:?}",
         report(&window).notes
     );
-    // And so it stays, however long it goes on.
+    // This remains so as the conversation continues.
     bot.exchanges(30).await;
     let text = bot.look().await.summary_text;
     assert!(

@@ -1,4 +1,4 @@
-//! Compaction as an operator sees it in a terminal.
+//! Compaction commands and their output in a terminal.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::harness::{
 
 use super::bot::{Bot, ROOMY, STRICT, order};
 
-/// What a command printed that succeeded; no line is broken by control characters.
+/// Returns the output of a successful command, after checking that it has no control characters.
 #[track_caller]
 fn printed(outcome: &Outcome) -> &str {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -114,8 +114,7 @@ async fn a_session_is_compacted_looked_at_and_taken_back() {
     assert_eq!(json["session"]["has_summary"], false, "{json}");
 }
 
-/// The lines that `memoird watch` prints of what came after the first event, up to one with
-/// this word.
+/// The lines that `memoird watch` prints after the first event, up to one that contains `word`.
 async fn watched(daemon: &Daemon, word: &str) -> Vec<String> {
     let mut watching = Command::new(binary())
         .args(["--addr", daemon.grpc_addr(), "watch", "--after", "1"])

@@ -1,4 +1,4 @@
-//! `CompactSession` and `UndoCompaction` as bots call them.
+//! The rpcs `CompactSession` and `UndoCompaction`.
 
 use memoird_proto::v1::{
     CompactSessionRequest, CompactSessionResponse, ResetSessionRequest, UndoCompactionRequest,
@@ -45,12 +45,12 @@ async fn undo(client: &mut Sessions) -> UndoCompactionResponse {
     try_undo(client).await.expect("undone").into_inner()
 }
 
-/// The seqs of the stored turns of the window.
+/// The seqs of the stored turns in the window.
 async fn shown(bot: &mut Bot) -> Vec<u64> {
     crate::windows::bot::seqs(&bot.window().await)
 }
 
-/// The default summarizer.
+/// A daemon with the default summarizer.
 async fn own() -> (Daemon, Bot) {
     let daemon = Daemon::with(Setup::default().section(ROOMY).section(EARLY)).await;
     let bot = Bot::new(daemon.sessions());
@@ -59,7 +59,7 @@ async fn own() -> (Daemon, Bot) {
 
 #[tokio::test]
 async fn as_many_exchanges_stay_as_the_call_says() {
-    // Of each two exchanges the first has two turns and the second four.
+    // Exchanges alternately have two and four turns.
     for (keep, first_kept) in [
         (None, 9),
         (Some(2), 19),
@@ -102,7 +102,7 @@ async fn as_many_exchanges_stay_as_the_call_says() {
             24,
             "the history stays as it is"
         );
-        // There is nothing more to do, and that is no mistake.
+        // A repetition has nothing to summarize and succeeds.
         let again = compact(&mut bot.client, keep).await;
         assert!(!again.is_new, "{keep:?}");
         assert_eq!(
@@ -112,7 +112,9 @@ async fn as_many_exchanges_stay_as_the_call_says() {
     }
 }
 
-/// What the window shows; where all but the task is summarized the newest turn is not in it.
+/// The seqs in the window.
+///
+/// Without a tail, the newest turn is not in the window, which `Bot::window` would reject.
 async fn bot_window(bot: &mut Bot, has_tail: bool) -> Vec<u64> {
     if has_tail {
         return shown(bot).await;
@@ -240,7 +242,7 @@ async fn nothing_is_summarized_while_a_call_waits_or_a_reply_is_streaming() {
         .await
         .expect("done");
     assert!(compact(client, Some(0)).await.is_new);
-    // A call that was given up is nothing that one waits for.
+    // An abandoned call does not count as pending.
     let said = [
         user(&words(1)),
         assistant(&words(2)),
@@ -288,7 +290,7 @@ async fn two_at_once_are_one_and_a_refusal() {
     );
 }
 
-/// Takes a summary back while the next one is made.
+/// Undoes a summary while the next one is being made.
 async fn try_undo_while_running(
     provider: &Summaries,
     daemon: &Daemon,
@@ -364,7 +366,7 @@ async fn an_undo_brings_back_what_the_last_summary_replaced_and_then_the_one_bef
         sum(&daemon, "memoird_compactions_undone_total{", "").await,
         2
     );
-    // The number of a summary that was taken back is not given again.
+    // The number of an undone summary is not reused.
     let three = compact(&mut bot.client, Some(2)).await;
     assert_eq!(
         (three.first_seq, three.summary_info.expect("one").number),

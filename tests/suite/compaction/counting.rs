@@ -1,4 +1,4 @@
-//! Near the watermark the provider's own count decides whether a session is compacted.
+//! Near the watermark, the provider's token count decides whether to compact.
 
 use crate::harness::{Daemon, Events, Says, Setup, Summaries};
 
@@ -23,7 +23,7 @@ const VLLM: &str = "{ openai: { base_url: 'http://127.0.0.1:PORT/v1', endpoint: 
 const OPENAI: &str =
     "{ openai: { base_url: 'http://127.0.0.1:PORT/v1', endpoint: responses_input_tokens } }";
 
-/// From so many tokens on a compaction is due.
+/// Number of tokens at which a compaction is due.
 const DUE: u64 = BUDGET / 100 * 70;
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn a_large_count_compacts_before_the_estimate_would() {
         let session = bot.look().await.session.expect("a session");
         assert!(session.history_tokens < DUE, "{counter}: {session:?}");
         let asked = provider.counted();
-        // The window after it may be asked for before the answer is there.
+        // The next window may trigger a count before the first one returns.
         assert!(asked.len() <= 3, "{counter}: {} questions", asked.len());
         let (call, tokens) = &asked[0];
         assert!(*tokens >= DUE, "{counter}: {tokens}");
@@ -60,7 +60,7 @@ async fn a_small_count_says_that_there_is_room_and_is_remembered() {
     let mut bot = Bot::patient(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
     for number in 1..=2_u64 {
-        // Between two windows something is always appended: that may not decide.
+        // Turns are always appended between two windows, which must not affect the decision.
         let event = bot.until(&mut events, "compacted").await;
         assert_eq!(told(&event, "trigger"), "preemptive");
         assert_eq!(counted(&daemon, "made").await, number);
@@ -98,7 +98,7 @@ async fn without_an_answer_the_estimate_decides_and_soon_nobody_is_asked() {
     }
     bot.exchanges(40).await;
     let asked = provider.counted().len();
-    // Two questions may be under way when the third fails.
+    // Two counts may be in flight when the third one fails.
     assert!(
         (3..=5).contains(&asked),
         "{asked}: after three failures it is left alone"

@@ -1,5 +1,7 @@
-//! `kill -9` at each step of a compaction: afterwards there is the old summary or the new
-//! one, every turn is there, and the next compaction goes on from it.
+//! `kill -9` at each step of a compaction.
+//!
+//! Afterwards the session has the old or the new summary and every turn, and the next compaction
+//! continues from there.
 
 use memoird_proto::v1::SummaryInfo;
 
@@ -20,8 +22,10 @@ async fn crash(daemon: &mut Daemon, bot: &mut Bot) {
     bot.goes_on_at(daemon);
 }
 
-/// After a crash: nothing is running, windows and `GetSession` tell of the same summary, and
-/// every turn is there.
+/// Checks a session after a crash, and returns its summary.
+///
+/// No compaction is running, windows and `GetSession` agree on the summary, and every turn is
+/// stored.
 async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
     bot.journal_is_whole().await;
     let seen = bot.look().await;
@@ -31,7 +35,7 @@ async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
         .expect("its state");
     assert!(!state.running, "{state:?}");
     let window = bot.window().await;
-    // One that is ready is shown when the window would be cut: until then the one before stands.
+    // A new summary is shown at the next cut. Until then windows show the previous one.
     if let Some(text) = summary(&window) {
         let newest = seen.summary.as_ref().map_or(0, |info| info.number);
         let shown = report(&window).summary.clone().expect("a summary");
@@ -49,11 +53,11 @@ async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
     seen.summary
 }
 
-/// The next compaction comes, and knows all.
+/// Asserts that the next compaction succeeds and its summary still contains earlier facts.
 async fn goes_on(daemon: &Daemon, bot: &mut Bot, before: u32) {
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
-    // The one after it may have come before anybody watched.
+    // The compaction after it may have finished before the subscription.
     assert!(
         detail(&event)["number"].as_u64() > Some(before.into()),
         "{event:?}"
@@ -66,7 +70,7 @@ async fn goes_on(daemon: &Daemon, bot: &mut Bot, before: u32) {
     bot.journal_is_whole().await;
 }
 
-/// Talks until the provider was asked once more than so often.
+/// Runs exchanges until the provider was called more than `times` times.
 async fn asked_again(provider: &Summaries, bot: &mut Bot, times: usize) {
     for _ in 0..100 {
         if provider.calls().len() > times {
@@ -77,7 +81,7 @@ async fn asked_again(provider: &Summaries, bot: &mut Bot, times: usize) {
     panic!("it is not asked");
 }
 
-/// With no summary yet, and with one.
+/// Without and with an earlier summary.
 const ROUNDS: u32 = 2;
 
 #[tokio::test]
@@ -173,7 +177,7 @@ async fn a_stop_does_not_wait_for_the_provider_and_loses_nothing() {
     let mut daemon = daemon(&provider, Wire::OpenAi, "timeout: 10m,").await;
     let mut bot = Bot::new(daemon.sessions());
     asked_again(&provider, &mut bot, 0).await;
-    // The provider would take ten minutes; a stop that waited for it would fail here.
+    // The provider would take ten minutes, so a stop that waits for it fails the test.
     daemon.stop().await;
     provider.says(Says::Well);
     daemon.restart().await;

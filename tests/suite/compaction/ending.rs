@@ -1,4 +1,4 @@
-//! What becomes of a summary when its session is reset or ends.
+//! Summaries of sessions that are reset or end.
 
 use memoird_proto::v1::ResetSessionRequest;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::harness::{
 
 use super::bot::{Bot, ROOMY, STRICT, order, summary};
 
-/// Both kinds of hooks.
+/// One hook of each kind.
 fn hooks() -> String {
     format!(
         "hooks: [ {{ name: checkpoint, git: {{ dir: ./checkpoints }} }}, {{ name: keeps, {KEEPS} }} ]"
@@ -142,7 +142,7 @@ async fn an_end_while_a_summary_is_made_has_the_old_one_and_the_new_life_has_non
         .and_then(|it| it.compaction)
         .expect("its state");
     assert_eq!((state.running, state.consecutive_failures), (false, 0));
-    // And the new one is compacted as any other.
+    // The new generation is compacted as usual.
     provider.says(Says::Well);
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = new.until(&mut events, "compacted").await;

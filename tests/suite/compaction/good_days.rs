@@ -1,4 +1,4 @@
-//! A provider that does what it should, in the words of each of the three.
+//! A working provider, with each of the three APIs.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::windows::bot::report;
 
 use super::bot::{Bot, ROOMY, STRICT, counted, daemon, order, sum, summary, told};
 
-/// What is sent to a provider, as its own documentation asks for it.
+/// Asserts that a request follows the provider's API documentation.
 #[track_caller]
 fn is_well_formed(wire: Wire, body: &Value) {
     match wire {
@@ -46,7 +46,7 @@ fn is_well_formed(wire: Wire, body: &Value) {
     }
 }
 
-/// Three summaries, one after the other, each with all that the ones before it knew.
+/// Three summaries in a row, each with all facts of the previous ones.
 async fn goes_well(wire: Wire) {
     let provider = Summaries::start(Says::Well).await;
     let daemon = daemon(&provider, wire, "").await;
@@ -88,7 +88,7 @@ async fn goes_well(wire: Wire) {
             ("closed", 0)
         );
         assert_eq!((state.last_error.as_str(), state.summaries), ("", number));
-        // What the first one knew, the last one knows as well: order 1 is in no other turn.
+        // The last summary still has the first one's facts: no other turn mentions order 1.
         assert!(text.contains(&order(1)), "{text}");
     }
     for call in provider.calls() {
@@ -153,7 +153,7 @@ async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
     }
     let info = bot.look().await.session.expect("a session");
     assert!(info.compaction.expect("its state").running);
-    // Further than any window holds: nothing waits for the provider.
+    // More than a window holds. Nothing waits for the provider.
     bot.exchanges(40).await;
     assert_eq!((provider.calls().len(), provider.answered()), (1, 0));
     let window = bot.window().await;
@@ -185,7 +185,7 @@ async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
         "what came meanwhile is shown, or cut: {:?}",
         report(&window)
     );
-    // What came meanwhile is summarized by the next one.
+    // Turns appended in the meantime are part of the next summary.
     let next = bot.until(&mut events, "compacted").await;
     assert_eq!(detail(&next)["first_seq"], through_seq + 1);
     let text = bot.until_shown(2).await;
@@ -226,7 +226,7 @@ async fn a_span_longer_than_the_providers_window_is_summarized_in_pieces() {
     let pieces = |body: &Value| body["pieces"].as_array().map_or(0, Vec::len);
     let last = calls.last().expect("a call");
     assert!(pieces(&last.body) >= 2, "they become one: {}", last.body);
-    // The pieces are the span, and none is in the middle of a call.
+    // The pieces cover the span exactly, and none splits a tool call.
     let parts = calls.iter().filter(|call| pieces(&call.body) == 0);
     let seqs: Vec<u64> = parts
         .flat_map(|call| call.body["turns"].as_array().expect("turns").clone())

@@ -1,5 +1,7 @@
-//! Compaction as bots and operators meet it: summaries by every kind of summarizer, good
-//! ones and bad ones, across crashes, by command, and with no configuration at all.
+//! Compaction end to end.
+//!
+//! Covers every kind of summarizer, failures, crashes, commands, and a daemon without
+//! configuration.
 
 mod bad_days;
 mod bot;

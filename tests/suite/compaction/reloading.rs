@@ -1,4 +1,4 @@
-//! Another summarizer, or another key of it, for a daemon that runs.
+//! Replaces the summarizer or its key in a running daemon.
 
 use crate::harness::{Daemon, Events, Says, Setup, Summaries, Wire, detail, reload, try_reload};
 
@@ -8,7 +8,7 @@ fn with(provider: &Summaries, wire: Wire) -> Setup {
     provider.setup(wire, "tries: 1,", STRICT).section(ROOMY)
 }
 
-/// With its key in a file.
+/// A setup with the summarizer's key in a file.
 fn with_file(provider: &Summaries, path: &str) -> Setup {
     let summarizer =
         provider.summarizer(Wire::Webhook, &format!("{{ file: {path} }}"), "tries: 1,");

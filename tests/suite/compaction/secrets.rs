@@ -1,4 +1,4 @@
-//! Keys and texts that a provider repeats in its errors go no further.
+//! Keys and texts that a provider echoes in its errors are not passed on.
 
 use memoird_proto::v1::CompactSessionRequest;
 
@@ -8,7 +8,7 @@ use crate::harness::{
 
 use super::bot::{Bot, ROOMY, STRICT, told};
 
-/// A piece of what is said in every exchange.
+/// Part of every exchange.
 const SAID: &str = "waiting for it since";
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn what_a_provider_repeats_is_in_no_event_answer_log_or_metric() {
             "{event:?}"
         );
         look(&event.detail_json);
-        // With a key that it does not know it repeats none of it either.
+        // With an unknown key, the provider echoes neither.
         provider.wants_key("another");
         look(
             &bot.until(&mut events, "compaction_failed")

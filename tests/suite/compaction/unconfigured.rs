@@ -1,5 +1,4 @@
-//! No configuration at all: a long chat with tools becomes a summary by itself, in the words
-//! of whichever provider the bot has.
+//! Without configuration, a long chat with tools is summarized, for bots of each provider.
 
 use memoird_proto::v1::{
     AppendRequest, GetContextRequest, GetContextResponse, MessageFormat, OmissionReason,
@@ -13,7 +12,7 @@ use crate::windows::bot::{ask, budget, look, report, say};
 
 use super::bot::{BUDGET, order};
 
-/// What a bot has said and heard, in its provider's words.
+/// A bot's conversation in its provider's message format.
 struct Chat {
     client: Sessions,
     format: MessageFormat,
@@ -38,8 +37,9 @@ impl Chat {
         ask(&mut self.client, request).await
     }
 
-    /// A question, two calls at once, their results, and an answer. Gives the windows before
-    /// each call of the model.
+    /// An exchange: a question, two parallel calls, their results, and an answer.
+    ///
+    /// Returns the windows before each call of the model.
     async fn exchange(&mut self, number: usize) -> [GetContextResponse; 2] {
         let question = format!(
             "Where is {}? {}",
@@ -97,7 +97,7 @@ impl Chat {
     }
 }
 
-/// The texts of a message, whichever way they are written.
+/// The texts of a message in either notation.
 fn text(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
@@ -110,7 +110,7 @@ fn text(message: &Value) -> String {
     }
 }
 
-/// What OpenAI refuses: a call without its results behind it, a result without its call.
+/// Asserts what OpenAI requires: calls are followed by their results, and results have a call.
 #[track_caller]
 fn openai_takes(messages: &[Value]) {
     let mut open: Vec<&Value> = Vec::new();
@@ -127,8 +127,10 @@ fn openai_takes(messages: &[Value]) {
     assert!(open.is_empty(), "{open:?} have no result");
 }
 
-/// What Anthropic refuses: roles that do not alternate, an empty message, a call without its
-/// results in the next message, a result without its call in the one before.
+/// Asserts what Anthropic requires of messages.
+///
+/// Roles alternate, no message is empty, a call has its results in the next message, and a result
+/// has its call in the previous one.
 #[track_caller]
 fn anthropic_takes(messages: &[Value]) {
     let parts = |message: &Value, kind: &str, field: &str| -> Vec<String> {
@@ -155,7 +157,7 @@ fn anthropic_takes(messages: &[Value]) {
     assert!(before.is_empty(), "{before:?} have no result");
 }
 
-/// The message of the summary, which is right behind the system prompt, and what answers it.
+/// The message with the summary, directly after the system prompt. Checks the reply to it, too.
 #[track_caller]
 fn block(format: MessageFormat, messages: &[Value]) -> String {
     let first = usize::from(format == MessageFormat::Openai);
@@ -219,7 +221,7 @@ async fn talk(format: MessageFormat) {
         }
     }
     assert!(numbers.len() >= 2 && numbers.is_sorted(), "{numbers:?}");
-    // The end of the summarized part is in the summary, and the task is.
+    // The summary contains the task and the end of the summarized span.
     let known: Vec<usize> = (0..60)
         .filter(|number| last.1.contains(&order(*number)))
         .collect();
@@ -263,7 +265,7 @@ async fn a_long_chat_in_anthropics_words() {
 
 #[tokio::test]
 async fn a_chat_that_only_fills_the_history_is_summarized_before_turns_are_dropped() {
-    // Fifty turns are kept, and the window of the default model holds far more.
+    // The history keeps fifty turns, and the default model's window holds far more.
     let daemon = Daemon::with(Setup::default().section("short_term: { max_history_turns: 50 }"));
     let daemon = daemon.await;
     let mut bot = super::bot::Bot::new(daemon.sessions());
@@ -303,7 +305,7 @@ async fn a_chat_that_only_fills_the_history_is_summarized_before_turns_are_dropp
     );
 }
 
-/// Messages of a word each, more of them than a history holds.
+/// A conversation of one-word messages, longer than the history.
 async fn short_talk(durability: &str) {
     let section = format!("journal: {{ durability: {durability} }}");
     let daemon = Daemon::with(Setup::default().section(&section)).await;

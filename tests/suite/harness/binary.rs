@@ -10,20 +10,20 @@ use tokio::process::Command;
 
 use super::Daemon;
 
-/// No command of the suite takes so long.
+/// Longer than any command of the suite takes.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How a process ended.
+/// The result of a process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// `None` when a signal ended it.
+    /// `None` if it was ended by a signal.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl Outcome {
-    /// What a command that succeeded printed as JSON.
+    /// Returns the JSON output of a successful command.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -31,7 +31,7 @@ impl Outcome {
     }
 }
 
-/// The binary, of the same profile as this test, in the same target directory.
+/// The binary, built with the profile and target directory of this test.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     BINARY
@@ -40,7 +40,7 @@ pub(crate) fn binary() -> &'static Path {
         .expect("the binary builds; cargo said why not")
 }
 
-/// Tried once: `None` where it does not build.
+/// Builds the binary. Returns `None` if the build fails.
 fn build() -> Option<PathBuf> {
     let this = std::env::current_exe().expect("the path of this test");
     let profile_dir = this
@@ -53,8 +53,8 @@ fn build() -> Option<PathBuf> {
         Some(profile) => profile,
     };
     let mut cargo = std::process::Command::new(env!("CARGO"));
-    // What cargo says to this test of its package would have ring built anew, which asks for it,
-    // and all that needs it.
+    // These variables describe this test's package. They would make cargo rebuild `ring`, whose
+    // build script depends on them, and all crates that depend on it.
     let of_package = |name: &OsStr| {
         let name = name.to_string_lossy();
         name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
@@ -84,7 +84,7 @@ fn build() -> Option<PathBuf> {
         .then(|| profile_dir.join("memoird"))
 }
 
-/// Runs a command of the command line to its end.
+/// Runs a command to its end.
 pub(crate) async fn run(args: &[&str], env: &[(&str, &str)]) -> Outcome {
     let running = Command::new(binary())
         .args(args)
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: &[&str], env: &[(&str, &str)]) -> Outcome {
     }
 }
 
-/// Runs a command against a daemon, with a key from the environment where one is given.
+/// Runs a command against a daemon, with `key` in the environment unless it is empty.
 pub(crate) async fn ask_as(daemon: &Daemon, args: &[&str], key: &str) -> Outcome {
     let all = [&["--addr", daemon.grpc_addr()], args].concat();
     match key {
@@ -111,7 +111,7 @@ pub(crate) async fn ask_as(daemon: &Daemon, args: &[&str], key: &str) -> Outcome
     }
 }
 
-/// A command that failed with this code, and said this word.
+/// Asserts that a command failed with this exit code and an error that contains `word`.
 #[track_caller]
 pub(crate) fn fails(outcome: &Outcome, code: i32, word: &str) {
     assert_eq!(outcome.code, Some(code), "{outcome:?}");

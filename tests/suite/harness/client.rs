@@ -1,4 +1,4 @@
-//! Clients of a daemon, as bots and operators have them.
+//! Clients of a daemon for bots and operators.
 
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
 use memoird_proto::v1::document_service_client::DocumentServiceClient;
@@ -16,20 +16,16 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
-/// Adds a key to every call.
+/// Adds an API key to every call.
 #[derive(Clone, Debug)]
 pub(crate) struct Key(Option<MetadataValue<Ascii>>);
 
-/// A bot's client.
 pub(crate) type Sessions = SessionServiceClient<InterceptedService<Channel, Key>>;
 
-/// A bot's client of memories.
 pub(crate) type Memories = MemoryServiceClient<InterceptedService<Channel, Key>>;
 
-/// A bot's client of documents.
 pub(crate) type Documents = DocumentServiceClient<InterceptedService<Channel, Key>>;
 
-/// An operator's client.
 pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Key>>;
 
 impl Interceptor for Key {
@@ -49,7 +45,7 @@ impl Key {
     }
 }
 
-/// A connection that is made when it is first used.
+/// A connection that is established on first use.
 pub(crate) fn channel(addr: &str) -> Channel {
     Endpoint::from_shared(format!("http://{addr}"))
         .expect("an address")
@@ -61,7 +57,7 @@ pub(super) fn sessions(addr: &str, key: Option<&str>) -> Sessions {
         .max_decoding_message_size(64 << 20)
 }
 
-/// A bot's client that has room for few answers that it did not read.
+/// A client with a small flow-control window for unread replies.
 pub(crate) fn narrow_sessions(addr: &str) -> Sessions {
     let endpoint = Endpoint::from_shared(format!("http://{addr}")).expect("an address");
     let channel = endpoint.initial_stream_window_size(1 << 16).connect_lazy();
@@ -83,7 +79,7 @@ pub(super) fn admin(addr: &str, key: Option<&str>) -> Admin {
     AdminServiceClient::with_interceptor(channel(addr), Key::new(key))
 }
 
-/// Counts and sums of all tenants.
+/// Statistics of all tenants.
 pub(crate) async fn stats(admin: &mut Admin) -> GetStatsResponse {
     admin
         .get_stats(GetStatsRequest::default())
@@ -92,7 +88,7 @@ pub(crate) async fn stats(admin: &mut Admin) -> GetStatsResponse {
         .into_inner()
 }
 
-/// The first tenant.
+/// Returns the first tenant.
 pub(crate) async fn tenant(admin: &mut Admin) -> Tenant {
     let answer = admin
         .list_tenants(ListTenantsRequest {})
@@ -101,20 +97,20 @@ pub(crate) async fn tenant(admin: &mut Admin) -> Tenant {
     answer.into_inner().tenants.swap_remove(0)
 }
 
-/// Has the configuration read again.
+/// Reloads the configuration.
 pub(crate) async fn try_reload(
     admin: &mut Admin,
 ) -> Result<Response<ReloadConfigResponse>, Status> {
     admin.reload_config(ReloadConfigRequest {}).await
 }
 
-/// The same, and it succeeds: what applies now, and what does not.
+/// Reloads the configuration successfully. Returns the applied and the refused settings.
 pub(crate) async fn reload(admin: &mut Admin) -> (Vec<String>, Vec<String>) {
     let answer = try_reload(admin).await.expect("reloaded").into_inner();
     (answer.applied, answer.refused)
 }
 
-/// A page: its status and its body.
+/// Requests a page by HTTP. Returns status and body.
 pub(crate) async fn http_get(addr: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(addr).await.expect("the port answers");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");

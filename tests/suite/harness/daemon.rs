@@ -1,4 +1,4 @@
-//! A daemon of one test's own: a real process on port 0 in a directory of its own.
+//! A daemon per test: a real process on free ports, in a temporary directory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::binary::{Outcome, binary};
 use super::client::{self, Admin, Documents, Memories, Sessions};
 use super::{Setup, eventually};
 
-/// A daemon and its directory. Ends with the test.
+/// A daemon process and its directory. Both end with the test.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     home: TempDir,
@@ -22,18 +22,18 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one with the embedded default, and waits until it serves.
+    /// Starts a daemon with the default configuration and waits until it serves.
     pub(crate) async fn start() -> Self {
         Self::with(Setup::default()).await
     }
 
-    /// Starts one as told, and waits until it serves.
+    /// Starts a daemon and waits until it serves.
     pub(crate) async fn with(setup: Setup) -> Self {
         let home = tempfile::tempdir().expect("a directory");
         Self::in_home(home, setup).await
     }
 
-    /// Starts one that will not serve, and waits until it has ended.
+    /// Starts a daemon that is expected to fail, and waits until it exits.
     pub(crate) async fn refused(setup: &Setup) -> Outcome {
         let home = tempfile::tempdir().expect("a directory");
         let mut child = launch(home.path(), setup);
@@ -45,19 +45,19 @@ impl Daemon {
         }
     }
 
-    /// Starts one, and waits for nothing.
+    /// Starts a daemon without waiting.
     pub(crate) fn starting(setup: Setup) -> Self {
         Self::launched(tempfile::tempdir().expect("a directory"), setup)
     }
 
-    /// Starts one in a directory that may hold data already, and waits until it serves.
+    /// Starts a daemon in a directory that may contain data, and waits until it serves.
     pub(crate) async fn in_home(home: TempDir, setup: Setup) -> Self {
         let mut daemon = Self::launched(home, setup);
         daemon.serves().await;
         daemon
     }
 
-    /// Starts one that stands by; gives it with the address of its pages for operators.
+    /// Starts a daemon that becomes a standby. Also returns its admin address.
     #[cfg(feature = "postgres")]
     pub(crate) async fn standby(setup: Setup) -> (Self, String) {
         let daemon = Self::launched(tempfile::tempdir().expect("a directory"), setup);
@@ -84,7 +84,7 @@ impl Daemon {
         }
     }
 
-    /// Starts it again in the same directory, after its end.
+    /// Restarts it in the same directory after it has ended.
     pub(crate) async fn restart(&mut self) {
         assert!(
             self.child.try_wait().expect("a child").is_some(),
@@ -95,8 +95,9 @@ impl Daemon {
         self.serves().await;
     }
 
-    /// Starts it again after its end, as often as it takes until it serves: as a supervisor does, where
-    /// what it needs may be away.
+    /// Restarts it until it serves, like a supervisor.
+    ///
+    /// For daemons that exit while a dependency is unavailable.
     #[cfg(feature = "postgres")]
     pub(crate) async fn supervise(&mut self) {
         let path = self.path("data/endpoints.json");
@@ -111,27 +112,26 @@ impl Daemon {
         self.serves().await;
     }
 
-    /// The same with other settings.
+    /// Restarts it with other settings.
     pub(crate) async fn restart_with(&mut self, setup: Setup) {
         self.setup = setup;
         self.restart().await;
     }
 
-    /// Writes other settings to its file, which it has not read yet.
+    /// Rewrites the configuration file, which the daemon has yet to reload.
     pub(crate) fn rewrite(&mut self, setup: Setup) {
         self.setup = setup;
         let text = self.setup.yaml(self.home.path());
         self.rewrite_text(&text);
     }
 
-    /// Writes any text to its file, in one step.
+    /// Replaces the configuration file atomically.
     pub(crate) fn rewrite_text(&self, text: &str) {
         let new = self.home.path().join("memoird.yaml.new");
         std::fs::write(&new, text).expect("the configuration is written");
         std::fs::rename(&new, self.home.path().join("memoird.yaml")).expect("it is moved");
     }
 
-    /// Its settings.
     pub(crate) fn setup(&self) -> Setup {
         self.setup.clone()
     }
@@ -152,7 +152,7 @@ impl Daemon {
         (self.grpc, self.admin) = (address("grpc"), address("admin"));
     }
 
-    /// A file in its directory, as the daemon sees it; `data/…` is the data directory.
+    /// The path of a file in its directory, as seen by the daemon. `data/…` is the data directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         let path = self.home.path().join(name);
         if self
@@ -163,72 +163,71 @@ impl Daemon {
         {
             return path;
         }
-        // What the wrapper mounted is seen by the daemon only.
+        // Mounts made by the wrapper are visible only to the daemon.
         let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
         root.join(path.strip_prefix("/").expect("an absolute path"))
     }
 
-    /// `host:port` of gRPC.
+    /// The gRPC address as `host:port`.
     pub(crate) fn grpc_addr(&self) -> &str {
         &self.grpc
     }
 
-    /// `host:port` of the pages for operators.
+    /// The admin HTTP address as `host:port`.
     pub(crate) fn admin_addr(&self) -> &str {
         &self.admin
     }
 
-    /// A client on a connection of its own, without a key.
+    /// A session client without a key, on its own connection.
     pub(crate) fn sessions(&self) -> Sessions {
         client::sessions(&self.grpc, None)
     }
 
-    /// The same with a key.
+    /// A session client with a key.
     pub(crate) fn sessions_of(&self, key: &str) -> Sessions {
         client::sessions(&self.grpc, Some(key))
     }
 
-    /// A client of memories without a key.
+    /// A memory client without a key.
     pub(crate) fn memories(&self) -> Memories {
         client::memories(&self.grpc, None)
     }
 
-    /// The same with a key.
+    /// A memory client with a key.
     pub(crate) fn memories_of(&self, key: &str) -> Memories {
         client::memories(&self.grpc, Some(key))
     }
 
-    /// A client of documents without a key.
+    /// A document client without a key.
     pub(crate) fn documents(&self) -> Documents {
         client::documents(&self.grpc, None)
     }
 
-    /// The same with a key.
+    /// A document client with a key.
     pub(crate) fn documents_of(&self, key: &str) -> Documents {
         client::documents(&self.grpc, Some(key))
     }
 
-    /// An operator's client without a key.
+    /// An admin client without a key.
     pub(crate) fn admin(&self) -> Admin {
         client::admin(&self.grpc, None)
     }
 
-    /// The same with a key.
+    /// An admin client with a key.
     pub(crate) fn admin_of(&self, key: &str) -> Admin {
         client::admin(&self.grpc, Some(key))
     }
 
-    /// What it said on stderr, in all its lives.
+    /// Its stderr, across restarts.
     pub(crate) fn log(&self) -> String {
         log_of(self.home.path())
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> String {
         self.child.id().to_string()
     }
 
-    /// Its memory, as the system sees it.
+    /// Its resident memory in bytes, as reported by the kernel.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.pid()));
         let text = text.expect("the daemon lives");
@@ -236,34 +235,34 @@ impl Daemon {
         pages.parse::<u64>().expect("a number") << 12
     }
 
-    /// Ends it as a crash does.
+    /// Kills it with SIGKILL.
     pub(crate) async fn kill9(&mut self) {
         self.child.kill().expect("it can be killed");
         assert_eq!(exit_code(&mut self.child).await, None, "it ended by itself");
     }
 
-    /// Asks it to stop.
+    /// Sends SIGTERM without waiting.
     pub(crate) fn ask_to_stop(&self) {
         self.signal("-TERM");
     }
 
-    /// Sends it a signal, such as `-HUP`.
+    /// Sends a signal such as `-HUP`.
     pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.pid()]).status();
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Waits until it was killed by somebody else.
+    /// Waits until another process has killed it.
     pub(crate) async fn killed(&mut self) {
         assert_eq!(exit_code(&mut self.child).await, None, "it ended by itself");
     }
 
-    /// Waits until it has ended; gives its exit code.
+    /// Waits until it has ended, and returns its exit code.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
         exit_code(&mut self.child).await
     }
 
-    /// Asks it to stop, and expects that all goes well.
+    /// Stops it with SIGTERM and asserts exit code 0.
     pub(crate) async fn stop(&mut self) {
         self.ask_to_stop();
         assert_eq!(self.ended().await, Some(0), "{}", self.log());

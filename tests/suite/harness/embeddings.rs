@@ -1,5 +1,4 @@
-//! A provider of embeddings that speaks OpenAI's `/v1/embeddings`, and knows of meanings
-//! only what a short list of words says.
+//! A fake embedding provider with OpenAI's `/v1/embeddings` and a short list of synonyms.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +14,7 @@ use super::{Seed, eventually};
 const DIMENSIONS: usize = 256;
 /// More calls than any test makes.
 const ALL: usize = 1 << 20;
-/// Words that mean the same.
+/// Synonyms.
 const SAME: [(&str, &str); 4] = [
     ("automobile", "car"),
     ("physician", "doctor"),
@@ -25,24 +24,24 @@ const SAME: [(&str, &str); 4] = [
 
 #[derive(Debug)]
 struct State {
-    /// Calls that may still be answered; the others wait.
+    /// Permits for replies. Calls without a permit wait.
     open: Semaphore,
     is_down: AtomicBool,
-    /// All texts that came, a list for each call.
+    /// The texts of each call.
     calls: Mutex<Vec<Vec<String>>>,
 }
 
-/// A provider that lives as long as the test.
+/// A provider that runs until the end of the test.
 #[derive(Debug)]
 pub(crate) struct Embeddings {
     address: String,
     state: Arc<State>,
-    /// Ends with it.
+    /// Stops the server when dropped.
     _serving: JoinSet<()>,
 }
 
 impl Embeddings {
-    /// Answers all calls.
+    /// Starts a provider that answers all calls.
     pub(crate) async fn start() -> Self {
         Self::at("127.0.0.1:0").await
     }
@@ -57,7 +56,7 @@ impl Embeddings {
         provider
     }
 
-    /// Takes calls, and lets all of them wait.
+    /// Starts a provider that accepts calls but holds all replies.
     pub(crate) async fn holding() -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").await.expect("a free port"))
     }
@@ -89,7 +88,7 @@ impl Embeddings {
         }
     }
 
-    /// The section of a configuration that asks it for vectors of this model.
+    /// Configuration that uses this provider with this model.
     pub(crate) fn section(&self, model: &str) -> String {
         format!(
             "long_term: {{ query_wait: 10s, embedder: {{ openai: {{ \
@@ -98,17 +97,17 @@ impl Embeddings {
         )
     }
 
-    /// Answers so many more calls.
+    /// Releases `calls` more replies.
     pub(crate) fn let_through(&self, calls: usize) {
         self.state.open.add_permits(calls);
     }
 
-    /// From now on it says that it is down, or no longer.
+    /// Makes it return errors, or work again.
     pub(crate) fn set_down(&self, is_down: bool) {
         self.state.is_down.store(is_down, Ordering::SeqCst);
     }
 
-    /// The texts of every call that came, answered or not.
+    /// The texts of every call, answered or not.
     pub(crate) fn calls(&self) -> Vec<Vec<String>> {
         self.state
             .calls
@@ -163,7 +162,7 @@ fn answer(status: &str, body: &str) -> Vec<u8> {
     format!("{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into_bytes()
 }
 
-/// The body of one call.
+/// Reads the body of one request.
 async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 65_536];
@@ -188,10 +187,11 @@ async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
     }
 }
 
-/// The sum of a direction for each word, the same for words that mean the same. Another
-/// model has other directions.
+/// The sum of a vector per word. Synonyms have the same vector.
+///
+/// Vectors differ between models.
 fn vector(model: &str, text: &str) -> Vec<f32> {
-    // Two texts without a word in common still are texts both.
+    // The offset makes texts without a common word slightly similar.
     let mut vector = vec![0.1; DIMENSIONS];
     let lower = text.to_lowercase();
     for word in lower
@@ -207,8 +207,9 @@ fn vector(model: &str, text: &str) -> Vec<f32> {
     vector
 }
 
-/// Bytes that follow from a meaning, by FNV-1a of Fowler, Noll and Vo:
-/// <http://www.isthe.com/chongo/tech/comp/fnv/>.
+/// Bytes derived from a meaning by FNV-1a (Fowler, Noll and Vo).
+///
+/// See <http://www.isthe.com/chongo/tech/comp/fnv/>.
 fn direction(model: &str, meaning: &str) -> Vec<u8> {
     let hash = model
         .bytes()

@@ -1,5 +1,7 @@
-//! A wall clock that a test sets: libfaketime (Debian's package `faketime`), which a daemon
-//! is started with. The clock that nobody can set is left alone, as a step leaves it.
+//! A wall clock under test control, by starting daemons with libfaketime.
+//!
+//! libfaketime is Debian's package `faketime`. The monotonic clock is not affected, as with a real
+//! step.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +9,14 @@ use tempfile::TempDir;
 
 use super::{Setup, skip};
 
-/// A wall clock that a test sets.
+/// A wall clock that a test can set.
 pub(crate) struct Clock {
     dir: TempDir,
     library: PathBuf,
 }
 
 impl Clock {
-    /// `None`, and the test is skipped, where libfaketime is not installed.
+    /// Returns `None` and skips the test if libfaketime is not installed.
     #[track_caller]
     pub(crate) fn new(test: &str) -> Option<Self> {
         let clock = Self::found();
@@ -37,9 +39,9 @@ impl Clock {
         Some(clock)
     }
 
-    /// Sets it off from the true time by this, such as `+86400` or `-50y`.
+    /// Sets the offset to the real time, such as `+86400` or `-50y`.
     pub(crate) fn set(&self, offset: &str) {
-        // In one step, so that nobody reads half of it.
+        // Rename, so that no reader sees a partial file.
         let new = self.dir.path().join("new");
         std::fs::write(&new, offset).expect("written");
         std::fs::rename(&new, self.file()).expect("renamed");
@@ -49,7 +51,7 @@ impl Clock {
         self.dir.path().join("offset")
     }
 
-    /// Has the daemon of this setup look at it.
+    /// Makes the daemon of this setup use the clock.
     pub(crate) fn worn_by(&self, setup: Setup) -> Setup {
         let text = |path: &Path| path.display().to_string();
         setup

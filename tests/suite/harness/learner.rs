@@ -1,4 +1,4 @@
-//! A provider of facts that speaks OpenAI's chat completions, and answers as it is told.
+//! A fake extraction provider with OpenAI's chat completions and scripted replies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,18 +11,18 @@ use tokio::task::JoinSet;
 use super::service::read;
 use super::{Setup, eventually};
 
-/// What it does with a call.
+/// Response to a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Finds {
-    /// These facts.
+    /// Returns these facts.
     These(Value),
-    /// Half of them.
+    /// Returns a reply that is cut off in the middle of these facts.
     Half(Value),
-    /// Nothing is ever said.
+    /// Never replies.
     Never,
-    /// 503.
+    /// Fails with status 503.
     Down,
-    /// The answer of OpenAI's server ends in the middle of its JSON.
+    /// Returns a response body whose JSON is truncated.
     Breaks,
 }
 
@@ -32,17 +32,17 @@ struct State {
     prompts: Mutex<Vec<String>>,
 }
 
-/// A provider that lives as long as the test.
+/// A provider that runs until the end of the test.
 #[derive(Debug)]
 pub(crate) struct Learner {
     port: u16,
     state: Arc<State>,
-    /// Ends with it.
+    /// Stops the server when dropped.
     _serving: JoinSet<()>,
 }
 
 impl Learner {
-    /// Does these, in this order, and then finds nothing.
+    /// Follows the script and then finds no facts.
     pub(crate) async fn start(script: impl IntoIterator<Item = Finds>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -67,7 +67,7 @@ impl Learner {
         }
     }
 
-    /// A daemon that asks it, with these settings of `long_term` and of `extraction`.
+    /// A daemon that uses this provider, with more settings of `long_term` and `extraction`.
     pub(crate) fn setup(&self, long_term: &str, extraction: &str) -> Setup {
         let port = self.port;
         Setup::default()
@@ -79,7 +79,7 @@ impl Learner {
             ))
     }
 
-    /// Does these next.
+    /// Appends to the script.
     pub(crate) fn finds(&self, script: impl IntoIterator<Item = Finds>) {
         self.state.script.lock().expect("no panic").extend(script);
     }
@@ -89,7 +89,7 @@ impl Learner {
         self.state.prompts.lock().expect("no panic").clone()
     }
 
-    /// Waits until it was asked so often.
+    /// Waits for at least `times` calls.
     pub(crate) async fn was_asked(&self, times: usize) {
         eventually("the model is asked", async || {
             (self.prompts().len() >= times).then_some(())
@@ -124,7 +124,7 @@ async fn serve(mut stream: TcpStream, state: &State) {
         }
         Some(Finds::Down) => ("503 Service Unavailable", "{}".to_owned()),
         Some(Finds::Never) => {
-            // Until the other side gives up.
+            // Until the client disconnects.
             let _ = stream.read(&mut [0; 1]).await;
             return;
         }

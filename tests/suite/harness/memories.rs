@@ -1,4 +1,4 @@
-//! Memories as bots make and find them, and what of them is on the disk.
+//! Memories: requests, replies, and files that contain their texts.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -12,13 +12,13 @@ use memoird_proto::v1::{
 use super::client::Memories;
 use super::{Daemon, eventually};
 
-/// A client of whoever serves there, if anybody does.
+/// A client for this address, whether or not a daemon serves it.
 #[cfg(feature = "postgres")]
 pub(crate) fn memories_at(address: &str) -> Memories {
     super::client::memories(address, None)
 }
 
-/// A fact of kind PROJECT of which nothing but this is said.
+/// A request to remember a fact of kind PROJECT, without optional fields.
 pub(crate) fn fact(subject: &str, content: &str) -> RememberRequest {
     RememberRequest {
         subject: subject.to_owned(),
@@ -28,7 +28,7 @@ pub(crate) fn fact(subject: &str, content: &str) -> RememberRequest {
     }
 }
 
-/// Remembers, and expects that it is done.
+/// Stores a memory and asserts success.
 pub(crate) async fn remember(client: &mut Memories, request: RememberRequest) -> RememberResponse {
     let answer = client
         .remember(request)
@@ -39,14 +39,14 @@ pub(crate) async fn remember(client: &mut Memories, request: RememberRequest) ->
     answer
 }
 
-/// Remembers something new.
+/// Stores a memory and asserts that it is new.
 pub(crate) async fn kept(client: &mut Memories, request: RememberRequest) -> Memory {
     let answer = remember(client, request).await;
     assert_eq!(answer.outcome(), RememberOutcome::Created, "{answer:?}");
     answer.memory.expect("a memory")
 }
 
-/// Asks for what a subject has of these words.
+/// A query over the memories of one subject.
 pub(crate) fn of(subject: &str, query: &str) -> RecallRequest {
     RecallRequest {
         query: query.to_owned(),
@@ -56,12 +56,12 @@ pub(crate) fn of(subject: &str, query: &str) -> RecallRequest {
     }
 }
 
-/// Recalls, and expects an answer.
+/// Recalls memories and asserts success.
 pub(crate) async fn recall(client: &mut Memories, request: RecallRequest) -> RecallResponse {
     client.recall(request).await.expect("recalled").into_inner()
 }
 
-/// The contents of what is recalled, best first.
+/// Contents of the recalled memories, best first.
 pub(crate) async fn recalled(client: &mut Memories, request: RecallRequest) -> Vec<String> {
     let hits = recall(client, request).await.hits;
     hits.into_iter()
@@ -69,7 +69,7 @@ pub(crate) async fn recalled(client: &mut Memories, request: RecallRequest) -> V
         .collect()
 }
 
-/// All memories of a subject, history included; of all subjects where none is named.
+/// All memories of a subject including history. All subjects if empty.
 pub(crate) async fn memories_of(client: &mut Memories, subject: &str) -> Vec<Memory> {
     let mut request = ListMemoriesRequest {
         subject: subject.to_owned(),
@@ -100,7 +100,6 @@ pub(crate) async fn memories_of(client: &mut Memories, subject: &str) -> Vec<Mem
     }
 }
 
-/// The contents of these.
 pub(crate) fn contents(memories: &[Memory]) -> Vec<&str> {
     memories
         .iter()
@@ -108,7 +107,7 @@ pub(crate) fn contents(memories: &[Memory]) -> Vec<&str> {
         .collect()
 }
 
-/// Counts of the caller's tenant.
+/// Statistics of the caller's tenant.
 pub(crate) async fn memory_stats(client: &mut Memories) -> GetMemoryStatsResponse {
     client
         .get_memory_stats(GetMemoryStatsRequest {})
@@ -117,7 +116,7 @@ pub(crate) async fn memory_stats(client: &mut Memories) -> GetMemoryStatsRespons
         .into_inner()
 }
 
-/// What is known of a subject.
+/// The manifest of a subject.
 pub(crate) async fn manifest(client: &mut Memories, subject: &str) -> GetManifestResponse {
     let request = GetManifestRequest {
         subject: subject.to_owned(),
@@ -130,7 +129,7 @@ pub(crate) async fn manifest(client: &mut Memories, subject: &str) -> GetManifes
         .into_inner()
 }
 
-/// Waits until nothing waits to be embedded, and expects that nothing was given up.
+/// Waits until everything is embedded, and asserts that no embedding failed.
 pub(crate) async fn all_embedded(client: &mut Memories) -> GetMemoryStatsResponse {
     eventually("all is embedded", async || {
         let stats = memory_stats(client).await;
@@ -140,7 +139,7 @@ pub(crate) async fn all_embedded(client: &mut Memories) -> GetMemoryStatsRespons
     .await
 }
 
-/// Where the daemon's data hold one of these texts, in any case of letters.
+/// Files in the data directory that contain one of these texts, ignoring case.
 pub(crate) fn files_with(daemon: &Daemon, texts: &[&str]) -> Vec<String> {
     let mut command = Command::new("grep");
     command.args([
@@ -153,9 +152,9 @@ pub(crate) fn files_with(daemon: &Daemon, texts: &[&str]) -> Vec<String> {
     command
         .args(texts.iter().flat_map(|text| ["-e", text]))
         .arg(daemon.path("data"));
-    // Bytes are bytes, whatever the machine's language.
+    // Match bytes, independent of the locale.
     let output = command.env("LC_ALL", "C").output().expect("grep runs");
-    // 1: nothing was found; 2: a file went away meanwhile.
+    // 1: no match. 2: a file was removed during the search.
     assert!(
         output.status.code().is_some_and(|code| code <= 2),
         "{output:?}"

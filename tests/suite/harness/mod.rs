@@ -1,5 +1,4 @@
-//! What all tests share: a daemon of their own, clients of it, turns to send, and ways
-//! to wait and to check refusals.
+//! Shared helpers: daemons, clients, turns, waiting, and checks of errors.
 
 mod binary;
 mod client;

@@ -1,10 +1,10 @@
-//! Mounts and networks that one daemon alone sees: its wrapper is `unshare`.
+//! Mounts and networks visible to one daemon only, with `unshare` as its wrapper.
 
 use std::process::Command;
 
 use super::skip;
 
-/// A kind of namespace, as `unshare` is asked for it.
+/// A kind of namespace that `unshare` can create.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Namespace {
     Mount,
@@ -12,7 +12,7 @@ pub(crate) enum Namespace {
 }
 
 impl Namespace {
-    /// The argument of `unshare`.
+    /// The option of `unshare`.
     pub(crate) fn flag(self) -> &'static str {
         match self {
             Self::Mount => "-m",
@@ -27,7 +27,7 @@ impl Namespace {
         }
     }
 
-    /// Whether this script runs in a namespace of its own; where not, the test is skipped.
+    /// Whether this script runs in a new namespace. If not, the test is skipped.
     #[track_caller]
     pub(crate) fn allows(self, script: &str, test: &str) -> bool {
         let tried = Command::new("unshare")

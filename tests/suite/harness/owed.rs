@@ -1,4 +1,4 @@
-//! What hooks are owed and what they were told, as operators and hooks see it.
+//! Pending deliveries, and the content that hooks received.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,12 +10,11 @@ use serde_json::Value;
 
 use super::{Admin, Daemon, Sessions, eventually, stats};
 
-/// A hook that keeps what it is told in `told/` of the daemon's own directory, each time
-/// in a file of its own, which appears whole.
+/// A hook that stores each delivery atomically in a file of its own in `told/`.
 pub(crate) const KEEPS: &str = "exec: { argv: [sh, -c, 'mkdir -p told && \
     f=$(mktemp told/XXXXXXXX) && cat > $f && mv $f $f.json'] }";
 
-/// All that was told to hooks of this kind.
+/// Everything delivered to [`KEEPS`] hooks of a daemon.
 pub(crate) fn told(daemon: &Daemon) -> Vec<Value> {
     let read = |text: String| {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -23,7 +22,7 @@ pub(crate) fn told(daemon: &Daemon) -> Vec<Value> {
     texts(daemon).into_iter().map(read).collect()
 }
 
-/// The same of a daemon that was killed: what it was telling then is cut off, and told again.
+/// The same for a killed daemon, without a delivery that was cut off and is repeated later.
 #[cfg(feature = "postgres")]
 pub(crate) fn told_until_killed(daemon: &Daemon) -> Vec<Value> {
     let read = |text: String| serde_json::from_str(&text).ok();
@@ -40,7 +39,7 @@ fn texts(daemon: &Daemon) -> Vec<String> {
     whole.map(read).collect()
 }
 
-/// A field of text.
+/// Returns a text field.
 #[track_caller]
 pub(crate) fn field<'a>(told: &'a Value, name: &str) -> &'a str {
     told[name]
@@ -48,7 +47,7 @@ pub(crate) fn field<'a>(told: &'a Value, name: &str) -> &'a str {
         .unwrap_or_else(|| panic!("no {name} in {told}"))
 }
 
-/// Ends a session; gives the generation that ended.
+/// Ends a session and returns the generation that ended.
 pub(crate) async fn end(client: &mut Sessions, session: &str) -> String {
     let request = EndSessionRequest {
         session_id: session.to_owned(),
@@ -61,7 +60,7 @@ pub(crate) async fn end(client: &mut Sessions, session: &str) -> String {
     ended.session.expect("a session").generation
 }
 
-/// All deliveries that pass a filter, page by page.
+/// All deliveries that match a filter, from all pages.
 pub(crate) async fn deliveries(
     admin: &mut Admin,
     filter: ListHookDeliveriesRequest,
@@ -94,7 +93,7 @@ pub(crate) fn in_state(state: DeliveryState) -> ListHookDeliveriesRequest {
     }
 }
 
-/// Waits until nothing is owed any more; expects that nothing was given up.
+/// Waits until no delivery is pending, and asserts that none is dead.
 pub(crate) async fn all_delivered(admin: &mut Admin) {
     eventually("nothing is owed", async || {
         (stats(admin).await.hooks_pending == 0).then_some(())
@@ -104,7 +103,7 @@ pub(crate) async fn all_delivered(admin: &mut Admin) {
     assert!(dead.is_empty(), "{dead:?}");
 }
 
-/// Runs git as a person in this folder; gives what it prints.
+/// Runs git in this folder as a test user, and returns its output.
 #[track_caller]
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let mut command = Command::new("git");
@@ -124,7 +123,7 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("git prints UTF-8")
 }
 
-/// Expects that git finds no fault at all.
+/// Asserts that `git fsck` finds no fault.
 #[track_caller]
 pub(crate) fn fsck(dir: &Path) {
     let found = git(
@@ -140,7 +139,7 @@ pub(crate) fn fsck(dir: &Path) {
     assert_eq!(found, "", "{}", dir.display());
 }
 
-/// The readable files on the branch `main`, sorted.
+/// The Markdown files on the branch `main`, sorted.
 #[track_caller]
 pub(crate) fn documents(dir: &Path) -> Vec<String> {
     let names = git(dir, &["ls-tree", "-r", "-z", "--name-only", "main"]);
@@ -150,7 +149,8 @@ pub(crate) fn documents(dir: &Path) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Expects each of these generations exactly once, with its turns beside it.
+/// Asserts that `main` has exactly these generations, each once and with a `.jsonl` file of its
+/// turns.
 #[track_caller]
 pub(crate) fn each_once(dir: &Path, generations: &[String], context: &str) {
     let of = |name: &String| {
@@ -187,7 +187,7 @@ pub(crate) fn each_once(dir: &Path, generations: &[String], context: &str) {
         "{context}: {missing} are missing"
     );
     assert_eq!(found, expected, "{context}");
-    // A file that came twice would stand in two commits.
+    // A file that was delivered twice would be added by two commits.
     let added = git(
         dir,
         &[

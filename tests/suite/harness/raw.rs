@@ -1,4 +1,4 @@
-//! Calls whose message is any bytes at all.
+//! Calls with raw message bytes.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -54,7 +54,7 @@ impl Decoder for RawCodec {
     }
 }
 
-/// Calls `path`, such as `/memoird.v1.SessionService/Append`, with these bytes.
+/// Calls `path`, such as `/memoird.v1.SessionService/Append`, with a raw message.
 pub(crate) async fn raw_call(
     channel: &Channel,
     path: &str,
@@ -71,7 +71,7 @@ pub(crate) async fn raw_call(
         .await
 }
 
-/// A client that does not read what it is answered.
+/// A client that does not read replies.
 #[derive(Clone, Debug)]
 pub(crate) struct SlowReader {
     channel: Channel,
@@ -87,7 +87,7 @@ impl SlowReader {
         }
     }
 
-    /// Calls `path` with these bytes. As long as the answer is kept, it is not read.
+    /// Calls `path`. The reply is not read as long as the result is held.
     pub(crate) async fn unread(
         &self,
         path: &str,
@@ -107,7 +107,7 @@ impl SlowReader {
     }
 }
 
-/// A call whose message comes in parts, when the test has them come.
+/// A call whose message is sent in parts, controlled by the test.
 #[derive(Debug)]
 pub(crate) struct SlowCall {
     parts: mpsc::UnboundedSender<Bytes>,
@@ -115,7 +115,7 @@ pub(crate) struct SlowCall {
     answer: JoinHandle<Status>,
 }
 
-/// A body of what comes through a channel.
+/// A request body fed through a channel.
 struct Parts(mpsc::UnboundedReceiver<Bytes>);
 
 impl http_body::Body for Parts {
@@ -132,7 +132,7 @@ impl http_body::Body for Parts {
 }
 
 impl SlowCall {
-    /// Calls `path` with this message, of which only the headers and a half are sent.
+    /// Calls `path`, but sends only the headers and the first half of the message.
     pub(crate) async fn half(addr: &str, path: &str, key: &str, message: &impl Message) -> Self {
         let mut framed = vec![0];
         let bytes = message.encode_to_vec();
@@ -181,7 +181,7 @@ impl SlowCall {
         }
     }
 
-    /// Sends the rest; gives the status of the answer.
+    /// Sends the rest of the message and returns the status.
     pub(crate) async fn rest(self) -> Status {
         self.parts.send(self.framed).expect("it is sent");
         drop(self.parts);

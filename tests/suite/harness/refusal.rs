@@ -1,5 +1,4 @@
-//! What an error must look like: a code, a stable reason of memoird's own, and a hint
-//! when to try again exactly where that helps.
+//! Checks of errors: gRPC code, memoird's reason, and a retry hint exactly for transient reasons.
 
 use std::fmt::Debug;
 
@@ -8,7 +7,7 @@ use memoird_proto::{DESCRIPTOR_POOL, PACKAGE};
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
-/// Reasons that pass by themselves.
+/// Reasons of transient errors.
 const PASSING: [&str; 20] = [
     "CALLS_PER_SECOND",
     "BYTES_PER_SECOND",
@@ -32,7 +31,7 @@ const PASSING: [&str; 20] = [
     "KEYS_CHANGED",
 ];
 
-/// Expects a refusal for this reason; gives what it says.
+/// Asserts an error with this code and reason, and returns its message.
 #[track_caller]
 pub(crate) fn refused<T: Debug>(
     answer: Result<Response<T>, Status>,
@@ -62,7 +61,7 @@ pub(crate) fn refused<T: Debug>(
     status.message().to_owned()
 }
 
-/// The field that an INVALID_ARGUMENT is about, as every one of them says it.
+/// The `field` of an INVALID_ARGUMENT, which every such error must have.
 #[track_caller]
 pub(crate) fn refused_field(status: &Status) -> String {
     let info = status.get_details_error_info();
@@ -72,7 +71,7 @@ pub(crate) fn refused_field(status: &Status) -> String {
         .unwrap_or_else(|| panic!("without its field: {status:?}"))
 }
 
-/// The request of a call that answers so; `None` where it is not known.
+/// The request type that belongs to a response type, if known.
 fn request_of<T>() -> Option<MessageDescriptor> {
     let name = std::any::type_name::<T>();
     let name = name.trim_end_matches('>').rsplit("::").next()?;
@@ -80,8 +79,9 @@ fn request_of<T>() -> Option<MessageDescriptor> {
     DESCRIPTOR_POOL.get_message_by_name(&format!("{PACKAGE}.{name}Request"))
 }
 
-/// True when a message has a field of this path, such as `append.turns[1]`; what stands behind
-/// the name of a text is a place in it.
+/// Whether a message has a field at this path, such as `append.turns[1]`.
+///
+/// After the name of a JSON text field, the path continues inside the text and is not checked.
 pub(crate) fn has_field(message: &MessageDescriptor, path: &str) -> bool {
     let end = path.find(['.', '[']).unwrap_or(path.len());
     let (name, mut rest) = path.split_at(end);
@@ -110,8 +110,7 @@ pub(crate) fn has_field(message: &MessageDescriptor, path: &str) -> bool {
     }
 }
 
-/// Expects that the daemon itself refused, in the way of all its refusals; gives the
-/// reason.
+/// Returns the reason of an error, after checking that it is a well-formed error of memoird.
 #[track_caller]
 pub(crate) fn refused_code(status: &Status) -> String {
     let info = status.get_details_error_info();

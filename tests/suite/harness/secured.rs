@@ -1,4 +1,4 @@
-//! Connections that are not plain TCP: clients with TLS, and at a socket in the file system.
+//! Clients over TLS and over Unix sockets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ use super::binary::run;
 use super::client::{Key, Sessions};
 use super::wait::wall_ms;
 
-/// An authority of one's own, with a certificate for the daemon and one for each tenant.
+/// A private certificate authority with certificates for the daemon and for each tenant.
 #[derive(Debug)]
 pub(crate) struct Authority {
     dir: TempDir,
 }
 
 impl Authority {
-    /// Made by `memoird cert`.
+    /// Creates the authority with `memoird cert`.
     pub(crate) async fn new(tenants: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().display().to_string();
@@ -41,23 +41,23 @@ impl Authority {
         Self { dir }
     }
 
-    /// One of its files.
+    /// The path of one of its files.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The same as text.
+    /// The path as text.
     pub(crate) fn file(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
-    /// The setting of a daemon whose certificate is of it.
+    /// The setting `tls` of a daemon with a certificate of this authority.
     pub(crate) fn setting(&self, more: &str) -> String {
         let (certificate, key) = (self.file("server.pem"), self.file("server-key.pem"));
         format!("tls: {{ certificate: {certificate:?}, key: {key:?}{more} }}")
     }
 
-    /// Gives the daemon a certificate, by itself, that ends after so long.
+    /// Replaces the daemon's certificate by a self-signed one that expires after `span`.
     pub(crate) fn end_in(&self, span: Duration) {
         let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
         let end = Duration::from_millis(wall_ms().unsigned_abs()) + span;
@@ -68,7 +68,7 @@ impl Authority {
         std::fs::write(self.path("server-key.pem"), key.serialize_pem()).expect("written");
     }
 
-    /// Begins TLS with a daemon of this authority, as this tenant where one is named.
+    /// Client configuration that trusts this authority, with a tenant's certificate if given.
     pub(crate) fn client(&self, tenant: Option<(&Self, &str)>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         for authority in certificates(&self.path("ca.pem")) {
@@ -96,7 +96,7 @@ fn certificates(path: &Path) -> Vec<CertificateDer<'static>> {
     found.map(|found| found.expect("a certificate")).collect()
 }
 
-/// Begins TLS at `host:port`.
+/// Opens a TLS connection to `host:port`.
 pub(crate) async fn tls_stream(
     addr: &str,
     config: ClientConfig,
@@ -108,7 +108,7 @@ pub(crate) async fn tls_stream(
         .await
 }
 
-/// A bot's client with TLS, and a key where one is given.
+/// A session client over TLS, with a key if given.
 pub(crate) fn sessions_by_tls(addr: &str, mut config: ClientConfig, key: Option<&str>) -> Sessions {
     config.alpn_protocols = vec![b"h2".to_vec()];
     let addr = addr.to_owned();
@@ -120,7 +120,7 @@ pub(crate) fn sessions_by_tls(addr: &str, mut config: ClientConfig, key: Option<
     client(endpoint.connect_with_connector_lazy(connector), key)
 }
 
-/// A bot's client at a socket in the file system.
+/// A session client over a Unix socket.
 pub(crate) fn sessions_at_socket(path: &Path, key: Option<&str>) -> Sessions {
     let path = path.to_owned();
     let connector = service_fn(move |_| {

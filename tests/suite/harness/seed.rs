@@ -1,4 +1,4 @@
-//! Randomness that repeats: every choice follows from a number that a failing test says.
+//! Deterministic random numbers from a seed that a failing test prints.
 
 /// SplitMix64, by Sebastiano Vigna: <https://prng.di.unimi.it/splitmix64.c>.
 #[derive(Clone, Debug)]
@@ -17,13 +17,13 @@ impl Seed {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is more than zero.
+    /// Returns a number below `end`, which must not be zero.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).expect("a small number");
         usize::try_from(self.next() % end).expect("below a usize")
     }
 
-    /// So many bytes of anything.
+    /// Returns `count` random bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next().to_le_bytes()[0]).collect()
     }

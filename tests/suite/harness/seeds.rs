@@ -1,12 +1,12 @@
-//! How many seeds a test tries: more where somebody has the time. The simulations of the
-//! engine and the tests of the store include this file as well.
+//! The number of seeds that a test tries, adjustable for longer runs.
+//!
+//! The simulations of the engine and the tests of the store include this file, too.
 
 #![allow(dead_code, reason = "not all that include this file need all of it")]
 
 use std::ops::RangeInclusive;
 
-/// How often each number of seeds or of rounds is multiplied: `MEMOIRD_SEEDS=10x` for ten
-/// times as many; once where the variable is not set.
+/// Multiplier for the number of seeds or rounds, from `MEMOIRD_SEEDS`, such as `10x`. Default 1.
 #[allow(
     clippy::disallowed_methods,
     reason = "a variable of the environment says how hard these tests try"
@@ -23,7 +23,7 @@ pub(crate) fn seeds_factor() -> u64 {
         .unwrap_or_else(|| panic!("MEMOIRD_SEEDS={text} is not like 10x"))
 }
 
-/// The seeds from 1 to `count`, and as many more as the factor says.
+/// The seeds from 1 to `count` times the factor.
 pub(crate) fn seeds(count: u64) -> RangeInclusive<u64> {
     1..=count * seeds_factor()
 }

@@ -1,4 +1,4 @@
-//! A web service for hooks to call, which answers as it is told.
+//! A web service for webhooks with scripted responses.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,35 +6,35 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What the service does with a call.
+/// Response to a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    /// Sends a status line's end, such as `200 OK`, and headers.
+    /// Sends the rest of a status line, such as `200 OK`, and headers.
     Says(&'static str, &'static str),
-    /// Reads the call and says nothing.
+    /// Reads the request and never responds.
     Hangs,
-    /// Sends half an answer and closes.
+    /// Sends half a response and closes the connection.
     Breaks,
 }
 
-/// A call that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Posted {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-/// A service that lives as long as the test.
+/// A service that runs until the end of the test.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) port: u16,
     calls: Arc<Mutex<Vec<Posted>>>,
-    /// Ends with it.
+    /// Stops the server when dropped.
     _serving: JoinSet<()>,
 }
 
 impl Posted {
-    /// A header's value.
+    /// Returns the value of a header.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> &str {
         let mut pairs = self.head.lines().filter_map(|line| line.split_once(": "));
@@ -46,7 +46,7 @@ impl Posted {
 }
 
 impl Service {
-    /// Answers the first calls with these, and all others with the last one.
+    /// Sends these responses in order, and then repeats the last one.
     pub(crate) async fn start(answers: &[Answer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -70,13 +70,13 @@ impl Service {
         }
     }
 
-    /// What came so far.
+    /// The requests so far.
     pub(crate) fn calls(&self) -> Vec<Posted> {
         self.calls.lock().expect("no test panicked with it").clone()
     }
 }
 
-/// One call, one connection.
+/// Serves one request per connection.
 async fn serve(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Vec<Posted>>) {
     let Some(posted) = read(&mut stream).await else {
         return;
@@ -93,7 +93,7 @@ async fn serve(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Vec<Poste
         }
         Answer::Breaks => "HTTP/1.1 200 OK\r\ncontent-le".to_owned(),
         Answer::Hangs => {
-            // Until the other side gives up.
+            // Until the client disconnects.
             let _ = stream.read(&mut [0; 1]).await;
             return;
         }

@@ -1,25 +1,23 @@
-//! What a daemon is started with: its configuration, its environment, and what stands
-//! between it and the machine.
+//! Configuration, environment and wrapper of a daemon.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// A configuration to start a daemon with. Without more it is the embedded default,
-/// but for the addresses and the data directory.
+/// How to start a daemon. By default the embedded configuration, on free ports in a new directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
-    /// Sections of the file, as they stand in it.
+    /// Sections of the configuration file, verbatim.
     sections: Vec<String>,
     /// Settings of the section `server`.
     server: Vec<String>,
-    /// Where gRPC is served; port 0 of this machine unless told.
+    /// gRPC address. By default port 0 of the loopback interface.
     listen: Option<String>,
-    /// Where the pages for operators are; port 0 of this machine unless told.
+    /// Admin HTTP address. By default port 0 of the loopback interface.
     admin_listen: Option<String>,
-    /// Where the journal is; in the test's own directory unless told.
+    /// Data directory. By default in the test's own directory.
     data_dir: Option<String>,
     pub(crate) env: Vec<(String, String)>,
-    /// A program, with arguments, that ends by becoming the daemon.
+    /// A program with arguments that ends by executing the daemon.
     pub(crate) wrapper: Vec<String>,
 }
 
@@ -36,38 +34,39 @@ impl Setup {
         self
     }
 
-    /// Serves gRPC there.
+    /// Sets the gRPC address.
     pub(crate) fn listen(mut self, address: &str) -> Self {
         self.listen = Some(address.to_owned());
         self
     }
 
-    /// Serves the pages for operators there.
+    /// Sets the admin HTTP address.
     pub(crate) fn admin_listen(mut self, address: &str) -> Self {
         self.admin_listen = Some(address.to_owned());
         self
     }
 
-    /// Keeps the journal there.
+    /// Sets the data directory.
     pub(crate) fn data_dir(mut self, dir: &str) -> Self {
         self.data_dir = Some(dir.to_owned());
         self
     }
 
-    /// Sets a variable of the environment.
+    /// Sets an environment variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Starts it through another program.
+    /// Starts the daemon through another program.
     pub(crate) fn wrapper(mut self, command: &[&str]) -> Self {
         self.wrapper = command.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
-    /// Two tenants, `alpha` and `beta`, each with a key `ALPHA` or `BETA` of a bot, and
-    /// `alpha` with a key `ADMIN` of an operator as well.
+    /// Two tenants, `alpha` and `beta`, with the bot keys `ALPHA` and `BETA`.
+    ///
+    /// `alpha` also has the operator key `ADMIN`.
     pub(crate) fn two_tenants(self, alpha_limits: &str, beta_limits: &str) -> Self {
         let tenants = format!(
             "tenants:\n\
@@ -82,16 +81,15 @@ impl Setup {
         with_keys.section(tenants)
     }
 
-    /// The key of `alpha`'s bot.
     pub(crate) const ALPHA: &'static str = "alpha-bot-key-c0ffee";
-    /// The key of `beta`'s bot.
     pub(crate) const BETA: &'static str = "beta-bot-key-deface";
-    /// The key of an operator, who is of `alpha`.
+    /// The key of an operator, which belongs to `alpha`.
     pub(crate) const ADMIN: &'static str = "operator-key-decade";
 
-    /// With `MEMOIRD_SUITE_OVER_POSTGRES=1` every daemon that says nothing of its journal has it in a
-    /// database of its own, and with `=cluster` its memories, too: the suite is then asked of that, but
-    /// for what is about files.
+    /// The journal section for runs of the suite over PostgreSQL.
+    ///
+    /// With `MEMOIRD_SUITE_OVER_POSTGRES=1`, each daemon without a journal section has its journal
+    /// in a new database, and with `=cluster` its memories, too. Tests of files are excepted.
     #[cfg(feature = "postgres")]
     #[allow(
         clippy::disallowed_methods,
@@ -103,7 +101,7 @@ impl Setup {
         if asked.is_none() || self.data_dir.is_some() || self.sections.iter().any(has_journal) {
             return String::new();
         }
-        // A daemon that is started again finds its own.
+        // A restarted daemon keeps its database.
         let note = home.join("database");
         let words = std::fs::read_to_string(&note).unwrap_or_else(|_| {
             let words = crate::postgres::server::Server::shared()
@@ -116,7 +114,7 @@ impl Setup {
         format!("journal: {{ postgres: {{ url: '{words}', cluster: {cluster} }} }}\n")
     }
 
-    /// The file's text, for a daemon whose own directory is `home`.
+    /// The text of the configuration file, for a daemon with this home directory.
     pub(crate) fn yaml(&self, home: &Path) -> String {
         let data_dir = match &self.data_dir {
             Some(dir) => dir.clone(),
@@ -127,7 +125,7 @@ impl Setup {
         let admin_listen = self.admin_listen.as_deref().unwrap_or(free);
         let mut text = format!("version: 1\ndata_dir: {data_dir:?}\nserver:\n");
         let _ = write!(text, "  listen: {listen}\n  admin_listen: {admin_listen}\n");
-        // Without keys a file has to say so.
+        // A file without keys must allow that explicitly.
         let has_keys = |section: &String| section.starts_with("tenants");
         if !self.sections.iter().any(has_keys) {
             text += "  allow_without_keys: true\n";

@@ -1,11 +1,11 @@
-//! Tests that need what not every machine has. The tests of hooks include this file as well.
+//! Skipping tests that need capabilities of the machine. The tests of hooks include this file, too.
 
 use std::path::Path;
 
-/// Says that a test checks nothing here, because the machine lacks a capability.
+/// Reports that a test is skipped, because the machine lacks a capability.
 ///
 /// # Panics
-/// Where `CI` is `true` and `.ci/allowed-skips` has no line with this capability and test.
+/// If `CI` is `true` and `.ci/allowed-skips` has no line with this capability and test.
 #[track_caller]
 #[allow(
     clippy::disallowed_methods,
@@ -22,7 +22,7 @@ pub(crate) fn skip(test: &str, capability: &str) {
     );
 }
 
-/// The file that names them, in the folder of the workspace.
+/// Reads `.ci/allowed-skips` at the root of the workspace.
 fn allowed_skips() -> String {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     folders

@@ -1,4 +1,4 @@
-//! Clients that keep no rule: HTTP/2 frame by frame, and connections that say nothing.
+//! Misbehaving clients: HTTP/2 frame by frame, and connections that send nothing.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 use tonic::codegen::http::{HeaderMap, Request, StatusCode};
 use tonic::{Code, Status};
 
-/// Longer than anything takes on a machine that is busy with other things.
+/// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// More than any answer has.
+/// Larger than any response.
 const WINDOW: u32 = 1 << 30;
 
 /// An HTTP/2 connection whose streams are driven by hand.
@@ -24,15 +24,15 @@ pub(crate) struct Http2 {
     driving: JoinSet<()>,
 }
 
-/// A call that has begun.
+/// A call whose request is not complete.
 #[derive(Debug)]
 pub(crate) struct BegunCall {
     answer: ResponseFuture,
-    /// As long as it is kept, the request goes on.
+    /// Dropping it would reset the stream.
     _request: SendStream<Bytes>,
 }
 
-/// An HTTP/2 connection from which nothing is read but while something is sent.
+/// An HTTP/2 connection that is read only while something is sent.
 pub(crate) struct DeafHttp2 {
     streams: SendRequest<Bytes>,
     connection: Connection<TcpStream, Bytes>,
@@ -40,12 +40,12 @@ pub(crate) struct DeafHttp2 {
 }
 
 impl Http2 {
-    /// Connects, and says hello.
+    /// Connects and completes the HTTP/2 handshake.
     pub(crate) async fn connect(addr: &str) -> Self {
         Self::over(connect_from("127.0.0.1", addr).await).await
     }
 
-    /// The same over a connection that stands already.
+    /// The same over an open connection.
     pub(crate) async fn over(stream: TcpStream) -> Self {
         let (streams, connection) = client::handshake(stream).await.expect("HTTP/2");
         Self::driven(streams, connection)
@@ -59,7 +59,7 @@ impl Http2 {
         Self { streams, driving }
     }
 
-    /// Connects, and lets the daemon send so many bytes of an answer before some are taken.
+    /// Connects with this flow-control window per stream, in bytes.
     pub(crate) async fn with_window(addr: &str, window: u32) -> Self {
         let stream = connect_from("127.0.0.1", addr).await;
         let mut builder = client::Builder::new();
@@ -68,8 +68,9 @@ impl Http2 {
         Self::driven(streams, connection)
     }
 
-    /// Makes a call, and reads its answer without taking any of it: how many bytes come, and how
-    /// it ends.
+    /// Makes a call and reads the response without releasing flow-control capacity.
+    ///
+    /// Returns the number of bytes received and the final error.
     pub(crate) async fn take_nothing(&mut self, path: &str, bytes: Bytes) -> (usize, h2::Error) {
         let streams = self.streams.clone().ready().await;
         let mut streams = streams.expect("the connection is open");
@@ -92,10 +93,10 @@ impl Http2 {
         read.expect("the call ends")
     }
 
-    /// Begins a call, and sends these bytes of its body, but not the end.
+    /// Begins a call and sends part of its body, without ending the stream.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// If the connection has ended.
     pub(crate) async fn begin(
         &mut self,
         path: &str,
@@ -108,7 +109,7 @@ impl Http2 {
     /// The same with several keys.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// If the connection has ended.
     pub(crate) async fn begin_with_keys(
         &mut self,
         path: &str,
@@ -121,7 +122,7 @@ impl Http2 {
         begin(&mut streams, path, keys, bytes.into())
     }
 
-    /// What HTTP says to this request, which has no body.
+    /// Returns the HTTP status of the response to a request without a body.
     pub(crate) async fn http_status(&mut self, request: Request<()>) -> StatusCode {
         let mut streams = self.streams.clone().ready().await.expect("it is open");
         let (answer, _) = streams.send_request(request, true).expect("a stream");
@@ -135,14 +136,14 @@ impl Http2 {
         closed.expect("the connection is closed");
     }
 
-    /// True as long as the daemon has not closed the connection.
+    /// Whether the daemon has not closed the connection yet.
     pub(crate) fn is_open(&mut self) -> bool {
         self.driving.try_join_next().is_none() && !self.driving.is_empty()
     }
 }
 
 impl DeafHttp2 {
-    /// Connects, and lets the daemon send as much as it likes.
+    /// Connects with flow-control windows that never fill.
     pub(crate) async fn connect(addr: &str) -> Self {
         let mut builder = client::Builder::new();
         builder.initial_connection_window_size(WINDOW);
@@ -156,8 +157,9 @@ impl DeafHttp2 {
         }
     }
 
-    /// Begins so many calls with these bytes, and reads nothing after the daemon has got them.
-    /// Stops early where the daemon ends the connection.
+    /// Begins `calls` calls with this body, and then stops reading.
+    ///
+    /// Returns early if the daemon closes the connection.
     pub(crate) async fn begin_calls(&mut self, path: &str, key: &str, bytes: &Bytes, calls: usize) {
         for _ in 0..calls {
             let ready = self.streams.clone().ready();
@@ -178,12 +180,12 @@ impl DeafHttp2 {
 }
 
 impl BegunCall {
-    /// The refusal, which comes although the request never ended.
+    /// Returns the error sent although the request never ended.
     pub(crate) async fn refusal(self) -> Status {
         self.answer().await.expect("an answer")
     }
 
-    /// The same, unless the connection ends.
+    /// The same, or an error if the connection ends.
     pub(crate) async fn answer(self) -> Result<Status, h2::Error> {
         let answer = tokio::time::timeout(PATIENCE, self.answer).await;
         let (head, mut body) = answer.expect("an answer in time")?.into_parts();
@@ -200,7 +202,7 @@ impl BegunCall {
         Ok(Status::from_header_map(headers).expect("a status"))
     }
 
-    /// The code of the answer, which comes although the request never ended.
+    /// The code of the error sent although the request never ended.
     pub(crate) async fn code(self) -> Code {
         self.refusal().await.code()
     }
@@ -229,7 +231,7 @@ fn begin(
     })
 }
 
-/// A gRPC message with its head of five bytes.
+/// A gRPC message with its five-byte prefix.
 pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(message.len() + 5);
     bytes.put_u8(0);
@@ -238,8 +240,9 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// The hello of HTTP/2, and so many calls without a key in as few bytes as HPACK takes for them
-/// (RFC 7541): a first head puts its fields into the table, and the others name them.
+/// An HTTP/2 preface and `calls` calls without a key, in the fewest bytes HPACK allows (RFC 7541).
+///
+/// The first header block inserts its fields into the dynamic table, and the others refer to them.
 pub(crate) fn many_calls(path: &str, calls: u32) -> Bytes {
     const HEADERS: u8 = 1;
     const ENDS: u8 = 0x4 | 0x1;
@@ -261,7 +264,7 @@ pub(crate) fn many_calls(path: &str, calls: u32) -> Bytes {
     bytes.freeze()
 }
 
-/// A connection from this address of this machine.
+/// Connects from this local address.
 pub(crate) async fn connect_from(from: &str, addr: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     let from = format!("{from}:0").parse().expect("an address");
@@ -270,11 +273,11 @@ pub(crate) async fn connect_from(from: &str, addr: &str) -> TcpStream {
     socket.connect(addr).await.expect("it listens")
 }
 
-/// Waits until the daemon has closed a connection; gives what it said before.
+/// Waits until the daemon has closed a connection, and returns the bytes sent before.
 pub(crate) async fn closed(stream: &mut TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await;
-    // An end and a reset are the same to us.
+    // An orderly close and a reset count alike.
     let _ = closed.expect("the daemon closes the connection");
     said
 }

@@ -1,5 +1,6 @@
-//! A provider of summaries that speaks Anthropic's Messages API, OpenAI's chat completions
-//! and memoird's own webhook, counts tokens as well, and answers as it is told.
+//! A fake summary and token-count provider with scripted replies.
+//!
+//! It implements Anthropic's Messages API, OpenAI's chat completions and memoird's webhook.
 
 mod wire;
 
@@ -17,75 +18,72 @@ use super::service::{Posted, read};
 use super::{Setup, eventually, wall_ms};
 pub(crate) use wire::Wire;
 
-/// What it does with a call for a summary.
+/// Reply to a summary request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
-    /// A summary of what it was given.
+    /// A summary of the input.
     Well,
-    /// The same, once it is let through.
+    /// The same, once it is released.
     Held,
-    /// Nothing, until the other side gives up.
+    /// No reply, until the client disconnects.
     Never,
-    /// 429, and to come back in so many seconds.
+    /// Status 429 with `Retry-After` in seconds.
     Busy(u32),
-    /// 500, with an error page.
+    /// Status 500 with an error page.
     Broken,
-    /// 400, and repeats key and prompt in its error.
+    /// Status 400 with an error that repeats key and prompt.
     Echoes,
-    /// A summary that ends in the middle of its JSON.
+    /// A summary whose JSON is truncated.
     HalfSummary,
-    /// An answer that ends in the middle of its JSON.
+    /// A response body whose JSON is truncated.
     HalfAnswer,
-    /// `{}`.
     Braces,
-    /// An apology.
     Apology,
-    /// That a prompt of more bytes than these is too long for it, else a summary.
+    /// An error for prompts above this number of bytes, otherwise a summary.
     Narrow(usize),
-    /// Half a status line, and closes.
+    /// Half a status line, and a closed connection.
     Closes,
 }
 
-/// A call that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) posted: Posted,
     pub(crate) body: Value,
-    /// When it came, in milliseconds since 1970.
+    /// Time of arrival, in milliseconds since 1970.
     pub(crate) at_ms: i64,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What the next calls get, and then all others.
+    /// Replies to the next calls, and the reply to all later ones.
     script: Mutex<(VecDeque<Says>, Says)>,
     key: Mutex<String>,
     calls: Mutex<Vec<Call>>,
     counts: Mutex<Vec<(Call, u64)>>,
-    /// Of a quarter of the bytes that it is given, how many percent it counts as tokens; 0:
-    /// it is down.
+    /// Token counts, in percent of a quarter of the input's bytes. 0: count requests fail.
     percent: AtomicU64,
-    /// Answers that were sent to their end.
+    /// Number of replies sent completely.
     answered: AtomicUsize,
-    /// Calls of [`Says::Held`] that may be answered.
+    /// Permits for replies of [`Says::Held`].
     open: Semaphore,
 }
 
-/// A provider that lives as long as the test.
+/// A provider that runs until the end of the test.
 #[derive(Debug)]
 pub(crate) struct Summaries {
     port: u16,
     state: Arc<State>,
-    /// Ends with it.
+    /// Stops the server when dropped.
     _serving: JoinSet<()>,
 }
 
 impl Summaries {
-    /// The key that it wants, and the variable of the environment that has it.
+    /// The API key it accepts, and the environment variable with it.
     pub(crate) const KEY: &'static str = "sk-summaries-0ddba11-c0ffee";
     const VARIABLE: &'static str = "SUMMARIES_KEY";
 
-    /// Answers all calls in this way.
+    /// Starts a provider that always replies in this way.
     pub(crate) async fn start(says: Says) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -117,8 +115,9 @@ impl Summaries {
         }
     }
 
-    /// A configuration that asks it in these words, with these settings of the summarizer
-    /// and of the compaction.
+    /// A configuration that uses this provider's API `wire`.
+    ///
+    /// `own` has more settings of the summarizer, `compaction` of the compaction.
     pub(crate) fn setup(&self, wire: Wire, own: &str, compaction: &str) -> Setup {
         let key = format!("{{ env: {} }}", Self::VARIABLE);
         let summarizer = self.summarizer(wire, &key, own);
@@ -128,57 +127,56 @@ impl Summaries {
             .section(section)
     }
 
-    /// The summarizer of a configuration.
+    /// The summarizer section of a configuration.
     pub(crate) fn summarizer(&self, wire: Wire, key: &str, own: &str) -> String {
         wire.summarizer(self.port, key, own)
     }
 
-    /// Its port.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// From now on it answers so.
+    /// Replies in this way from now on.
     pub(crate) fn says(&self, says: Says) {
         self.says_first(&[], says);
     }
 
-    /// It answers so, in this order, and then always in that way.
+    /// Replies in these ways in order, and then always in the last way.
     pub(crate) fn says_first(&self, first: &[Says], then: Says) {
         *self.state.script.lock().expect("no panic") = (first.iter().copied().collect(), then);
     }
 
-    /// It wants another key.
+    /// Accepts only this key from now on.
     pub(crate) fn wants_key(&self, key: &str) {
         key.clone_into(&mut self.state.key.lock().expect("no panic"));
     }
 
-    /// It counts so many percent of a quarter of the bytes as tokens; 0: it is down.
+    /// Counts tokens as this percentage of a quarter of the bytes. 0: count requests fail.
     pub(crate) fn counts(&self, percent: u64) {
         self.state.percent.store(percent, Ordering::SeqCst);
     }
 
-    /// Answers so many calls that are held.
+    /// Releases `calls` held replies.
     pub(crate) fn let_through(&self, calls: usize) {
         self.state.open.add_permits(calls);
     }
 
-    /// The calls for summaries, answered or not.
+    /// All summary requests, answered or not.
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.state.calls.lock().expect("no panic").clone()
     }
 
-    /// The calls for counts, and the tokens that were counted.
+    /// All count requests with the returned counts.
     pub(crate) fn counted(&self) -> Vec<(Call, u64)> {
         self.state.counts.lock().expect("no panic").clone()
     }
 
-    /// Answers that were sent to their end.
+    /// Number of replies sent completely.
     pub(crate) fn answered(&self) -> usize {
         self.state.answered.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many calls for summaries came.
+    /// Waits for at least `times` summary requests.
     pub(crate) async fn was_asked(&self, times: usize) {
         eventually("the provider is asked", async || {
             (self.calls().len() >= times).then_some(())
@@ -199,7 +197,7 @@ async fn serve(mut stream: TcpStream, state: &State) {
     }
 }
 
-/// The bytes of the answer; `None` where there is none.
+/// The bytes of the reply, or `None` for no reply.
 async fn answer(stream: &mut TcpStream, posted: Posted, state: &State) -> Option<Vec<u8>> {
     let path = posted.head.split(' ').nth(1).unwrap_or_default().to_owned();
     let body: Value = serde_json::from_slice(&posted.body).expect("JSON");

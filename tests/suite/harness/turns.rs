@@ -1,4 +1,4 @@
-//! Turns to send, and what comes back.
+//! Builders for turns, and readers of histories.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
@@ -15,7 +15,7 @@ fn part(kind: Kind) -> Part {
     }
 }
 
-/// A turn of these parts.
+/// A turn with these parts.
 pub(crate) fn turn(role: Role, kinds: impl IntoIterator<Item = Kind>) -> Turn {
     Turn {
         role: role.into(),
@@ -24,17 +24,15 @@ pub(crate) fn turn(role: Role, kinds: impl IntoIterator<Item = Kind>) -> Turn {
     }
 }
 
-/// What a user says.
 pub(crate) fn user(text: &str) -> Turn {
     turn(Role::User, [Kind::Text(text.to_owned())])
 }
 
-/// What the model says.
 pub(crate) fn assistant(text: &str) -> Turn {
     turn(Role::Assistant, [Kind::Text(text.to_owned())])
 }
 
-/// The model calls tools.
+/// An assistant turn that calls tools.
 pub(crate) fn tool_uses(ids: &[&str]) -> Turn {
     let call = |id: &&str| {
         let (id, name) = ((*id).to_owned(), "look".to_owned());
@@ -47,7 +45,7 @@ pub(crate) fn tool_uses(ids: &[&str]) -> Turn {
     turn(Role::Assistant, ids.iter().map(call))
 }
 
-/// Tools answer.
+/// A turn with the results of these calls.
 pub(crate) fn tool_results(ids: &[&str]) -> Turn {
     let answer = |id: &&str| {
         let content = format!("result of {id}");
@@ -69,7 +67,7 @@ pub(crate) fn append(session: &str, turns: impl Into<Vec<Turn>>) -> AppendReques
     }
 }
 
-/// The same under an idempotency key.
+/// The same with an idempotency key.
 pub(crate) fn keyed(session: &str, key: &str, turns: impl Into<Vec<Turn>>) -> AppendRequest {
     AppendRequest {
         idempotency_key: key.to_owned(),
@@ -77,7 +75,7 @@ pub(crate) fn keyed(session: &str, key: &str, turns: impl Into<Vec<Turn>>) -> Ap
     }
 }
 
-/// Appends what a user says, and expects that it is done.
+/// Appends a user turn and asserts success.
 pub(crate) async fn say(client: &mut Sessions, session: &str, text: &str) -> AppendResponse {
     let request = append(session, [user(text)]);
     client
@@ -87,7 +85,7 @@ pub(crate) async fn say(client: &mut Sessions, session: &str, text: &str) -> App
         .into_inner()
 }
 
-/// The text of a turn that has one part, a text.
+/// The text of a turn whose only part is a text.
 #[track_caller]
 pub(crate) fn text_of(turn: &Turn) -> &str {
     match &turn.parts[..] {
@@ -101,12 +99,12 @@ pub(crate) fn text_of(turn: &Turn) -> &str {
     }
 }
 
-/// All turns that the history keeps.
+/// All turns of the live history.
 pub(crate) async fn live(client: &mut Sessions, session: &str) -> Vec<Turn> {
     all(client, session, "", HistoryScope::Live).await
 }
 
-/// All turns of a generation; of the newest one where none is named.
+/// All turns of a generation, or of the newest one if empty.
 pub(crate) async fn journal(client: &mut Sessions, session: &str, generation: &str) -> Vec<Turn> {
     all(client, session, generation, HistoryScope::Journal).await
 }
@@ -142,7 +140,7 @@ async fn all(
     }
 }
 
-/// What memoird says in a window with the mark of the session taken out: each of its notes has it.
+/// Removes the nonce from memoird's text in a window, after checking that every note has it.
 #[track_caller]
 pub(crate) fn bare(said: &str) -> String {
     const NOTE: &str = "[memoird";

@@ -1,15 +1,15 @@
-//! Waiting for a condition, never for a time. The one file that looks at a clock.
+//! Waiting for conditions instead of fixed times. The only file that reads a clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Longer than anything takes on a machine that is busy with other things.
+/// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Looks again and again until there is something to see.
+/// Polls until `look` returns a value.
 ///
 /// # Panics
-/// When patience ends.
+/// After [`PATIENCE`].
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {

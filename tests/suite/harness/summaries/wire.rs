@@ -1,12 +1,11 @@
-//! What providers of summaries say on the wire: good answers and bad ones, as each of them
-//! words it.
+//! Requests and replies of summary providers, valid and invalid, in each of their formats.
 
 use serde_json::{Value, json};
 
 use super::super::service::Posted;
 use super::Says;
 
-/// Whose words.
+/// The API of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     Anthropic,
@@ -14,15 +13,15 @@ pub(crate) enum Wire {
     Webhook,
 }
 
-/// Bytes for a token, at least.
+/// Low estimate of bytes per token.
 const TOKEN_BYTES: usize = 2;
-/// Shorter words are no identifiers of these tests.
+/// Identifiers in these tests are not shorter.
 const IDENTIFIER_BYTES_MIN: usize = 4;
 
 impl Wire {
     pub(crate) const ALL: [Self; 3] = [Self::Anthropic, Self::OpenAi, Self::Webhook];
 
-    /// Who is asked at this path.
+    /// The API with this path.
     pub(super) fn of(path: &str) -> Option<Self> {
         match path {
             "/v1/messages" => Some(Self::Anthropic),
@@ -32,7 +31,7 @@ impl Wire {
         }
     }
 
-    /// What stands in a configuration.
+    /// The summarizer section of a configuration.
     pub(super) fn summarizer(self, port: u16, key: &str, own: &str) -> String {
         let (name, what) = match self {
             Self::Anthropic => (
@@ -49,7 +48,7 @@ impl Wire {
         format!("{{ {name}: {{ {what} {own} api_key: {key} }} }}")
     }
 
-    /// Who made a summary, as reports name it.
+    /// The value of `made_by` in reports.
     pub(crate) fn made_by(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic:small",
@@ -58,7 +57,7 @@ impl Wire {
         }
     }
 
-    /// True when this key stands where this provider looks for it.
+    /// Whether the request has this key in the header that the API defines.
     pub(super) fn has_key(self, posted: &Posted, key: &str) -> bool {
         match self {
             Self::Anthropic => posted.header("x-api-key") == key,
@@ -68,7 +67,7 @@ impl Wire {
         }
     }
 
-    /// What it was given to summarize.
+    /// The prompt of a request.
     #[track_caller]
     pub(crate) fn prompt(self, body: &Value) -> &str {
         let prompt = match self {
@@ -81,7 +80,7 @@ impl Wire {
             .unwrap_or_else(|| panic!("no prompt in {body}"))
     }
 
-    /// The bytes of an answer.
+    /// The bytes of a reply.
     pub(super) fn answer(self, says: Says, body: &Value, key: &str) -> Vec<u8> {
         let prompt = self.prompt(body);
         let summary = summary(prompt).to_string();
@@ -170,7 +169,7 @@ impl Wire {
     }
 }
 
-/// In which field the count stands, where a path is one for counts.
+/// The field of the count in replies, if this is a path for counts.
 pub(super) fn count_field(path: &str) -> Option<&'static str> {
     match path {
         "/v1/messages/count_tokens" | "/v1/responses/input_tokens" => Some("input_tokens"),
@@ -185,7 +184,7 @@ pub(super) fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
     format!("{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into_bytes()
 }
 
-/// The words with a digit, each once, the newest as far as there is room for them.
+/// Distinct words with a digit, the newest ones that fit into the token limit.
 fn identifiers(prompt: &str) -> Vec<&str> {
     let tokens = prompt
         .rsplit("at most ")
@@ -215,7 +214,7 @@ fn identifiers(prompt: &str) -> Vec<&str> {
 }
 
 fn summary(prompt: &str) -> Value {
-    // Each with a word that says what it is.
+    // Prefix each identifier with its type.
     let facts: Vec<String> = identifiers(prompt)
         .iter()
         .map(|id| format!("order {id}"))
