@@ -1,4 +1,4 @@
-//! What a history keeps and what leaves it: first in, first out, in whole units.
+//! History limits: turns are dropped first in, first out, in whole units.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::harness::{
     tool_results, tool_uses, user,
 };
 
-/// Expects that all is done; gives the number of turns that left.
+/// Appends and asserts success. Returns the number of dropped turns.
 async fn done(client: &mut Sessions, request: AppendRequest) -> u64 {
     client
         .append(request)
@@ -206,13 +206,13 @@ async fn pins_are_bounded_in_number_and_bytes() {
     );
 }
 
-/// What a generated conversation has said, and which answers which.
+/// A generated conversation, with its calls and results.
 #[derive(Default)]
 struct Model {
     seq: u64,
     /// Calls without a result: id and seq.
     open: Vec<(String, u64)>,
-    /// The seq of each result's turn, and of the call that it answers.
+    /// The seqs of a result's turn and of its call.
     answers: Vec<(u64, u64)>,
 }
 
@@ -236,7 +236,7 @@ impl Model {
         turns.push(turn);
     }
 
-    /// The turns of the next append.
+    /// Generates the turns of the next append.
     fn next(&mut self, seed: &mut Seed) -> Vec<Turn> {
         let mut turns = Vec::new();
         for _ in 0..1 + seed.below(3) {
@@ -255,7 +255,7 @@ impl Model {
                 _ => {
                     let mut ids = Vec::new();
                     for _ in 0..1 + seed.below(2) {
-                        // The newest calls are the likeliest to be answered; some never are.
+                        // Mostly the newest calls get results. Some never do.
                         let newest = self.open.len().saturating_sub(4);
                         let Some(open) = self.open.get(newest..).filter(|open| !open.is_empty())
                         else {
@@ -280,7 +280,7 @@ impl Model {
         turns
     }
 
-    /// Calls and results stand in the history together or not at all.
+    /// Asserts that the history has both or neither of each call and its result.
     #[track_caller]
     fn check(&self, turns: &[Turn], cap: usize, seed: u64) {
         let kept: BTreeSet<u64> = seqs(turns).into_iter().collect();

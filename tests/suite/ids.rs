@@ -1,4 +1,4 @@
-//! Names that bots choose: any characters, 1 to 256 bytes, in every call.
+//! Ids chosen by bots: any characters, 1 to 256 bytes, in every call.
 
 use memoird_proto::v1::{
     EndSessionRequest, GetHistoryRequest, GetSessionRequest, ListSessionsRequest,
@@ -165,7 +165,7 @@ async fn an_id_of_no_bytes_or_of_too_many_is_refused_by_every_call() {
 async fn text_that_is_not_utf8_is_refused() {
     let daemon = Daemon::start().await;
     let channel = crate::harness::channel(daemon.grpc_addr());
-    // Field 1, `session_id`, of two bytes that no text begins with.
+    // Field 1, `session_id`, with two bytes that are invalid UTF-8.
     let message: &[u8] = &[0x0a, 0x02, 0xff, 0xfe];
     for method in [
         "Append",

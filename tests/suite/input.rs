@@ -1,4 +1,4 @@
-//! Bad input: refused with a code, a reason and a sentence, and the daemon goes on.
+//! Invalid input: refused with code, reason and message, and the daemon continues.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
@@ -15,7 +15,7 @@ use crate::harness::{
     refused_code, say, tool_results, tool_uses, turn, user,
 };
 
-/// Expects that an append is refused so, and that nothing came of it.
+/// Asserts that an append is refused with this reason, and returns the message.
 async fn refuses(client: &mut Sessions, request: AppendRequest, reason: &str) -> String {
     let answer = client.append(request).await;
     refused(answer, Code::InvalidArgument, reason)
@@ -40,7 +40,7 @@ async fn bytes_that_are_no_message_are_refused_by_every_method() {
         vec![0x0a, 0x7f, b'x'],
         vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f],
         vec![0x07],
-        // `turns` given as a number, `session_id` as a fixed64.
+        // `turns` as a varint, and `session_id` as a fixed64.
         vec![0x10, 0x01],
         vec![0x09, 1, 2, 3, 4, 5, 6, 7, 8],
     ];
@@ -61,7 +61,7 @@ async fn bytes_that_are_no_message_are_refused_by_every_method() {
     {
         let path = format!("/memoird.v1.{method}");
         match raw_call(&channel, &path, message.clone()).await {
-            // Some garbage happens to be a message: of unknown fields, for example.
+            // Some random bytes are a valid message, for example one of unknown fields.
             Ok(_) => assert!(!method.ends_with("Append"), "an append of {message:?}"),
             Err(status) => {
                 assert_eq!(
@@ -89,7 +89,7 @@ async fn a_message_cut_short_at_any_byte_is_never_taken_for_another() {
             refused_code(&status);
         }
     }
-    // Parts may stand at the borders between turns only.
+    // A truncated message is valid only at the boundary between two turns.
     for turn in live(&mut daemon.sessions(), "cut").await {
         assert!(!turn.parts.is_empty());
     }
@@ -127,7 +127,7 @@ async fn connections_that_speak_no_grpc_hurt_nobody() {
             .expect("it listens");
         stream.write_all(&opening).await.expect("sent");
         let _ = stream.shutdown().await;
-        // Whatever it says to that, it hangs up.
+        // The daemon closes the connection, whatever it responds.
         let _ = stream.read_to_end(&mut Vec::new()).await;
     }
     still_works(&daemon).await;
@@ -419,7 +419,7 @@ async fn json_nested_a_thousand_deep_is_refused() {
                 expected_version: None,
                 ..PatchStateRequest::default()
             };
-            // The deeper one is too large as well, which is seen first.
+            // The deeper one also exceeds the size limit, which is checked first.
             let (code, reason) = match depth {
                 1_000 => (Code::InvalidArgument, "STATE_INVALID"),
                 _ => (Code::ResourceExhausted, "REQUEST_TOO_LARGE"),
@@ -432,7 +432,7 @@ async fn json_nested_a_thousand_deep_is_refused() {
         };
         refuses(&mut client, append("chat", [odd]), "TURN_INVALID").await;
     }
-    // Messages of protobuf can be nested as well: a result in a result in a result.
+    // Protobuf messages can be nested too: results inside results.
     let mut nested = user("x").parts.remove(0);
     for _ in 0..1_000 {
         let result = ToolResult {

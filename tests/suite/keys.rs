@@ -1,4 +1,4 @@
-//! Keys: where they come from, what they allow, and that nobody ever sees them.
+//! API keys: sources, roles, and that they are never exposed.
 
 use memoird_proto::v1::{GetStatsRequest, ListTenantsRequest, SweepNowRequest};
 use tonic::Code;

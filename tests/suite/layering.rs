@@ -1,19 +1,20 @@
-//! The layers of ARCHITECTURE.md, read from what cargo knows: an edge that the tables here do not
-//! have is a mistake.
+//! Checks the crate dependencies of ARCHITECTURE.md against `cargo metadata`.
+//!
+//! An edge that is not in the tables of this file is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageName};
 
-/// What may stand in a crate beside its own lines.
+/// Allowed dependencies of a crate.
 struct Layer {
     name: &'static str,
-    /// Our crates that it may use.
+    /// Workspace crates it may use.
     ours: &'static [&'static str],
-    /// Foreign crates that it may not use.
+    /// External crates it must not use.
     banned: &'static [&'static str],
-    /// The only foreign crates that it may use; `None`: any that is not banned.
+    /// If set, the only external crates it may use. `None`: any that is not banned.
     only: Option<&'static [&'static str]>,
 }
 
@@ -77,7 +78,7 @@ const LAYERS: [Layer; 15] = [
         banned: WIRES,
         only: None,
     },
-    // SQL stands in the store, in memories and in search.
+    // Only store, memories and search contain SQL.
     Layer {
         name: "memoird-memories",
         ours: &[
@@ -159,21 +160,21 @@ const LAYERS: [Layer; 15] = [
         banned: SQL,
         only: None,
     },
-    // Tests use it; nothing that is shipped does.
+    // Used by tests only, never by shipped code.
     Layer {
         name: "memoird-fuzz",
         ours: &[],
         banned: &[],
         only: Some(&["proptest"]),
     },
-    // The load generator knows the contract only, and is used by nobody.
+    // The load generator uses only the API contract, and no crate uses it.
     Layer {
         name: "memoird-bench",
         ours: &["memoird-proto"],
         banned: SQL,
         only: None,
     },
-    // Tests use everything; they are used by nobody.
+    // End-to-end tests use every crate, and no crate uses them.
     Layer {
         name: "memoird-tests",
         ours: &[
@@ -198,7 +199,7 @@ fn metadata() -> Metadata {
     command.exec().expect("cargo metadata")
 }
 
-/// What a package uses when it runs or is built; what only its tests use is free.
+/// The normal and build dependencies of a package. Dev dependencies are unrestricted.
 fn uses(package: &Package) -> BTreeSet<&str> {
     let dependencies = package.dependencies.iter();
     let counts = dependencies.filter(|dependency| dependency.kind != DependencyKind::Development);
@@ -267,8 +268,10 @@ fn every_crate_takes_its_lints_and_its_version_from_the_workspace() {
     }
 }
 
-/// The components of the engine, and which of them each may use. What is not listed here
-/// (clocks, errors, events, tenants and the like) lies below all of them and uses none.
+/// Components of the engine, each with the components it may use.
+///
+/// Modules not listed here (clocks, errors, events, tenants and others) are below all of them, and
+/// use none.
 const COMPONENTS: [(&str, &[&str]); 8] = [
     ("journal", &[]),
     ("sessions", &["journal"]),
@@ -277,7 +280,7 @@ const COMPONENTS: [(&str, &[&str]); 8] = [
     ("transcripts", &["sessions"]),
     ("erasure", &["sessions", "hooks"]),
     ("commands", &["sessions", "compaction"]),
-    // Composes them.
+    // Composes the others.
     (
         "engine",
         &[
@@ -293,7 +296,7 @@ const COMPONENTS: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// The first word after each `crate::` of a file: the components and modules that it uses.
+/// The modules that follow `crate::` in a file.
 fn used_modules(text: &str) -> BTreeSet<&str> {
     let paths = text.split("crate::").skip(1);
     paths

@@ -1,4 +1,4 @@
-//! How long sessions live: by their TTL, and by the caps on their number.
+//! Session lifetime: TTL and session caps.
 
 use memoird_proto::v1::{
     EndReason, GetSessionRequest, GetStatsRequest, GetStatsResponse, PatchStateRequest,
@@ -83,7 +83,7 @@ async fn at_its_cap_a_tenant_loses_its_longest_idle_session() {
     for session in ["a", "b", "c"] {
         say(&mut client, session, "hi").await;
     }
-    // Touched by an append and by a patch; looking at `b` does not touch it.
+    // Appends and patches touch a session. Reading `b` does not.
     say(&mut client, "a", "again").await;
     let patch = PatchStateRequest {
         session_id: "c".into(),

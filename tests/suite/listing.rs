@@ -1,4 +1,4 @@
-//! Labels of sessions, and lists of those that are asked for.
+//! Session labels and filtered lists.
 
 use std::collections::BTreeMap;
 
@@ -186,7 +186,7 @@ async fn labels_that_break_a_rule_are_refused_with_all_that_came_with_them() {
         (info.labels.len(), info.state_version, info.last_seq),
         (0, 0, 1)
     );
-    // The same append with other labels is another append.
+    // Different labels make it a different append.
     let named = |value: &str| AppendRequest {
         labels: labels([("app", value)]),
         ..keyed("chat", "k", [user("once")])
@@ -218,7 +218,8 @@ async fn lists_give_the_callers_sessions_that_are_asked_for_in_the_order_that_is
     ] {
         said(&mut alpha, saying(session, subject, labels([("app", app)]))).await;
         said(&mut beta, saying(session, subject, labels([("app", app)]))).await;
-        // Times of last use are told to the millisecond, and compared to two.
+        // `last_access` has millisecond precision, and filters by it are exact to two milliseconds.
+        // of them.
         let used = used_ms(&info(&mut alpha, session).await);
         while used_ms(&said(&mut alpha, saying("clock", "", labels([]))).await) < used + 10 {}
     }

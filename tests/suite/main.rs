@@ -1,5 +1,4 @@
-//! memoird end to end: the real binary on port 0, driven as its users drive it; and
-//! tests of the house itself, its layers and its tidiness.
+//! End-to-end tests with the real binary on free ports, and tests of the repository itself.
 
 mod harness;
 

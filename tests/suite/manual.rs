@@ -1,4 +1,4 @@
-//! What the binary tells about itself: health for probes, manual pages, completions.
+//! Output of the binary about itself: health probes, manual pages, shell completions.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tonic_health::ServingStatus;
 
 use crate::harness::{Daemon, Setup, run};
 
-/// The names below a command, as its help lists them, without `help` itself.
+/// The subcommands listed in a command's help, without `help`.
 async fn commands_of(path: &[&str]) -> Vec<String> {
     let help = run(&[path, &["--help"]].concat(), &[]).await;
     assert_eq!(help.code, Some(0), "{help:?}");
@@ -20,7 +20,7 @@ async fn commands_of(path: &[&str]) -> Vec<String> {
         return Vec::new();
     };
     let lines = list.lines().take_while(|line| line.starts_with("  "));
-    // What a long description continues stands further to the right.
+    // Continuation lines of descriptions are indented further.
     let names = lines
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| {
@@ -39,7 +39,7 @@ fn is_there(program: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-/// Runs a program that checks a file; gives what it complains about.
+/// Runs a program that checks a file, and returns its complaints.
 fn complaints(program: &str, args: &[&str], file: &Path) -> String {
     let output = Command::new(program)
         .args(args)

@@ -1,5 +1,4 @@
-//! `memoird migrate`: a daemon's sessions go on in a database, and back in a directory, as if it had
-//! only been started again.
+//! `memoird migrate`: sessions move to a database and back to a directory, as if by a restart.
 
 use memoird_proto::v1::{
     DeliveryState, GetDocumentRequest, GetSessionRequest, GetSessionResponse, PatchStateRequest,
@@ -14,7 +13,7 @@ use crate::harness::{
 };
 use crate::postgres::server::Server;
 
-/// Fails, and is not tried again for an hour.
+/// Fails, and retries only after an hour.
 const FAILS: &str = "retry: { tries: 5, pause: 1h, pause_max: 1h }, exec: { argv: ['false'] }";
 
 fn over(journal: &str, hook: &str) -> Setup {
@@ -31,7 +30,7 @@ async fn migrate(daemon: &Daemon, to: &str) -> Outcome {
     run(&["migrate", "--config", &config, "--to", to], &[]).await
 }
 
-/// What clients see of the sessions.
+/// The sessions as clients see them.
 async fn seen(client: &mut Sessions, ended: &str) -> (GetSessionResponse, Vec<Vec<Turn>>) {
     let look = GetSessionRequest {
         session_id: "chat".into(),
@@ -46,8 +45,9 @@ async fn seen(client: &mut Sessions, ended: &str) -> (GetSessionResponse, Vec<Ve
     (session.into_inner(), histories)
 }
 
-/// When the session expires, in seconds since 1970. What was seen has no moments of the time line any
-/// more, whose place on the clock is told anew.
+/// The expiry of the session in seconds since 1970.
+///
+/// Removes the times from `seen`, because a migration maps them to the wall clock again.
 fn expires_at(seen: &mut (GetSessionResponse, Vec<Vec<Turn>>)) -> i64 {
     let session = seen.0.session.as_mut().expect("a session");
     session.last_access = None;
@@ -107,10 +107,10 @@ async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
             assert!(outcome.stdout.contains(word), "{word}: {outcome:?}");
         }
         assert!(!outcome.stdout.contains("DIFFERS"), "{outcome:?}");
-        // All of it is there now.
+        // The target now has the whole journal.
         fails(&migrate(&daemon, to).await, 65, "has a journal already");
         if to == &back {
-            // The daemon of the harness tells where it serves in its own directory.
+            // The harness expects `endpoints.json` in the daemon's original directory.
             let data = daemon.path("data");
             std::fs::remove_dir_all(&data).expect("it was left");
             std::os::unix::fs::symlink(&back, &data).expect("a link");
@@ -124,7 +124,7 @@ async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
         };
         let found = daemon.memories().search_transcripts(search).await;
         assert_eq!(found.expect("a search").into_inner().hits.len(), 1);
-        // The time line goes on: a session lives as long as before.
+        // The steady clock continues, so the expiry is unchanged.
         assert!((expires_at(&mut after) - expires).abs() < 3);
         assert_eq!(after, before);
         let found = recalled(&mut daemon.memories(), of("ann", "boat")).await;

@@ -1,4 +1,4 @@
-//! The daemon under a service manager, which these tests play: what it is told, and when.
+//! Notifications to a service manager (`sd_notify`), whose role these tests play.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Daemon, Setup, eventually, say};
 
-/// The manager's ear, and all it has heard.
+/// The manager's socket and the lines received so far.
 struct Manager {
     dir: TempDir,
     socket: UnixDatagram,
@@ -33,7 +33,7 @@ impl Manager {
         )
     }
 
-    /// Takes in what has come; gives all the lines so far.
+    /// Receives pending notifications, and returns all lines so far.
     fn heard(&mut self) -> &[String] {
         let mut buffer = [0; 4096];
         while let Ok(length) = self.socket.recv(&mut buffer) {
@@ -67,7 +67,7 @@ async fn the_manager_is_told_when_the_daemon_serves_lives_and_stops() {
     let mut daemon = Daemon::with(setup).await;
     manager.hears("READY=1", 1).await;
     say(&mut daemon.sessions(), "chat", "hi").await;
-    // More than one: it goes on.
+    // More than one, so the pings are repeated.
     manager.hears("WATCHDOG=1", 3).await;
     let serves = format!("STATUS=serves gRPC on {}", daemon.grpc_addr());
     let (serves, ready) = (manager.place(&serves), manager.place("READY=1"));
@@ -75,7 +75,7 @@ async fn the_manager_is_told_when_the_daemon_serves_lives_and_stops() {
     assert!(manager.place("STOPPING=1").is_none(), "{:?}", manager.heard);
     daemon.stop().await;
     assert_eq!(manager.count("STOPPING=1"), 1, "{:?}", manager.heard);
-    // Calls, hooks and changes have 7 s each, pages have one.
+    // Calls, hooks and changes may take 7 s each, and HTTP pages 1 s.
     assert_eq!(
         manager.count("EXTEND_TIMEOUT_USEC=22000000"),
         1,
@@ -102,7 +102,7 @@ async fn a_daemon_that_cannot_start_is_never_ready() {
 #[tokio::test]
 async fn a_watchdog_that_waits_for_another_process_is_told_nothing() {
     let mut manager = Manager::new();
-    // The first process of the machine is no daemon of ours.
+    // PID 1 is not the daemon.
     let setup = manager
         .setup()
         .env("WATCHDOG_USEC", "2000")
@@ -132,7 +132,7 @@ async fn a_manager_that_is_not_there_harms_nobody() {
     );
 }
 
-/// What reads the file for ever may be a mount that does not answer; here it is a pipe.
+/// A read of the file may hang, for example on a dead mount. Here the file is a pipe.
 #[tokio::test]
 async fn a_reload_that_hangs_holds_no_stop_up() {
     let mut manager = Manager::new();

@@ -1,7 +1,8 @@
-//! Data directories of older memoirds, one of each step of its history: today's daemon serves
-//! all that is in them and goes on from there, and leaves alone what a newer one wrote.
+//! Data directories of older versions, one for each step of the data format.
 //!
-//! They are in `tests/fixtures/data`, whose README says how they were made.
+//! The current daemon serves them completely and continues from there. It refuses directories of
+//! newer versions without changing them. The directories are in `tests/fixtures/data`, and its
+//! README describes how they were made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,24 +31,25 @@ use crate::harness::{
     say, told, tool_results, user, wall_ms,
 };
 
-/// The vectors in the directories are of this model.
+/// Embedding model of the stored vectors.
 const MODEL: &str = "fixtures";
-/// Where the version of a schema stands in a SQLite file, in four bytes, the highest first:
-/// <https://www.sqlite.org/fileformat.html>, 1.3.
+/// Offset of `user_version` in a SQLite file, a big-endian `u32`.
+///
+/// See <https://www.sqlite.org/fileformat.html>, section 1.3.
 const USER_VERSION: usize = 60;
 
 /// The directories, by the step that made them.
 const STEPS: [&str; 5] = ["step-1", "step-2", "step-3", "step-4", "step-5"];
-/// The same as the last one, but killed: its newest changes are in SQLite's log.
+/// Like the last one, but the daemon was killed, so its newest changes are in SQLite's WAL.
 const KILLED: &str = "step-5-killed";
 
-/// What a directory's daemon served from it.
+/// The replies recorded when a directory was made.
 struct Old {
     expected: Value,
 }
 
 impl Old {
-    /// A copy of a directory to work on, and what is known of it.
+    /// Unpacks a directory into a temporary one, with its recorded replies.
     fn copy(name: &str) -> (TempDir, Self) {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("fixtures/data")
@@ -65,13 +67,13 @@ impl Old {
         (home, Self { expected })
     }
 
-    /// What was written down under this name.
+    /// The recorded list of this name.
     fn list(&self, name: &str) -> Vec<Value> {
         let list = self.expected[name].as_array();
         list.unwrap_or_else(|| panic!("no {name}")).clone()
     }
 
-    /// The sessions that were alive, with their tenants.
+    /// The sessions that were live, with their tenants.
     fn sessions(&self) -> Vec<(String, SessionInfo)> {
         let calls = self.list("calls").into_iter();
         let lists = calls.filter(|call| call["rpc"] == "ListSessions");
@@ -85,7 +87,7 @@ impl Old {
     }
 }
 
-/// Hooks that have the names of the old ones, and do what they are told now.
+/// A setup with the hook names of the old one. Their deliveries succeed now.
 fn setup(embeddings: &Embeddings) -> Setup {
     let hooks = format!(
         "hooks:\n\
@@ -94,7 +96,7 @@ fn setup(embeddings: &Embeddings) -> Setup {
          - {{ name: archive, tenants: [ alpha ], {KEEPS} }}\n\
          - {{ name: crm, tenants: [ beta ], {KEEPS} }}"
     );
-    // The directories only grow older.
+    // TTLs and retention in decades, because the directories only get older.
     Setup::default()
         .two_tenants("", "max_history_turns: 100")
         .section("short_term: { max_history_turns: 12, session_ttl: 36500d }")
@@ -117,7 +119,7 @@ fn decoded<M: Message + Default>(call: &Value, name: &str) -> M {
     M::decode(&*bytes).expect("a message")
 }
 
-/// Asks again what was asked of the old daemon, and expects the same answer.
+/// Repeats a recorded call, and asserts an equivalent reply.
 async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
     let key = key_of(field(call, "tenant"));
     let mut sessions = daemon.sessions_of(key);
@@ -131,7 +133,8 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
             let (mut is, mut was) = both::<ListSessionsResponse>(is, call, &context);
             for list in [&mut is.sessions, &mut was.sessions] {
                 list.iter_mut().for_each(timeless);
-                // A use that only looked is written coarsely, and in the future.
+                // Uses by windows have coarse times that may be in the future, so the order may
+                // differ.
                 list.sort_by(|one, other| one.session_id.cmp(&other.session_id));
             }
             assert_eq!(is, was, "{context}");
@@ -148,7 +151,7 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
             let request: GetHistoryRequest = decoded(call, "request");
             let is = sessions.get_history(request).await;
             let (mut is, was) = both::<GetHistoryResponse>(is, call, &context);
-            // Older daemons told the session by `GetSession` alone.
+            // Older versions returned the session in `GetSession` only.
             is.session = is.session.filter(|_| was.session.is_some());
             assert_eq!(is, was, "{context}");
         }
@@ -156,8 +159,8 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
             let request: GetContextRequest = decoded(call, "request");
             let is = sessions.get_context(request).await;
             let (is, was) = both::<GetContextResponse>(is, call, &context);
-            // Windows show a summary and markers in other words than older daemons, and the first
-            // user turn within the summary. The tail may begin elsewhere.
+            // Summaries and markers are worded differently now, and the first user turn is shown in
+            // the summary. The tail may begin elsewhere.
             let stored = |turns: &[Turn]| -> Vec<(u64, Vec<Part>)> {
                 let whole = turns
                     .iter()
@@ -216,7 +219,7 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
     }
 }
 
-/// The answer of now, and that of then.
+/// The current and the recorded reply.
 #[track_caller]
 fn both<M: Message + Default>(
     is: Result<tonic::Response<M>, tonic::Status>,
@@ -227,7 +230,7 @@ fn both<M: Message + Default>(
     (is.into_inner(), decoded(call, "answer"))
 }
 
-/// Without what follows from when it is looked at, and from what the oldest did not know.
+/// Removes fields that depend on the time of the call, or that the oldest version did not have.
 fn timeless(info: &mut SessionInfo) {
     info.last_access = None;
     info.expires_at = None;
@@ -237,7 +240,7 @@ fn timeless(info: &mut SessionInfo) {
     info.compaction = info.compaction.take().filter(|one| !is_untouched(one));
 }
 
-/// What is recalled is counted, also by the calls of this test.
+/// Compares memories without recall counts, which the calls of this test increase.
 #[track_caller]
 fn are_same_memories(
     is: impl IntoIterator<Item = Memory>,
@@ -259,7 +262,7 @@ fn are_same_memories(
     assert_eq!(is, was, "{context}");
 }
 
-/// The best one is the best; how the others follow depends on how old they are by now.
+/// The best hit is the same. The order of the others depends on their age.
 #[track_caller]
 fn are_same_hits(is: RecallResponse, was: RecallResponse, context: &str) {
     let ranked = |answer: RecallResponse| {
@@ -273,7 +276,7 @@ fn are_same_hits(is: RecallResponse, was: RecallResponse, context: &str) {
     assert_eq!(sorted(is), sorted(was), "{context}");
 }
 
-/// Everything that the old daemon served is served.
+/// Asserts that everything the old daemon served is still served.
 async fn serves_what_was_there(daemon: &Daemon, old: &Old) {
     let calls = old.list("calls");
     assert!(calls.len() > 30, "{} calls", calls.len());
@@ -298,7 +301,7 @@ async fn serves_what_was_there(daemon: &Daemon, old: &Old) {
     }
 }
 
-/// Sessions take more turns, calls get their results, states change, lives end.
+/// Sessions accept turns and pending results, and states can be patched.
 async fn sessions_go_on(daemon: &Daemon, old: &Old) {
     for (tenant, info) in old.sessions() {
         let mut client = daemon.sessions_of(key_of(&tenant));
@@ -350,7 +353,7 @@ async fn sessions_go_on(daemon: &Daemon, old: &Old) {
     }
 }
 
-/// What was given up or was to wait for years is delivered when somebody asks for it.
+/// Dead and long delayed deliveries succeed when an operator retries them.
 async fn deliveries_are_made(daemon: &Daemon, old: &Old) -> Vec<(String, String)> {
     let mut admin = daemon.admin_of(Setup::ADMIN);
     let all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;
@@ -398,7 +401,7 @@ async fn deliveries_are_made(daemon: &Daemon, old: &Old) -> Vec<(String, String)
     ended.into_iter().collect()
 }
 
-/// Sessions that end now are committed behind what is there.
+/// New checkpoints are committed on top of the existing ones.
 async fn repositories_go_on(daemon: &Daemon, old: &Old, before: Vec<(String, String)>) {
     let mut ended = before;
     for tenant in ["alpha", "beta"] {
@@ -446,7 +449,7 @@ async fn repositories_go_on(daemon: &Daemon, old: &Old, before: Vec<(String, Str
     }
 }
 
-/// Facts are added to the old ones and found beside them.
+/// New facts are stored, and recalled together with the old ones.
 async fn memories_go_on(daemon: &Daemon, has_memories: bool) {
     let mut client = daemon.memories_of(Setup::ALPHA);
     let before = memory_stats(&mut client).await.memories;
@@ -464,10 +467,10 @@ async fn memories_go_on(daemon: &Daemon, has_memories: bool) {
         return;
     }
     assert!(found.len() > 1, "the old ones are found as well: {found:?}");
-    // The vector of an old one still fits the model's.
+    // An old vector matches the model's.
     let hits = recalled(&mut client, of("ann", "physician at the harbour hospital")).await;
     assert_eq!(hits[0], "Ann is a doctor at the harbour hospital.");
-    // What an extraction has looked at is not handed out again.
+    // Turns that an extraction has committed are not leased again.
     let request = LeaseExtractionRequest {
         session_id: "long".into(),
         subject: "ann".into(),
@@ -479,7 +482,7 @@ async fn memories_go_on(daemon: &Daemon, has_memories: bool) {
     assert!(lease.turns.iter().all(|turn| turn.seq > 30), "{lease:?}");
 }
 
-/// The summary before the last one stands again when that is taken back.
+/// Undoing the last summary restores the one before.
 async fn compactions_go_on(daemon: &Daemon) {
     let mut client = daemon.sessions_of(Setup::BETA);
     let request = UndoCompactionRequest {
@@ -502,7 +505,7 @@ async fn opens_and_goes_on(name: &str, step: usize) {
     let mut daemon = Daemon::in_home(home, setup(&embeddings)).await;
     serves_what_was_there(&daemon, &old).await;
     let texts: Vec<String> = embeddings.calls().concat();
-    // Besides the query the embedder gets sentences by which it is checked.
+    // The embedder also receives the query and some calibration sentences.
     let query = "doctor at the harbour hospital";
     let stored = old.expected.to_string();
     let is_stored = |text: &&String| *text != query && stored.contains(text.as_str());
@@ -547,7 +550,7 @@ async fn a_key_of_an_old_directory_is_still_known() {
     };
     for name in [&STEPS[..], &[KILLED]].concat() {
         let (home, old) = Old::copy(name);
-        // It is an hour after the old daemon's end.
+        // One hour after the end of the old daemon.
         let made_at_ms = old.expected["made_at_ms"].as_i64().expect("a time");
         let offset_s = (made_at_ms - wall_ms()) / 1_000 + 3_600;
         clock.set(&format!("{offset_s:+}"));
@@ -576,7 +579,7 @@ async fn a_key_of_an_old_directory_is_still_known() {
     }
 }
 
-/// All files below a directory, with their content.
+/// All files below a directory with their contents.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(dir).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -592,7 +595,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Makes a SQLite file one of the next schema; gives the one that it had.
+/// Increments the schema version of a SQLite file, and returns the old one.
 fn make_newer(path: &Path) -> u32 {
     let mut bytes = std::fs::read(path).expect("a file");
     let place = USER_VERSION..USER_VERSION + 4;
@@ -603,7 +606,7 @@ fn make_newer(path: &Path) -> u32 {
     known
 }
 
-/// The newest directory, brought up to date and closed.
+/// The newest directory after an upgrade and a clean stop.
 async fn up_to_date() -> Daemon {
     let (home, _) = Old::copy(STEPS[STEPS.len() - 1]);
     let mut daemon = Daemon::in_home(home, Setup::default().two_tenants("", "")).await;

@@ -1,5 +1,4 @@
-//! What a bot decides about one session: the class of its TTL, and whether it keeps all of its
-//! history.
+//! Per-session options: the TTL class, and keeping the whole history.
 
 use memoird_proto::v1::{
     AppendRequest, GetContextRequest, GetSessionRequest, PatchStateRequest, SessionInfo,
@@ -55,7 +54,7 @@ async fn a_session_lives_as_long_as_its_class_says_over_kills_and_reloads() {
         info(&mut client, "blink").await.is_none().then_some(())
     })
     .await;
-    // A patch changes it, and says so of the state that stays.
+    // A patch changes the class and reports the unchanged state.
     let patch = PatchStateRequest {
         session_id: "default".into(),
         ttl_class: "week".into(),

@@ -1,5 +1,7 @@
-//! A daemon whose journal is in PostgreSQL: what was acknowledged is there after any end, hooks are
-//! told, one daemon has the database at a time, and what is wrong is told at the start.
+//! A daemon whose journal is in PostgreSQL.
+//!
+//! Acknowledged turns survive every kind of end, hooks are called, one daemon owns the database at
+//! a time, and configuration errors are reported at start.
 
 #[path = "../../crates/postgres/tests/conformance/start.rs"]
 pub(crate) mod server;
@@ -32,14 +34,14 @@ use crate::harness::{
 use proxy::{Weather, behind_proxy};
 use server::{Server, Special};
 
-/// A daemon over this database.
+/// Configuration of a daemon over this database.
 pub(crate) fn over(words: &str, journal: &str) -> Setup {
     let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
     let section = format!("journal: {{ {journal} postgres: {{ url: '{words}' }} }}");
     Setup::default().section(section).section(hook)
 }
 
-/// One over a fresh database, and where that is.
+/// Starts a daemon over a new database. Also returns its connection string.
 async fn daemon() -> Option<(Daemon, String)> {
     let words = Server::shared()?.database();
     Some((Daemon::with(over(&words, "")).await, words))
@@ -168,17 +170,17 @@ async fn one_daemon_has_the_database_and_another_one_follows_it() {
     assert!(status == 503 && readiness.contains(&standby), "{readiness}");
     assert_eq!(http_get(&admin, "/healthz").await.0, 200);
     assert_eq!(http_get(&admin, "/metrics").await, (200, "# EOF\n".into()));
-    // One that stands by ends when it is told to, and takes nothing.
+    // A standby exits on request without taking over.
     let (mut third, _) = Daemon::standby(over(&words, "")).await;
     third.stop().await;
     assert!(!third.log().contains("panicked"), "{}", third.log());
-    // The database is given back by a daemon that stops.
+    // A stopping daemon releases the database.
     first.stop().await;
     second.serves().await;
     assert_eq!(http_get(&admin, "/readyz").await.0, 200);
     let turns = live(&mut second.sessions(), "chat").await;
     assert_eq!(text_of(&turns[0]), "hello");
-    // Paused for longer than its lease, it ends instead of telling what is old.
+    // If it was paused for longer than its lease, it exits instead of serving stale data.
     second.signal("-STOP");
     let third = Daemon::with(over(&words, "")).await;
     say(&mut third.sessions(), "chat", "again").await;
@@ -218,7 +220,7 @@ async fn a_standby_goes_on_where_a_killed_daemon_was() {
     first.kill9().await;
     let unanswered = calls.join_all().await;
     second.serves().await;
-    // Whether it was written or not, it is there once when it is said again.
+    // Retried appends are stored once, whether or not they had been written.
     let mut client = second.sessions();
     for append in unanswered {
         told.push(append.idempotency_key.clone());
@@ -265,7 +267,7 @@ async fn turns_that_are_damaged_in_the_database_are_named() {
         assert!(outcome.stdout.contains(word), "{outcome:?}");
     }
     assert!(outcome.stderr.contains(name), "{outcome:?}");
-    // What is in the data directory of such a daemon is not its journal.
+    // The data directory of such a daemon has no journal.
     let data = daemon.path("data");
     let outcome = run(&["verify", data.to_str().expect("a path")], &[]).await;
     fails(&outcome, 66, "checked by its daemon");
@@ -322,7 +324,7 @@ async fn what_is_wrong_is_told_at_the_start() {
         }
         assert!(!outcome.stderr.contains("wrong"), "{}", outcome.stderr);
     }
-    // The role knows the password, and may nothing.
+    // The role's password is right, but it has no privileges.
     let right = Setup::default()
         .section(format!(
             "journal: {{ postgres: {{ url: '{locked}', password: {{ env: PASSWORD }} }} }}"
@@ -406,7 +408,7 @@ async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
             (health(SESSIONS).await == ServingStatus::NotServing).then_some(())
         })
         .await;
-        // It is alive: nobody has to restart it.
+        // Liveness does not fail, because a restart would not help.
         assert_eq!(health("").await, ServingStatus::Serving);
         let refusal = daemon
             .sessions()
@@ -428,12 +430,12 @@ async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
     assert!(daemon.log().contains("the database answers again"));
 }
 
-/// The name of the database in these words.
+/// The database name in a connection string.
 fn name_of(words: &str) -> &str {
     words.rsplit("dbname=").next().expect("a name")
 }
 
-/// As of a primary that became a standby, behind the same name.
+/// Like a primary that becomes a standby under the same host name.
 #[tokio::test]
 async fn a_database_that_takes_no_changes_is_told_apart_and_taken_once_it_does() {
     let Some((daemon, words)) = daemon().await else {
@@ -465,7 +467,7 @@ async fn a_database_that_takes_no_changes_is_told_apart_and_taken_once_it_does()
         "{}",
         outcome.stderr
     );
-    // Connections stay: whoever is asked next is another server.
+    // Existing connections remain read-only; new ones are not.
     let usual = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
     server.run("postgres", &usual);
     eventually("it is ready", async || {
@@ -476,7 +478,7 @@ async fn a_database_that_takes_no_changes_is_told_apart_and_taken_once_it_does()
     assert_eq!(live(&mut client, "chat").await.len(), 2);
 }
 
-/// Reads go on, so balancers leave it as it is.
+/// Reads work, so load balancers keep sending calls.
 #[tokio::test]
 async fn a_daemon_that_cannot_write_says_why_where_it_is_ready() {
     let Some((daemon, words)) = daemon().await else {
@@ -504,7 +506,7 @@ async fn a_daemon_that_cannot_write_says_why_where_it_is_ready() {
     assert_eq!(page, "ready\n");
 }
 
-/// Nobody follows its files meanwhile.
+/// The standby does not watch its key files while it waits.
 #[tokio::test]
 async fn a_standby_that_takes_over_has_the_keys_of_that_moment() {
     let Some((mut first, words)) = daemon().await else {
@@ -529,7 +531,7 @@ async fn a_standby_that_takes_over_has_the_keys_of_that_moment() {
     say(&mut second.sessions_of("new-key-of-a-bot-2"), "chat", "hi").await;
 }
 
-/// That is when operators look.
+/// Operators look at metrics during exactly such an outage.
 #[tokio::test]
 async fn metrics_are_told_while_the_database_does_not_answer() {
     let Some(server) = Server::shared() else {
@@ -540,7 +542,7 @@ async fn metrics_are_told_while_the_database_does_not_answer() {
     let daemon = Daemon::with(over(&words, "")).await;
     say(&mut daemon.sessions(), "chat", "hello").await;
     weather.stalls.store(true, Ordering::Relaxed);
-    // Less than a monitoring system waits.
+    // Less than the scrape timeout of a monitoring system.
     let page = http_get(daemon.admin_addr(), "/metrics");
     let page = timeout(Duration::from_secs(5), page).await;
     let (status, page) = page.expect("in time");

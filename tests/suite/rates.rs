@@ -1,5 +1,4 @@
-//! Limits in a second, and sizes of requests: whoever sends more is told which limit that is, and
-//! nobody else notices.
+//! Rate limits and request sizes: refusals name the limit, and other clients are not affected.
 
 use memoird_proto::v1::{GetSessionRequest, ListSessionsRequest, PatchStateRequest};
 use tonic::{Code, Status};
@@ -17,7 +16,7 @@ async fn list(client: &mut Sessions) -> Result<(), Status> {
         .map(drop)
 }
 
-/// How many of so many calls are let in. The others are refused by the limit of this reason.
+/// The number of accepted calls. The others must be refused with this reason.
 async fn let_in(client: &mut Sessions, calls: usize, reason: &str) -> usize {
     let mut count = 0;
     for _ in 0..calls {
@@ -53,7 +52,7 @@ async fn calls_in_a_second_are_limited_counted_and_changed_by_a_reload() {
         50,
         "nobody else notices"
     );
-    // An operator is not held up by the bots of the tenant.
+    // The tenant's limit does not affect operators.
     let seen = stats(&mut admin).await;
     let counted: Vec<(&str, u64)> = seen
         .tenants
@@ -69,7 +68,7 @@ async fn calls_in_a_second_are_limited_counted_and_changed_by_a_reload() {
     );
     assert!(page.contains(&metric), "{metric} in {page}");
 
-    // Whoever waits as long as told is let in.
+    // A client that waits for the hinted time is accepted.
     let refused = eventually("it is refused again", async || list(&mut alpha).await.err()).await;
     let hint = refused
         .get_details_retry_info()
@@ -105,7 +104,7 @@ async fn bytes_in_a_second_are_limited_and_the_largest_request_always_has_its_tu
     })
     .await;
     assert_eq!(refused_code(&status), "BYTES_PER_SECOND", "{status:?}");
-    // What is refused takes nothing, however often it is tried.
+    // Refused requests use no tokens, however often they are retried.
     eventually("it has its turn again", async || {
         alpha.append(large()).await.ok()
     })

@@ -1,4 +1,4 @@
-//! Turns that are made to say something else: what they said is nowhere, and all else stays.
+//! Updated turns: the old text is gone everywhere, and everything else is unchanged.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
@@ -12,7 +12,7 @@ use crate::harness::{
     refused, say, text_of, tool_results, tool_uses, user,
 };
 
-/// What no other test and no library says.
+/// Occurs in no other test and in no library.
 const SECRET: &str = "zqcardnumber4711";
 
 async fn try_update(
@@ -65,7 +65,7 @@ async fn found(daemon: &Daemon, word: &str) -> usize {
     found.expect("found").into_inner().hits.len()
 }
 
-/// In history, journal, window, notes, search and files.
+/// Asserts that the text is in no history, journal, window, session details or search result.
 async fn is_nowhere(daemon: &Daemon, client: &mut Sessions) {
     for turns in [
         live(client, "chat").await,

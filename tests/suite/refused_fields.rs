@@ -1,5 +1,6 @@
-//! A refusal of what is in a request names the field: every call of the contract is made with each
-//! of its fields out of order, one after the other.
+//! Refusals name the invalid field.
+//!
+//! Every rpc is called with each of its fields invalid in turn.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +15,10 @@ use crate::harness::{
     Daemon, append, channel, has_field, raw_call, refused_code, refused_field, say, user,
 };
 
-/// Messages in messages that are looked into.
+/// Maximum depth of nested messages that are tested.
 const DEPTH: usize = 2;
 
-/// Values that some field of this kind does not take.
+/// Values that some field of this kind does not accept.
 fn bad_values(field: &FieldDescriptor) -> Vec<Value> {
     let texts = ["x".repeat(300), "[".repeat(300), "\0".into(), "?".into()];
     let texts = texts.map(Value::String).to_vec();
@@ -56,7 +57,7 @@ fn bad_values(field: &FieldDescriptor) -> Vec<Value> {
     }
 }
 
-/// Requests like this one, each with one thing that is wrong.
+/// Copies of a request with one invalid field each.
 fn spoilt(message: &DynamicMessage, depth: usize) -> Vec<DynamicMessage> {
     let mut found = Vec::new();
     for field in message.descriptor().fields() {
@@ -83,7 +84,7 @@ fn spoilt(message: &DynamicMessage, depth: usize) -> Vec<DynamicMessage> {
     found
 }
 
-/// A message as it is mostly taken.
+/// A request with values that most rpcs accept.
 fn filled(message: &MessageDescriptor) -> DynamicMessage {
     let mut request = DynamicMessage::new(message.clone());
     for (name, text) in [

@@ -1,5 +1,4 @@
-//! Another configuration for a daemon that runs: what applies, what waits for the next
-//! start, and that a bad file changes nothing.
+//! Configuration reloads: settings that apply, settings that need a restart, and invalid files.
 
 use memoird_proto::v1::GetSessionRequest;
 use tonic::Code;
@@ -113,7 +112,7 @@ async fn hooks_are_added_changed_and_removed_when_the_file_changes() {
     };
     let mut daemon = Daemon::with(Setup::default()).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    // What it says of the file shows that it has seen it.
+    // The log shows whether the file was read.
     let applied = |daemon: &Daemon| {
         daemon
             .log()
@@ -318,7 +317,7 @@ async fn limits_of_one_tenant_are_no_matter_of_another() {
         .map(|tenant| (tenant.id.as_str(), tenant.sessions_live))
         .collect();
     assert_eq!(live, [("alpha", 1), ("beta", 3)]);
-    // The sweeper may have evicted before the reload did: what it ended counts when it is committed.
+    // The sweeper may have evicted before the reload. Its evictions are counted once committed.
     eventually("two are evicted", async || {
         let of_tenants = stats(&mut admin).await.tenants;
         let evicted = of_tenants.iter().map(|tenant| tenant.evicted).sum::<u64>();
@@ -329,7 +328,7 @@ async fn limits_of_one_tenant_are_no_matter_of_another() {
 
 #[tokio::test]
 async fn a_daemon_without_a_file_says_that_there_is_none() {
-    // Its ports are those of the default: it gets a network of its own for them.
+    // The daemon listens on the default ports, so it gets its own network namespace.
     let script = "ip link set lo up && mkdir memoird-data && ln -s memoird-data data && \
                   exec \"$1\" serve";
     let test = "reload::a_daemon_without_a_file_says_that_there_is_none";

@@ -1,5 +1,4 @@
-//! Other keys for a daemon that runs: who has a new one is let in, who has an old one is
-//! not, and nobody opens the daemon to everybody by mistake.
+//! Reloads with other keys: new keys are accepted, old ones refused, and authentication stays on.
 
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -9,7 +8,7 @@ use crate::harness::{
     reload, say, stats, tenant, try_reload, user,
 };
 
-/// One tenant with keys in files of these names.
+/// One tenant with its keys in these files.
 fn keyed_by(files: &[&str]) -> Setup {
     let keys: Vec<String> = files
         .iter()
@@ -22,9 +21,9 @@ fn keyed_by(files: &[&str]) -> Setup {
     ))
 }
 
-/// A daemon with two keys, `OLD-…` and the operator's, in files.
+/// A daemon whose bot key `OLD` and operator key are in files.
 async fn with_key_files() -> (Daemon, Admin) {
-    // The files have to be there before the daemon is.
+    // The files must exist before the daemon starts.
     let script = "printf old-key-of-a-bot-1 > old; printf new-key-of-a-bot-2 > new; \
                   printf operator-key-3333 > operator; exec \"$@\"";
     let setup = keyed_by(&["old"]).wrapper(&["sh", "-c", script, "sh"]);
@@ -78,7 +77,7 @@ async fn a_new_key_is_let_in_and_a_revoked_one_is_not_nor_may_it_watch_on() {
         .await
         .expect_err("a revoked key");
 
-    // Another key in the same file is followed, too.
+    // A new key in the same file is picked up, too.
     std::fs::write(daemon.path("new"), "rotated-key-of-a-bot").expect("a file");
     eventually("the rotated key is let in", async || {
         is_let_in(&daemon, "rotated-key-of-a-bot")
@@ -123,7 +122,7 @@ async fn a_daemon_that_others_reach_does_not_lose_its_keys() {
         .to_owned();
     let mut admin = daemon.admin_of("operator-key-3333");
     for open in [
-        // As it is, and with an address that would not be taken before a restart anyway.
+        // Unchanged, and with an address that takes effect only after a restart.
         Setup::default().listen("0.0.0.0:0"),
         Setup::default().listen(&format!("127.0.0.1:{port}")),
     ] {
@@ -176,7 +175,7 @@ async fn no_file_opens_a_daemon_that_has_keys() {
         "{}",
         daemon.log()
     );
-    // Emptied without a word, as an editor or a full disk does it.
+    // Truncated without notice, as by an editor or a full disk.
     daemon.rewrite(keyed_by(&["old"]));
     reload(&mut admin).await;
     let refusals = || {
@@ -242,7 +241,7 @@ async fn a_reload_revokes_keys_before_it_evicts_and_is_done_to_its_end() {
     })
     .await;
     assert!(!is_let_in(&daemon, OLD).await, "before all the others are");
-    // The file is also read because it changed, but that is told otherwise.
+    // The log distinguishes this reload from the one that the file change triggers.
     call.shutdown().await;
     eventually("it is done to its end", async || {
         daemon

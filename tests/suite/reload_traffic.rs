@@ -1,4 +1,4 @@
-//! Limits that change while everybody talks.
+//! Limits that change under traffic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,18 +18,18 @@ fn short_term(limits: &str) -> Setup {
         .section(format!("short_term: {{ {limits} }}"))
 }
 
-/// What one client knows of its session.
+/// Turns that one client knows to be in its session.
 #[derive(Debug, Default)]
 struct Known {
-    /// Of the generation that lives.
+    /// The live generation.
     generation: String,
     texts: Vec<String>,
-    /// Turns in generations that ended, by generation.
+    /// Turns of ended generations, by generation.
     past: Vec<(String, Vec<String>)>,
     appended: usize,
 }
 
-/// Appends one turn after another, each on top of the one before, until told to stop.
+/// Appends turns until stopped, each expecting to follow the previous one.
 async fn talk(mut client: Sessions, session: String, stop: Arc<AtomicBool>) -> (String, Known) {
     let mut known = Known::default();
     while !stop.load(Ordering::Relaxed) {
@@ -51,7 +51,8 @@ async fn talk(mut client: Sessions, session: String, stop: Arc<AtomicBool>) -> (
                 assert_eq!(answer.last_seq, known.texts.len() as u64);
             }
             Err(status) => match refused_code(&status).as_str() {
-                // It was evicted or expired: what was said is in the life before.
+                // The session was evicted or expired, so the known turns are in the previous
+                // generation.
                 "STALE_SEQ" => {
                     let life = (
                         std::mem::take(&mut known.generation),

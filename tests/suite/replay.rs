@@ -1,4 +1,4 @@
-//! Replays: recorded conversations played into sessions, each message once, to the byte.
+//! Replays of recorded conversations: each message is stored once and unchanged.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn conversations(path: &Path) -> Vec<(String, Vec<Value>)> {
     lines.map(read).collect()
 }
 
-/// What a message of either provider says, in words of its own.
+/// A canonical text of a message in either provider's format.
 fn said(message: &Value) -> String {
     let mut words = match message["role"].as_str().expect("a role") {
         "user" => "USER".to_owned(),
@@ -76,7 +76,7 @@ fn text(value: &Value) -> &str {
     value.as_str().expect("a string")
 }
 
-/// The same of a turn.
+/// The same canonical text for a stored turn.
 fn kept(turn: &Turn) -> String {
     let role = Role::try_from(turn.role).expect("a role").as_str_name();
     let mut words = role.strip_prefix("ROLE_").expect("a prefix").to_owned();
@@ -125,7 +125,7 @@ async fn replay(daemon: &Daemon, file: &Path, format: &str, more: &[&str]) -> Ou
     run(&args, &[]).await
 }
 
-/// Every conversation is in its session, message by message, once.
+/// Asserts that each session has its conversation, message by message.
 async fn all_is_there(daemon: &Daemon, file: &Path, prefix: &str) {
     let mut client = daemon.sessions();
     for (id, messages) in conversations(file) {
@@ -174,7 +174,7 @@ async fn a_replay_gives_back_every_message_and_a_second_one_adds_nothing() {
     );
 }
 
-/// So many conversations of so many messages, with calls in them.
+/// A file with `conversations` conversations of `messages` messages, some with tool calls.
 fn large_file(dir: &Path, conversations: usize, messages: usize) -> PathBuf {
     let mut lines = String::new();
     for conversation in 0..conversations {
@@ -202,7 +202,7 @@ async fn a_replay_goes_on_when_its_daemon_is_killed_and_comes_back() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = large_file(dir.path(), 24, 48);
     let mut daemon = Daemon::start().await;
-    // It comes back where the replay looks for it.
+    // A fixed port, so that the replay finds the restarted daemon.
     let addr = daemon.grpc_addr().to_owned();
     let setup = daemon.setup().listen(&addr);
     let path = file.display().to_string();
@@ -265,7 +265,7 @@ async fn a_replay_that_was_broken_off_goes_on_where_it_stopped() {
     daemon.restart().await;
     let summary = replay(&daemon, &file, "openai", &[]).await.json();
     assert_eq!(summary["messages"], json!(24 * 48), "{summary}");
-    // Of those that were counted, as many as play at once may not have been written.
+    // Up to 8 counted appends, one per parallel conversation, may not have been written.
     assert!(summary["duplicates"].as_u64() >= Some(200 - 8), "{summary}");
     all_is_there(&daemon, &file, "").await;
 }
@@ -282,7 +282,7 @@ async fn a_conversation_longer_than_the_keys_that_are_remembered_is_played_once(
         assert_eq!(summary["duplicates"], json!(duplicates), "{summary}");
     }
     all_is_there(&daemon, &file, "").await;
-    // What the caps leave of it begins with the task and holds no half of a call.
+    // The history starts with the task, and has each call with its result.
     let turns = live(&mut daemon.sessions(), "conversation 0").await;
     assert_eq!(kept(&turns[0]), "USER \"0: question 0\"");
     let calls = turns

@@ -1,4 +1,4 @@
-//! A restart: everything that lived goes on, and what should have died meanwhile has.
+//! Restarts: live sessions continue, and those that expired in the meantime are gone.
 
 use memoird_proto::v1::{
     EndSessionRequest, GetSessionRequest, GetStatsRequest, ListSessionsRequest, PatchStateRequest,
@@ -76,7 +76,7 @@ async fn a_restart_brings_everything_back() {
             .expect("answered")
             .into_inner();
         assert!(again.duplicate, "{how}: a key is remembered");
-        // That was a use as well.
+        // The repetition was a use as well.
         before = look(&mut client, "chat").await;
     }
     let other = keyed("chat", "first", [user("something else")]);
@@ -87,7 +87,7 @@ async fn a_restart_brings_everything_back() {
         r#"{"mood":"good","n":1.50,"count":1}"#
     );
     assert_eq!(look(&mut client, "chat").await.state_version, 3);
-    // The call still waits for its result, and the count goes on.
+    // The call is still pending, and seqs continue.
     let answer = client
         .append(append("chat", [tool_results(&["a"])]))
         .await
@@ -158,7 +158,7 @@ async fn the_order_of_last_use_survives_so_the_right_one_is_evicted() {
     let mut client = daemon.sessions();
     for session in ["a", "b", "c", "a"] {
         say(&mut client, session, "hi").await;
-        // Uses are ordered by the millisecond.
+        // Times of use have millisecond precision.
         let said_ms = wall_ms();
         eventually("the next one", async || (wall_ms() > said_ms).then_some(())).await;
     }

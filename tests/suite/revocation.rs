@@ -1,5 +1,4 @@
-//! A key that was taken away: what its holder had begun does nothing any more, however far it
-//! had come.
+//! Calls in progress when their key is revoked have no effect, however far they have come.
 
 use memoird_proto::v1::{AppendRequest, GetContextRequest, SweepNowRequest};
 use prost::Message;
@@ -14,7 +13,7 @@ const SESSIONS: &str = "/memoird.v1.SessionService";
 const ADMIN: &str = "/memoird.v1.AdminService";
 const OPERATOR: &str = "operator-of-them-all";
 
-/// Two bots of one tenant and two operators, of which `without` has lost the key.
+/// Two bots of one tenant and two operators. The key `without` is missing.
 fn keyed(without: &str) -> Setup {
     let keys = [
         ("A", Setup::ALPHA, "bot"),
@@ -35,7 +34,7 @@ fn keyed(without: &str) -> Setup {
     ))
 }
 
-/// Half a call of this key, which the daemon has let in.
+/// Starts a call with this key, and waits until the daemon has admitted half of it.
 async fn half(daemon: &Daemon, path: &str, key: &str, message: &impl Message) -> SlowCall {
     let before = received(daemon).await;
     let call = SlowCall::half(daemon.grpc_addr(), path, key, message).await;
@@ -46,7 +45,7 @@ async fn half(daemon: &Daemon, path: &str, key: &str, message: &impl Message) ->
     call
 }
 
-/// Bytes of calls under way that the daemon has.
+/// Bytes of calls in progress that the daemon has received.
 async fn received(daemon: &Daemon) -> u64 {
     let page = http_get(daemon.admin_addr(), "/metrics").await.1;
     let calls = "memoird_memory_used_bytes{of=\"calls\"} ";
@@ -103,7 +102,7 @@ async fn a_call_that_was_half_sent_when_its_key_was_revoked_does_nothing() {
     let ended = events.ending().await.expect("it ends");
     assert_eq!(refused_code(&ended), "KEYS_CHANGED");
 
-    // After a second change of the keys as after the first one.
+    // A call survives no revocation, even after several reloads.
     let late = half(&daemon, &appends, Setup::BETA, &large("late ")).await;
     daemon.rewrite(keyed(""));
     reload(&mut admin).await;
@@ -125,6 +124,6 @@ async fn an_operator_s_call_ends_with_the_key_too() {
     daemon.rewrite(keyed(Setup::ADMIN));
     reload(&mut admin).await;
     assert_eq!(refused_code(&call.rest().await), "WRONG_KEY");
-    // Whoever still has a key is told what is wrong with the call itself.
+    // A call with a valid key reaches validation.
     assert_eq!(refused_code(&same.rest().await), "TENANT_NOT_FOUND");
 }

@@ -1,5 +1,7 @@
-//! Turns that are taken back: popped, answered again, edited, set anew. Gone for windows, notes,
-//! search and hooks; in the journal, marked, until retention.
+//! Rewinding turns: removed, answered again, edited or replaced.
+//!
+//! Rewound turns are hidden from windows, summaries, search and hooks, and stay marked in the
+//! journal until retention deletes them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +44,7 @@ fn texts(turns: &[Turn]) -> Vec<&str> {
     turns.iter().map(text_of).collect()
 }
 
-/// What a model is shown.
+/// The texts of the window.
 async fn window(client: &mut Sessions) -> (Vec<String>, bool) {
     let request = GetContextRequest {
         session_id: "chat".into(),
@@ -297,7 +299,7 @@ async fn a_key_of_what_was_rewound_is_no_duplicate() {
 async fn a_summary_of_what_is_rewound_goes_with_it_and_search_finds_it_no_more() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    // Long enough that a summary is shorter.
+    // Long enough for a summary to be shorter.
     let more = "and so on, as people do who have time ".repeat(12);
     let talk = (1..=16).map(|number| format!("word{number} is said {more}"));
     let talk: Vec<String> = talk.collect();
@@ -398,17 +400,17 @@ async fn messages_are_set_where_no_session_lives() {
     assert_eq!(texts(&live(&mut client, "chat").await), ["a", "b"]);
 }
 
-/// One that says, takes back and edits, each under a key, until the daemon is gone.
+/// Appends, rewinds and edits, each step under its own key, until the daemon is gone.
 struct Writer {
     random: Seed,
     step: u64,
-    /// Seq and text of what is there.
+    /// Seq and text of the current turns.
     said: Vec<(u64, String)>,
     last_seq: u64,
 }
 
 impl Writer {
-    /// The next step, and what is there after it.
+    /// The next request, the turns after it, and the number of new turns.
     fn next(&self, random: &mut Seed) -> (RewindSessionRequest, Vec<(u64, String)>, usize) {
         let place = random.below(self.said.len() + 1);
         let place = place.max(self.said.len().saturating_sub(4));
@@ -428,7 +430,7 @@ impl Writer {
         (request, then, new)
     }
 
-    /// Takes one step, until it is done.
+    /// Performs one step.
     async fn step(&mut self, client: &mut Sessions) -> Result<(), Status> {
         let mut random = self.random.clone();
         let (request, then, new) = self.next(&mut random);
@@ -460,7 +462,7 @@ async fn kill_9_amid_rewinds_leaves_each_done_once_or_not_at_all() {
             session_id: "chat".into(),
             run_hooks: false,
         };
-        // Of the first there is none.
+        // The session does not exist in the first round.
         let _ = client.reset_session(reset).await;
         writer.step += seed * 1_000_000;
         for _ in 0..3 {
@@ -482,7 +484,7 @@ async fn kill_9_amid_rewinds_leaves_each_done_once_or_not_at_all() {
             writer = writing.join_all().await.remove(0);
             daemon.restart().await;
             client = daemon.sessions();
-            // What had no answer is asked for again, and is done once.
+            // The unacknowledged step is retried, and applied once.
             writer.step(&mut client).await.expect("done");
             let there = live(&mut client, "chat").await;
             let there = there

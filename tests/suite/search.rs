@@ -1,5 +1,4 @@
-//! What was said is found again: by the call, on the command line, after a crash, and without
-//! the index's file.
+//! Transcript search: by rpc, on the command line, after a crash, and after losing the index file.
 
 use memoird_proto::v1::{Role, SearchTranscriptsRequest, TranscriptHit};
 use tonic::Code;
@@ -16,7 +15,7 @@ fn words(query: &str) -> SearchTranscriptsRequest {
     }
 }
 
-/// What is found once all that was said is indexed.
+/// Searches once all turns are indexed.
 pub(crate) async fn found(
     daemon: &Daemon,
     request: SearchTranscriptsRequest,

@@ -1,4 +1,4 @@
-//! TLS, certificates of clients instead of keys, and sockets in the file system.
+//! TLS, client certificates instead of keys, and Unix sockets.
 
 use std::error::Error;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,7 +15,7 @@ use crate::harness::{
     fails, http_get, refused, run, say, sessions_at_socket, sessions_by_tls, tls_stream, user,
 };
 
-/// How many sessions its tenant has.
+/// The number of sessions of the client's tenant.
 async fn count(client: &mut Sessions) -> usize {
     let listed = client.list_sessions(ListSessionsRequest::default()).await;
     listed.expect("listed").into_inner().sessions.len()
@@ -26,7 +26,7 @@ async fn try_append(mut client: Sessions) -> Result<(), Status> {
     appended.map(drop)
 }
 
-/// A call that reached nobody.
+/// Asserts that a call fails because there is no connection.
 async fn is_not_connected(client: Sessions) {
     let status = try_append(client).await.expect_err("no connection");
     assert!(
@@ -47,7 +47,7 @@ async fn keys_and_certificates_of_clients_are_taken_over_tls() {
     let setting = ours.setting(&format!(", client_ca: {ca:?}, admin: false"));
     let daemon = Daemon::with(Setup::default().two_tenants("", "").server(&setting)).await;
     let addr = daemon.grpc_addr();
-    // Nobody without TLS, without a good authority, or with a certificate of another one.
+    // No TLS, an untrusted server certificate, or a client certificate of another CA.
     is_not_connected(daemon.sessions_of(Setup::ALPHA)).await;
     is_not_connected(sessions_by_tls(
         addr,
@@ -57,7 +57,7 @@ async fn keys_and_certificates_of_clients_are_taken_over_tls() {
     .await;
     let stranger = ours.client(Some((&theirs, "alpha")));
     is_not_connected(sessions_by_tls(addr, stranger, None)).await;
-    // A key, or a certificate, or neither.
+    // With a key, with a client certificate, and with neither.
     say(
         &mut sessions_by_tls(addr, ours.client(None), Some(Setup::BETA)),
         "b",
@@ -71,7 +71,7 @@ async fn keys_and_certificates_of_clients_are_taken_over_tls() {
     assert_eq!(count(&mut alpha).await, 2);
     let mut by_key = sessions_by_tls(addr, ours.client(None), Some(Setup::ALPHA));
     assert_eq!(count(&mut by_key).await, 2, "the same tenant");
-    // A key that is given decides.
+    // A key takes precedence over a certificate.
     let mut both = sessions_by_tls(addr, certified(), Some(Setup::BETA));
     assert_eq!(count(&mut both).await, 1);
     let code = Code::Unauthenticated;
@@ -151,7 +151,7 @@ async fn a_handshake_that_does_not_end_holds_up_no_stop() {
             waiting.push(stream);
         }
     }
-    // They were accepted before this one.
+    // The stalled connections were accepted before this one.
     let mut client = sessions_by_tls(daemon.grpc_addr(), ours.client(None), None);
     say(&mut client, "chat", "hi").await;
     drop(client);
@@ -199,13 +199,13 @@ async fn the_command_line_speaks_tls() {
         69,
         "does not answer",
     );
-    // The admin port as well.
+    // The admin port uses TLS, too.
     let config = ours.client(None);
     let mut page = tls_stream(daemon.admin_addr(), config).await.expect("TLS");
     let request = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     page.write_all(request).await.expect("sent");
     let mut text = Vec::new();
-    // Its last words may be missing.
+    // The connection may end without `close_notify`.
     let _ = page.read_to_end(&mut text).await;
     assert!(text.starts_with(b"HTTP/1.1 200"), "{}", text.escape_ascii());
 }
@@ -311,7 +311,7 @@ async fn a_socket_is_for_its_users_and_knows_them() {
     assert_eq!(count(&mut alpha).await, 0, "a key that is given decides");
     let listed = run(&["--addr", daemon.grpc_addr(), "sessions", "list"], &[]).await;
     assert!(listed.stdout.contains('b'), "{listed:?}");
-    // What a killed daemon leaves behind is in nobody's way.
+    // A stale socket of a killed daemon does not prevent the next start.
     daemon.kill9().await;
     assert!(path.exists());
     daemon.restart_with(setup("0660", uid + 1)).await;
@@ -335,7 +335,7 @@ async fn without_keys_a_socket_is_open_to_who_may_open_it() {
     say(&mut sessions_at_socket(&path, None), "chat", "hi").await;
 }
 
-/// Has a daemon with TLS read its file again.
+/// Reloads a daemon that uses TLS.
 async fn reload_by_tls(daemon: &Daemon, authority: &Authority) -> Outcome {
     let port = daemon.grpc_addr().rsplit_once(':').expect("a port").1;
     let addr = format!("https://localhost:{port}");
@@ -344,7 +344,7 @@ async fn reload_by_tls(daemon: &Daemon, authority: &Authority) -> Outcome {
     run(&args, &[("MEMOIRD_KEY", Setup::ADMIN)]).await
 }
 
-/// Whether a reload said that this setting stays.
+/// Asserts that a reload refused to change this setting.
 #[track_caller]
 fn stays(outcome: &Outcome, setting: &str) {
     let refused = outcome.json()["refused"].to_string();
@@ -363,7 +363,7 @@ async fn who_needs_no_key_is_let_in_until_a_start_says_otherwise() {
     daemon.rewrite(Setup::default().two_tenants("", "").server(&without));
     stays(&reload_by_tls(&daemon, &ours).await, "server.tls");
     say(&mut certified(), "chat", "as before").await;
-    // A tenant that goes takes its callers with it, one that comes may be named.
+    // Removing a tenant cuts off its clients, even those without a key.
     let beta_only = "tenants: [ { id: beta, keys: [ { env: B }, { env: O, role: admin } ] } ]";
     let keys = Setup::default().two_tenants("", "").env;
     let mut fewer = Setup::default().server(&with_clients).section(beta_only);
@@ -412,7 +412,7 @@ async fn no_reload_leaves_a_daemon_that_nobody_can_call() {
     let addr = daemon.grpc_addr();
     let mut alpha = sessions_by_tls(addr, ours.client(None), Some(Setup::ALPHA));
     say(&mut alpha, "chat", "as before").await;
-    // The same of one that is open.
+    // The same for a daemon without keys.
     let mut open = Daemon::with(Setup::default().server(&ours.setting(""))).await;
     open.rewrite(by_certificate());
     let port = open.grpc_addr().rsplit_once(':').expect("a port").1;

@@ -1,5 +1,4 @@
-//! Starts that must fail: each says what is wrong and what to do, with an exit code, and
-//! harms nothing.
+//! Failing starts: each has a helpful message and an exit code, and changes nothing.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -82,7 +81,7 @@ async fn a_journal_on_a_read_only_file_system_is_told_and_stays_as_it_is() {
     assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), 1);
 }
 
-/// A directory with a journal of a few hundred turns, all of it in the one file.
+/// A directory with a journal of 60 turns, all of it in the main database file.
 async fn journal_of_a_daemon() -> Daemon {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
@@ -123,7 +122,7 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Expects that a daemon on this directory does not start, and leaves all files alone.
+/// Asserts that a daemon on this directory does not start and changes no file.
 async fn is_refused_unchanged(dir: &Path, what: &str) {
     let before = files(dir);
     let setup = Setup::default().data_dir(&dir.display().to_string());
@@ -136,7 +135,7 @@ async fn is_refused_unchanged(dir: &Path, what: &str) {
         let known = before.iter().find(|(known, _)| *known == name);
         match known {
             Some((_, known)) => assert!(*known == bytes, "{what}: {name} was changed"),
-            // SQLite's own, made by looking; nothing is written in them.
+            // SQLite creates these for readers, without content.
             None => assert!(
                 name.ends_with("-shm") || bytes.is_empty(),
                 "{what}: {name} is new"
@@ -243,7 +242,7 @@ async fn a_configuration_that_is_wrong_is_told_with_its_place() {
 
 #[tokio::test]
 async fn a_daemon_stops_while_it_opens_its_journal() {
-    // A pipe that nobody reads is opened for as long as somebody waits.
+    // Opening a pipe blocks until another process opens it, too.
     let script = "mkdir data && mkfifo data/lock && exec \"$@\"";
     let setup = Setup::default().wrapper(&["sh", "-c", script, "sh"]);
     let mut daemon = Daemon::starting(setup);
@@ -264,7 +263,7 @@ async fn a_daemon_that_is_killed_leaves_its_directory_to_the_next() {
     drop(next);
     daemon.restart().await;
     assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), 1);
-    // Its endpoints are there while it serves, and only then.
+    // `endpoints.json` exists exactly while the daemon serves.
     let endpoints = Path::new(&dir).join("endpoints.json");
     assert!(endpoints.exists());
     daemon.ask_to_stop();

@@ -1,4 +1,4 @@
-//! The free-form JSON of a session, its ends and its new lives.
+//! Session state: JSON patches, ends, and new generations.
 
 use memoird_proto::v1::{
     AppendRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest, HistoryScope,
@@ -8,7 +8,7 @@ use tonic::{Code, Response, Status};
 
 use crate::harness::{Daemon, Sessions, append, journal, keyed, live, refused, say, text_of, user};
 
-/// A patch with a name.
+/// A patch with an idempotency key.
 fn named(key: &str, json: &str) -> PatchStateRequest {
     PatchStateRequest {
         session_id: "chat".into(),
@@ -187,7 +187,7 @@ async fn an_end_is_final_and_its_turns_stay_readable_by_generation() {
         ["one", "two"]
     );
 
-    // A key counts across lives: what was done is answered, and starts nothing.
+    // A key is valid across generations: the duplicate is recognized and starts nothing.
     let again = client
         .append(keyed("chat", "k", [user("one"), user("two")]))
         .await;
@@ -375,7 +375,7 @@ async fn a_patch_that_is_sent_twice_is_done_once() {
         session_id: "chat".into(),
     };
     client.end_session(end).await.expect("ended");
-    // It starts no other life.
+    // The duplicate does not start a new generation.
     let late = client.patch_state(expecting(0)).await;
     let late = late.expect("answered").into_inner();
     assert_eq!(

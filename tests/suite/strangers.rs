@@ -1,5 +1,4 @@
-//! Clients without a key, or with a wrong one, or none that a daemon ever asked for: whatever
-//! they do, the others are served.
+//! Clients without a key or with a wrong one: they never prevent others from being served.
 
 use std::time::Duration;
 
@@ -31,10 +30,10 @@ const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionI
 const APPEND: &str = "/memoird.v1.SessionService/Append";
 const STATS: &str = "/memoird.v1.AdminService/GetStats";
 const HTTP2_HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// As long as somebody has who is served at all.
+/// Generous limit for authenticated calls to succeed.
 const SERVED_WITHIN: Duration = Duration::from_secs(20);
 
-/// A daemon with two tenants and these settings of the connections.
+/// A daemon with two tenants and these connection settings.
 async fn daemon(connections: &str, server: &str) -> Daemon {
     let mut setup = Setup::default().two_tenants("", "");
     for setting in [connections, server] {
@@ -46,7 +45,7 @@ async fn daemon(connections: &str, server: &str) -> Daemon {
     Daemon::with(setup).await
 }
 
-/// Everybody with a key is served, and so are probes.
+/// Asserts that clients with a key and health probes are served.
 async fn everybody_is_served(daemon: &Daemon) {
     let served = async {
         say(&mut daemon.sessions_of(Setup::ALPHA), "chat", "hi").await;
@@ -91,7 +90,7 @@ async fn probes_that_never_end_take_no_place_of_others() {
         strangers.push(stranger);
     }
     everybody_is_served(&daemon).await;
-    // Watchers of health that are well-formed, and never go.
+    // Well-formed health watches that never end.
     let mut stranger = Http2::connect(daemon.grpc_addr()).await;
     for _ in 0..64 {
         held.extend(stranger.begin(WATCH, None, framed(b"")).await.ok());
@@ -180,7 +179,7 @@ async fn connections_that_say_nothing_shut_nobody_out() {
             everybody_is_served(&daemon).await;
         }
     }
-    // Who has shown a key keeps its connection, whoever comes.
+    // A connection that has authenticated is kept, however many others arrive.
     let mut early = daemon.sessions_of(Setup::ALPHA);
     let watching = WatchEventsRequest::default();
     let events = early.watch_events(watching).await.expect("it watches");
@@ -225,17 +224,17 @@ async fn a_connection_with_a_key_is_closed_when_it_is_idle_or_old() {
         "idle_timeout: 300ms",
         "max_age: 300ms, max_age_grace: 300ms",
     ] {
-        // A stranger's time to be idle is over before it is looked at how long others are.
+        // The timeout without a key is shorter, so it passes before the other limits are checked.
         let limits = format!("connections: {{ keyless_timeout: 100ms, {limits} }}");
         let daemon = daemon(&limits, "").await;
-        // A client of gRPC connects again by itself.
+        // gRPC clients reconnect by themselves.
         let sessions = daemon.sessions_of(Setup::ALPHA);
         for _ in 0..3 {
             let mut client = Http2::connect(daemon.grpc_addr()).await;
             let begun = client.begin(APPEND, Some(Setup::ALPHA), framed(b"")).await;
             drop(begun.expect("a stream"));
             client.closed().await;
-            // A call that begins as its connection is closed is begun again.
+            // A call that starts while its connection is closing is retried.
             eventually("it connects again", async || {
                 let mut sessions = sessions.clone();
                 sessions.append(append("chat", [user("hi")])).await.ok()
@@ -252,7 +251,7 @@ async fn a_call_that_goes_on_keeps_its_connection() {
     let mut client = daemon.sessions_of(Setup::ALPHA);
     let watching = client.watch_events(WatchEventsRequest::default()).await;
     let mut events = watching.expect("it watches").into_inner();
-    // As long as another connection needs to be closed.
+    // Wait until an idle connection has been closed.
     let mut idle = connect_from("127.0.0.1", daemon.grpc_addr()).await;
     idle.write_all(HTTP2_HELLO).await.expect("sent");
     closed(&mut idle).await;
@@ -319,7 +318,7 @@ async fn wrong_keys_are_counted_and_slowed_and_good_ones_are_not() {
     assert_eq!(metric(&daemon, counted).await, 20);
     assert!(daemon.log().contains("127.0.0.1"), "{}", daemon.log());
     assert!(!daemon.log().contains("guess-"), "it logs keys");
-    // The next guess is answered later than a good key that comes after it.
+    // A wrong key is answered later than a good key sent after it.
     let mut guesses = JoinSet::new();
     for number in 0..8 {
         let mut guessing = daemon.sessions_of(&format!("late-guess-{number}"));
@@ -350,7 +349,7 @@ async fn many_wrong_keys_are_answered_by_few() {
         answered += answers.iter().filter(|answer| answer.is_ok()).count();
         stranger.closed().await;
     }
-    // Those that are answered at once, and two in a second for as long as it took.
+    // The immediate answers, plus two per second for the duration of the test.
     assert!((10..50).contains(&answered), "{answered} of 120");
     everybody_is_served(&daemon).await;
 }
@@ -415,7 +414,7 @@ async fn strangers_and_watchers_of_health_do_not_hold_up_the_stop() {
     let probe = half.begin(CHECK, None, "").await.expect("a probe");
     let mut waiting = Http2::connect(daemon.grpc_addr()).await;
     let guesses = waiting.begin(APPEND, Some("a-wrong-key"), "").await;
-    // A client that balances its load: it watches on the connection of its calls.
+    // A load-balancing client that watches health on the connection of its calls.
     let shared = channel(daemon.grpc_addr());
     let mut hello = Request::new(append("chat", [user("hi")]));
     let key = format!("Bearer {}", Setup::ALPHA).parse().expect("ASCII");

@@ -1,4 +1,4 @@
-//! Tenants: nobody reads, changes or ends what belongs to somebody else.
+//! Tenant isolation: no tenant can read, change or end another's sessions.
 
 use memoird_proto::v1::{
     CompactSessionRequest, CopySessionRequest, EndSessionRequest, EraseSessionRequest, Erased,
@@ -20,7 +20,7 @@ async fn texts(client: &mut Sessions, session: &str) -> Vec<String> {
         .collect()
 }
 
-/// Tries every call with the key of somebody who has no such session.
+/// Tries every rpc with the key of another tenant.
 async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) {
     let id = || session.to_owned();
     let (code, reason) = (Code::NotFound, "SESSION_NOT_FOUND");
@@ -129,7 +129,7 @@ async fn the_same_chat_id_of_two_tenants_is_two_sessions() {
     is_invisible(&mut beta, "chat", &generation).await;
     assert_eq!(texts(&mut alpha, "chat").await, ["alpha 1"]);
 
-    // The same key of an append is another one for another tenant.
+    // The same idempotency key is independent in another tenant.
     let made = beta
         .append(keyed("chat", "k", [user("beta 1")]))
         .await
@@ -182,7 +182,7 @@ async fn a_list_of_sessions_and_its_pages_are_the_callers_own() {
         .map(|session| &*session.session_id)
         .collect();
     assert_eq!(ids, ["a3", "a2"]);
-    // Somebody else's token leads nowhere but through one's own list.
+    // Another tenant's page token only pages through the caller's own list.
     let other = beta
         .list_sessions(page(&first.next_page_token))
         .await

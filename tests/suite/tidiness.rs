@@ -1,4 +1,4 @@
-//! A tidy tree: files that say what they are, in the places that are meant for them.
+//! Checks of the repository: file headers, locations, and documentation of error reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The tracked files, with their text where they have one.
+/// All tracked files with their text, which is empty for binary files.
 fn tracked() -> Vec<(String, String)> {
     let listed = Command::new("git")
         .args(["ls-files", "-z"])
@@ -41,7 +41,7 @@ fn tracked() -> Vec<(String, String)> {
     assert!(listed.status.success(), "{listed:?}");
     let names = String::from_utf8(listed.stdout).expect("names are UTF-8");
     let files = names.split_terminator('\0').filter_map(|name| {
-        // One that was just deleted is tracked still.
+        // A deleted file is still tracked until it is committed.
         let bytes = std::fs::read(root().join(name)).ok()?;
         Some((
             name.to_owned(),
@@ -51,7 +51,7 @@ fn tracked() -> Vec<(String, String)> {
     files.collect()
 }
 
-/// Says all that is wrong at once.
+/// Panics with all mistakes, if there are any.
 #[track_caller]
 fn none(mistakes: impl IntoIterator<Item = String>) {
     let mistakes: Vec<String> = mistakes.into_iter().collect();
@@ -74,7 +74,7 @@ fn every_source_file_says_first_what_it_is() {
 
 #[test]
 fn nothing_is_left_for_later_and_no_path_is_of_one_machine() {
-    // In pieces, so that this file has none of them.
+    // Split, so that this file does not match.
     let unfinished = [
         ["to", "do!"],
         ["unimple", "mented!"],
@@ -150,7 +150,7 @@ fn text_files_end_with_one_newline_and_no_line_ends_with_blanks() {
     none(mistakes);
 }
 
-/// `InvalidArgument` as gRPC writes it.
+/// Converts `InvalidArgument` to `INVALID_ARGUMENT`.
 fn as_grpc_writes(code: &str) -> String {
     let mut written = String::new();
     for letter in code.chars() {
@@ -162,7 +162,7 @@ fn as_grpc_writes(code: &str) -> String {
     written
 }
 
-/// Clients decide by them, so none is renamed unseen.
+/// Clients depend on the reasons, so none may be renamed silently.
 #[test]
 fn every_reason_of_a_refusal_is_documented_with_its_code() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).expect(path);
@@ -207,7 +207,7 @@ fn every_reason_of_a_refusal_is_documented_with_its_code() {
     assert!(known.len() > 100, "{}", known.len());
 }
 
-/// True of a word in capitals, as reasons are.
+/// Whether a word is in capitals like a reason.
 fn is_reason(word: &str) -> bool {
     word.len() > 5
         && word

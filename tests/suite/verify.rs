@@ -1,4 +1,4 @@
-//! `memoird verify`: of a daemon that runs, and of a directory.
+//! `memoird verify` for a running daemon and for a directory.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn flip(path: &Path, text: &str) {
 
 #[tokio::test]
 async fn a_flip_in_a_turn_costs_that_turn_only_and_is_named() {
-    // The index of what was said reads the turn as well, before the restart or after it.
+    // The search index would read the turn too, before or after the restart.
     let setup = Setup::default().section("search: { enabled: false }");
     let mut daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();

@@ -1,4 +1,4 @@
-//! Whoever watches sees what happens, in order, and holds up nobody.
+//! Watchers receive events in order, and never delay other calls.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::harness::{
     narrow_sessions, refused, refused_code, say, stats, user, wall_ms,
 };
 
-/// The ring of a tenant.
+/// Number of events retained per tenant.
 const RING: u64 = 4_096;
 
 fn kinds(events: &[Event]) -> Vec<(&str, &str)> {
@@ -189,14 +189,14 @@ async fn a_watcher_sees_its_own_tenant_and_an_operator_all() {
     assert_eq!(by_tenant, BTreeMap::from(expected));
 }
 
-/// Sessions with long names that exist already.
+/// Number of existing sessions with long names.
 const CROWD: usize = 16;
 
 fn crowd(number: usize) -> String {
     format!("{number:-<256}")
 }
 
-/// Makes about as many events as told, with many calls in flight; gives how many.
+/// Makes about `count` events with many calls in flight. Returns the exact number.
 async fn make_events(daemon: &Daemon, count: u64) -> u64 {
     let each = count / CROWD as u64;
     let mut talking = JoinSet::new();
@@ -212,7 +212,7 @@ async fn make_events(daemon: &Daemon, count: u64) -> u64 {
     each * CROWD as u64
 }
 
-/// A daemon that has the crowd, and no disk in its way.
+/// A daemon with these sessions, and without a journal to slow it down.
 async fn crowded() -> Daemon {
     let off = Setup::default()
         .section("journal: { durability: off }")
@@ -259,7 +259,7 @@ async fn a_watcher_reads_again_from_the_ring_and_is_told_of_a_gap() {
         first,
         "without a gap none is told"
     );
-    // An id of another life of the daemon: all that there is, and the gap before it.
+    // An id of another start returns all retained events and the gap before them.
     let mut events = Events::of(&mut client, u64::MAX, false)
         .await
         .expect("it may");
@@ -275,7 +275,7 @@ async fn a_watcher_reads_again_from_the_ring_and_is_told_of_a_gap() {
     assert_eq!(events.next().await.event_id, first);
 }
 
-/// Reads up to an event; gives how many were seen and how many were missed.
+/// Reads up to an event. Returns the numbers of received and of missed events.
 async fn read_to(events: &mut Events, end: u64) -> (u64, u64) {
     let (mut seen, mut missed, mut last) = (0, 0, 0);
     while last < end {
@@ -296,7 +296,7 @@ async fn read_to(events: &mut Events, end: u64) -> (u64, u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watcher_that_reads_nothing_holds_up_nobody_and_costs_little() {
     let mut daemon = crowded().await;
-    // Each on a connection of its own, with windows that fill up.
+    // Each on its own connection, with a small flow-control window.
     let mut stalled = Vec::new();
     for _ in 0..20 {
         stalled.push(Events::now(&mut narrow_sessions(daemon.grpc_addr())).await);
@@ -313,18 +313,18 @@ async fn a_watcher_that_reads_nothing_holds_up_nobody_and_costs_little() {
     assert!(grown < 32 << 20, "{grown} bytes more");
     let page = http_get(daemon.admin_addr(), "/metrics").await.1;
     assert!(page.contains("memoird_events_watchers 21"), "{page}");
-    // One that reads again is told what it missed, and then sees what is there.
+    // A watcher that resumes reading gets the number of missed events, and then the retained ones.
     let (seen, missed) = read_to(&mut stalled[0], last).await;
     assert_eq!(seen + missed, made);
     assert!(missed > 0, "it read nothing, and {seen} were told");
-    // Nor do they hold up a stop.
+    // Stalled watchers do not delay a stop.
     let asked_ms = wall_ms();
     daemon.stop().await;
     let took_ms = wall_ms() - asked_ms;
     assert!(took_ms < 5_000, "the stop took {took_ms} ms");
 }
 
-/// Events have a KiB and more where clients name their turns.
+/// With client ids, an event takes more than a KiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_watchers_that_read_nothing_hold_few_events_each() {
     const WATCHERS_MAX: usize = 64;

@@ -149,8 +149,7 @@ pub(crate) fn documents(dir: &Path) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Asserts that `main` has exactly these generations, each once and with a `.jsonl` file of its
-/// turns.
+/// Asserts that `main` holds exactly these generations, each once, with a `.jsonl` file of turns.
 #[track_caller]
 pub(crate) fn each_once(dir: &Path, generations: &[String], context: &str) {
     let of = |name: &String| {

@@ -9,7 +9,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Polls until `look` returns a value.
 ///
 /// # Panics
-/// After [`PATIENCE`].
+/// If `look` still returns `None` after 40 seconds.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {

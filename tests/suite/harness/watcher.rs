@@ -1,4 +1,4 @@
-//! A stream of WatchEvents, read one by one with a deadline.
+//! Reads a `WatchEvents` stream one event at a time, with deadlines.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use tonic::{Status, Streaming};
 
 use super::Sessions;
 
-/// No event takes so long.
+/// Longer than any event takes to arrive.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// What is on its way has come by then.
+/// Events that were already sent arrive within this time.
 const SOON: Duration = Duration::from_millis(20);
 
-/// Somebody who watches.
+/// An event stream.
 #[derive(Debug)]
 pub(crate) struct Events(Streaming<WatchEventsResponse>);
 
 impl Events {
-    /// Starts to watch: from now on, or after an event.
+    /// Subscribes after an event id. 0: from now on.
     pub(crate) async fn of(
         client: &mut Sessions,
         after_event_id: u64,
@@ -33,13 +33,14 @@ impl Events {
         Ok(Self(client.watch_events(request).await?.into_inner()))
     }
 
-    /// Watches what the client's tenant does from now on.
+    /// Subscribes to the client's tenant from now on.
     pub(crate) async fn now(client: &mut Sessions) -> Self {
         Self::of(client, 0, false).await.expect("it may watch")
     }
 
-    /// The number before the first event of the client's tenant: where this start of the
-    /// daemon counts from. There was an event already.
+    /// The id before the first event of the client's tenant since the daemon started.
+    ///
+    /// At least one event must have happened.
     pub(crate) async fn epoch(client: &mut Sessions) -> u64 {
         let mut all = Self::of(client, 1, false).await.expect("it may watch");
         let mut missed = 0;
@@ -52,13 +53,13 @@ impl Events {
         }
     }
 
-    /// What comes next; `None` at the end of the stream.
+    /// Returns the next message, or `None` at the end of the stream.
     pub(crate) async fn message(&mut self) -> Result<Option<WatchEventsResponse>, Status> {
         let next = tokio::time::timeout(WAIT_MAX, self.0.message()).await;
         next.unwrap_or_else(|_| panic!("no event within {WAIT_MAX:?}"))
     }
 
-    /// The next event; none may be missing before it.
+    /// Returns the next event. Panics if events were missed before it.
     pub(crate) async fn next(&mut self) -> Event {
         let next = self
             .message()
@@ -69,12 +70,12 @@ impl Events {
         next.event.expect("an event")
     }
 
-    /// The next event if there is one now, or very soon.
+    /// Returns the next event if it arrives within [`SOON`].
     pub(crate) async fn soon(&mut self) -> Option<Event> {
         tokio::time::timeout(SOON, self.next()).await.ok()
     }
 
-    /// The events up to the first of this kind, that one included.
+    /// Returns the events up to and including the first of this kind.
     pub(crate) async fn until(&mut self, kind: &str) -> Vec<Event> {
         let mut events = Vec::new();
         loop {
@@ -87,7 +88,7 @@ impl Events {
         }
     }
 
-    /// Reads on until the stream ends; gives why.
+    /// Reads until the stream ends, and returns its status.
     pub(crate) async fn ending(&mut self) -> Option<Status> {
         loop {
             match self.message().await {

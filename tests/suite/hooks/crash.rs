@@ -1,5 +1,6 @@
-//! `kill -9` between an end and its delivery, and between a delivery and the record of it:
-//! what is owed is delivered by the next start, at least once.
+//! `kill -9` between an end and its delivery, and between a delivery and its record.
+//!
+//! After a restart, pending deliveries are made at least once.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +12,15 @@ use crate::harness::{
     Daemon, Setup, all_delivered, deliveries, end, eventually, field, in_state, say, stats, told,
 };
 
-/// Keeps what it is told, and kills the daemon that told it, the first time.
+/// Stores each delivery, and kills the daemon during the first one.
 const KILLER: &str = "exec: { argv: [sh, -c, 'mkdir -p told && f=$(mktemp told/XXXXXXXX) && \
     cat > $f && mv $f $f.json; mkdir killed && kill -9 $PPID; exit 0'] }";
 
-/// Keeps what it is told when it is whole: the input of a program whose daemon dies ends
-/// early.
+/// Stores each delivery if it is complete: the input is truncated if the daemon dies.
 const CAREFUL: &str = "exec: { argv: [sh, -c, 'mkdir -p told && f=$(mktemp told/XXXXXXXX) && \
     cat > $f && [ \"$(tail -c 2 $f)\" = \"]}\" ] && mv $f $f.json'] }";
 
-/// The same, but waits for a file before.
+/// The same, but waits for the file `go` first.
 const WAITER: &str = "exec: { argv: [sh, -c, 'echo x >> started; \
     until [ -e go ]; do sleep 0.02; done; mkdir -p told && f=$(mktemp told/XXXXXXXX) && \
     cat > $f && [ \"$(tail -c 2 $f)\" = \"]}\" ] && mv $f $f.json'] }";
@@ -124,7 +124,7 @@ async fn what_a_hook_is_owed_outlives_the_retention_of_turns() {
             .pop()
     };
     eventually("one hook gave up", dead).await;
-    // What nobody is owed is forgotten soon after a start.
+    // Shortly after a start, turns without pending deliveries are deleted.
     daemon.stop().await;
     let keeps = |name: &str| format!("{{ name: {name}, {CAREFUL} }}");
     daemon

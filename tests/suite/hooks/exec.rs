@@ -1,4 +1,4 @@
-//! A program is told of every end, once, with all that was said.
+//! The exec hook: each end is delivered to a program once, with all turns.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
@@ -18,7 +18,7 @@ fn hook(short_term: &str) -> Setup {
         .section(format!("short_term: {{ {short_term} }}"))
 }
 
-/// What the payload says of a turn that has nothing but parts.
+/// The payload of a turn that has only parts.
 fn as_told(seq: u64, turn: &Turn) -> Value {
     let part = |kind: &Kind| match kind {
         Kind::Text(text) => json!({"text": text}),
@@ -60,7 +60,7 @@ fn conversation() -> Vec<Turn> {
     turns
 }
 
-/// The one telling of a generation.
+/// Returns the single delivery of a generation.
 #[track_caller]
 fn of<'a>(all: &'a [Value], generation: &str) -> &'a Value {
     let mut its = all
@@ -73,7 +73,7 @@ fn of<'a>(all: &'a [Value], generation: &str) -> &'a Value {
     first
 }
 
-/// The one that lives.
+/// The generation of a live session.
 async fn generation(client: &mut Sessions, session: &str) -> String {
     let request = GetSessionRequest {
         session_id: session.to_owned(),
@@ -195,14 +195,14 @@ async fn each_kind_of_end_is_told_once_and_a_plain_reset_is_not() {
     let second = generation(&mut client, "second").await;
     all_delivered(&mut daemon.admin()).await;
 
-    // `second` and `third` live on, the latter without a turn: its end owes nothing.
+    // `second` and `third` are still live. `third` has no turns, so its end is not delivered.
     daemon.stop().await;
     daemon
         .restart_with(hook("session_ttl: 1s, sweep_interval: 1h"))
         .await;
     let mut admin = daemon.admin();
     eventually("both have expired", async || {
-        // The daemon sweeps by itself, too.
+        // The daemon's own sweeper may have run before.
         admin
             .sweep_now(SweepNowRequest::default())
             .await

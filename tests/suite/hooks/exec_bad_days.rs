@@ -1,4 +1,4 @@
-//! Programs that hang, die and talk too much hurt nobody but themselves.
+//! Programs that hang, crash or print too much do not affect anything else.
 
 use memoird_proto::v1::{DeliveryState, HookDelivery, SweepNowRequest};
 use serde_json::json;
@@ -7,17 +7,17 @@ use crate::harness::{
     Daemon, Events, KEEPS, Setup, deliveries, detail, end, eventually, in_state, say, stats, told,
 };
 
-/// Resident memory that a hook may cost the daemon.
+/// Maximum growth of the daemon's resident memory due to a hook.
 const MEMORY_KB_MAX: u64 = 48 << 10;
 
-/// The processes of a group that are alive.
+/// The live processes of a process group.
 fn group(leader: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").expect("the processes");
     let stat = |entry: std::io::Result<std::fs::DirEntry>| {
         std::fs::read_to_string(entry.expect("an entry").path().join("stat")).ok()
     };
     let is_of = |stat: &String| {
-        // PID (NAME) STATE PARENT GROUP
+        // Format: PID (NAME) STATE PARENT GROUP
         let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let mut fields = rest.split_whitespace();
         let (state, group) = (fields.next(), fields.nth(1));

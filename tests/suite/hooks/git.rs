@@ -1,4 +1,4 @@
-//! Checkpoints, as a person sees them with git.
+//! Checkpoint repositories, inspected with git.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -195,7 +195,7 @@ async fn sessions_with_any_name_have_files_of_their_own() {
     fsck(&dir);
     let generations: Vec<String> = expected.iter().map(|(g, _)| g.clone()).collect();
     each_once(&dir, &generations, "any name");
-    // A person who clones it gets all of them, on any file system.
+    // A clone has all files, even on file systems that restrict names.
     let clone = daemon.path("clone");
     let clone_path = clone.to_str().expect("UTF-8");
     git(

@@ -1,5 +1,6 @@
-//! Repositories that people work in, that are gone, or that have no room: checkpoints
-//! wait, and nobody's work is lost.
+//! Checkpoint repositories that are in use by people, removed, or on a full disk.
+//!
+//! Checkpoints wait, and no other work is lost.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use crate::harness::{
     in_state, run, say, stats,
 };
 
-/// A daemon with a repository in which the first session is.
+/// A daemon whose repository has one checkpoint.
 async fn with_one(hook: &str) -> (Daemon, Vec<String>) {
     let daemon = Daemon::with(Setup::default().section(hook)).await;
     let mut generations = Vec::new();
@@ -21,7 +22,7 @@ async fn with_one(hook: &str) -> (Daemon, Vec<String>) {
     (daemon, generations)
 }
 
-/// One more session that ended.
+/// Ends one more session.
 async fn more(daemon: &Daemon, generations: &mut Vec<String>) {
     let mut client = daemon.sessions();
     let session = format!("s{}", generations.len());
@@ -29,7 +30,7 @@ async fn more(daemon: &Daemon, generations: &mut Vec<String>) {
     generations.push(end(&mut client, &session).await);
 }
 
-/// Waits until a delivery has failed for this reason, and is still owed.
+/// Waits until a delivery has failed for this reason and is still pending.
 async fn fails(daemon: &Daemon, problem: &str) -> HookDelivery {
     let mut admin = daemon.admin();
     let found = eventually("a delivery fails", async || {
@@ -43,7 +44,7 @@ async fn fails(daemon: &Daemon, problem: &str) -> HookDelivery {
     found
 }
 
-/// A person's commit with plumbing, as a script would make it.
+/// Commits a file with plumbing commands, as a script would.
 fn foreign_commit(dir: &Path, file: &str) -> String {
     let blob = dir.join("scratch");
     std::fs::write(&blob, "a person's\n").expect("a file");
@@ -89,7 +90,7 @@ async fn a_persons_lock_is_waited_for_and_never_broken() {
     std::fs::write(&lock, "a person's").expect("a lock");
     more(&daemon, &mut generations).await;
     let mut admin = daemon.admin();
-    // It is waited for while everything else goes on.
+    // The hook waits for the lock while everything else continues.
     say(&mut daemon.sessions(), "other", "calls go on").await;
     let failed = fails(&daemon, "main.lock is locked by another git").await;
     assert_eq!(failed.generation, generations[1]);
@@ -131,7 +132,7 @@ async fn commits_of_people_are_built_upon() {
     more(&daemon, &mut generations).await;
     all_delivered(&mut admin).await;
 
-    // And by clone and push; it packs the refs and the objects, too.
+    // The same by clone and push, after git has packed refs and objects.
     let clone = daemon.path("clone");
     git(&dir, &["clone", "-q", ".", clone.to_str().expect("UTF-8")]);
     std::fs::write(clone.join("sessions/README"), "a person's\n").expect("a file");
@@ -198,7 +199,7 @@ async fn a_repository_that_was_deleted_is_made_anew() {
     all_delivered(&mut admin).await;
     each_once(&dir, &later[2..], "with the folder around it");
 
-    // What stands there is no repository: it says so, and touches nothing.
+    // A directory that is not a repository is reported and left untouched.
     std::fs::remove_dir_all(&dir).expect("it was there");
     std::fs::create_dir_all(&dir).expect("a folder");
     std::fs::write(dir.join("diary"), "a person's").expect("a file");
@@ -210,7 +211,7 @@ async fn a_repository_that_was_deleted_is_made_anew() {
     each_once(&dir, &later[3..], "once the place is free");
 }
 
-/// As older versions made it when they were asked for a work tree.
+/// A repository with a work tree, as created by older versions on request.
 fn with_a_work_tree(daemon: &Daemon) -> PathBuf {
     let bare = repository(daemon, "default");
     let dir = daemon.path("checkpoints/default");
@@ -227,7 +228,7 @@ async fn a_repository_with_a_work_tree_gets_commits_and_a_persons_files_stay() {
     let dir = with_a_work_tree(&daemon);
     assert_eq!(git(&dir, &["status", "--porcelain"]), "");
     let names = crate::harness::documents(&dir);
-    // A person changes a checkpoint, adds a file, and stages another.
+    // A person changes a checkpoint, adds a file and stages another.
     let changed = dir.join(&names[0]);
     std::fs::write(&changed, "scribbled over\n").expect("a file");
     std::fs::write(dir.join("untracked"), "u\n").expect("a file");
@@ -246,7 +247,7 @@ async fn a_repository_with_a_work_tree_gets_commits_and_a_persons_files_stay() {
         std::fs::read_to_string(&changed).expect("a file"),
         "scribbled over\n"
     );
-    // The files are those of the commit that was there; the branch has gone on.
+    // The work tree is still at the old commit, while the branch has moved on.
     git(&dir, &["stash", "-q"]);
     git(&dir, &["checkout", "-q", "main"]);
     git(&dir, &["stash", "pop", "-q"]);
@@ -301,7 +302,7 @@ async fn a_full_disk_keeps_checkpoints_waiting_until_there_is_room() {
     more(&daemon, &mut generations).await;
     std::fs::remove_file(daemon.path("checkpoints/ballast")).expect("it was there");
     all_delivered(&mut admin).await;
-    // Git does not find its way through another process's mounts: it looks at a copy.
+    // git cannot read through another process's mounts, so check a copy.
     let mut copied = Command::new("cp");
     copied.arg("-r").arg(repository(&daemon, "default"));
     let dir = probe_dir.path().join("copy.git");

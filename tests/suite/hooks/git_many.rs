@@ -1,4 +1,4 @@
-//! Many ends at once, and crashes in the middle of commits.
+//! Many ends at once, and crashes during commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::harness::{
     say, seeds_factor, stats, user,
 };
 
-/// Creates sessions with many calls in flight; gives their generations.
+/// Creates sessions with many calls in flight, and returns their generations.
 async fn create(daemon: &Daemon, names: impl Iterator<Item = String>) -> Vec<String> {
     const IN_FLIGHT: usize = 64;
     let mut names = names.into_iter();
@@ -50,7 +50,7 @@ async fn two_thousand_ends_in_one_sweep_are_a_few_commits() {
         .await;
     let mut admin = daemon.admin();
     eventually("all have expired", async || {
-        // The daemon sweeps by itself, too.
+        // The daemon's own sweeper may have run before.
         admin
             .sweep_now(SweepNowRequest::default())
             .await
@@ -69,8 +69,9 @@ async fn two_thousand_ends_in_one_sweep_are_a_few_commits() {
     fsck(&dir);
 }
 
-/// Ends sessions until the daemon is gone; gives those of which it may be that they ended
-/// and those of which it is sure.
+/// Ends sessions until the daemon is gone.
+///
+/// Returns the sessions whose end is uncertain, and the generations whose end was acknowledged.
 async fn end_until_killed(
     mut client: Sessions,
     round: usize,
@@ -118,7 +119,7 @@ async fn ten_kills_amid_commits_lose_and_double_no_checkpoint() {
             (count() != before).then_some(())
         })
         .await;
-        // Some ends later it is somewhere in that commit, or in the next one.
+        // After a few more ends, the kill falls into that commit or the next one.
         let enough = done.load(Ordering::Relaxed) + random.below(40);
         eventually("some more have ended", async || {
             (done.load(Ordering::Relaxed) >= enough).then_some(())
@@ -133,7 +134,7 @@ async fn ten_kills_amid_commits_lose_and_double_no_checkpoint() {
     }
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     for session in &maybe {
-        // Where nobody knows whether it ended, it ends now, once more or at last.
+        // If the end is uncertain, end the session now, whether or not it is a new generation.
         let answer = say(&mut client, session, "now").await;
         let generation = end(&mut client, session).await;
         assert_eq!(answer.session.expect("a session").generation, generation);

@@ -1,5 +1,4 @@
-//! What is done when a session ends, by real programs, real repositories and a real web
-//! service.
+//! Hooks at the end of a session, with real programs, git repositories and a web service.
 
 mod crash;
 mod exec;

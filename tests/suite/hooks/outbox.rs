@@ -1,4 +1,4 @@
-//! What operators see of deliveries, and what they can do about them.
+//! Deliveries as operators list, retry and drop them.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::harness::{
     stats, wall_ms,
 };
 
-/// `fails` until there is a file `fine`; `later` fails and then waits for an hour.
+/// `fails` succeeds once the file `fine` exists. `later` fails and retries after an hour.
 const HOOKS: &str = "hooks:\n\
     - { name: works, exec: { argv: ['true'] } }\n\
     - { name: fails, retry: { tries: 2, pause: 10ms, pause_max: 10ms }, \
@@ -25,7 +25,7 @@ fn setup(hooks: &str) -> Setup {
     Setup::default().two_tenants("", "").section(hooks)
 }
 
-/// Five sessions of `alpha` and three of `beta` have ended, and all that can happen has.
+/// Ends five sessions of `alpha` and three of `beta`, and waits until all deliveries have settled.
 async fn after_ends() -> (Daemon, Admin) {
     let daemon = Daemon::with(setup(HOOKS)).await;
     for (key, count) in [(Setup::ALPHA, 5), (Setup::BETA, 3)] {
@@ -49,7 +49,7 @@ async fn after_ends() -> (Daemon, Admin) {
     (daemon, admin)
 }
 
-/// All deliveries without their times, which are told to the millisecond only.
+/// All deliveries without due times, which have only millisecond precision.
 async fn listed(admin: &mut Admin, filter: ListHookDeliveriesRequest) -> Vec<HookDelivery> {
     let mut all = deliveries(admin, filter).await;
     all.iter_mut().for_each(|delivery| delivery.due_at = None);
@@ -278,7 +278,7 @@ async fn what_is_owed_to_a_hook_that_was_removed_stays_until_somebody_drops_it()
     })
     .await;
 
-    // It comes back, and works now: what was retried is made at once.
+    // The hook returns and works now. The retried delivery is made at once.
     daemon.rewrite(setup(
         "hooks: [ { name: later, exec: { argv: ['true'] } } ]",
     ));

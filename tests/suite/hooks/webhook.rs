@@ -1,4 +1,4 @@
-//! A web service is told by signed POSTs, and may be slow, broken or gone for a while.
+//! The webhook hook: signed POSTs to a service that may be slow, broken or temporarily gone.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use crate::harness::{
 const FINE: Answer = Answer::Says("200 OK", "");
 const SECRET: &str = "whsec_bWVtb2lyZCB0ZXN0cyBpdHNlbGY=";
 
-/// A daemon that tells this service, which may be on this machine.
+/// A daemon with a webhook to this service.
 async fn telling(service: &Service, more: &str) -> Daemon {
     let hook = format!(
         "hooks: [ {{ name: web, retry: {{ tries: 8, pause: 20ms, pause_max: 5s }}, {more} \

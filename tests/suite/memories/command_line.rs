@@ -1,4 +1,4 @@
-//! `memoird memory`, subcommand by subcommand, as operators type it.
+//! The subcommands of `memoird memory`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ async fn ask(daemon: &Daemon, args: &[&str]) -> Outcome {
     ask_as(daemon, &[&["memory"], args].concat(), "").await
 }
 
-/// What a command that succeeds prints.
+/// The output of a command, after checking that it succeeded.
 async fn said(daemon: &Daemon, args: &[&str]) -> String {
     let outcome = ask(daemon, args).await;
     assert_eq!(outcome.code, Some(0), "{args:?}: {outcome:?}");
@@ -346,7 +346,7 @@ async fn forget_counts_and_asks_before_anything_goes() {
         (&dry["memories"], &dry["erased"]),
         (&json!(4), &json!(false))
     );
-    // Without a terminal nobody can say yes.
+    // Without a terminal there is no confirmation prompt.
     let unasked = ask(&daemon, &["forget", "--subject", "bob"]).await;
     assert!(unasked.code.is_some_and(|code| code != 0), "{unasked:?}");
     assert!(unasked.stderr.contains("--yes"), "{unasked:?}");
@@ -397,7 +397,7 @@ async fn manifest_prints_what_agents_are_told() {
     assert_eq!(said(&daemon, &["manifest", "nobody"]).await, "");
 }
 
-/// Runs a command with something on its stdin.
+/// Runs a command with this input on stdin.
 fn piped(daemon: &Daemon, args: &[&str], input: &str) -> Outcome {
     let mut command = Command::new(binary());
     command
@@ -409,7 +409,7 @@ fn piped(daemon: &Daemon, args: &[&str], input: &str) -> Outcome {
         .stderr(Stdio::piped());
     let mut child = command.spawn().expect("it is started");
     let mut stdin = child.stdin.take().expect("a pipe");
-    // One that refuses early does not read on.
+    // A command that fails early does not read its input.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
@@ -473,7 +473,7 @@ async fn export_and_import_carry_everything_over_to_the_byte() {
         "{again}"
     );
 
-    // A line that is none stops an import, and is named.
+    // An invalid line stops the import and is named in the error.
     for (bad, word) in [
         ("{", "line 2"),
         ("{\"id\":\"x\"}", "line 2"),

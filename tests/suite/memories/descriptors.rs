@@ -1,8 +1,8 @@
-//! A process that may have few descriptors: the files of memories leave enough of them to the rest.
+//! A low limit on open files: memory databases leave enough descriptors for everything else.
 
 use crate::harness::{Daemon, Setup, fact, kept, of, recalled};
 
-/// Fewer than the files of the tenants below would have, were all of them open.
+/// Fewer than needed to keep the databases of all tenants open.
 const DESCRIPTORS: usize = 160;
 const TENANTS: usize = 30;
 

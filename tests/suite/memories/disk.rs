@@ -1,5 +1,7 @@
-//! A disk that fills up and gets room again: a fact is refused by name and nothing of it
-//! is half stored, everything else goes on, and nothing has to be restarted.
+//! A disk that fills up and gets space again.
+//!
+//! Facts are refused with a specific reason and never half stored, everything else continues, and
+//! no restart is needed.
 
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{ForgetRequest, RememberRequest};
@@ -22,7 +24,7 @@ fn numbered(number: usize) -> RememberRequest {
     }
 }
 
-/// Remembers facts from this one on until one is refused; gives its number and the refusal.
+/// Stores facts until one is refused. Returns its number and the error.
 async fn fill(client: &mut Memories, first: usize) -> (usize, Status) {
     for number in first..FACTS_MAX {
         if let Err(status) = client.remember(numbered(number)).await {
@@ -32,7 +34,7 @@ async fn fill(client: &mut Memories, first: usize) -> (usize, Status) {
     panic!("{FACTS_MAX} facts found room");
 }
 
-/// Everything that was acknowledged, and nothing else, is told by every call.
+/// Asserts that every call shows exactly the acknowledged facts.
 async fn holds_exactly(client: &mut Memories, taken: usize) {
     let all = memories_of(client, "").await;
     let expected: Vec<String> = (0..taken).map(|number| numbered(number).content).collect();
@@ -81,7 +83,7 @@ async fn a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again
         remember(&mut client, numbered(number)).await;
     }
     holds_exactly(&mut client, taken + 5).await;
-    // Also to forget takes some room, for the log.
+    // Forgetting needs some disk space too, for the write-ahead log.
     let (full, _) = fill(&mut client, taken + 5).await;
     let forget = ForgetRequest {
         target: Some(Target::Subject("ann".into())),

@@ -1,5 +1,7 @@
-//! Dream sweeps: what is recalled again and again, on different days, is pinned; what is
-//! used no more is unpinned; and nothing is deleted but by an explicit policy.
+//! Dream sweeps: promotion and demotion of memories.
+//!
+//! A memory recalled repeatedly on different days is pinned, an unused one is unpinned, and nothing
+//! is deleted without an explicit policy.
 
 use memoird_proto::v1::{MemoryKind, RememberRequest, RunDreamRequest};
 use serde_json::Value;
@@ -26,14 +28,14 @@ async fn dream(daemon: &Daemon, tenant: &str, dry_run: bool) -> Value {
     serde_json::from_str(&answer.report_json).expect("JSON")
 }
 
-/// How many memories were promoted, demoted and deleted, by the report of one tenant.
+/// Numbers of promoted, demoted and deleted memories in the report of one tenant.
 #[track_caller]
 fn done(report: &Value) -> [u64; 3] {
     let tenant = find(report).unwrap_or_else(|| panic!("no numbers in {report}"));
     ["promoted", "demoted", "deleted"].map(|name| tenant[name].as_u64().expect("a number"))
 }
 
-/// The first object in it that has the numbers.
+/// The first object inside the report that has these numbers.
 fn find(report: &Value) -> Option<&Value> {
     match report {
         Value::Object(fields) if fields.contains_key("promoted") => Some(report),
@@ -43,7 +45,7 @@ fn find(report: &Value) -> Option<&Value> {
     }
 }
 
-/// Recalls by each of these questions, and waits until that is counted.
+/// Recalls with each of these queries, and waits until the recalls are counted.
 async fn recall_all(client: &mut Memories, questions: &[&str]) {
     let before = memory_stats(client).await.recall_events;
     let mut hits = 0;

@@ -1,5 +1,7 @@
-//! Embedding: a queue on the disk that survives crashes and providers that are down, and
-//! recalls that go by words until there are vectors.
+//! Embedding in the background.
+//!
+//! The queue is durable and survives crashes and provider outages. Without vectors, recall is
+//! lexical.
 
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{ForgetRequest, RecallMode, RecallRequest, ReindexMemoriesRequest};
@@ -61,7 +63,7 @@ async fn meanings_are_found_where_words_are_not() {
         };
         assert!(recalled(&mut client, words).await.is_empty(), "{question}");
     }
-    // Of others by meaning as little as by words.
+    // Vector recall respects subjects just as lexical recall does.
     let others = RecallRequest {
         subjects: vec!["bob".into()],
         ..by_meaning("car")
@@ -115,7 +117,7 @@ async fn a_provider_that_says_nothing_keeps_no_recall_waiting_for_long() {
     let daemon = Daemon::with(Setup::default().section(hasty)).await;
     let mut client = daemon.memories();
     kept(&mut client, fact("ann", "Her automobile is red")).await;
-    // Each answers well before the provider's own time limit of thirty seconds.
+    // Each returns long before the provider's timeout of thirty seconds.
     for _ in 0..3 {
         let found = recall(&mut client, of("ann", "red")).await;
         assert_eq!(
@@ -164,7 +166,7 @@ async fn kill_9_amid_embedding_loses_no_text_of_the_queue() {
     assert_eq!(stats.embedded, COUNT as u64);
     let exact = "Fact number37 of the automobile";
     assert_eq!(recalled(&mut client, by_meaning(exact)).await, [exact]);
-    // What was embedded before a crash was not embedded again: few calls went to waste.
+    // Memories embedded before a crash are not embedded again, so few calls are wasted.
     let texts = provider.calls().concat().len();
     assert!(texts < COUNT * 2, "{texts} texts were sent for {COUNT}");
 }
@@ -214,7 +216,7 @@ async fn an_embedder_that_is_switched_on_later_fills_in_and_another_model_starts
         daemon.stop().await;
     }
     assert_ne!(models[0], models[1]);
-    // And without one everything still works by words.
+    // Without an embedder, lexical recall still works.
     daemon.restart_with(Setup::default()).await;
     client = daemon.memories();
     let found = recall(&mut client, of("ann", "automobile")).await;
@@ -278,7 +280,7 @@ async fn what_is_forgotten_while_it_waits_is_never_embedded() {
         (gone.memories, gone.queued_embeddings, gone.vectors),
         (6, 6, 0)
     );
-    // One that is being embedded at this moment gets no vector any more.
+    // A memory whose embedding is in flight does not get a vector after it is forgotten.
     let gone = client
         .forget(forget(Target::Id(first.id)))
         .await

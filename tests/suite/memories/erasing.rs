@@ -1,5 +1,6 @@
-//! `kill -9` amid a forget: the job goes on after the restart until nothing is left, in no
-//! answer and on no page of the disk.
+//! `kill -9` during a forget.
+//!
+//! The job continues after the restart, until nothing is left in any reply or on any disk page.
 
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{ForgetRequest, ImportMemoriesRequest, Memory, MemoryKind};
@@ -11,7 +12,7 @@ use crate::harness::{
 };
 
 const COUNT: usize = 20_000;
-/// Memories of one import.
+/// Memories per import.
 const BATCH: usize = 500;
 
 fn numbered(number: usize) -> Memory {
@@ -20,7 +21,7 @@ fn numbered(number: usize) -> Memory {
         nanos: 0,
     });
     Memory {
-        // Crockford's digits of a ULID, of which decimal ones are some.
+        // A ULID in Crockford's base 32, which includes the decimal digits.
         id: format!("01ARZ3NDEK{number:0>16}"),
         subject: "eve".into(),
         kind: MemoryKind::Project.into(),
@@ -47,7 +48,7 @@ async fn fill(client: &mut Memories) {
     }
 }
 
-/// Starts to forget everything of eve, and dies as soon as it is seen to go.
+/// Starts to forget eve's memories, and kills the daemon once some are gone.
 async fn dies_amid_forgetting(daemon: &mut Daemon) {
     let (mut client, mut looking) = (daemon.memories(), daemon.memories());
     let target = Some(Target::Subject("eve".into()));
@@ -78,12 +79,12 @@ async fn kill_9_amid_forgetting_twenty_thousand_leaves_nothing_of_them() {
         "or nothing would be shown"
     );
     dies_amid_forgetting(&mut daemon).await;
-    // The job may be in the middle of its work now, and is killed there once more.
+    // A second kill, possibly in the middle of the resumed job.
     daemon.restart().await;
     daemon.kill9().await;
     daemon.restart().await;
     let mut client = daemon.memories();
-    // What was begun is not told any more from the first answer on.
+    // From the first reply on, the memories being forgotten are hidden.
     assert!(recalled(&mut client, of("eve", "gazebo")).await.is_empty());
     assert_eq!(manifest(&mut client, "eve").await.lines, 0);
     assert!(memories_of(&mut client, "eve").await.is_empty());

@@ -1,5 +1,4 @@
-//! Extraction: turns are handed out under a lease, and what was found in them is stored
-//! when they are marked as looked at, both or nothing.
+//! Extraction: turns are leased, and facts are committed atomically with the cursor.
 
 use memoird_proto::v1::{
     CommitExtractionRequest, CommitExtractionResponse, ExtractedMemory, LeaseExtractionRequest,
@@ -49,7 +48,7 @@ async fn commit(
         .map(tonic::Response::into_inner)
 }
 
-/// Ann says these, one turn each.
+/// Appends these texts as turns of ann.
 async fn said(sessions: &mut Sessions, texts: &[&str]) {
     let turns: Vec<Turn> = texts.iter().map(|text| user(text)).collect();
     let mut request = append("chat", turns);
@@ -161,7 +160,7 @@ async fn turns_are_leased_once_and_what_was_found_is_stored_with_where_it_comes_
     let launch: Vec<&str> = launch.map(|memory| &*memory.content).collect();
     assert_eq!(launch[0], "Ann's launch is in June");
     assert!(!launch.contains(&&*may.content), "{launch:?}");
-    // To find nothing is an answer, too.
+    // A commit without facts is valid.
     said(&mut sessions, &["ok"]).await;
     let last = lease(&mut client).await;
     assert_eq!(

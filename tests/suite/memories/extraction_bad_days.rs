@@ -1,4 +1,4 @@
-//! Extraction on bad days: leases that run out, daemons that die, and turns that are gone.
+//! Extraction failures: expired leases, crashes, and deleted turns.
 
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{
@@ -50,7 +50,7 @@ async fn lease(client: &mut Memories) -> LeaseExtractionResponse {
     held
 }
 
-/// Asks until the lease of somebody else has run out.
+/// Retries until the other lease has expired.
 async fn lease_again(client: &mut Memories) -> LeaseExtractionResponse {
     eventually("the lease has run out", async || {
         match client.lease_extraction(chat()).await {
@@ -134,7 +134,7 @@ async fn what_is_forgotten_takes_its_leases_along() {
         .await;
     refused(late, Code::Aborted, "LEASE_LOST");
     assert!(memories_of(&mut client, "").await.is_empty());
-    // What was said before is not dug out again, what is said from now on is.
+    // Earlier turns are not leased again, but later ones are.
     let nothing = client
         .lease_extraction(chat())
         .await
@@ -177,7 +177,7 @@ async fn turns_that_their_retention_took_are_no_mistake() {
     let mut sessions = daemon.sessions();
     said(&mut sessions, 2).await;
     let generation = end(&mut sessions, "chat").await;
-    // What nobody is owed is forgotten soon after a start.
+    // Shortly after a start, turns without pending deliveries are deleted.
     daemon.stop().await;
     daemon.restart().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());

@@ -1,5 +1,4 @@
-//! Forgetting: by id, by subject and by filter, counted beforehand, and gone from every
-//! answer and from the disk.
+//! Forgetting by id, subject and filter: counted in advance, and gone from replies and the disk.
 
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{
@@ -22,7 +21,7 @@ fn forget(target: Target, dry_run: bool) -> ForgetRequest {
     }
 }
 
-/// Counts first, then forgets, and expects the same counts.
+/// Counts with a dry run, forgets, and asserts equal counts.
 async fn gone(client: &mut Memories, target: Target) -> ForgetResponse {
     let dry = client
         .forget(forget(target.clone(), true))
@@ -50,7 +49,7 @@ async fn gone_at_once(client: &mut Memories, target: Target) -> ForgetResponse {
         .into_inner()
 }
 
-/// Nothing of these words is told by any call.
+/// Asserts that no call returns these words.
 async fn is_untold(client: &mut Memories, subject: &str, words: &str) {
     for mode in 0..3 {
         let asked = RecallRequest {
@@ -119,7 +118,7 @@ async fn one_memory_goes_with_its_history_and_everything_that_is_kept_of_it() {
         [&*stays.content]
     );
     assert_eq!(recalled(&mut client, of("ann", "launch")).await.len(), 1);
-    // It may be said again, and is new then.
+    // The fact can be stored again, as a new memory.
     kept(&mut client, fact("ann", "Zephyrine lives in Vannes")).await;
 }
 

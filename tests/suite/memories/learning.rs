@@ -1,5 +1,6 @@
-//! A model that extracts by itself, against a provider that does what it is told: never twice,
-//! never lost, and nothing that a conversation plants.
+//! Automatic extraction with a scripted provider.
+//!
+//! No fact is stored twice or lost, and a conversation cannot plant facts.
 
 use memoird_proto::v1::{AppendRequest, Event, LeaseExtractionRequest, MemoryOrigin, Turn};
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ async fn said(sessions: &mut Sessions, session: &str, texts: &[&str]) {
     sessions.append(request).await.expect("appended");
 }
 
-/// Waits until Ann has so many memories.
+/// Waits until Ann has at least `count` memories, and returns them.
 async fn learnt(daemon: &Daemon, count: usize) -> Vec<String> {
     let mut client = daemon.memories();
     eventually("they are remembered", async || {
@@ -91,7 +92,7 @@ async fn a_kill_between_lease_and_commit_loses_nothing_and_stores_nothing_twice(
             session_id: "chat".into(),
             ..LeaseExtractionRequest::default()
         };
-        // The turns are leased, and nothing of them is stored.
+        // The turns are leased, and no fact is stored yet.
         let held = daemon.memories().lease_extraction(chat).await;
         refused(held, Code::Aborted, "LEASE_HELD");
         daemon.kill9().await;
@@ -100,7 +101,7 @@ async fn a_kill_between_lease_and_commit_loses_nothing_and_stores_nothing_twice(
     }
     assert_eq!(learnt(&daemon, 1).await, ["Likes tea"]);
     assert_eq!(model.prompts().len(), 3);
-    // It was committed: no life after it asks again.
+    // The facts are committed, so no restart extracts these turns again.
     for _ in 0..2 {
         daemon.kill9().await;
         daemon.restart().await;

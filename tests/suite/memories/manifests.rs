@@ -1,5 +1,4 @@
-//! Manifests: what is known of a subject, a line each, the most important first, never
-//! more than the caps, and never out of date.
+//! Manifests: one line per memory of a subject, by importance, within the caps and up to date.
 
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{

@@ -1,5 +1,6 @@
-//! What outlives a session, as bots and operators meet it: by every call of MemoryService,
-//! in windows, on the command line, and after every kind of crash.
+//! Long-term memory end to end.
+//!
+//! Covers every rpc of MemoryService, windows, the command line, and crashes.
 
 mod command_line;
 mod descriptors;

@@ -1,4 +1,4 @@
-//! Memories by the names, notes, vectors and subjects that bots give them.
+//! Memories with external keys, metadata, vectors and subject prefixes.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ async fn a_memory_is_replaced_by_its_key() {
         Code::InvalidArgument,
         "MEMORY_INVALID",
     );
-    // Authors who say the same.
+    // Several authors may store the same fact.
     for _ in 0..2 {
         let apart = RememberRequest {
             keep_apart: true,

@@ -1,5 +1,7 @@
-//! What becomes of a fact that is remembered: it is new, counts once more, is taken in,
-//! takes the place of another, or was only just told by a recall.
+//! Outcomes of remembering a fact.
+//!
+//! A fact can be created, reinforce or merge with a memory, supersede one, or merely repeat a
+//! recall.
 
 use memoird_proto::v1::{
     GetMemoryRequest, ImportMemoriesRequest, Memory, MemoryKind, MemorySource, NearDuplicate,
@@ -132,7 +134,7 @@ async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
     let beside = kept(&mut client, loud).await;
     assert_ne!(beside.id, first.id);
     assert_eq!(recalled(&mut client, of("ann", "launch")).await.len(), 2);
-    // What differs in what it says is another fact.
+    // A different statement is a new fact.
     kept(&mut client, fact("ann", "The launch is not in May.")).await;
     kept(&mut client, fact("ann", "The launch is in June.")).await;
 }
@@ -172,7 +174,7 @@ async fn what_takes_the_place_of_another_leaves_it_readable_and_out_of_recall() 
         chain.iter().map(|one| &*one.content).collect::<Vec<_>>()
     );
 
-    // History is not changed, not taken the place of again, and not reinforced.
+    // A superseded memory cannot be changed, superseded again or reinforced.
     let update = UpdateMemoryRequest {
         memory: Some(Memory {
             pinned: true,
@@ -241,7 +243,7 @@ async fn a_key_does_its_work_once_and_is_answered_as_the_first_time() {
     let counted = remember(&mut client, keyless).await;
     assert_eq!(counted.outcome(), RememberOutcome::Reinforced);
     assert_eq!(memories_of(&mut client, "").await.len(), 1);
-    // Of a refusal nothing is remembered: the key is free for the right words.
+    // A refused call does not use up its key.
     let empty = RememberRequest {
         idempotency_key: "free".into(),
         ..fact("ann", " ")
@@ -285,7 +287,7 @@ async fn what_a_recall_just_told_a_session_is_no_new_fact_in_it() {
         assert_eq!((&memory.id, memory.reinforced), (&first.id, 0), "{content}");
         assert_eq!(memory.content, first.content);
     }
-    // Somebody who was not told says it by himself.
+    // A session without that recall reinforces the memory.
     let said = remember(&mut client, from("not told", "The launch is in May")).await;
     assert_eq!(said.outcome(), RememberOutcome::Reinforced);
     let other = remember(&mut client, from("told", "The launch is in June")).await;
@@ -337,7 +339,7 @@ async fn an_import_keeps_every_field_and_leaves_alone_what_is_there() {
         recalled(&mut there, of("ann", "launch")).await,
         ["The launch is in June"]
     );
-    // All or none.
+    // An import is atomic.
     let mut bad = all[0].clone();
     bad.id = "01ARZ3NDEKTSV4RRFFQ69G5FAV".into();
     let good = bad.clone();

@@ -1,5 +1,4 @@
-//! What a recall finds: by words and by meaning, within its filters, nothing that is over,
-//! in an order that repeats.
+//! Recall: lexical and vector search, filters, no expired memories, and a deterministic order.
 
 use memoird_proto::v1::{
     GetMemoryRequest, ImportMemoriesRequest, ListMemoriesRequest, Memory, MemoryKind, RecallHit,
@@ -81,7 +80,7 @@ fn kinds(kinds: &[MemoryKind]) -> Vec<i32> {
     kinds.iter().map(|&kind| kind.into()).collect()
 }
 
-/// Questions with filters, and what passes them.
+/// Filtered queries with the expected results.
 fn questions() -> Vec<(RecallRequest, &'static [&'static str])> {
     let all = || of("ann", "report");
     let tags = |tags: &[&str]| tags.iter().map(|&tag| tag.into()).collect();
@@ -307,7 +306,7 @@ async fn what_has_expired_is_not_recalled_and_can_still_be_looked_at() {
         .into_inner()
         .memory;
     assert_eq!(seen.expect("a memory").content, ticket.content);
-    // Said again, it is so again.
+    // Remembering an expired fact again makes it current.
     let again = remember(&mut client, fact("ann", "The ticket is valid")).await;
     let again = again.memory.expect("a memory");
     assert!(
@@ -315,7 +314,7 @@ async fn what_has_expired_is_not_recalled_and_can_still_be_looked_at() {
         "{again:?}"
     );
     assert_eq!(recalled(&mut client, of("ann", "ticket")).await.len(), 2);
-    // What is over when it is said is never recalled.
+    // A fact that has expired when it is stored is never recalled.
     let past = RememberRequest {
         expires_at: at(1_000),
         ..fact("ann", "The ticket of last year")
@@ -440,7 +439,7 @@ async fn pages_and_hits_are_small_enough_for_a_client_that_takes_little() {
             .await
             .expect("imported");
     }
-    // What every client takes unless it is told otherwise.
+    // The default message size limit of gRPC clients.
     let mut client = client.max_decoding_message_size(4 << 20);
     let hits = recall(&mut client, of("ann", "museum")).await.hits;
     assert_eq!(hits.len(), 100);

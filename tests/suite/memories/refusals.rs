@@ -1,4 +1,4 @@
-//! What is refused of memories, each with its reason, and nothing of it is done.
+//! Refused memory calls: each has its reason and changes nothing.
 
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{
@@ -16,7 +16,7 @@ use crate::harness::{
 
 const INVALID: Code = Code::InvalidArgument;
 
-/// A fact with one thing wrong, its reason, and a word of what is said about it.
+/// Facts with one error each, the reason, and a word of the message.
 fn wrong_facts() -> Vec<(RememberRequest, &'static str, &'static str)> {
     let good = || fact("ann", "The launch is in May");
     let wrong = |spoil: &dyn Fn(&mut RememberRequest)| {
@@ -164,7 +164,7 @@ async fn a_fact_with_one_thing_wrong_is_refused_by_name_and_nothing_is_kept() {
     );
     assert!(memories_of(&mut client, "").await.is_empty());
 
-    // At the limits themselves everything goes.
+    // Values exactly at the limits are accepted.
     let whole = RememberRequest {
         content: "é".repeat(4_096),
         tags: (0..32).map(|tag| format!("{tag:0>128}")).collect(),
@@ -232,7 +232,7 @@ async fn questions_that_make_no_sense_are_refused_by_name() {
     ] {
         refused(client.recall(request).await, INVALID, reason);
     }
-    // Nobody computes meanings here.
+    // No embedder is configured.
     let meaning = RecallRequest {
         mode: RecallMode::Vector.into(),
         ..good
@@ -478,7 +478,7 @@ async fn a_tenant_keeps_as_many_memories_as_configured() {
         memories: vec![copy],
     };
     refused(client.import_memories(import).await, full.0, full.1);
-    // What is there already may be said again.
+    // An existing fact may be remembered again.
     remember(&mut client, fact("ann", "Fact number 1")).await;
     let forget = ForgetRequest {
         target: Some(Target::Id(made[2].id.clone())),

@@ -1,4 +1,4 @@
-//! A recall with a reranker, and without an answer of it.
+//! Recall with a reranker that replies or fails.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 
 use crate::harness::{Daemon, Setup, contents, fact, kept, memory_stats, of, read_post, recall};
 
-/// What the service does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
     Well,
@@ -19,12 +18,12 @@ enum Says {
     Never,
 }
 
-/// A service with Jina's `/v1/rerank`: the shortest text is the best one.
+/// A service with Jina's `/v1/rerank` that ranks shorter texts higher.
 struct Reranker {
     port: u16,
     says: Arc<Mutex<Says>>,
     asked: Arc<Mutex<Vec<Value>>>,
-    /// Ends with it.
+    /// Stops the server when dropped.
     _serving: JoinSet<()>,
 }
 
@@ -81,7 +80,7 @@ async fn serve(mut stream: TcpStream, says: Says, seen: &Mutex<Vec<Value>>) {
         Says::Oops => ("500 Oops", "{}"),
         Says::Half => ("200 OK", &good[..good.len() / 2]),
         Says::Never => {
-            // Until the other side gives up.
+            // Until the client disconnects.
             let _ = stream.read(&mut [0; 1]).await;
             return;
         }

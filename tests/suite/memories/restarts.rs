@@ -1,5 +1,4 @@
-//! Memories and crashes: what was acknowledged is there, exactly once, whatever the
-//! journal's durability is.
+//! Memories after crashes: acknowledged ones are stored exactly once, with any durability.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +12,11 @@ use crate::harness::{
     memory_stats, of, recall, recalled, remember, seeds_factor, user,
 };
 
-/// One who remembers numbered facts, each under a key of its own.
+/// Remembers numbered facts, each under its own idempotency key.
 #[derive(Debug)]
 struct Writer {
     name: usize,
-    /// The facts that were acknowledged, with their ids.
+    /// Acknowledged facts with their ids.
     acked: Vec<(u64, String)>,
     next: u64,
 }
@@ -45,8 +44,7 @@ impl Writer {
         self
     }
 
-    /// Everything acknowledged is there once, under its id; what was not is there at most
-    /// once.
+    /// Asserts that acknowledged facts are stored once under their ids, and others at most once.
     #[track_caller]
     fn check(&self, all: &[Memory], seed: u64) {
         let prefix = format!("Writer {} ", self.name);
@@ -103,7 +101,7 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
         let all = memories_of(&mut client, "").await;
         for writer in &mut writers {
             writer.check(&all, SEED);
-            // What had no answer is said again under its key, and is there once.
+            // The unacknowledged fact is retried under its key, and stored once.
             let again = remember(&mut client, writer.request(writer.next)).await;
             assert_eq!(again.outcome(), RememberOutcome::Created, "seed {SEED}");
             writer
@@ -113,7 +111,7 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
         }
         let all = memories_of(&mut client, "").await;
         writers.iter().for_each(|writer| writer.check(&all, SEED));
-        // The index is of the same mind as the rows.
+        // The index agrees with the rows.
         for writer in &writers {
             let (last, id) = writer.acked.last().expect("one");
             let request = writer.request(*last);

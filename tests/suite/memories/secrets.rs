@@ -1,5 +1,4 @@
-//! Secrets do not outlive a session: they are taken out, or the fact is refused, before
-//! anything is stored or sent to a provider of embeddings.
+//! Secrets are redacted or refused before anything is stored or sent to an embedding provider.
 
 use memoird_proto::v1::{
     ImportMemoriesRequest, Memory, MemorySource, RememberRequest, UpdateMemoryRequest,
@@ -12,9 +11,9 @@ use crate::harness::{
     remember, user,
 };
 
-/// What nobody may find on the disk, each in a sentence that may stay.
+/// Secrets that must not reach the disk, by kind, each inside a harmless sentence.
 fn secrets() -> [(&'static str, String); 7] {
-    // In pieces, so that nobody who scans this file takes them for real.
+    // Split, so that secret scanners do not report this file.
     let joined = |pieces: &[&str]| pieces.concat();
     [
         (
@@ -57,7 +56,7 @@ fn secrets() -> [(&'static str, String); 7] {
     ]
 }
 
-/// The piece of a secret by which it would be found.
+/// The part of a secret to search for.
 fn core(secret: &str) -> &str {
     let body = secret.split("-----\n").nth(1).unwrap_or(secret);
     body.lines().next().expect("a line")
@@ -137,7 +136,7 @@ async fn other_ways_in_are_guarded_as_well() {
     assert_eq!(copied.redacted, 1);
     let mut tagged = fact("ann", "A fact with a tag");
     tagged.tags = vec![secret.clone()];
-    // A label is no place for one either: refused or redacted, but not kept.
+    // Secrets in tags are refused or redacted, too.
     drop(client.remember(tagged).await);
     let known = memories_of(&mut client, "").await;
     assert!(
@@ -177,7 +176,7 @@ async fn a_policy_may_refuse_them_or_let_them_pass() {
         (made.redacted, made.memory.expect("a memory").content),
         (0, said)
     );
-    // What is carried over to a daemon with another policy does not smuggle them in.
+    // An import into a daemon with a stricter policy does not bring secrets in.
     let all = memories_of(&mut client, "").await;
     let strict = Daemon::with(setup("redact")).await;
     let mut there = strict.memories();

@@ -1,4 +1,4 @@
-//! Memories that come from turns: their text is copied, and where they come from is kept.
+//! Memories with turns as their source: the text is copied and the source is recorded.
 
 use memoird_proto::v1::{
     AppendRequest, MemorySource, RememberOutcome, RememberRequest, ResetSessionRequest, Turn,
@@ -24,7 +24,7 @@ fn at(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds, nanos: 0 })
 }
 
-/// A chat of ann's, in the past.
+/// A past chat of ann. Returns its generation.
 async fn chat(daemon: &Daemon) -> String {
     let turns = [
         user("My launch is in May"),
@@ -90,7 +90,7 @@ async fn turns_become_a_memory_with_their_text_and_where_it_comes_from() {
         (from("chat", &generation, &[1, 3]), at(3 * 86_400))
     );
 
-    // Words of one's own, of another subject, at another time.
+    // With explicit content, subject and time.
     let own = RememberRequest {
         source: from("chat", &generation, &[3]),
         observed_at: at(777),
@@ -110,7 +110,7 @@ async fn turns_become_a_memory_with_their_text_and_where_it_comes_from() {
         ["Bob's launch is in Oslo"]
     );
 
-    // A session without turns named is a source, too, and says whose it is.
+    // A session without seqs is a valid source, and provides the subject.
     let loose = RememberRequest {
         source: from("chat", "", &[]),
         ..fact("", "The tone is formal")
@@ -167,7 +167,7 @@ async fn a_source_that_is_not_there_is_refused_by_name() {
     );
     assert!(memories_of(&mut client, "").await.is_empty());
 
-    // Turns without a word in them have no text to copy.
+    // Turns without text cannot be copied.
     let mut sessions = daemon.sessions();
     let turns = [user("go"), tool_uses(&["a"]), tool_results(&["a"])];
     sessions
@@ -183,7 +183,7 @@ async fn a_source_that_is_not_there_is_refused_by_name() {
         matches!(status.code(), Code::InvalidArgument | Code::NotFound),
         "{status:?}"
     );
-    // A session that nobody has a name for gives none.
+    // A session without a subject provides none.
     let whose = RememberRequest {
         source: from("tools", "", &[1]),
         ..fact("", "")

@@ -1,5 +1,4 @@
-//! Subjects of one tenant: what is private is its subject's only, by every call that names
-//! a subject.
+//! Subjects of one tenant: private memories are visible to calls for their subject only.
 
 use memoird_proto::v1::{
     GetMemoryRequest, Memory, MemoryKind, RecallRequest, RememberRequest, UpdateMemoryRequest,
@@ -48,7 +47,7 @@ async fn what_is_private_is_found_and_changed_by_its_subject_only() {
         ..of("", "oboe")
     };
     assert_eq!(all(recalled(&mut client, two).await), both);
-    // Whoever names nobody, and no session, is told what everybody may know.
+    // Without subjects and session, only team memories are returned.
     let nobody = RecallRequest {
         subjects: Vec::new(),
         ..of("", "oboe")
@@ -149,7 +148,7 @@ async fn what_a_user_is_never_becomes_the_teams() {
         .update_memory(change(&["visibility"], MemoryKind::User))
         .await;
     refused(team, Code::InvalidArgument, "MEMORY_INVALID");
-    // As something else it may; and then it is no user's any more.
+    // With another kind it may be shared, and then it cannot become USER again.
     let both = change(&["visibility", "kind"], MemoryKind::Project);
     client.update_memory(both).await.expect("of another kind");
     assert_eq!(

@@ -1,5 +1,4 @@
-//! Memories of two tenants: no call, with any key, id, subject, token or lease, gives one
-//! the memories of the other, or changes them.
+//! Memories of two tenants: no key, id, subject, token or lease reaches another tenant's memories.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +19,7 @@ use crate::harness::{
     user,
 };
 
-/// Every rpc of the service, by its name.
+/// The names of all rpcs of the service.
 fn rpcs() -> BTreeSet<String> {
     let proto = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -54,15 +53,16 @@ async fn without_a_key_of_the_daemon_nothing_is_answered_at_all() {
     );
 }
 
-/// What `alpha` has: two memories of ann's, one of them for the team, one that took the
-/// place of another; and a session with turns that are leased.
+/// Data of `alpha`: memories of ann, and a session with leased turns.
+///
+/// One memory is private, one is for the team, and one supersedes another.
 struct Alpha {
     client: Memories,
     private: Memory,
     team: Memory,
     lease: String,
     generation: String,
-    /// All of it, to the last field, as it has to stay.
+    /// The complete state, which must not change.
     before: (Vec<Memory>, String),
 }
 
@@ -105,7 +105,7 @@ async fn alpha(daemon: &Daemon) -> Alpha {
     }
 }
 
-/// All memories of a tenant, and what is known of ann.
+/// All memories of a tenant, and the manifest of ann.
 async fn state(client: &mut Memories) -> (Vec<Memory>, String) {
     (
         memories_of(client, "").await,
@@ -113,7 +113,7 @@ async fn state(client: &mut Memories) -> (Vec<Memory>, String) {
     )
 }
 
-/// What looks, with another tenant's key, sees nothing.
+/// Asserts that no read with another tenant's key returns anything.
 async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
     for id in [&alpha.private.id, &alpha.team.id] {
         for subject in ["", "ann", "bob"] {
@@ -158,7 +158,7 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
             "{request:?}"
         );
     }
-    // A session that is not theirs is no session, or one of nobody.
+    // Another tenant's session is unknown, or one without a subject.
     if let Ok(answer) = beta.recall(chat).await {
         assert!(answer.into_inner().hits.is_empty());
     }
@@ -221,7 +221,7 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
     }
 }
 
-/// What changes, with another tenant's key, changes nothing.
+/// Asserts that no write with another tenant's key changes anything.
 async fn changes_nothing(beta: &mut Memories, alpha: &Alpha) {
     let id = || alpha.private.id.clone();
     let not_found = (Code::NotFound, "MEMORY_NOT_FOUND");
@@ -322,7 +322,7 @@ async fn the_key_of_another_tenant_sees_nothing_and_changes_nothing() {
     changes_nothing(&mut beta, &alpha).await;
     sees_nothing(&mut beta, &alpha).await;
     assert_eq!(state(&mut alpha.client).await, alpha.before);
-    // The lease that somebody else tried is good still.
+    // The lease is still valid after another tenant tried to use it.
     let commit = CommitExtractionRequest {
         lease: alpha.lease,
         memories: Vec::new(),
@@ -356,7 +356,7 @@ async fn the_same_words_keys_and_ids_of_two_tenants_are_two_memories() {
         "IDEMPOTENCY_KEY_REUSED",
     );
 
-    // A memory that was carried over keeps its id, and is another one from then on.
+    // An imported memory keeps its id, but is independent from then on.
     let mut copy = alpha.team.clone();
     copy.content = "The wiki of beta is at wiki/beta".into();
     let import = ImportMemoriesRequest {

@@ -1,5 +1,6 @@
-//! Memories in windows: a block of their own behind everything else, within its budget,
-//! that breaks no prefix and never fails a call.
+//! Memories in windows: a separate block at the end, within its own budget.
+//!
+//! The block never changes the prefix and never fails a call.
 
 use memoird_proto::v1::{
     Budget, ContextReport, GetContextRequest, GetContextResponse, MessageFormat, RecallRequest,
@@ -18,7 +19,7 @@ const FORMATS: [MessageFormat; 3] = [
     MessageFormat::Anthropic,
 ];
 
-/// A window of `chat` with what ann has of these words.
+/// A request for a window of `chat` with ann's memories for this query.
 fn window(format: MessageFormat, query: &str) -> GetContextRequest {
     GetContextRequest {
         session_id: "chat".into(),
@@ -61,7 +62,7 @@ fn messages(answer: &GetContextResponse) -> Vec<Value> {
     serde_json::from_str(&answer.messages_json).expect("a JSON array")
 }
 
-/// The text of a block as it stands in JSON.
+/// A block as it appears in JSON.
 fn in_json(block: &str) -> String {
     let quoted = Value::from(block).to_string();
     quoted[1..quoted.len() - 1].to_owned()
@@ -96,7 +97,7 @@ async fn a_recall_that_explains_has_the_parts_of_scores_and_leaves_no_trace() {
     let parts = hit.parts.as_ref().expect("its parts");
     let score = (parts.fused + parts.beside) * parts.importance * parts.recency;
     assert!((score - hit.score).abs() < 1e-9, "{hit:?}");
-    // A recall that counts is counted behind the one that would have been.
+    // Recalls are counted in order, so the count of an earlier one would show by now.
     ask(&mut client, window(MessageFormat::Openai, "launch")).await;
     eventually("the last one counts", async || {
         (told().await >= 2).then_some(())
@@ -151,7 +152,7 @@ async fn the_block_is_the_last_thing_that_a_model_reads_in_every_format() {
         assert!(plain.memories_text.is_empty() && plain.memories.is_empty());
         assert_eq!(plain.turns, with.turns, "the stored turns are the same");
     }
-    // For bots that send `turns` the text is told apart.
+    // For bots that use `turns`, the text is in a separate field.
     let turns = ask(&mut client, window(MessageFormat::Unspecified, "launch")).await;
     assert_eq!(
         (turns.memories.len(), turns.messages_json.as_str()),
@@ -204,7 +205,7 @@ async fn what_stands_before_the_block_is_the_same_to_the_byte_from_call_to_call(
         };
         let mut before = String::from("[");
         for number in 0..12 {
-            // Another memory each time, and another answer: the block changes, and only it.
+            // Each round recalls another memory, so only the block changes.
             let content = format!("Visit {number} of the museum was fun {format:?}");
             remember(&mut memories, fact("ann", &content)).await;
             let turns = [
@@ -273,7 +274,7 @@ async fn what_the_window_holds_already_is_not_put_there_twice() {
             "{format:?}"
         );
     }
-    // In the same call as the turn that says it.
+    // Also if the turn with the same text is appended in the same call.
     let request = GetContextRequest {
         append: Some(append("", [user("The launch is in Oslo!")])),
         ..window(MessageFormat::Openai, "launch")
@@ -309,7 +310,7 @@ async fn a_block_takes_what_fits_and_never_more() {
         answer.memories.len()
     );
 
-    // Under a budget that leaves no room the turns come first, and the call succeeds.
+    // With a budget too small for both, turns take precedence and the call succeeds.
     for context_window in [40, 80, 200, 400, 800] {
         let budget = Budget {
             context_window: Some(context_window),
@@ -393,7 +394,8 @@ async fn a_question_for_memories_is_the_sessions_own_and_is_checked_first() {
         code,
         "MEMORY_KIND_INVALID",
     );
-    // Nobody named: the session's subject. And what it was told is no new fact.
+    // Without subjects, the session's subject is used. A recalled fact counts as known to the
+    // session.
     let answer = ask(&mut client, ask_for(launch)).await;
     assert_eq!(
         (answer.memories.len(), answer.turns.len()),

@@ -1,4 +1,4 @@
-//! What is refused of a request for a window is refused before anything is appended.
+//! Invalid window requests are refused before anything is appended.
 
 use memoird_proto::v1::window_policy::Policy;
 use memoird_proto::v1::{
@@ -9,7 +9,7 @@ use tonic::Code;
 use super::plain;
 use crate::harness::{Daemon, append, refused, user};
 
-/// A request for a window of `chat` that says something first.
+/// A window request for `chat` that appends a turn first.
 fn request() -> GetContextRequest {
     let append = AppendRequest {
         session_id: String::new(),

@@ -1,4 +1,4 @@
-//! A bot that asks for windows, and checks of every window what is true of all of them.
+//! Requests for windows, with checks of the invariants of every window.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::harness::{Daemon, Sessions, bare, channel, raw_call};
 
-/// A window of which only the turns are read, as bytes.
+/// A window response of which only the encoded turns are decoded.
 #[derive(Clone, PartialEq, Message)]
 struct Raw {
     #[prost(bytes = "vec", repeated, tag = "1")]
@@ -25,7 +25,7 @@ pub(crate) fn look() -> GetContextRequest {
     }
 }
 
-/// The same, after these turns.
+/// The same, with an append of these turns.
 pub(crate) fn say(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
     let append = AppendRequest {
         turns: turns.into(),
@@ -37,7 +37,7 @@ pub(crate) fn say(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
     }
 }
 
-/// A budget of so many tokens, with nothing kept free.
+/// A budget of `tokens` tokens without reserves.
 pub(crate) fn budget(tokens: u64) -> Option<Budget> {
     Some(Budget {
         context_window: Some(tokens),
@@ -71,7 +71,7 @@ fn policy(policy: window_policy::Policy) -> Option<WindowPolicy> {
     })
 }
 
-/// Some words that differ from turn to turn: about 130 tokens of them.
+/// A text of about 130 tokens that differs by number.
 pub(crate) fn words(number: usize) -> String {
     format!(
         "number {number}: {}",
@@ -79,7 +79,7 @@ pub(crate) fn words(number: usize) -> String {
     )
 }
 
-/// Asks, and checks what the report says of the window.
+/// Requests a window and checks its invariants.
 pub(crate) async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextResponse {
     let answer = client
         .get_context(request)
@@ -90,12 +90,12 @@ pub(crate) async fn ask(client: &mut Sessions, request: GetContextRequest) -> Ge
     answer
 }
 
-/// Asks for a window that is refused.
+/// Requests a window and returns the error.
 pub(crate) async fn no_window(client: &mut Sessions, request: GetContextRequest) -> Status {
     client.get_context(request).await.expect_err("no window")
 }
 
-/// What is true of every window.
+/// Asserts the invariants of a window and its report.
 #[track_caller]
 fn check(answer: &GetContextResponse) {
     let report = report(answer);
@@ -121,8 +121,7 @@ pub(crate) fn report(answer: &GetContextResponse) -> &ContextReport {
     answer.report.as_ref().expect("a report")
 }
 
-/// What stands in a window, a word a turn: a stored one by its seq, what memoird says or
-/// shows in other words by its label.
+/// The turns of a window as words: seqs, and labels for text inserted or changed by memoird.
 pub(crate) fn outline(answer: &GetContextResponse) -> String {
     let word = |turn: &Turn| match turn.metadata.get("memoird") {
         Some(label) if turn.seq == 0 => format!("[{label}]"),
@@ -132,7 +131,7 @@ pub(crate) fn outline(answer: &GetContextResponse) -> String {
     answer.turns.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The seqs of a window's stored turns.
+/// The seqs of the stored turns in a window.
 pub(crate) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
     answer
         .turns
@@ -142,7 +141,7 @@ pub(crate) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
         .collect()
 }
 
-/// Expects the marker that a window has where these turns are missing.
+/// Asserts that the text is the marker for these missing turns.
 #[track_caller]
 pub(crate) fn is_gap(text: &str, first_seq: u64, last_seq: u64) {
     let turns = match first_seq == last_seq {
@@ -153,7 +152,7 @@ pub(crate) fn is_gap(text: &str, first_seq: u64, last_seq: u64) {
     assert!(bare(text).starts_with(&marker), "{text} is no {marker}");
 }
 
-/// Each call of a window has its result in the very next turns, and each result its call.
+/// Asserts that each call is directly followed by its result, and each result has a call.
 #[track_caller]
 pub(crate) fn is_paired(turns: &[Turn]) {
     let mut open: Vec<&str> = Vec::new();
@@ -180,7 +179,7 @@ pub(crate) fn is_paired(turns: &[Turn]) {
     }
 }
 
-/// The turns of a window as the bytes that they are on the wire.
+/// The encoded turns of a window.
 pub(crate) async fn bytes_of(daemon: &Daemon, request: &GetContextRequest) -> Vec<Vec<u8>> {
     let path = "/memoird.v1.SessionService/GetContext";
     let channel = channel(daemon.grpc_addr());

@@ -1,5 +1,4 @@
-//! The budget of a window: what a call may use, and what it is told when that is not
-//! enough.
+//! Window budgets: limits, reserves, and errors when the budget is too small.
 
 use std::fmt::Write as _;
 
@@ -18,7 +17,7 @@ fn attempt(attempt: u32, request: &GetContextRequest) -> GetContextRequest {
     }
 }
 
-/// A conversation of so many turns.
+/// A conversation of `turns` turns.
 fn talk(turns: usize) -> Vec<Turn> {
     let turn = |number| match number % 2 {
         0 => user(&words(number)),
@@ -205,7 +204,7 @@ async fn a_current_turn_that_does_not_fit_is_told_with_its_size_and_is_in_the_hi
         "the append was done"
     );
 
-    // What it says is enough is enough.
+    // The number of tokens in the error is sufficient.
     let request = GetContextRequest {
         budget: budget(tokens + 100),
         ..look()
@@ -233,7 +232,7 @@ async fn what_the_bot_adds_is_a_part_of_the_window_however_much_it_is() {
     };
     let more = ask(&mut client, more).await;
     assert_eq!(report(&more).tokens_total, plain.tokens_total + 1_000);
-    // A few percent are kept free, because counts may be off.
+    // A few percent are reserved, because counts may be inexact.
     let whole = plain.input_budget - plain.tokens_total;
     let much = GetContextRequest {
         overhead_tokens: whole * 96 / 100,
@@ -290,7 +289,7 @@ async fn the_system_prompt_and_the_tools_are_counted() {
     };
     let with_both = ask(&mut client, request.clone()).await;
     assert!(system_tokens(&with_both) > system_tokens(&with_system) + 100);
-    // They leave that much less for the turns.
+    // They reduce the budget for turns.
     let small = GetContextRequest {
         budget: budget(system_tokens(&with_both)),
         ..request

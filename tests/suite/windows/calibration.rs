@@ -1,5 +1,6 @@
-//! What a provider really charged corrects what is counted from then on: for that tenant and
-//! that model alone, and not where it cannot be true.
+//! Calibration of token counts by the provider's charges.
+//!
+//! It applies to one tenant and one model, and ignores implausible charges.
 
 use memoird_proto::v1::{AppendRequest, ContextReport, GetContextRequest, ModelUsage};
 
@@ -7,7 +8,7 @@ use super::bot::{ask, budget, look, report, say, words};
 use super::plain;
 use crate::harness::{Daemon, Sessions, Setup, append, assistant, user};
 
-/// Says something, with what the last call was charged, and asks for a window.
+/// Appends an exchange with the charge of the last call, and requests a window.
 async fn next(
     client: &mut Sessions,
     model: &str,
@@ -35,7 +36,7 @@ async fn next(
     report(&ask(client, request).await).clone()
 }
 
-/// A chat that is long enough for its charges to count.
+/// A chat long enough for its charges to be used.
 async fn talk(client: &mut Sessions) {
     for number in 0..40 {
         client
@@ -47,7 +48,7 @@ async fn talk(client: &mut Sessions) {
 
 #[allow(clippy::cast_possible_truncation)]
 fn charged_for(report: &ContextReport, percent: u64) -> u64 {
-    // The report has the correction in it; a provider does not know of it.
+    // Undo the correction in the report, which the provider does not know.
     let counted = report.tokens_total as f64 / report.token_factor;
     format!("{:.0}", counted * percent as f64 / 100.0)
         .parse()
@@ -63,7 +64,7 @@ async fn windows_shrink_to_what_the_provider_charges_and_another_tenants_do_not(
     talk(&mut beta).await;
     let first = next(&mut alpha, "gpt-4o", None, 0).await;
     assert!((first.token_factor - 1.0).abs() < 1e-9, "{first:?}");
-    // The same is said to both, so what is counted of it without a charge is known.
+    // `beta` has the same turns without charges, so its counts are uncorrected.
     let mut counted = next(&mut beta, "gpt-4o", None, 0).await;
     let mut last = first.clone();
     for number in 1..30 {
@@ -89,7 +90,7 @@ async fn windows_shrink_to_what_the_provider_charges_and_another_tenants_do_not(
     );
     assert!((counted.token_factor - 1.0).abs() < 1e-9, "{counted:?}");
 
-    // The budget is the provider's: fewer turns fit into it than before.
+    // Budgets are in the provider's tokens, so fewer turns fit than before.
     let small = GetContextRequest {
         model: "gpt-4o".into(),
         budget: budget(4_000),

@@ -1,4 +1,4 @@
-//! What operators see of a window, and what a reload changes of the next one.
+//! The window as shown to operators, and the effect of a reload on the next one.
 
 use serde_json::Value;
 

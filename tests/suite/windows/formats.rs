@@ -1,4 +1,4 @@
-//! Windows in the words of each provider, whatever provider's words came in.
+//! Windows in each provider's format, independent of the format of the appends.
 
 use memoird_proto::v1::{AppendRequest, GetContextRequest, GetContextResponse, MessageFormat};
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ async fn openai_messages_come_back_as_they_were_and_as_anthropic_and_responses_w
         [call, call, output, output, "message", "message"]
     );
 
-    // And back from there.
+    // And converted back.
     for (session, format, came) in [
         ("a", MessageFormat::Anthropic, turns),
         ("r", MessageFormat::OpenaiResponses, items),

@@ -1,5 +1,4 @@
-//! A window that is asked for keeps its session alive; one that is only looked at leaves
-//! no trace.
+//! Requesting a window prolongs the session; a peek leaves no trace.
 
 use memoird_proto::v1::{GetContextRequest, GetSessionRequest, SessionInfo};
 
@@ -23,7 +22,7 @@ async fn info(client: &mut Sessions) -> SessionInfo {
     answer.into_inner().session.expect("a session")
 }
 
-/// When it was last touched, and when it expires.
+/// The times of last use and of expiry in milliseconds.
 fn times(info: &SessionInfo) -> [i64; 2] {
     [info.last_access, info.expires_at].map(|time| {
         let time = time.expect("a time");
@@ -31,7 +30,7 @@ fn times(info: &SessionInfo) -> [i64; 2] {
     })
 }
 
-/// Waits until the clock has gone on.
+/// Waits until the clock has advanced.
 async fn a_moment_later(from_ms: i64) {
     eventually("a moment has passed", async || {
         (wall_ms() > from_ms + 20).then_some(())

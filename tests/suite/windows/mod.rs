@@ -1,4 +1,4 @@
-//! Windows as bots ask for them and as operators look at them.
+//! Windows end to end, for bots and for operators.
 
 mod asking;
 pub(crate) mod bot;
@@ -17,7 +17,7 @@ mod together;
 
 use crate::harness::Setup;
 
-/// Nothing is summarized: these tests are of windows by themselves.
+/// Without compaction, to test windows alone.
 fn plain() -> Setup {
     Setup::default().section("compaction: { enabled: false }")
 }

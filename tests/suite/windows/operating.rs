@@ -1,5 +1,4 @@
-//! What operators decide of windows and see of them: the file, a reload, the page of
-//! metrics, the command line.
+//! Operating windows: configuration, reloads, metrics and the command line.
 
 use super::plain;
 use crate::harness::{Daemon, Setup, ask_as, fails, http_get, reload, run, say};
@@ -42,7 +41,7 @@ async fn the_printed_default_names_every_built_in_model() {
         .filter_map(|line| line.split_whitespace().nth(1))
         .collect();
     assert!(names.len() > 1 && names[0] == "default", "{names:?}");
-    // Each of them is a name that a file may have, and differ in.
+    // Each name is valid in a configuration file and can be overridden.
     let daemon = Daemon::with(context(&format!(
         "default_model: {}, models: {{ {} }}",
         names[1],

@@ -1,4 +1,4 @@
-//! Calls and outputs that belong together, in windows, histories and rewinds of a running daemon.
+//! Calls and their outputs stay together in windows, histories and rewinds.
 
 use memoird_proto::v1::{
     AppendRequest, GetContextRequest, GetHistoryRequest, MessageFormat, RewindSessionRequest,

@@ -1,4 +1,4 @@
-//! What each policy leaves out, and how a window says so.
+//! Window policies: which turns each leaves out, and how the window reports it.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
@@ -14,7 +14,7 @@ use crate::harness::{
     Daemon, Setup, append, assistant, bare, live, text_of, tool_results, tool_uses, turn, user,
 };
 
-/// A daemon with a chat of so many turns, of about 140 tokens each.
+/// A daemon with a chat of `turns` turns of about 140 tokens each.
 async fn with_talk(setup: Setup, turns: usize) -> Daemon {
     let daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();

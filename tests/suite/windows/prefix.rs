@@ -1,5 +1,4 @@
-//! A stable prefix: from cut to cut a window only grows at its end, also when the daemon
-//! dies and comes back in between.
+//! The stable prefix: between cuts a window only grows at its end, also across crashes.
 
 use memoird_proto::v1::{GetContextRequest, Role, Turn, WindowPolicy};
 
@@ -14,7 +13,7 @@ use memoird_proto::v1::part::Part as Kind;
 
 const ROOMY: &str = "short_term: { max_history_turns: 1000 }";
 
-/// A tool answers at length.
+/// A tool result with this many lines.
 fn long_result(id: &str, lines: usize) -> Turn {
     let content = (0..lines)
         .map(|line| format!("line {line} of {id}\n"))
@@ -27,8 +26,7 @@ fn long_result(id: &str, lines: usize) -> Turn {
     turn(Role::Tool, [Kind::ToolResult(result)])
 }
 
-/// What is said in one round: every third with a call, whose results are now and then very
-/// long, and which asks the same each time.
+/// The turns of one round. Every third has the same tool call, and every sixth a very long result.
 fn round(number: usize) -> Vec<Turn> {
     let id = format!("call{number}");
     let lines = if number.is_multiple_of(6) { 900 } else { 30 };
@@ -54,7 +52,7 @@ fn policies() -> [Option<WindowPolicy>; 4] {
     [head_tail(0), head_tail(9), token_budget(), salience()]
 }
 
-/// How many whole turns at the front of two windows are the same to the byte.
+/// The number of leading turns that are identical in both windows.
 fn same(before: &[Vec<u8>], after: &[Vec<u8>]) -> usize {
     before
         .iter()
@@ -101,8 +99,7 @@ async fn between_two_cuts_a_window_is_a_byte_prefix_of_the_next() {
     }
 }
 
-/// Fills a session until its window of this policy has a cut and is not about to have
-/// another one.
+/// Fills a session until its window has just been cut, and has room before the next cut.
 async fn settled(
     daemon: &Daemon,
     session: &str,
@@ -132,7 +129,7 @@ async fn settled(
     panic!("{policy:?} never made a cut with room");
 }
 
-/// The windows of all policies before and after something; after it a turn is said.
+/// Asserts that windows of all policies are unchanged by `what`, and only grow with the next turn.
 async fn survives(durability: &str, what: impl AsyncFn(&mut Daemon)) {
     let journal = format!("journal: {{ durability: {durability} }}");
     let mut daemon = Daemon::with(plain().section(ROOMY).section(journal)).await;

@@ -1,4 +1,4 @@
-//! The tool `read_earlier_turns`: its definition in a window, and the answers to its calls.
+//! The tool `read_earlier_turns`: its definition in a window, and the results of its calls.
 
 use memoird_proto::v1::{
     AppendRequest, GetContextRequest, GetContextResponse, MessageFormat, ResetSessionRequest,
@@ -26,7 +26,7 @@ fn offering(format: MessageFormat) -> GetContextRequest {
     }
 }
 
-/// Appends OpenAI's messages, and offers the tool.
+/// Appends messages in OpenAI's format and offers the tool.
 fn saying(messages: &Value) -> GetContextRequest {
     let append = AppendRequest {
         messages_json: messages.to_string(),
@@ -62,7 +62,7 @@ async fn resolve(client: &mut Sessions, arguments: &Value) -> ResolveRecallToolR
     resolved.expect("a result").into_inner()
 }
 
-/// Four of twelve turns are in the history.
+/// Appends twelve turns, of which four stay in the history.
 async fn long_chat(client: &mut Sessions) {
     let turns: Vec<_> = (1..=12)
         .map(|number| user(&format!("message {number} about topic{number}")))
@@ -98,7 +98,7 @@ async fn definition_has_the_requested_format_and_counts_in_the_budget() {
         assert!(schema["properties"].get("query").is_some(), "{definition}");
         let system =
             |window: &GetContextResponse| report(window).tokens_by_block.expect("blocks").system;
-        // The bot may send the tools with the definition or without it.
+        // The bot may pass tools with or without the definition.
         let tools = GetContextRequest {
             tools_json: format!("[{}]", with.recall_tool_json),
             ..bare
@@ -364,7 +364,7 @@ async fn other_open_calls_are_answered_by_the_bot_first() {
         "{open}"
     );
     let booked = json!([{ "role": "tool", "tool_call_id": "c2", "content": "car 3" }]);
-    // A window that only peeks appends nothing.
+    // A peek appends no result.
     let mut peek = offering(MessageFormat::Openai);
     peek.peek = true;
     ask(&mut client, peek).await;

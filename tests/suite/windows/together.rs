@@ -1,4 +1,4 @@
-//! One round trip per message: a window after the append that it asks for.
+//! A window and the append before it in one round trip.
 
 use memoird_proto::v1::{
     AppendRequest, GetContextRequest, MessageFormat, ModelUsage, ResetSessionRequest,
