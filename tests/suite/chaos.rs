@@ -295,7 +295,6 @@ impl Writer {
         }
     }
 
-    /// Appends the next turn.
     async fn say(&mut self, chaos: &Chaos) {
         let text = self.text(self.next);
         let mut request = keyed(&self.session, &text, [user(&text)]);
@@ -613,7 +612,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The rounds so far, one line each.
+/// The completed rounds, one line each.
 struct Rounds {
     file: Option<PathBuf>,
     /// Stops after this total duration in milliseconds. `None`: after as many rounds as seeds.

@@ -20,7 +20,6 @@ async fn ask(daemon: &Daemon, args: &[&str]) -> Outcome {
     ask_as(daemon, args, "").await
 }
 
-/// A running `memoird watch`.
 struct Watch {
     child: Child,
     out: Lines<BufReader<ChildStdout>>,

@@ -47,7 +47,6 @@ async fn daemons(count: usize, more: &str) -> Option<(Vec<Daemon>, String)> {
     Some((daemons, words))
 }
 
-/// Returns the value of a metric.
 async fn metric(daemon: &Daemon, name: &str) -> f64 {
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
     let line = page.lines().find(|line| line.starts_with(name));

@@ -32,7 +32,6 @@ struct Writer {
     next: u64,
 }
 
-/// An acknowledged turn.
 #[derive(Clone, Copy, Debug)]
 struct Acked {
     number: u64,
@@ -47,7 +46,6 @@ struct Look {
     commits: u64,
 }
 
-/// Results so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     kills: u64,

@@ -36,7 +36,6 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(deploy().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All documents of a YAML file.
 fn yaml(name: &str) -> Vec<Value> {
     serde_yaml::from_multiple(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }

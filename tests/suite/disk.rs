@@ -108,10 +108,10 @@ async fn works_again(daemon: &Daemon, taken: usize) -> usize {
     taken + 5
 }
 
-/// A 6 MiB data disk, of which a removable file takes 2 MiB.
+/// A 6 MiB data disk, with 2 MiB taken by a file that the test can remove.
 ///
-/// Returns `None` if the test may not mount. The limit on file sizes below then stands in for the
-/// full disk.
+/// Returns `None` if the test may not mount. A limit on file sizes below then simulates the full
+/// disk.
 fn on_a_small_disk(setup: Setup, test: &str) -> Option<Setup> {
     let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=6m tmpfs HOME/data";
     let dir = tempfile::tempdir().expect("a directory");

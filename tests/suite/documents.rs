@@ -64,7 +64,6 @@ async fn read(client: &mut Documents, path: &str, key: &str) -> Document {
     answer.into_inner().document.expect("a document")
 }
 
-/// Returns all pages of a list.
 async fn listed(client: &mut Documents, mut request: ListDocumentsRequest) -> Vec<Document> {
     let mut all = Vec::new();
     loop {

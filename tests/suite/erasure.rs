@@ -125,7 +125,6 @@ async fn erase(client: &mut Sessions, session: &str, generation: &str) -> EraseS
     answer.expect("it is erased").into_inner()
 }
 
-/// Waits until an erasure job is done.
 async fn done(client: &mut Sessions, job_id: &str) -> GetErasureResponse {
     let request = GetErasureRequest {
         job_id: job_id.to_owned(),
@@ -161,7 +160,7 @@ async fn journal_generation(client: &mut Sessions, session: &str) -> String {
     answer.session.expect("a session").generation
 }
 
-/// Appends to other sessions, whose turns are stored among the erased ones.
+/// Appends to other sessions, so that their turns are stored among the erased ones.
 async fn others(client: &mut Sessions, round: u64) {
     for number in 0..20 {
         let session = format!("other-{number}");

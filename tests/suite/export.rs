@@ -212,7 +212,6 @@ fn patch(session: &str, json: &str) -> PatchStateRequest {
     }
 }
 
-/// Exports everything to a file.
 async fn exported(daemon: &Daemon) -> PathBuf {
     let exported = ask_as(daemon, &["export"], "").await;
     assert_eq!(exported.code, Some(0), "{exported:?}");

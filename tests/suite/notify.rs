@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Daemon, Setup, eventually, say};
 
-/// The manager's socket and the lines received so far.
+/// The manager's socket and the lines it has received.
 struct Manager {
     dir: TempDir,
     socket: UnixDatagram,
@@ -33,7 +33,7 @@ impl Manager {
         )
     }
 
-    /// Receives pending notifications, and returns all lines so far.
+    /// Receives pending notifications, and returns all lines received.
     fn heard(&mut self) -> &[String] {
         let mut buffer = [0; 4096];
         while let Ok(length) = self.socket.recv(&mut buffer) {

@@ -67,7 +67,6 @@ impl Old {
         (home, Self { expected })
     }
 
-    /// The recorded list of this name.
     fn list(&self, name: &str) -> Vec<Value> {
         let list = self.expected[name].as_array();
         list.unwrap_or_else(|| panic!("no {name}")).clone()

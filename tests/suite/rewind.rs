@@ -430,7 +430,6 @@ impl Writer {
         (request, then, new)
     }
 
-    /// Performs one step.
     async fn step(&mut self, client: &mut Sessions) -> Result<(), Status> {
         let mut random = self.random.clone();
         let (request, then, new) = self.next(&mut random);

@@ -335,7 +335,6 @@ async fn without_keys_a_socket_is_open_to_who_may_open_it() {
     say(&mut sessions_at_socket(&path, None), "chat", "hi").await;
 }
 
-/// Reloads a daemon that uses TLS.
 async fn reload_by_tls(daemon: &Daemon, authority: &Authority) -> Outcome {
     let port = daemon.grpc_addr().rsplit_once(':').expect("a port").1;
     let addr = format!("https://localhost:{port}");

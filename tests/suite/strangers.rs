@@ -57,7 +57,6 @@ async fn everybody_is_served(daemon: &Daemon) {
     timeout(SERVED_WITHIN, served).await.expect("served");
 }
 
-/// The value of a line of `/metrics`.
 async fn metric(daemon: &Daemon, name: &str) -> u64 {
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
     let value = page.lines().find_map(|line| line.strip_prefix(name));

@@ -82,7 +82,6 @@ impl Bot {
         .await;
     }
 
-    /// The request for the bot's window.
     pub(super) fn request(&self) -> GetContextRequest {
         let session_id = self.session.clone();
         GetContextRequest {
@@ -226,7 +225,6 @@ impl Bot {
         }
     }
 
-    /// Returns the session with its details.
     pub(super) async fn look(&mut self) -> GetSessionResponse {
         let request = GetSessionRequest {
             session_id: self.session.clone(),

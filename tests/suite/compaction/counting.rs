@@ -23,7 +23,7 @@ const VLLM: &str = "{ openai: { base_url: 'http://127.0.0.1:PORT/v1', endpoint: 
 const OPENAI: &str =
     "{ openai: { base_url: 'http://127.0.0.1:PORT/v1', endpoint: responses_input_tokens } }";
 
-/// Number of tokens at which a compaction is due.
+/// A compaction is due at this number of tokens.
 const DUE: u64 = BUDGET / 100 * 70;
 
 #[tokio::test]

@@ -13,7 +13,6 @@ use super::Daemon;
 /// Longer than any command of the suite takes.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The result of a process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// `None` if it was ended by a signal.
@@ -84,7 +83,6 @@ fn build() -> Option<PathBuf> {
         .then(|| profile_dir.join("memoird"))
 }
 
-/// Runs a command to its end.
 pub(crate) async fn run(args: &[&str], env: &[(&str, &str)]) -> Outcome {
     let running = Command::new(binary())
         .args(args)

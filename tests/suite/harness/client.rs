@@ -79,7 +79,6 @@ pub(super) fn admin(addr: &str, key: Option<&str>) -> Admin {
     AdminServiceClient::with_interceptor(channel(addr), Key::new(key))
 }
 
-/// Statistics of all tenants.
 pub(crate) async fn stats(admin: &mut Admin) -> GetStatsResponse {
     admin
         .get_stats(GetStatsRequest::default())
@@ -88,7 +87,6 @@ pub(crate) async fn stats(admin: &mut Admin) -> GetStatsResponse {
         .into_inner()
 }
 
-/// Returns the first tenant.
 pub(crate) async fn tenant(admin: &mut Admin) -> Tenant {
     let answer = admin
         .list_tenants(ListTenantsRequest {})
@@ -97,7 +95,6 @@ pub(crate) async fn tenant(admin: &mut Admin) -> Tenant {
     answer.into_inner().tenants.swap_remove(0)
 }
 
-/// Reloads the configuration.
 pub(crate) async fn try_reload(
     admin: &mut Admin,
 ) -> Result<Response<ReloadConfigResponse>, Status> {

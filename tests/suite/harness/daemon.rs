@@ -112,7 +112,6 @@ impl Daemon {
         self.serves().await;
     }
 
-    /// Restarts it with other settings.
     pub(crate) async fn restart_with(&mut self, setup: Setup) {
         self.setup = setup;
         self.restart().await;
@@ -136,7 +135,6 @@ impl Daemon {
         self.setup.clone()
     }
 
-    /// Waits until it serves.
     pub(crate) async fn serves(&mut self) {
         let path = self.path("data/endpoints.json");
         let (child, home) = (&mut self.child, self.home.path());
@@ -178,42 +176,35 @@ impl Daemon {
         &self.admin
     }
 
-    /// A session client without a key, on its own connection.
+    /// Clients on their own connection. The methods `…_of` send a key with every call.
     pub(crate) fn sessions(&self) -> Sessions {
         client::sessions(&self.grpc, None)
     }
 
-    /// A session client with a key.
     pub(crate) fn sessions_of(&self, key: &str) -> Sessions {
         client::sessions(&self.grpc, Some(key))
     }
 
-    /// A memory client without a key.
     pub(crate) fn memories(&self) -> Memories {
         client::memories(&self.grpc, None)
     }
 
-    /// A memory client with a key.
     pub(crate) fn memories_of(&self, key: &str) -> Memories {
         client::memories(&self.grpc, Some(key))
     }
 
-    /// A document client without a key.
     pub(crate) fn documents(&self) -> Documents {
         client::documents(&self.grpc, None)
     }
 
-    /// A document client with a key.
     pub(crate) fn documents_of(&self, key: &str) -> Documents {
         client::documents(&self.grpc, Some(key))
     }
 
-    /// An admin client without a key.
     pub(crate) fn admin(&self) -> Admin {
         client::admin(&self.grpc, None)
     }
 
-    /// An admin client with a key.
     pub(crate) fn admin_of(&self, key: &str) -> Admin {
         client::admin(&self.grpc, Some(key))
     }
@@ -235,7 +226,6 @@ impl Daemon {
         pages.parse::<u64>().expect("a number") << 12
     }
 
-    /// Kills it with SIGKILL.
     pub(crate) async fn kill9(&mut self) {
         self.child.kill().expect("it can be killed");
         assert_eq!(exit_code(&mut self.child).await, None, "it ended by itself");

@@ -27,7 +27,6 @@ struct State {
     /// Permits for replies. Calls without a permit wait.
     open: Semaphore,
     is_down: AtomicBool,
-    /// The texts of each call.
     calls: Mutex<Vec<Vec<String>>>,
 }
 
@@ -162,7 +161,6 @@ fn answer(status: &str, body: &str) -> Vec<u8> {
     format!("{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into_bytes()
 }
 
-/// Reads the body of one request.
 async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 65_536];

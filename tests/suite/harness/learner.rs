@@ -84,7 +84,6 @@ impl Learner {
         self.state.script.lock().expect("no panic").extend(script);
     }
 
-    /// The prompts so far.
     pub(crate) fn prompts(&self) -> Vec<String> {
         self.state.prompts.lock().expect("no panic").clone()
     }

@@ -56,7 +56,6 @@ pub(crate) fn of(subject: &str, query: &str) -> RecallRequest {
     }
 }
 
-/// Recalls memories and asserts success.
 pub(crate) async fn recall(client: &mut Memories, request: RecallRequest) -> RecallResponse {
     client.recall(request).await.expect("recalled").into_inner()
 }
@@ -107,7 +106,6 @@ pub(crate) fn contents(memories: &[Memory]) -> Vec<&str> {
         .collect()
 }
 
-/// Statistics of the caller's tenant.
 pub(crate) async fn memory_stats(client: &mut Memories) -> GetMemoryStatsResponse {
     client
         .get_memory_stats(GetMemoryStatsRequest {})
@@ -116,7 +114,6 @@ pub(crate) async fn memory_stats(client: &mut Memories) -> GetMemoryStatsRespons
         .into_inner()
 }
 
-/// The manifest of a subject.
 pub(crate) async fn manifest(client: &mut Memories, subject: &str) -> GetManifestResponse {
     let request = GetManifestRequest {
         subject: subject.to_owned(),

@@ -12,7 +12,6 @@ pub(crate) enum Namespace {
 }
 
 impl Namespace {
-    /// The option of `unshare`.
     pub(crate) fn flag(self) -> &'static str {
         match self {
             Self::Mount => "-m",

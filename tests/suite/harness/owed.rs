@@ -85,7 +85,6 @@ pub(crate) async fn deliveries(
     }
 }
 
-/// A filter by state.
 pub(crate) fn in_state(state: DeliveryState) -> ListHookDeliveriesRequest {
     ListHookDeliveriesRequest {
         state: state.into(),
@@ -123,7 +122,6 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("git prints UTF-8")
 }
 
-/// Asserts that `git fsck` finds no fault.
 #[track_caller]
 pub(crate) fn fsck(dir: &Path) {
     let found = git(

@@ -41,12 +41,10 @@ impl Authority {
         Self { dir }
     }
 
-    /// The path of one of its files.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The path as text.
     pub(crate) fn file(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }

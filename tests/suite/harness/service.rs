@@ -17,7 +17,6 @@ pub(crate) enum Answer {
     Breaks,
 }
 
-/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Posted {
     pub(crate) head: String,
@@ -34,7 +33,6 @@ pub(crate) struct Service {
 }
 
 impl Posted {
-    /// Returns the value of a header.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> &str {
         let mut pairs = self.head.lines().filter_map(|line| line.split_once(": "));
@@ -70,7 +68,6 @@ impl Service {
         }
     }
 
-    /// The requests so far.
     pub(crate) fn calls(&self) -> Vec<Posted> {
         self.calls.lock().expect("no test panicked with it").clone()
     }

@@ -34,25 +34,21 @@ impl Setup {
         self
     }
 
-    /// Sets the gRPC address.
     pub(crate) fn listen(mut self, address: &str) -> Self {
         self.listen = Some(address.to_owned());
         self
     }
 
-    /// Sets the admin HTTP address.
     pub(crate) fn admin_listen(mut self, address: &str) -> Self {
         self.admin_listen = Some(address.to_owned());
         self
     }
 
-    /// Sets the data directory.
     pub(crate) fn data_dir(mut self, dir: &str) -> Self {
         self.data_dir = Some(dir.to_owned());
         self
     }
 
-    /// Sets an environment variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self

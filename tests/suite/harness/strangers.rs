@@ -24,7 +24,7 @@ pub(crate) struct Http2 {
     driving: JoinSet<()>,
 }
 
-/// A call whose request is not complete.
+/// A call with an incomplete request.
 #[derive(Debug)]
 pub(crate) struct BegunCall {
     answer: ResponseFuture,

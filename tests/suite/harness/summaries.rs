@@ -45,7 +45,6 @@ pub(crate) enum Says {
     Closes,
 }
 
-/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) posted: Posted,
@@ -171,7 +170,6 @@ impl Summaries {
         self.state.counts.lock().expect("no panic").clone()
     }
 
-    /// Number of replies sent completely.
     pub(crate) fn answered(&self) -> usize {
         self.state.answered.load(Ordering::SeqCst)
     }

@@ -15,7 +15,6 @@ fn part(kind: Kind) -> Part {
     }
 }
 
-/// A turn with these parts.
 pub(crate) fn turn(role: Role, kinds: impl IntoIterator<Item = Kind>) -> Turn {
     Turn {
         role: role.into(),
@@ -58,7 +57,6 @@ pub(crate) fn tool_results(ids: &[&str]) -> Turn {
     turn(Role::Tool, ids.iter().map(answer))
 }
 
-/// An append of these turns.
 pub(crate) fn append(session: &str, turns: impl Into<Vec<Turn>>) -> AppendRequest {
     AppendRequest {
         session_id: session.to_owned(),
@@ -85,7 +83,7 @@ pub(crate) async fn say(client: &mut Sessions, session: &str, text: &str) -> App
         .into_inner()
 }
 
-/// The text of a turn whose only part is a text.
+/// The text of a turn that consists of a single text part.
 #[track_caller]
 pub(crate) fn text_of(turn: &Turn) -> &str {
     match &turn.parts[..] {

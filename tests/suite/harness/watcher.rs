@@ -14,7 +14,6 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Events that were already sent arrive within this time.
 const SOON: Duration = Duration::from_millis(20);
 
-/// An event stream.
 #[derive(Debug)]
 pub(crate) struct Events(Streaming<WatchEventsResponse>);
 
@@ -100,7 +99,6 @@ impl Events {
     }
 }
 
-/// The details of an event.
 #[track_caller]
 pub(crate) fn detail(event: &Event) -> Value {
     match event.detail_json.as_str() {

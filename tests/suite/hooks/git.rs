@@ -18,7 +18,6 @@ pub(super) fn repository(daemon: &Daemon, tenant: &str) -> PathBuf {
     daemon.path(&format!("checkpoints/{tenant}.git"))
 }
 
-/// The content of a file on the branch.
 #[track_caller]
 fn show(dir: &std::path::Path, name: &str) -> String {
     git(dir, &["show", &format!("main:{name}")])

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::harness::{Daemon, Sessions, bare, channel, raw_call};
 
-/// A window response of which only the encoded turns are decoded.
+/// The part of a window response that holds the encoded turns.
 #[derive(Clone, PartialEq, Message)]
 struct Raw {
     #[prost(bytes = "vec", repeated, tag = "1")]

@@ -219,7 +219,6 @@ impl Bot {
         self.list_of(&SessionQuery::default(), 3).await
     }
 
-    /// Returns the ids that match `query`.
     pub(crate) async fn list_of(&self, query: &SessionQuery, page_size: usize) -> Vec<String> {
         let views = self.views_of(query, page_size).await;
         let id = |view: &SessionView| view.session.as_str().to_owned();

@@ -29,7 +29,6 @@ use crate::store::FaultyStore;
 /// Longer than one pass of the leader's background work takes.
 const SOON: Duration = Duration::from_secs(8);
 
-/// Daemons that share one journal.
 struct Daemons {
     store: Arc<FaultyStore>,
     engines: Vec<Engine>,
@@ -395,7 +394,7 @@ struct Told {
     said: Vec<(String, Generation, u64)>,
 }
 
-/// Bots call random daemons, and retry calls of unknown outcome on another one.
+/// Bots call random daemons, and retry on any other when the outcome is unknown.
 #[test]
 fn whatever_daemon_is_called_what_was_acknowledged_is_there_once_and_in_order() {
     for seed in seeds(30) {

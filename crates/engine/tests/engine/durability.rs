@@ -1,4 +1,4 @@
-//! When calls return, how much may be queued, and what a close leaves on disk.
+//! When calls return, the limits of the queue, and the state on disk after a close.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -123,7 +123,6 @@ impl World {
         }
     }
 
-    /// The current time of the steady clock.
     pub(crate) fn machine_now(&self) -> Steady {
         self.machine.now().steady
     }
@@ -239,7 +238,7 @@ impl Dice {
     }
 }
 
-/// A runtime whose clock advances only when every task is idle.
+/// A runtime with a paused clock, which advances only when every task is idle.
 pub(crate) fn paused_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()

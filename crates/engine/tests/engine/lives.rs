@@ -359,7 +359,7 @@ async fn lives_of_one_moment_are_in_the_order_in_which_they_began() {
     let bot = Bot::acme(&engine);
     let mut last = None;
     for life in 0..20 {
-        // The wall clock stands still and steps back.
+        // The wall clock alternately stops and steps back.
         world.machine.step_wall(-(life % 2));
         let text = format!("life {life}");
         let said = bot.say("a", &text).await.unwrap();

@@ -15,11 +15,9 @@ pub(crate) struct Record {
     /// Number of changes in each committed set.
     pub(crate) set_sizes: Vec<usize>,
     pub(crate) counts: BTreeMap<TenantId, Counts>,
-    /// Failed commits.
     pub(crate) failures: u64,
     /// Uses before this time may be missing from the journal, because commits failed.
     pub(crate) unnoted_until: Steady,
-    /// Violated invariants.
     pub(crate) violations: Vec<String>,
     /// The caps and TTLs in force, if they are checked.
     pub(crate) rules: Option<Rules>,

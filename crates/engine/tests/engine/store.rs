@@ -75,7 +75,7 @@ pub(crate) enum Fate {
 struct Gate {
     closed: Mutex<bool>,
     opened: Condvar,
-    /// Number of callers so far.
+    /// Number of callers that reached it.
     came: watch::Sender<u64>,
     /// Number of callers that may pass although it is closed.
     tickets: AtomicU64,
@@ -154,7 +154,6 @@ impl FaultyStore {
 }
 
 impl Faults {
-    /// Number of wipes of freed pages.
     pub(crate) fn cleanings(&self) -> u64 {
         self.cleanings.load(Ordering::Relaxed)
     }
@@ -164,7 +163,6 @@ impl Faults {
         self.is_log_read.store(is_read, Ordering::Relaxed);
     }
 
-    /// The record of all commits.
     pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap()
     }
@@ -179,7 +177,6 @@ impl Faults {
         self.is_full.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the fates of the next commits, in order.
     pub(crate) fn fate(&self, fates: impl IntoIterator<Item = Fate>) {
         self.fates.lock().unwrap().extend(fates);
     }
@@ -189,7 +186,6 @@ impl Faults {
         self.writes_ahead.store(is_on, Ordering::Relaxed);
     }
 
-    /// Number of prewritten turns in each commit that prewrote any.
     pub(crate) fn turns_ahead(&self) -> Vec<usize> {
         self.turns_ahead.lock().unwrap().clone()
     }
@@ -253,17 +249,14 @@ impl Faults {
         self.journals.when_came(count).await;
     }
 
-    /// Number of checkpoints of the write-ahead log.
     pub(crate) fn log_moves(&self) -> u64 {
         self.log_moves.load(Ordering::Relaxed)
     }
 
-    /// Number of checks of session versions.
     pub(crate) fn version_looks(&self) -> u64 {
         self.version_looks.load(Ordering::Relaxed)
     }
 
-    /// Tenants whose journal was read, in the order the reads began.
     pub(crate) fn journal_reads(&self) -> Vec<TenantId> {
         self.journal_reads.lock().unwrap().clone()
     }
@@ -295,12 +288,10 @@ impl Faults {
         self.summaries_to_fail.store(count, Ordering::Relaxed);
     }
 
-    /// Number of polls for due deliveries.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// Number of reads of a session's idempotency keys.
     pub(crate) fn key_reads(&self) -> u64 {
         self.key_reads.load(Ordering::Relaxed)
     }

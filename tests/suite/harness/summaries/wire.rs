@@ -21,7 +21,6 @@ const IDENTIFIER_BYTES_MIN: usize = 4;
 impl Wire {
     pub(crate) const ALL: [Self; 3] = [Self::Anthropic, Self::OpenAi, Self::Webhook];
 
-    /// The API with this path.
     pub(super) fn of(path: &str) -> Option<Self> {
         match path {
             "/v1/messages" => Some(Self::Anthropic),
@@ -31,7 +30,6 @@ impl Wire {
         }
     }
 
-    /// The summarizer section of a configuration.
     pub(super) fn summarizer(self, port: u16, key: &str, own: &str) -> String {
         let (name, what) = match self {
             Self::Anthropic => (
@@ -48,7 +46,6 @@ impl Wire {
         format!("{{ {name}: {{ {what} {own} api_key: {key} }} }}")
     }
 
-    /// The value of `made_by` in reports.
     pub(crate) fn made_by(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic:small",
@@ -67,7 +64,6 @@ impl Wire {
         }
     }
 
-    /// The prompt of a request.
     #[track_caller]
     pub(crate) fn prompt(self, body: &Value) -> &str {
         let prompt = match self {
@@ -80,7 +76,6 @@ impl Wire {
             .unwrap_or_else(|| panic!("no prompt in {body}"))
     }
 
-    /// The bytes of a reply.
     pub(super) fn answer(self, says: Says, body: &Value, key: &str) -> Vec<u8> {
         let prompt = self.prompt(body);
         let summary = summary(prompt).to_string();

@@ -10,7 +10,7 @@ use memoird_engine::{
 };
 use tokio::sync::Notify;
 
-/// What a [`Script`] does with one request.
+/// Behavior of a [`Script`] for one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Does {
     /// Lists all names in its input.
@@ -18,7 +18,6 @@ pub(crate) enum Does {
     /// Like `Well`, after a notification.
     Waits(Arc<Notify>),
     Never,
-    /// Returns this text.
     Writes(&'static str),
     /// Returns a truncated reply.
     CutOff,
@@ -67,7 +66,7 @@ impl Script {
         *self.then.lock().unwrap() = does;
     }
 
-    /// Number of requests so far.
+    /// Number of recorded requests.
     pub(crate) fn times(&self) -> usize {
         self.asked.lock().unwrap().len()
     }

@@ -51,7 +51,7 @@ async fn roomy(script: &Arc<Script>) -> (World, Talk) {
     (world, talk)
 }
 
-/// Appends an exchange in which the user requests a booking and the assistant makes it.
+/// Appends an exchange: the user requests a booking and the assistant makes it.
 async fn booking(talk: &Talk, id: &str) {
     let input = format!(r#"{{"flight":"{id}","seats":2}}"#);
     append(talk, vec![said(Role::User, &format!("please take {id}"))]).await;

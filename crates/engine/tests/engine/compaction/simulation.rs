@@ -153,7 +153,7 @@ impl Simulation {
         settle().await;
     }
 
-    /// Appends an exchange. Turns whose append fails are not recorded as said.
+    /// Appends an exchange. Turns are not recorded as said if their append fails.
     async fn converse(&mut self) {
         let text = "x".repeat(10 + self.below(150));
         let is_whole = !self.dice.once_in(5);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use memoird_engine::{Hook, HookCall, HookError, HookFuture, Retry, SessionContent};
 use tokio::time::sleep;
 
-/// What the hook does with one batch of calls.
+/// Behavior of the hook for one batch of calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Act {
     /// Every call succeeds.
@@ -82,7 +82,6 @@ impl ScriptedHook {
         *self.then.lock().unwrap() = act;
     }
 
-    /// The batches in the order of the calls.
     pub(crate) fn batches(&self) -> Vec<Vec<HookCall>> {
         self.batches.lock().unwrap().clone()
     }
@@ -116,7 +115,7 @@ impl ScriptedHook {
         self.under_way.load(Ordering::SeqCst)
     }
 
-    /// The highest number of concurrent calls so far.
+    /// The peak number of concurrent calls.
     pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }

@@ -122,7 +122,7 @@ async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, 
     (acknowledged, world.machine.now().steady)
 }
 
-/// Asserts that this run wrote what it acknowledged, except for the end if it was killed.
+/// Asserts that this run wrote all it acknowledged, except for the end if it was killed.
 fn compare(
     store: &FaultyStore,
     acknowledged: Acknowledged,

@@ -300,7 +300,7 @@ impl Simulation {
     async fn check(&self, engine: &Engine, before: &BTreeMap<memoird_core::ids::TenantId, Counts>) {
         self.store.forgive();
         READS.set(None);
-        // Longer than any retry pause of a worker after so few failures, plus any read.
+        // Longer than any retry pause of a worker at this point, plus any read.
         sleep(Duration::from_millis(4_000 + READ_DELAY_MS_MAX)).await;
         engine.sessions.sweep(None).await.unwrap();
         self.model.lock().unwrap().check(&self.store.record());

@@ -11,7 +11,7 @@ use crate::bot::{Bot, text_of};
 use crate::record::{Counts, Record};
 use crate::store::FaultyStore;
 
-/// All appends so far, with their known outcomes.
+/// All appends of the simulation, with their known outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) says: Vec<Say>,
@@ -24,13 +24,11 @@ pub(crate) struct Say {
     /// Unique texts.
     pub(crate) texts: Vec<String>,
     pub(crate) name: Option<String>,
-    /// Calls in flight.
     pub(crate) under_way: u32,
     /// Whether a call was aborted, so that the append may or may not be written.
     pub(crate) in_doubt: bool,
     /// Calls acknowledged as original, not as duplicate.
     pub(crate) fresh: u32,
-    /// The acknowledged record.
     pub(crate) done: Option<KeyRecord>,
 }
 

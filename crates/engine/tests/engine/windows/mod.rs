@@ -203,7 +203,7 @@ impl Bot {
     }
 }
 
-/// A text so long that few fit into a small window.
+/// A long text, so that few fit into a small window.
 fn long(number: usize) -> String {
     format!("{number} {}", "x".repeat(96))
 }
