@@ -56,7 +56,7 @@ async fn said(client: &mut Sessions) -> HashMap<String, Vec<String>> {
     said
 }
 
-/// Adds about 6 MB to the journal.
+/// Adds about 9.5 MB to the journal.
 async fn fill(client: &mut Sessions, name: &str) {
     for number in 0..24 {
         let text = format!("{name}{number} {}", number.to_string().repeat(250_000));

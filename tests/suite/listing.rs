@@ -219,7 +219,6 @@ async fn lists_give_the_callers_sessions_that_are_asked_for_in_the_order_that_is
         said(&mut alpha, saying(session, subject, labels([("app", app)]))).await;
         said(&mut beta, saying(session, subject, labels([("app", app)]))).await;
         // `last_access` has millisecond precision, and filters by it are exact to two milliseconds.
-        // of them.
         let used = used_ms(&info(&mut alpha, session).await);
         while used_ms(&said(&mut alpha, saying("clock", "", labels([]))).await) < used + 10 {}
     }

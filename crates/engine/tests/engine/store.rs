@@ -190,7 +190,7 @@ impl Faults {
         self.turns_ahead.lock().unwrap().clone()
     }
 
-    /// Clears all injected write and read failures.
+    /// Clears all injected failures, except those of session loads.
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
         self.is_full.store(false, Ordering::Relaxed);

@@ -28,7 +28,7 @@ pub(crate) enum Act {
     PanicAtOnce,
     /// Panics after an await.
     PanicLater,
-    /// Returns outcomes for the first calls only.
+    /// This number of calls succeed. No outcome is returned for the others.
     Fewer(usize),
     /// Returns more outcomes than there were calls.
     More,
