@@ -694,7 +694,7 @@ async fn rounds(env: &'static [(&'static str, &'static str)]) {
     }
 }
 
-/// Whether a turn survives that was acknowledged between giving up a commit and its late arrival.
+/// Whether a turn survives that is acknowledged after an earlier commit was given up and came late.
 async fn stays_behind_a_late_commit(env: &[(&str, &str)]) -> Option<bool> {
     let server = Server::shared()?;
     let words = server.database();
