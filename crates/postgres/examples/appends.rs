@@ -1,5 +1,6 @@
-//! Appends to a journal in PostgreSQL, batch by batch: rows each second, and what they cost the
-//! server. `cargo run --release -p memoird-postgres --example appends -- 'host=… dbname=…' BATCH`
+//! Measures appends to a journal in PostgreSQL: rows per second, and CPU time of the server.
+//!
+//! Run `cargo run --release -p memoird-postgres --example appends -- 'host=… dbname=…' BATCH`.
 
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 #![allow(clippy::unwrap_used, reason = "it stops where something is wrong")]
@@ -123,7 +124,7 @@ fn commit(store: &PgStore, sets: &[ChangeSet]) {
     assert!(answers.iter().all(Result::is_ok));
 }
 
-/// CPU of all backends of the machine so far.
+/// CPU time of all PostgreSQL backends of the machine so far.
 fn server_ms() -> u64 {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let stats =
@@ -134,6 +135,6 @@ fn server_ms() -> u64 {
         let mut next = || fields.next()?.parse::<u64>().ok();
         Some(next()? + next()?)
     });
-    // A tick is a hundredth of a second.
+    // A tick is 10 ms.
     ticks.sum::<u64>() * 10
 }

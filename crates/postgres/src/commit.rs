@@ -1,5 +1,7 @@
-//! The one statement that commits, a call of the function in `commit.sql`, and what became of one whose answer did not come. See
-//! `docs/cluster.md` for why it is as it is.
+//! Commits a part of a batch in one statement, and resolves commits whose reply was lost.
+//!
+//! The statement calls the function `commit_batch` in `commit.sql`. `docs/cluster.md` explains the
+//! design.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,31 +23,33 @@ use crate::decide::{Before, NewKey, Part, RowChange};
 use crate::error::{failed, is_partial, is_passing, is_read_only, is_refused};
 use crate::values::{Ulid, get, whole};
 
-/// How often a statement is sent that was, for certain, not done.
+/// Maximum number of attempts for a statement that is known not to have been executed.
 const TRIES_MAX: usize = 3;
-/// Between two looks at what became of a commit.
+/// Shortest pause between two attempts to resolve the outcome of a commit.
 const RESOLVE_PAUSE_MIN: Duration = Duration::from_millis(20);
 const RESOLVE_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The old statement may run for a while before the look gets the row.
+/// Timeout of one attempt to resolve a commit. The original statement may hold the row's lock.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Which rows of a part were not written, by their places; `None`: none was, and none will be.
+/// Positions in the part of the rows that were not written. `None` if nothing was written.
+///
+/// With `None`, nothing of the part will be written later either.
 pub(crate) type Missed = Option<BTreeSet<usize>>;
 
-/// The committer's row in the database, as this process knows it, and its connection.
+/// The committer's row in `lanes` as this process knows it, and its connection.
 pub(crate) struct Lane {
     node: Ulid,
     lane: i16,
     epoch: i64,
-    /// The last commit that was done.
+    /// Number of the last commit that succeeded.
     number: i64,
     client: Option<Client>,
-    /// Told when connections went silent: then the client is none.
+    /// Notifies when connections went silent. The client must not be used after that.
     silence: watch::Receiver<u64>,
     doubts: Arc<DoubtCounters>,
 }
 
-/// [`CommitDoubts`], while they are counted.
+/// Counters behind [`CommitDoubts`].
 #[derive(Debug, Default)]
 pub(crate) struct DoubtCounters {
     written: AtomicU64,
@@ -75,11 +79,11 @@ impl std::fmt::Debug for Lane {
     }
 }
 
-/// The name of an argument, and what of each row it holds.
+/// Name of an argument, and the function that reads it from a row.
 type Column<R, T> = (&'static str, fn(&R) -> T);
 type BytesColumn<R> = (&'static str, fn(&R) -> &[u8]);
 
-/// A call of the function that commits, in the making: its arguments by their names.
+/// Builds the call of `commit_batch` with named arguments.
 #[derive(Default)]
 struct Call<'a> {
     names: Vec<&'static str>,
@@ -92,7 +96,7 @@ impl<'a> Call<'a> {
         self.args.push((Box::new(value), of));
     }
 
-    /// Takes what each row says, unless none says anything.
+    /// Adds an array with the value of each row, unless all values are `None`.
     fn put_some<T: ToSql + Sync + Send + 'a>(
         &mut self,
         name: &'static str,
@@ -112,15 +116,16 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Rows of a part that also have something in another table: their places, and that.
+/// Values for another table, each with the position of the row that it belongs to.
 struct Beside<T> {
     places: Vec<i32>,
     values: Vec<T>,
 }
 
 impl Lane {
-    /// Makes the row of a process that starts, and removes those of processes that have ended
-    /// long ago; not the one that has the clock.
+    /// Inserts the row of this process and deletes rows unused for 7 days.
+    ///
+    /// The row with the newest clock is never deleted.
     pub(crate) async fn begin(
         database: &Database,
         client: Client,
@@ -149,7 +154,8 @@ impl Lane {
     /// Writes a part, and the clock.
     ///
     /// # Errors
-    /// When nothing of it was written; never while it may still be.
+    /// If nothing of the part was written, or it is impossible to determine whether it was. Never
+    /// returns an error while the statement may still be executed.
     pub(crate) async fn write(
         &mut self,
         database: &Database,
@@ -183,12 +189,13 @@ impl Lane {
                         self.number += 1;
                         return Ok(Some(missed));
                     }
-                    // The row is not what this process thinks.
+                    // The row differs from what this process expects.
                     is_unwritten = true;
                     "its lane had another epoch or number".to_owned()
                 }
                 Ok(Err(error)) if is_refused(&error) => {
-                    // One that only reads may be behind a name that another server has by now.
+                    // A read-only server may have been demoted: reconnecting can find the new
+                    // primary.
                     self.client = (!is_read_only(&error)).then_some(client);
                     if part.is_whole && is_partial(&error) {
                         return Ok(None);
@@ -211,11 +218,14 @@ impl Lane {
         }
     }
 
-    /// Finds out what became of the last statement, and keeps it from being done later: what was
-    /// not written of it, or `None` where nothing was. Tries until it knows.
+    /// Resolves the outcome of the last statement, and fences it off so that it cannot run later.
+    ///
+    /// Returns the positions that were not written, or `None` if nothing was. Retries until the
+    /// database replies.
     ///
     /// # Errors
-    /// When the database has lost commits, or the row: then nobody knows, unless it `is_unwritten`.
+    /// If the database lost commits, or the row is gone. Then the outcome stays unknown, unless the
+    /// statement `is_unwritten`.
     async fn resolve(
         &mut self,
         database: &Database,
@@ -294,9 +304,9 @@ impl Lane {
         )))
     }
 
-    /// The row is gone: after a restore from a backup, or because this process wrote nothing for
-    /// a week. What becomes of a statement that is still under way is certain: it finds no row of
-    /// its epoch.
+    /// Inserts the row again after a restore from a backup or a week without commits.
+    ///
+    /// A statement that is still in flight cannot succeed: no row has its epoch any longer.
     async fn begin_again(&mut self, database: &Database) -> Result<(), StoreError> {
         let client = database.connect().await?;
         self.epoch += 1;
@@ -313,7 +323,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The call that writes a part.
+    /// Builds the call that writes a part.
     fn call<'a>(&self, clock: &'a ClockAnchor, part: &'a Part) -> Call<'a> {
         let mut call = Call::default();
         call.put("of_node", self.node, Type::UUID);
@@ -338,7 +348,7 @@ fn count_one(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The places of what was not written; `None` where the lane was not held.
+/// Positions of the rows that were not written. `None` if the lane did not match.
 fn answered(rows: &[Row]) -> Result<Missed, StoreError> {
     let missed: Option<Vec<i32>> = match rows.first() {
         Some(row) => get(row, 0)?,
@@ -347,7 +357,7 @@ fn answered(rows: &[Row]) -> Result<Missed, StoreError> {
     Ok(missed.map(of_places))
 }
 
-/// Places of PostgreSQL's arrays, which count from 1.
+/// Converts PostgreSQL's array positions, which count from 1.
 fn of_places(places: Vec<i32>) -> BTreeSet<usize> {
     let places = places.into_iter();
     places
@@ -355,7 +365,7 @@ fn of_places(places: Vec<i32>) -> BTreeSet<usize> {
         .collect()
 }
 
-/// What the rows were, and the versions that they become.
+/// Adds the expected and the new version of each row.
 fn versions<'a>(call: &mut Call<'a>, part: &'a Part) {
     let rows = || part.rows.values();
     let names: Vec<Ulid> = part.rows.keys().map(|name| Ulid::from(*name)).collect();
@@ -388,7 +398,7 @@ fn versions<'a>(call: &mut Call<'a>, part: &'a Part) {
     }
 }
 
-/// What else changes in the rows.
+/// Adds the other columns of `generations`.
 fn heads<'a>(call: &mut Call<'a>, part: &'a Part) {
     let rows = || part.rows.values();
     let numbers_of: [Column<RowChange, Option<u64>>; 7] = [
@@ -438,7 +448,7 @@ fn heads<'a>(call: &mut Call<'a>, part: &'a Part) {
     call.put_some("row_session", sessions, Type::BYTEA_ARRAY);
 }
 
-/// What changes hold beside the rows.
+/// Adds the contents of other tables: turns, keys, states, summaries and so on.
 fn contents<'a>(call: &mut Call<'a>, part: &'a Part) {
     turns(call, part);
     replacements(call, part);
@@ -500,7 +510,7 @@ fn turns<'a>(call: &mut Call<'a>, part: &'a Part) {
     call.put("turn_checksum", checksums, Type::INT8_ARRAY);
 }
 
-/// Turns that say something else.
+/// Adds turns whose content is replaced.
 fn replacements<'a>(call: &mut Call<'a>, part: &'a Part) {
     let seqs = beside_each(part, |row| {
         row.replaced.keys().map(|seq| whole(*seq)).collect()
@@ -522,7 +532,7 @@ fn replacements<'a>(call: &mut Call<'a>, part: &'a Part) {
     call.put("replaced_checksum", checksums, Type::INT8_ARRAY);
 }
 
-/// Headers and checksums of turns.
+/// Computes the headers and checksums of turns.
 fn protections<'a>(
     turns: impl Iterator<Item = (Generation, u64, &'a [u8])>,
 ) -> (Vec<Vec<u8>>, Vec<i64>) {
@@ -569,7 +579,7 @@ fn keys<'a>(call: &mut Call<'a>, part: &'a Part) {
     }
 }
 
-/// The places of generations among the rows of their part, from 1.
+/// Positions of generations among the rows of their part, from 1.
 fn places(part: &Part) -> HashMap<Generation, i32> {
     part.rows.keys().copied().zip(1..).collect()
 }
@@ -590,7 +600,7 @@ fn beside_each<'a, T>(part: &'a Part, of: impl Fn(&'a RowChange) -> Vec<T>) -> B
 }
 
 impl<T: ToSql + Sync + Send> Beside<T> {
-    /// Takes both as arguments of these names; false where there are none.
+    /// Adds both arrays under these names. Returns false if they are empty.
     fn put<'a>(self, call: &mut Call<'a>, names: [&'static str; 2], of: Type) -> bool
     where
         T: 'a,
@@ -604,7 +614,7 @@ impl<T: ToSql + Sync + Send> Beside<T> {
     }
 }
 
-/// Runs of seqs as PostgreSQL writes a multirange.
+/// Formats ranges of seqs as a PostgreSQL multirange.
 fn runs(ranges: &SeqRanges) -> String {
     let runs = ranges
         .iter()

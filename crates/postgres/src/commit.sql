@@ -1,17 +1,17 @@
 
--- Writes a batch: swaps the versions of generations, and writes what goes with those that were
--- swapped or begun. The answer: the places of those that were not; NULL, and nothing is written,
--- where the lane's epoch or number is another one. See docs/cluster.md.
+-- Writes a batch: compares and swaps the versions of generations, and writes the content of those that were swapped or
+-- inserted. Returns the positions of rows that were not written. If the lane's epoch or number differs, returns NULL
+-- and writes nothing. See docs/cluster.md.
 --
--- It is a function so that plans are kept. They are made of no statistics: rows are found by their
--- names, whatever was in the tables when a backend made its plans. An array that nobody gives has
--- nothing to say about any row. Places count from 1.
+-- It is a function so that plans are cached. Plans use no statistics: rows are found by primary key, whatever the
+-- tables contained when a backend planned. An array that is not passed counts as NULL for every row. Positions count
+-- from 1.
 CREATE FUNCTION memoird.commit_batch(
     of_node uuid, of_lane smallint, of_epoch bigint, of_number bigint,
     clock_steady bigint, clock_wall bigint, clock_boot_id text, clock_boot_ms bigint,
-    -- True: all rows are written, or nothing.
+    -- If true, all rows are written or none.
     is_whole boolean,
-    -- By their names, which is the order in which they are locked.
+    -- Sorted, which is the order in which rows are locked.
     row_generation    uuid[]    DEFAULT NULL,
     row_is_new        boolean[] DEFAULT NULL,
     row_was_revision  bigint[]  DEFAULT NULL,
@@ -34,17 +34,17 @@ CREATE FUNCTION memoird.commit_batch(
     row_ended_ms      bigint[]  DEFAULT NULL,
     row_ended_at      bigint[]  DEFAULT NULL,
     row_reason        text[]    DEFAULT NULL,
-    -- Of those that begin or end.
+    -- Of generations that start or end.
     row_created_ms    bigint[]  DEFAULT NULL,
     row_tenant        bytea[]   DEFAULT NULL,
     row_session       bytea[]   DEFAULT NULL,
-    -- In the order in which they were said.
+    -- In journal order.
     turn_row          int[]     DEFAULT NULL,
     turn_seq          bigint[]  DEFAULT NULL,
     turn_content      bytea[]   DEFAULT NULL,
     turn_header       bytea[]   DEFAULT NULL,
     turn_checksum     bigint[]  DEFAULT NULL,
-    -- Turns that say something else.
+    -- Turns whose content is replaced.
     replaced_row      int[]     DEFAULT NULL,
     replaced_seq      bigint[]  DEFAULT NULL,
     replaced_content  bytea[]   DEFAULT NULL,
@@ -92,12 +92,12 @@ DECLARE
     place       int;
     changed     bigint;
 BEGIN
-    -- What was acknowledged is durable, whatever the role says.
+    -- Acknowledged turns must be durable, whatever the role's setting is.
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    -- By its step: as long as somebody looks at an old moment, as a dump does, all versions of the row stay,
-    -- and those of other steps are not met.
+    -- Uses `step`: while a snapshot is open, for example by a dump, no version of the row is vacuumed. Versions of
+    -- other steps are not visited.
     PERFORM FROM memoird.lanes
         WHERE node = of_node AND lane = of_lane AND step = of_number >> 6
             AND epoch = of_epoch AND number = of_number
@@ -106,8 +106,7 @@ BEGIN
         RETURN NULL;
     END IF;
 
-    -- A turn cannot change between this look and the swap: who changes it gives its generation
-    -- another version.
+    -- The turn cannot change between this read and the swap: its generation would get another version.
     FOR i IN 1 .. coalesce(cardinality(replaced_row), 0) LOOP
         place := replaced_row[i];
         row_added_bytes[place] := row_added_bytes[place] + coalesce(
@@ -116,8 +115,7 @@ BEGIN
                 WHERE t.generation = row_generation[place] AND t.seq = replaced_seq[i]), 0);
     END LOOP;
 
-    -- That a row is of a life that goes on follows from its version: its end has one of its own,
-    -- on which nothing is built.
+    -- The version implies that the generation is live: an ended one has a version on which nothing is based.
     WITH swapped AS (
         UPDATE memoird.generations AS g SET
             revision = row_revision[i], stamp = row_stamp[i], last_seq = row_last_seq[i],
@@ -133,15 +131,15 @@ BEGIN
             options = coalesce(row_options[i], g.options),
             ended_ms = row_ended_ms[i], ended_at = row_ended_at[i], reason = row_reason[i]
         FROM generate_series(1, size) AS i
-        -- The names stand twice, so that the index of names is read for them only.
+        -- The redundant first condition makes the planner read the index for these ids only.
         WHERE g.generation = ANY (row_generation) AND g.generation = row_generation[i]
             AND row_is_new[i] IS NOT TRUE
             AND g.revision = row_was_revision[i] AND g.stamp = row_was_stamp[i]
         RETURNING i)
     SELECT coalesce(array_agg(i), '{}') INTO written FROM swapped;
 
-    -- After the swap, because a session whose life ends in the batch may begin another one. A life
-    -- that begins and ends in one batch is in no index that would refuse it.
+    -- After the swap, because a session whose generation ends in this batch may start another one. A generation that
+    -- starts and ends in one batch is in no unique index, hence the subquery.
     IF true = ANY (row_is_new) THEN
         WITH made AS (
             INSERT INTO memoird.generations (generation, revision, stamp, last_seq, newest_seq,
@@ -164,9 +162,9 @@ BEGIN
             RETURNING generation)
         SELECT coalesce(array_agg(i), '{}') INTO begun
             FROM made JOIN generate_series(1, size) AS i ON made.generation = row_generation[i];
-        -- A key that another daemon used after this one looked: in a life that has begun and ended
-        -- meanwhile. This statement sees what was written before the new life had its place. Lines of
-        -- time differ by less than a minute.
+        -- A key that another daemon used after this one checked, in a generation that has started and ended since. This
+        -- statement sees what was written before the new generation was inserted. Timelines differ by less than a
+        -- minute.
         IF key_row IS NOT NULL AND cardinality(begun) > 0 THEN
             WITH used AS (
                 DELETE FROM memoird.generations AS g USING generate_series(1, cardinality(key_row)) AS k
@@ -192,7 +190,7 @@ BEGIN
         not_written := ARRAY(SELECT i FROM generate_series(1, size) AS i WHERE NOT is_written[i]);
     END IF;
 
-    -- Numbers are drawn in the order in which the turns were said.
+    -- Numbers are assigned in journal order.
     IF turn_row IS NOT NULL THEN
         INSERT INTO memoird.turns (generation, seq, number, content, header, checksum)
         SELECT row_generation[turn_row[i]], turn_seq[i], nextval('memoird.turn_numbers'),
@@ -206,7 +204,7 @@ BEGIN
                 checksum = replaced_checksum[i]
             WHERE t.generation = row_generation[replaced_row[i]] AND t.seq = replaced_seq[i]
             RETURNING t.number INTO changed;
-        -- For who follows the journal.
+        -- For followers of the journal.
         IF FOUND THEN
             INSERT INTO memoird.turn_changes (change, generation, number)
             VALUES (nextval('memoird.change_numbers'), row_generation[replaced_row[i]], changed);

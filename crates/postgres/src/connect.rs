@@ -1,5 +1,6 @@
-//! Connections: one for commits, and a pool of some for all else. Nothing is kept in them between
-//! two statements, or two transactions, so a pooler may stand in between.
+//! Connections to PostgreSQL: one for commits, and a pool for everything else.
+//!
+//! No session state survives a statement or transaction, so a transaction pooler may be in between.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,68 +20,70 @@ use tokio_postgres::{Client, Config, Row};
 use crate::error::{failed, not_connected};
 use crate::tls::Tls;
 
-/// How long a connection may take to be made.
+/// Timeout for connecting.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a read, or a write that is no commit, may take altogether.
+/// Timeout for a read, or for a write that is not a commit.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
-/// A process that is paused or cut off in a transaction keeps others from its rows no longer than
-/// this, and none waits for longer.
+/// Limits how long a paused or disconnected process can block others in a transaction.
+///
+/// It also limits how long this transaction waits for locks.
 const BOUNDED: &str =
     "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
-/// The same of what is asked twice a second.
+/// The same for statements that run twice a second.
 const BRIEFLY: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
                        SET LOCAL lock_timeout = '2s'";
-/// A peer that does not acknowledge for so long is gone. One that nobody sends anything is asked after as
-/// long.
+/// TCP user timeout: time without an acknowledgement after which a connection is closed.
+///
+/// Idle connections are probed with keep-alives after the same time.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Between two such questions.
+/// Time between two keep-alive probes.
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(3);
 
-/// A parameter of a statement with its type.
+/// A statement parameter with its type.
 pub(crate) type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Who may have the database beside this process.
+/// Which other processes may use the database concurrently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// Nobody looks who else has it, and nothing says that this process has it: for tests and
-    /// measurements.
+    /// Exclusive use is neither checked nor announced. For tests and measurements.
     #[default]
     Unseen,
-    /// Nobody. A lease sees to that: see [`crate::PgStore::lost`].
+    /// None. A lease ensures this; see [`crate::PgStore::lost`].
     Nobody,
-    /// Other daemons that share it as well, of which one [leads](crate::PgStore::leads).
+    /// Other cluster members, one of which [leads](crate::PgStore::leads).
     Members,
 }
 
-/// Where the database is, and how it is reached.
+/// Connection settings, and channels for state shared by the connections of one daemon.
 #[derive(Clone)]
 pub struct PgOptions {
     pub(crate) config: Config,
     pub(crate) tls: Tls,
-    /// What others are told who wants to have the database as well: this daemon's name.
+    /// Name of this daemon, shown to other daemons that wait for the database.
     pub name: String,
-    /// Which memoird this is, for those who look at the members.
+    /// memoird's version, shown in the member list.
     pub version: String,
-    /// What the members of a cluster tell each other of their configurations: only those who write
-    /// it know how. It may change.
+    /// This daemon's settings in an opaque encoding, for comparison by other members. May change.
     pub settings: watch::Sender<Vec<u8>>,
-    /// Says which daemon has the database, as long as this one waits for it.
+    /// Name of the daemon that has the database while this one waits for it; otherwise `None`.
     pub waits_for: watch::Sender<Option<String>>,
-    /// Counts how often connections went silent and a new one did not: then nothing is to be expected of
-    /// those made before. All who have the options of one daemon share it.
+    /// Counts how often connections went silent while a new connection worked.
+    ///
+    /// A change means that all older connections are dead. Shared by all clones of the options.
     pub(crate) silences: watch::Sender<u64>,
-    /// Who else may have the database meanwhile.
+    /// Which other processes may use the database concurrently.
     pub sharing: Sharing,
-    /// False: commits whose outcome is unknown are not fenced off. For a test that shows what the
-    /// fence is for; true otherwise.
+    /// Whether commits with an unknown outcome are fenced off.
+    ///
+    /// False only in a test that demonstrates why the fence is needed.
     pub has_fence: bool,
-    /// How long a commit may take before its outcome is looked up.
+    /// Time after which the outcome of an unanswered commit is resolved.
     pub commit_time_max: Duration,
 }
 
 impl std::fmt::Debug for PgOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The configuration shows no password.
+        // `Config` does not print the password.
         f.debug_struct("PgOptions")
             .field("config", &self.config)
             .field("sharing", &self.sharing)
@@ -89,13 +92,15 @@ impl std::fmt::Debug for PgOptions {
 }
 
 impl PgOptions {
-    /// A URL (`postgres://user@host:port/database?sslmode=require`) or words
-    /// (`host=… user=… dbname=…`); the password may stand apart. `ca_pem`: the only authorities
-    /// whose certificates are trusted; `None`: those of the system. A certificate is always checked
-    /// with its name, so that `sslmode=verify-full` says the same as `require`.
+    /// Parses a URL (`postgres://user@host:port/database?sslmode=require`) or key-value string
+    /// (`host=… user=… dbname=…`).
+    ///
+    /// The password may be passed separately. With `ca_pem`, only these authorities are trusted
+    /// instead of the system's. Certificates and host names are always verified, so
+    /// `sslmode=verify-full` is the same as `require`.
     ///
     /// # Errors
-    /// A sentence for the operator about what is wrong; it has nothing of the URL in it.
+    /// A message for the operator. It contains no part of the URL.
     pub fn parse(url: &str, password: Option<&str>, ca_pem: Option<&str>) -> Result<Self, String> {
         let known = url
             .replace("sslmode=verify-full", "sslmode=require")
@@ -134,12 +139,12 @@ impl PgOptions {
         })
     }
 
-    /// True where the URL has a password in it, or one was given beside it.
+    /// Whether a password is set, in the URL or separately.
     pub fn has_password(&self) -> bool {
         self.config.get_password().is_some()
     }
 
-    /// Where the database is, for people: neither user nor password.
+    /// Hosts and database name for messages, without user or password.
     pub fn shown(&self) -> String {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
             Host::Tcp(name) => name.clone(),
@@ -151,13 +156,13 @@ impl PgOptions {
     }
 }
 
-/// Makes connections, and keeps some.
+/// Opens connections and pools them.
 #[derive(Clone)]
 pub(crate) struct Database {
     runtime: Handle,
     options: Arc<PgOptions>,
     pool: Pool,
-    /// Silences since which the pool has new connections.
+    /// Value of [`PgOptions::silences`] for which the pool was last cleared.
     silences: Arc<AtomicU64>,
 }
 
@@ -203,21 +208,23 @@ impl Database {
         &self.runtime
     }
 
-    /// Waits for something on the calling thread, which is none of the runtime's.
+    /// Runs a future on the calling thread, which must not belong to the runtime.
     pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
-    /// A connection of its own.
+    /// Opens a connection outside the pool.
     pub(crate) async fn connect(&self) -> Result<Client, StoreError> {
         self.connect_as(&self.options.config)
             .await?
             .map_err(not_connected)
     }
 
-    /// One whose statements may take any time. It says so as it is made: what is set later would be lost
-    /// behind a pooler, or be somebody else's. A pooler that takes no settings gives one whose statements
-    /// have the time that the database gives to all.
+    /// Opens a connection without a statement timeout.
+    ///
+    /// The timeout is disabled in the startup parameters, because a pooler would lose a later `SET`
+    /// or apply it to another client. If the pooler rejects startup parameters, the connection has
+    /// the server's default timeout.
     pub(crate) async fn connect_without_time_limit(&self) -> Result<Client, StoreError> {
         let mut config = self.options.config.clone();
         let others = config.get_options().unwrap_or_default();
@@ -240,7 +247,7 @@ impl Database {
             .await
             .map_err(|_| NoAnswer::Within(CONNECT_TIME_MAX))?;
         Ok(made.map(|(client, connection)| {
-            // It ends with its client.
+            // The task ends when the client is dropped.
             self.runtime.spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the database ended");
@@ -250,8 +257,11 @@ impl Database {
         }))
     }
 
-    /// Does something with a connection of the pool; once more where that turns out to have ended,
-    /// as after a restart of the server. So it must be such that doing it twice does no harm.
+    /// Runs an action on a pooled connection, and once more if the connection turns out to be
+    /// closed.
+    ///
+    /// The server may have restarted since the connection was last used. The action must be
+    /// idempotent.
     #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
     pub(crate) fn call<T>(
         &self,
@@ -268,13 +278,12 @@ impl Database {
         .map_err(|failed| failed.error)
     }
 
-    /// Told when connections went silent, from now on.
+    /// Subscribes to silences from now on; see [`PgOptions::silences`].
     pub(crate) fn silence(&self) -> watch::Receiver<u64> {
         self.options.silences.subscribe()
     }
 
-    /// What was asked on this connection is answered within this time, and before connections went silent; or
-    /// it is not waited for any more.
+    /// Waits for a reply until the timeout, or until connections went silent.
     pub(crate) async fn answer<T>(
         &self,
         time_max: Duration,
@@ -288,7 +297,7 @@ impl Database {
         }
     }
 
-    /// A connection of the pool.
+    /// Takes a connection from the pool.
     pub(crate) async fn take(&self) -> Result<Object, StoreError> {
         let silences = *self.options.silences.borrow();
         if self.silences.swap(silences, Ordering::Relaxed) != silences {
@@ -302,8 +311,9 @@ impl Database {
         })
     }
 
-    /// One on which something went wrong is not used again: nobody knows what it is in the middle
-    /// of.
+    /// Runs an action on a pooled connection, which is closed after an error.
+    ///
+    /// Its state is unknown then.
     async fn try_call<T>(
         &self,
         action: &impl AsyncFn(&Client) -> Result<T, StoreError>,
@@ -331,7 +341,7 @@ impl Database {
         Err(failed)
     }
 
-    /// The same, and every statement sees one moment.
+    /// Like `call`, but in a read-only transaction with one snapshot for all statements.
     pub(crate) fn look<T>(
         &self,
         action: impl AsyncFn(&Client) -> Result<T, StoreError>,
@@ -340,7 +350,7 @@ impl Database {
         self.transact(&format!("{begin}; {BOUNDED}"), action)
     }
 
-    /// The same, and all of it is written, or nothing.
+    /// Like `call`, but in a transaction.
     pub(crate) fn write<T>(
         &self,
         action: impl AsyncFn(&Client) -> Result<T, StoreError>,
@@ -363,12 +373,12 @@ impl Database {
     }
 }
 
-/// Why an answer is not waited for any more.
+/// Why waiting for a reply was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// It did not come within this time.
+    /// Timeout.
     Within(Duration),
-    /// Its connection went silent, and another one does not.
+    /// The connection went silent while another one works.
     Silence,
 }
 
@@ -382,16 +392,18 @@ impl From<NoAnswer> for StoreError {
     }
 }
 
-/// Why something was not done with a connection.
+/// Why an action failed.
 struct Failed {
     error: StoreError,
-    /// The connection has ended.
+    /// Whether the connection is closed.
     has_ended: bool,
 }
 
-/// Asks one statement that waits for locks for 2 s at most: a backend does not notice that nobody waits for it
-/// any more, and would keep its connection. Everything is sent at once, so no pause of this process is in
-/// the midst of the transaction.
+/// Runs one statement that waits at most 2 s for locks.
+///
+/// A backend that waits for a lock does not notice that its client is gone, and would occupy a
+/// connection. `BEGIN`, the statement and `COMMIT` are sent together, so that a pause of this
+/// process cannot leave the transaction open.
 pub(crate) async fn briefly<T>(
     client: &Client,
     asked: impl Future<Output = Result<T, StoreError>>,
@@ -404,7 +416,7 @@ pub(crate) async fn briefly<T>(
     Ok(answer)
 }
 
-/// Runs a statement; the rows.
+/// Runs a statement and returns its rows.
 pub(crate) async fn query(
     client: &Client,
     sql: &str,
@@ -413,7 +425,7 @@ pub(crate) async fn query(
     client.query_typed(sql, args).await.map_err(failed)
 }
 
-/// Runs a statement; the first row.
+/// Runs a statement and returns its first row.
 pub(crate) async fn first(
     client: &Client,
     sql: &str,
@@ -422,8 +434,7 @@ pub(crate) async fn first(
     Ok(query(client, sql, args).await?.into_iter().next())
 }
 
-/// Runs a statement that ends with `RETURNING 1`, or selects one row for each that it changed; how
-/// many these are.
+/// Runs a statement that returns one row per changed row, and returns their number.
 pub(crate) async fn change(
     client: &Client,
     sql: &str,

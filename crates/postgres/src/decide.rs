@@ -1,6 +1,7 @@
-//! Deciding a batch of change sets before any of it is written: each set whole or not at all, on
-//! what the ones before it made. What comes out is, for each generation, one change of its row and
-//! all that goes with it.
+//! Decides the change sets of a batch before anything is written.
+//!
+//! Each set is applied completely or refused, on top of the sets before it. The result is one row
+//! change per generation, plus the turns, keys and other contents that belong to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,43 +19,44 @@ use memoird_core::time::{Now, Steady};
 use memoird_core::window::SavedCut;
 use memoird_store::{Refused, encoding, summaries, windows};
 
-/// A version of a generation that lives.
+/// The current version of a live generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     pub(crate) key: SessionKey,
     pub(crate) revision: u64,
-    /// Tells it from another one of the same revision, which a failover may have lost.
+    /// Distinguishes it from another version with the same revision, which a failover may have
+    /// lost.
     pub(crate) stamp: i64,
     pub(crate) last_seq: u64,
 }
 
-/// What is read before a batch is decided.
+/// What was read before deciding a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// The generations that live, of those that are changed.
+    /// The changed generations that are live.
     pub(crate) versions: HashMap<Generation, Version>,
-    /// The live generations of sessions that are begun; only where [`Needs::begins`] says so.
+    /// Live generations of the sessions that are started, for those in [`Needs::begins`].
     pub(crate) live: HashMap<SessionKey, Generation>,
-    /// Names that are given already, of those that are begun; likewise.
+    /// Generation ids that already exist, for those in [`Needs::begins`].
     pub(crate) taken: HashSet<Generation>,
-    /// The summaries of generations whose compaction changes. Bodies only of those that are
-    /// rewound.
+    /// Summaries of generations whose compaction changes. Bodies are loaded only for rewinds.
     pub(crate) summaries: HashMap<Generation, BTreeMap<u32, Option<Summary>>>,
 }
 
-/// What has to be known before a batch can be decided.
+/// What must be read before a batch can be decided.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
-    /// The generations that it changes, with the revision that the first change expects.
+    /// The generations that the batch changes, with the revision expected by the first change.
     pub(crate) versions: BTreeMap<Generation, u64>,
-    /// Generations that it begins, where the statement itself cannot decide about them.
+    /// Generations to start whose conflicts the statement cannot detect by itself.
     pub(crate) begins: Vec<(SessionKey, Generation)>,
-    /// Generations whose compaction changes; true: bodies of summaries are needed as well.
+    /// Generations whose compaction changes. True if the bodies of summaries are needed as well.
     pub(crate) summaries: BTreeMap<Generation, bool>,
 }
 
 impl Needs {
-    /// `is_live`: what this process knows to live; one of its names may be begun once more.
+    /// `is_live` reports whether this process knows a generation as live: the batch may reuse its
+    /// id.
     pub(crate) fn of(sets: &[ChangeSet], is_live: impl Fn(&Generation) -> bool) -> Self {
         let mut needs = Self::default();
         let (mut begins, mut begun) = (Vec::new(), HashSet::new());
@@ -88,26 +90,24 @@ impl Needs {
         }
         if is_twisted {
             needs.begins = begins;
-            // A name may be that of another generation, which is then the one that is changed.
+            // The id may already belong to another generation, which is then the one that changes.
             needs.versions.append(&mut of_begun);
         }
         needs
     }
 }
 
-/// What a row was before the batch.
+/// State of a row before the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Before {
-    /// There was none.
     Nothing {
-        /// When the generation started, on the wall clock.
+        /// Start of the generation in wall-clock milliseconds.
         created_ms: i64,
     },
-    /// This version.
     Version { revision: u64, stamp: i64 },
 }
 
-/// A generation as the sets decided so far leave it.
+/// State of a generation after the sets decided so far.
 #[derive(Clone, Debug)]
 struct Line {
     key: SessionKey,
@@ -117,7 +117,7 @@ struct Line {
     is_live: bool,
 }
 
-/// All that a batch changes of one generation. What is `None` stays as it is.
+/// All changes of a batch to one generation. `None` leaves a column unchanged.
 #[derive(Debug)]
 pub(crate) struct RowChange {
     pub(crate) generation: Generation,
@@ -139,15 +139,15 @@ pub(crate) struct RowChange {
     pub(crate) cuts: Option<Vec<u8>>,
     pub(crate) state: Option<Arc<str>>,
     pub(crate) rewound: SeqRanges,
-    /// Which turns the rewinds of idempotency keys took.
+    /// Turns removed by rewinds that have an idempotency key, by key.
     pub(crate) rewinds: BTreeMap<Fingerprint, SeqRanges>,
-    /// What turns that were there before say from now on, by their seqs.
+    /// New contents of turns that are already stored, by seq.
     pub(crate) replaced: BTreeMap<u64, Arc<[u8]>>,
     pub(crate) summaries_made: BTreeMap<u32, Vec<u8>>,
     pub(crate) summaries_gone: BTreeSet<u32>,
 }
 
-/// A turn that is to be written.
+/// A turn to insert.
 #[derive(Debug)]
 pub(crate) struct NewTurn {
     pub(crate) generation: Generation,
@@ -155,7 +155,7 @@ pub(crate) struct NewTurn {
     pub(crate) content: Arc<[u8]>,
 }
 
-/// An idempotency key that is to be written.
+/// An idempotency key to write.
 #[derive(Debug)]
 pub(crate) struct NewKey {
     pub(crate) generation: Generation,
@@ -167,31 +167,31 @@ pub(crate) struct NewKey {
 /// Rows that one statement writes.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// By the names of the generations, the order in which they are locked.
+    /// Sorted by generation, which is the order in which rows are locked.
     pub(crate) rows: BTreeMap<Generation, RowChange>,
-    /// In the order in which they were said.
+    /// In journal order.
     pub(crate) turns: Vec<NewTurn>,
-    /// Each once.
+    /// Without duplicates.
     pub(crate) keys: Vec<NewKey>,
-    /// True: all of it or nothing. False: each row by itself.
+    /// Whether the part is written completely or not at all. Otherwise each row is independent.
     pub(crate) is_whole: bool,
-    /// The stamps of the rows' next versions, in their order.
+    /// Stamps of the new versions, in the order of `rows`.
     pub(crate) stamps: Vec<i64>,
 }
 
-/// A batch that was decided.
+/// A decided batch.
 #[derive(Debug, Default)]
 pub(crate) struct Decided {
-    /// For each set, why it was refused, if it was.
+    /// Refusal of each set, if it was refused.
     pub(crate) refused: Vec<Option<Refused>>,
-    /// For each set, the generations that it changes.
+    /// The generations that each set changes.
     pub(crate) names: Vec<BTreeSet<Generation>>,
-    /// What is to be written; the first one may be empty.
+    /// The parts to write. The first one may be empty.
     pub(crate) parts: Vec<Part>,
 }
 
 impl Decided {
-    /// Refuses the sets that change a generation that was not written.
+    /// Refuses all sets that change this generation, because it was not written.
     pub(crate) fn refuse(&mut self, generation: Generation) {
         let sets = self.names.iter().zip(&mut self.refused);
         for (_, refused) in sets.filter(|(names, _)| names.contains(&generation)) {
@@ -200,14 +200,14 @@ impl Decided {
     }
 }
 
-/// Decides all sets of a batch. `has_others`: somebody else may write to the same generations.
+/// Decides all sets of a batch. `has_others`: other processes may write to the same generations.
 pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Decided {
     let mut batch = Batch::new(known);
     let mut decided = Decided::default();
     let mut refused = HashSet::new();
     for set in sets {
         let mut all = set.changes.iter().map(|change| change.generation);
-        // What was built on a refused set is not to meet a revision of somebody else.
+        // A set built on a refused one must not match a revision written by another process.
         let outcome = match all.find(|name| refused.contains(name)) {
             Some(generation) => Err(Refused { generation }),
             None => batch.decide(set),
@@ -231,7 +231,7 @@ pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Deci
 
 struct Batch {
     known: Known,
-    /// As the sets that were taken leave them.
+    /// After the sets accepted so far.
     lines: HashMap<Generation, Line>,
     live: HashMap<SessionKey, Option<Generation>>,
     rows: BTreeMap<Generation, RowChange>,
@@ -239,7 +239,7 @@ struct Batch {
     keys: Vec<NewKey>,
 }
 
-/// What one set makes, as long as it is not decided whole.
+/// Changes of one set until it is accepted or refused.
 #[derive(Default)]
 struct Draft {
     lines: HashMap<Generation, Line>,
@@ -290,7 +290,7 @@ impl Batch {
         Ok(())
     }
 
-    /// A generation after a change; `None` where the change was built on something else.
+    /// Applies a change to its generation. Returns `None` if the base of the change is stale.
     fn changed(&self, draft: &Draft, change: &Change) -> Option<Line> {
         let generation = change.generation;
         let line = draft.lines.get(&generation);
@@ -320,7 +320,7 @@ impl Batch {
         match &change.kind {
             ChangeKind::Append(appended) => {
                 for (seq, _) in &appended.turns {
-                    // Turns follow each other.
+                    // Seqs are contiguous.
                     if *seq != line.last_seq + 1 {
                         return None;
                     }
@@ -339,7 +339,7 @@ impl Batch {
         Some(line)
     }
 
-    /// Notes what a change of a set that was taken writes.
+    /// Records the writes of an accepted change.
     fn take(&mut self, change: &Change) {
         let generation = change.generation;
         let Some(line) = self.lines.get(&generation) else {
@@ -397,7 +397,7 @@ impl Batch {
         }
     }
 
-    /// A key that is used anew stands for what came last.
+    /// If a key is used again, the last use wins.
     fn take_key(
         &mut self,
         generation: Generation,
@@ -412,8 +412,10 @@ impl Batch {
         }));
     }
 
-    /// What is to be written, by statements: generations that one set changes together, and what
-    /// hangs together with them, have one of their own.
+    /// Splits the writes into statements.
+    ///
+    /// Generations that one set changes together get a part of their own, along with all
+    /// generations connected to them by other sets.
     fn into_parts(self, names: &[BTreeSet<Generation>]) -> Vec<Part> {
         let place_of = self.places(names);
         let mut parts: Vec<Part> = Vec::new();
@@ -438,7 +440,7 @@ impl Batch {
         parts
     }
 
-    /// The places of generations that are not in the first part.
+    /// Part indexes of the generations that are not in the first part.
     fn places(&self, names: &[BTreeSet<Generation>]) -> HashMap<Generation, usize> {
         if names.iter().all(|names| names.len() < 2) {
             return HashMap::new();
@@ -475,7 +477,7 @@ impl Batch {
     }
 }
 
-/// The last of those with the same name in the same session.
+/// Keeps the last of several keys with the same name and session.
 fn last_of_each(mut keys: Vec<NewKey>) -> Vec<NewKey> {
     let mut known = HashSet::new();
     keys.reverse();
@@ -543,7 +545,7 @@ impl RowChange {
         self.take_cuts(rewound.cuts.as_deref());
     }
 
-    /// `new` is the turn where this batch brings it: nobody has seen what it said before.
+    /// `new` is the turn if this batch inserts it. No reader has seen its earlier content.
     fn update(&mut self, updated: &UpdatedTurn, new: Option<&mut NewTurn>) {
         match new {
             Some(turn) => {
@@ -567,7 +569,7 @@ impl RowChange {
         }
     }
 
-    /// `base` is what the journal has of the generation.
+    /// `base` has the stored summaries of the generation.
     fn take_summary(
         &mut self,
         status: &Arc<CompactionStatus>,
@@ -579,7 +581,8 @@ impl RowChange {
         match change {
             SummaryChange::Stays => {}
             SummaryChange::Made(made) => {
-                // Numbers only grow; what has a higher one must not be taken for newer.
+                // Numbers only grow. A summary with a higher number must not be mistaken for the
+                // newest.
                 let later = known.filter(|number| *number > made.number);
                 self.summaries_gone.extend(later);
                 drop(self.summaries_made.split_off(&made.number));
@@ -603,7 +606,7 @@ impl RowChange {
         self.compaction = Some(status);
     }
 
-    /// The newest summary that decodes and that stands for no turn after this one.
+    /// The newest summary that decodes and covers no turn after `after_seq`.
     fn standing(
         &self,
         base: Option<&BTreeMap<u32, Option<Summary>>>,
@@ -622,7 +625,7 @@ impl RowChange {
             .max_by_key(|summary| summary.number)
     }
 
-    /// The live set as it is stored; that of a new generation where nothing else was said.
+    /// The encoded live set. An unchanged one is encoded only for a new generation, as the default.
     pub(crate) fn kept_bytes(&self) -> Option<Vec<u8>> {
         let is_new = matches!(self.before, Before::Nothing { .. });
         let empty = is_new.then(LiveSet::default);

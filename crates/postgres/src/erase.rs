@@ -1,6 +1,7 @@
-//! Erasures: written down first, then done a bounded number of rows at a time. The scope of one
-//! (`erasure_generations`) outlives the rows that it was found by, so that a crash at any point
-//! leaves all that is needed to go on.
+//! Erasure jobs: recorded first, then executed in steps with a bounded number of rows.
+//!
+//! The scope of a job (`erasure_generations`) outlives the rows from which it was collected, so
+//! that the job can be resumed after a crash at any point.
 
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use memoird_store::{
@@ -17,13 +18,13 @@ use crate::values::{Ulid, count, damaged, generation, get, id, limit};
 const SELECT: &str = "SELECT job, tenant, stage, session, generation, subject, counts, outside
     FROM memoird.erasures";
 
-/// Generations that are looked at for each that may be noted, when a subject's are collected.
+/// Generations scanned per generation that may be recorded, when collecting those of a subject.
 const LOOKED_AT_PER_ROW: usize = 16;
-/// Generations of one step that removes rows.
+/// Maximum number of generations per step that removes rows.
 const GENERATIONS_PER_STEP: usize = 64;
-/// Erasures that are done and can still be asked for.
+/// Number of finished jobs that can still be queried.
 const DONE_KEPT: i64 = 10_000;
-/// Between two lines about what lies outside.
+/// Separates the lines of the column `outside`.
 const LINE: &str = "\n";
 
 pub(crate) async fn save(client: &Client, erasure: &Erasure) -> Result<(), StoreError> {
@@ -91,7 +92,7 @@ pub(crate) async fn scope(client: &Client, id: ErasureId) -> Result<ErasureScope
     Ok(scope)
 }
 
-/// Notes the generations of a session, or those of a subject among the next ones.
+/// Records the generations of a session, or those of a subject among the next ones scanned.
 pub(crate) async fn collect(
     client: &Client,
     id: ErasureId,
@@ -106,7 +107,7 @@ pub(crate) async fn collect(
             session,
             generation,
         }) => {
-            // Two indexes find a session's: one has those that live.
+            // Two partial indexes: one of live generations, one of ended ones.
             for ended in ["ended_at IS NULL", "ended_at IS NOT NULL"] {
                 let sql = format!(
                     "INSERT INTO memoird.erasure_generations (job, generation, session)
@@ -131,8 +132,9 @@ pub(crate) async fn collect(
     }
 }
 
-/// Looks through the generations by their names, from where the last step ended: an index over
-/// subjects would cost every append, for something that is rare.
+/// Scans generations by id, starting where the last step ended.
+///
+/// An index over subjects would slow down every append for a rare operation.
 async fn collect_subject(
     client: &Client,
     erasure: &Erasure,
@@ -173,7 +175,7 @@ async fn collect_subject(
     Ok(last.is_none())
 }
 
-/// Removes rows of what an erasure covers, and counts them.
+/// Deletes rows in the scope of an erasure, and counts them.
 pub(crate) async fn rows(
     client: &Client,
     id: ErasureId,
@@ -226,7 +228,7 @@ pub(crate) async fn rows(
     }
     let is_all = is_all && is_last;
     if let (true, Some(session)) = (is_all, erasure.whole_session()) {
-        // Keys of lives that the journal forgot before; those of a life that began since stay.
+        // Keys of generations already pruned. Keys of a generation that started since are kept.
         let sql = "DELETE FROM memoird.idempotency AS k WHERE tenant = $1 AND session = $2
                        AND NOT EXISTS (SELECT 1 FROM memoird.generations AS g
                            WHERE g.generation = k.generation)
@@ -246,8 +248,9 @@ pub(crate) async fn rows(
     })
 }
 
-/// Forgets that hooks are owed a generation, and notes which of them were given it, or may have
-/// been. Gives the number of rows.
+/// Cancels the pending deliveries of a generation and records which hooks may have received it.
+///
+/// Returns the number of deleted rows.
 async fn cancel_deliveries(
     client: &Client,
     job: Ulid,
@@ -289,7 +292,7 @@ async fn forget_keys(
     Ok(keys)
 }
 
-/// Removes the names from an erasure: those of sessions first, and at last its own.
+/// Deletes ids from a job: those of the erased generations first, the job's own target last.
 pub(crate) async fn forget_names(
     client: &Client,
     id: ErasureId,

@@ -1,14 +1,14 @@
-//! What PostgreSQL says, as errors of a store; and what of it is certain.
+//! Maps PostgreSQL errors to store errors, and determines whether a statement was aborted.
 
 use memoird_store::StoreError;
 use tokio_postgres::error::{Severity, SqlState};
 
-/// What `commit.sql` says where a set that has to be written whole cannot be.
+/// SQLSTATE raised by `commit.sql` if a set that must be written completely cannot be.
 const PARTIAL: &str = "MD001";
-/// What a server says that takes no changes.
+/// SQLSTATE `read_only_sql_transaction`.
 const READ_ONLY: &str = "25006";
 
-/// Why something failed.
+/// Converts an error of a statement.
 #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
     let Some(db) = error.as_db_error() else {
@@ -27,7 +27,7 @@ pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
     }
 }
 
-/// What to do about a refusal that does not pass by itself.
+/// What the operator can do about an error that persists.
 fn hint(code: &SqlState) -> &'static str {
     match code.code() {
         READ_ONLY => {
@@ -42,7 +42,7 @@ fn hint(code: &SqlState) -> &'static str {
     }
 }
 
-/// Why there is no connection, with what to do about it.
+/// Converts an error of connecting, with a hint for the operator.
 pub(crate) fn not_connected(error: tokio_postgres::Error) -> StoreError {
     let hint = match error.code().map(SqlState::code) {
         Some("28P01" | "28000") => {
@@ -63,14 +63,15 @@ pub(crate) fn not_connected(error: tokio_postgres::Error) -> StoreError {
     }
 }
 
-/// True where the server said that the statement was aborted: nothing of it was written. A
-/// connection that ends may do so after the commit.
+/// Whether the server reported that the statement was aborted, so that nothing was written.
+///
+/// This excludes `FATAL` errors: a connection that ends may report one after the commit.
 pub(crate) fn is_refused(error: &tokio_postgres::Error) -> bool {
     let db = error.as_db_error();
     db.and_then(tokio_postgres::error::DbError::parsed_severity) == Some(Severity::Error)
 }
 
-/// True where the same statement may succeed in the next moment.
+/// Whether the same statement may succeed if it is retried.
 pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
     let passing = [
         SqlState::LOCK_NOT_AVAILABLE,
@@ -80,25 +81,25 @@ pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
     is_refused(error) && error.code().is_some_and(|code| passing.contains(code))
 }
 
-/// True where the server cannot read what is on its disk.
+/// Whether the server cannot read its own files.
 pub(crate) fn is_damage(error: &tokio_postgres::Error) -> bool {
-    // Damaged pages and indexes, and what they look like from above; files and the system.
+    // XX: corrupted pages and indexes, and errors caused by them. 58: files and the system.
     let classes = ["XX", "58"];
     let is_of = |code: &SqlState| classes.iter().any(|class| code.code().starts_with(class));
     is_refused(error) && error.code().is_some_and(is_of)
 }
 
-/// True where the server takes no changes.
+/// Whether the server is read-only.
 pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == READ_ONLY)
 }
 
-/// True where a set that has to be written whole was not.
+/// Whether a set that must be written completely was not.
 pub(crate) fn is_partial(error: &tokio_postgres::Error) -> bool {
     is_refused(error) && error.code().is_some_and(|code| code.code() == PARTIAL)
 }
 
-/// The error with its causes, each once.
+/// The error with its causes, without repetitions.
 fn told(error: &tokio_postgres::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! What the daemons that share the database tell each other of what is watched.
+//! Exchange of session events between the daemons that share the database.
 
 use std::collections::HashMap;
 
@@ -11,32 +11,32 @@ use crate::connect::{Arg, change, first, query};
 use crate::members::GONE_AFTER;
 use crate::values::{Ulid, get, id, limit, whole};
 
-/// What was told longer ago is of use to nobody: who watches asks several times in a second, and who
-/// was cut off comes again in minutes.
+/// Retention of events.
+///
+/// Watching daemons poll several times a second, and a disconnected one is back within minutes.
 pub(crate) const KEPT_FOR: &str = "interval '10 minutes'";
-/// Events of one daemon that are kept.
+/// Maximum number of events retained per daemon.
 const KEPT_MAX: i64 = 1 << 16;
-/// Events that are read at once of one daemon.
+/// Maximum number of events read from one daemon at once.
 const READ_MAX: usize = 1_024;
 
-/// How far this process is in what is told.
+/// Position of this process in the exchange.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
-    /// The number of what it told last.
+    /// Number of the last event it posted.
     posted: i64,
-    /// The numbers of what it read last of the others.
+    /// Number of the last event it read from each other daemon.
     received: HashMap<Ulid, i64>,
 }
 
 impl Progress {
-    /// Numbers that may have been used are not used again: so what others read of this process is
-    /// always behind what they read of it before.
+    /// Skips numbers that may have been used, so that new events always sort after older ones.
     pub(crate) fn skip(&mut self, exchange: &EventExchange) {
         self.posted += whole(exchange.posted.len() as u64);
     }
 }
 
-/// Tells and asks; gives how far this process is then.
+/// Publishes and receives events. Returns the new position of this process.
 pub(crate) async fn exchange(
     client: &Client,
     node: Ulid,
@@ -57,7 +57,7 @@ pub(crate) async fn exchange(
     Ok((progress, answer))
 }
 
-/// Says what is watched here; gives what is watched elsewhere.
+/// Publishes which tenants are watched here. Returns what other members watch.
 async fn tell_watched(
     client: &Client,
     node: Ulid,
@@ -121,7 +121,7 @@ async fn post(
     Ok(())
 }
 
-/// Reads what the others told since this process asked last.
+/// Reads the events that other daemons posted since the last exchange.
 async fn receive(
     client: &Client,
     node: Ulid,
@@ -154,7 +154,7 @@ async fn receive(
         *counts.entry(of).or_default() += 1;
     }
     answer.is_more = counts.values().any(|count| *count >= READ_MAX);
-    // Who is gone, and was forgotten, is a number for ever.
+    // Drop the entries of daemons that no longer exist.
     if progress.received.len() > 256 {
         progress.received.retain(|of, _| counts.contains_key(of));
     }

@@ -1,8 +1,11 @@
-//! memoird's journal in PostgreSQL: [`PgStore`] keeps what the stores of `memoird-store` keep, and
-//! refuses what they refuse, also where several processes write to one database.
+//! memoird's journal in PostgreSQL.
 //!
-//! Every change of a session is one autocommit statement that compares and swaps the row of its
-//! generation and writes its content only if that succeeds. `docs/cluster.md` is the design.
+//! [`PgStore`] implements the same port as the stores of `memoird-store`, and is also safe if
+//! several processes write to one database.
+//!
+//! Each change of a session is one autocommit statement. It compares and swaps the row of the
+//! generation, and writes the content only if that succeeds. `docs/cluster.md` describes the
+//! design.
 
 mod commit;
 mod connect;
@@ -59,38 +62,40 @@ pub use transactions::{Column, FoundRow, OpenTransaction, Transactions, Value};
 pub use transfer::PgTransfer;
 use values::Ulid;
 
-/// Versions of generations that are kept in memory, of those that were used last: about 25 MB.
+/// Maximum number of generation versions in the LRU cache: about 25 MB.
 const VERSIONS_MAX: usize = 1 << 17;
 
-/// The journal in the schema `memoird` of a database. Its methods block, and must not be called on
-/// a thread of the runtime.
+/// The journal in the schema `memoird` of a database.
+///
+/// The methods block. Do not call them on a thread of the runtime.
 #[derive(Debug)]
 pub struct PgStore {
     database: Database,
     lane: Mutex<Lane>,
     doubts: Arc<DoubtCounters>,
-    /// What this process loaded or wrote: what its next changes are built on.
+    /// Versions that this process loaded or wrote. Its next changes are based on them.
     versions: Mutex<LruCache<Generation, Version>>,
-    /// What a commit under way makes of them: revision and stamp.
+    /// Revision and stamp that the commit in flight gives to generations.
     writing: Mutex<HashMap<Generation, (u64, i64)>>,
     counters: TurnCounters,
     node: Ulid,
     ownership: Option<Ownership>,
-    /// How far this process is in what the daemons tell each other.
+    /// Position of this process in the exchange of events.
     events: Mutex<Progress>,
 }
 
 impl PgStore {
-    /// Opens the journal of a database, or makes an empty one. Connections run on `runtime`.
-    /// Blocks, also as long as another daemon has the database with which it is not shared, and must
-    /// not be called on a thread of that runtime.
+    /// Opens the journal of a database, or creates an empty one. Connections run on `runtime`.
+    ///
+    /// Blocks while another daemon has the database exclusively. Do not call it on a thread of the
+    /// runtime.
     ///
     /// # Errors
-    /// When the database cannot be reached, or its schema is too new. Then nothing was changed.
+    /// If the database cannot be reached, or its schema is too new. Nothing was changed then.
     pub fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
         let sharing = options.sharing;
         let database = {
-            // The pool has timers.
+            // The pool needs the runtime's timers.
             let _entered = runtime.enter();
             Database::new(options, runtime.clone(), READERS_MAX)?
         };
@@ -129,8 +134,10 @@ impl PgStore {
         })
     }
 
-    /// Ends once another daemon has taken the database over with which it is not shared: then what
-    /// this process knows of sessions may be old. Never with [`Sharing::Unseen`].
+    /// Returns once another daemon has taken over an exclusively used database.
+    ///
+    /// After that, the sessions cached by this process may be stale. Never returns with
+    /// [`Sharing::Unseen`].
     pub async fn lost(&self) {
         match &self.ownership {
             Some(ownership) => ownership.lost().await,
@@ -138,8 +145,9 @@ impl PgStore {
         }
     }
 
-    /// As long as the database has not taken for 3 seconds what keeps the lease: what it does, in
-    /// words. Never with [`Sharing::Unseen`].
+    /// Describes the problem while renewing the lease has failed for more than 3 seconds.
+    ///
+    /// Always `None` with [`Sharing::Unseen`].
     pub fn away(&self) -> watch::Receiver<Option<String>> {
         match &self.ownership {
             Some(ownership) => ownership.away(),
@@ -147,9 +155,10 @@ impl PgStore {
         }
     }
 
-    /// True as long as this process is the one that does what is to be done once: always where it
-    /// has the database alone. Of members two may think so for some seconds, while the database is
-    /// away; what they do is such that this does no harm.
+    /// Whether this process is the leader, which runs sweeps and hooks.
+    ///
+    /// Always true if the process has the database exclusively. While the database is unreachable,
+    /// two members may both believe they lead for some seconds. The leader's tasks tolerate that.
     pub fn leads(&self) -> watch::Receiver<bool> {
         match &self.ownership {
             Some(ownership) => ownership.leads(),
@@ -157,12 +166,14 @@ impl PgStore {
         }
     }
 
-    /// Where the time line is by now: the furthest of the others that share the database, or else
-    /// what the last commit says and the time since, by the database's clock, which is one clock for
-    /// all machines; `None` where nothing was written yet.
+    /// Returns the current position on the shared timeline. `None` if nothing was written yet.
+    ///
+    /// This is the most advanced position of the other members. Without members, it is the time of
+    /// the last commit plus the time that has passed since. Both use the database's clock, which is
+    /// the same for all machines.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn steady(&self) -> Result<Option<Steady>, StoreError> {
         let node = self.node;
         self.database.call(
@@ -173,31 +184,31 @@ impl PgStore {
         )
     }
 
-    /// The daemons that share the database, as they were last seen, and what is left for them to do
-    /// at `now`.
+    /// Returns the members of the cluster as they were last seen, and the deliveries due at `now`.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn membership(&self, now: Steady) -> Result<Membership, StoreError> {
         self.database
             .call(async |client: &Client| members::all(client, now).await)
     }
 
-    /// A secret that all daemons over the database have: this one, if there is none yet.
+    /// Returns a secret shared by all daemons of the database. Stores `offered` if there is none
+    /// yet.
     ///
     /// # Errors
-    /// When the database cannot be written.
+    /// If the database cannot be written.
     pub fn secret(&self, name: &str, offered: &[u8]) -> Result<Vec<u8>, StoreError> {
         self.database
             .call(async |client: &Client| members::secret(client, name, offered).await)
     }
 
-    /// The number of this process among those that share the database.
+    /// Returns this process's id among the members.
     pub fn node(&self) -> u128 {
         u128::from_be_bytes(self.node.0)
     }
 
-    /// Gives the database back, so that another daemon need not wait until the lease is over.
+    /// Releases the lease, so that another daemon need not wait until it expires.
     pub fn release(&self) {
         if let Some(ownership) = &self.ownership {
             self.database.wait(ownership.release(&self.database));
@@ -208,7 +219,7 @@ impl PgStore {
         locked(&self.versions)
     }
 
-    /// What a batch is decided on: as far as it is not known, it is read.
+    /// Returns what is needed to decide a batch. Reads what is not cached.
     fn known(&self, mut needs: Needs) -> Result<Known, StoreError> {
         let mut versions = Vec::new();
         {
@@ -232,12 +243,14 @@ impl PgStore {
         Ok(known)
     }
 
-    /// Writes what was decided, part by part; the sets that were not written after all, because
-    /// another process was first, are refused.
+    /// Writes the parts of a decided batch.
+    ///
+    /// Refuses the sets that lost a race against another process.
     fn write(&self, clock: &ClockAnchor, decided: &mut Decided) -> Result<(), StoreError> {
         let mut lane = locked(&self.lane);
         for (place, part) in std::mem::take(&mut decided.parts).iter().enumerate() {
-            // The first has the clock. The others have sets that change several generations.
+            // The first part carries the clock. The others have sets that change several
+            // generations.
             if place > 0 && part.rows.is_empty() {
                 continue;
             }
@@ -245,7 +258,7 @@ impl PgStore {
             let written = self.database.wait(lane.write(&self.database, clock, part));
             let missed = match written {
                 Ok(missed) => missed,
-                // What was written before stays; the rest is read again, and tried again.
+                // Earlier parts are written. The callers of this set reload and retry.
                 Err(error) if place > 0 => {
                     tracing::warn!(%error, "a set was not written, and is refused");
                     None
@@ -274,7 +287,7 @@ impl PgStore {
                     versions.insert(*generation, version);
                 }
             }
-            // Together with the versions: whoever compares meets the one or the other.
+            // Both locks are held, so that `are_current` finds a version in one of the two maps.
             writing.clear();
         }
         Ok(())
@@ -329,7 +342,7 @@ impl Store for PgStore {
                 return Ok(());
             };
             after = Some(last.head.generation);
-            // The visitor may ask the store.
+            // No statement is open here, because the visitor may call the store.
             rows.into_iter().for_each(|row| visit(row.key, row.head));
         }
     }
@@ -381,7 +394,8 @@ impl Store for PgStore {
             let is_known = known.is_some_and(|known| (known.revision, known.stamp) == *newest)
                 || writing.get(name) == Some(newest);
             if !is_known {
-                // It may be one that a failover lost: whoever loads the older one has to be believed.
+                // A failover may have lost the cached version. Let the next load replace it by an
+                // older one.
                 versions.remove(name);
             }
             is_known
@@ -397,7 +411,7 @@ impl Store for PgStore {
         let load =
             async |client: &Client| read::load(client, key, keys_since, &self.counters).await;
         let loaded = match self.database.call(load)? {
-            // Now all of it is of one moment.
+            // Repeat in a transaction with one snapshot.
             Loaded::Changed => self.database.look(load)?,
             loaded => loaded,
         };
@@ -412,7 +426,7 @@ impl Store for PgStore {
             last_seq: head.last_seq,
         };
         let mut versions = self.versions();
-        // A commit may have been faster.
+        // A commit may have inserted a newer version in the meantime.
         let newer = versions.get(&head.generation);
         if newer.is_none_or(|newer| newer.revision <= version.revision) {
             versions.insert(head.generation, version);
@@ -575,7 +589,7 @@ impl Store for PgStore {
             .write(async |client: &Client| erase::forget_names(client, id, rows_max).await)
     }
 
-    /// PostgreSQL's pages and its log are out of reach.
+    /// PostgreSQL's pages and WAL cannot be cleaned from here.
     fn clean_pages(&self, _: usize) -> Result<Unclean, StoreError> {
         Ok(Unclean::default())
     }

@@ -1,7 +1,7 @@
--- The queries that load a session. They are functions, as commits are, so that plans are kept: making a plan
--- took longer than running it. Each reads the moment that the calling statement sees. See docs/cluster.md.
+-- Queries that load a session. Like the commit, they are functions so that plans are cached: planning took longer than
+-- executing. Each sees the snapshot of the calling statement. See docs/cluster.md.
 
--- The keys of a session, newest first, as arrays.
+-- The idempotency keys of a session, newest first, as arrays.
 CREATE FUNCTION memoird.session_keys(
     of_tenant bytea, of_session bytea, since bigint, most bigint,
     OUT keys bytea[], OUT contents bytea[], OUT generations uuid[], OUT first_seqs bigint[],
@@ -20,13 +20,13 @@ BEGIN
             ELSE false END)
     INTO keys, contents, generations, first_seqs, last_seqs, dropped, ats, rewound
     FROM (SELECT * FROM memoird.idempotency AS i
-        -- Not by the index of ages, which has the keys of all.
+        -- `+ 0` avoids the index on `at`, which has the keys of all sessions.
         WHERE i.tenant = of_tenant AND i.session = of_session AND i.at + 0 >= since
         ORDER BY i.at + 0 DESC, i.generation DESC, i.last_seq DESC, i.key DESC LIMIT most) AS k;
 END
 $body$;
 
--- What stands beside the row of a generation: its state, all runs that were rewound, and its cuts.
+-- Other tables' data of a generation: its state, all rewound ranges, and its cuts.
 CREATE FUNCTION memoird.beside_generation(
     of_generation uuid,
     OUT json bytea, OUT first_seqs bigint[], OUT last_seqs bigint[], OUT cuts bytea
@@ -43,8 +43,7 @@ BEGIN
 END
 $body$;
 
--- The turns that a live set keeps: those from `floor` on but for `holes`, and `apart`; and in each the
--- stamp of the session.
+-- The turns in a live set: those from `floor` on except `holes`, plus `apart`. Each row has the session's stamp.
 CREATE FUNCTION memoird.kept_turns(of_generation uuid, floor bigint, apart bigint[], holes bigint[])
 RETURNS TABLE (seq bigint, content bytea, header bytea, checksum bigint, stamp bigint)
 LANGUAGE plpgsql STABLE

@@ -1,5 +1,6 @@
-//! The daemons that share the database: who they are, where their time lines are, and what they have
-//! in common. No session's safety depends on it.
+//! The daemons that share the database: names, timelines, settings and shared secrets.
+//!
+//! The safety of sessions does not depend on this table.
 
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::StoreError;
@@ -10,68 +11,69 @@ use crate::connect::{Arg, PgOptions, change, first, query};
 use crate::events::KEPT_FOR;
 use crate::values::{Ulid, count, damaged, get, whole};
 
-/// A member that was not seen for so long is gone. Its time line went on meanwhile.
+/// Time since its last heartbeat after which a member counts as gone.
 pub(crate) const GONE_AFTER: &str = "interval '5 seconds'";
-/// A member's time line goes on by so much at most where nothing is heard of it.
+/// Maximum advance of a member's timeline, in milliseconds, between two heartbeats.
 const STEP_MAX_MS: u32 = 5_000;
-/// Its row goes after so long.
+/// Time since its last heartbeat after which a member's row is deleted.
 const FORGOTTEN_AFTER: &str = "interval '1 minute'";
 
-/// The daemons that share the database, and what is left for them to do.
+/// The members of a cluster, and its due deliveries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {
-    /// The daemons, by name.
+    /// Sorted by name.
     pub members: Vec<Member>,
-    /// Until when the one that leads does so unless it renews its lease; `None` without one.
+    /// Expiry of the leader's lease unless it is renewed. `None` without a leader.
     pub lease_until: Option<Timestamp>,
-    /// Deliveries of hooks that are due.
+    /// Number of hook deliveries that are due.
     pub deliveries_due: u64,
-    /// Since when the first of them is, on the line of time that the daemons have in common.
+    /// Due time of the oldest of them, on the shared timeline.
     pub due_since: Option<Steady>,
-    /// The version of the schema.
+    /// Version of the schema.
     pub schema_version: u32,
 }
 
 /// A daemon that shares the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its number, which no other one has.
+    /// Unique id.
     pub node: u128,
-    /// Its name, for people.
+    /// Name for display.
     pub name: String,
-    /// Which memoird it is.
+    /// memoird's version.
     pub version: String,
-    /// True for the one that does what is to be done once.
+    /// Whether it is the leader, which runs sweeps and hooks.
     pub leads: bool,
-    /// When it was last seen, by the clock of the database.
+    /// Last heartbeat, by the database's clock.
     pub seen_at: Timestamp,
-    /// False where that was some seconds ago.
+    /// Whether that was at most 5 seconds ago.
     pub is_here: bool,
-    /// What it said of its configuration ([`PgOptions::settings`](crate::PgOptions::settings)).
+    /// Its settings ([`PgOptions::settings`](crate::PgOptions::settings)).
     pub settings: Vec<u8>,
-    /// Its commits so far.
+    /// Number of its commits so far.
     pub commits: u64,
-    /// How often it had to find out what became of one.
+    /// Number of commits whose outcome it had to resolve.
     pub commits_in_doubt: u64,
-    /// When it wrote last, by the clock of the database.
+    /// Time of its last commit, by the database's clock.
     pub committed_at: Option<Timestamp>,
 }
 
-/// Says where the time line of a member is; gives the one that is the furthest.
+/// Publishes the position of a member's timeline. Returns the most advanced position of all
+/// members.
 pub(crate) async fn sync_clock(
     client: &Client,
     node: Ulid,
     steady: Steady,
 ) -> Result<Steady, StoreError> {
     let own = i64::try_from(steady.0).unwrap_or(i64::MAX);
-    // Without a row it is not seen, and is none.
+    // A process without a row is not a member.
     let sql = "UPDATE memoird.members SET steady = $2, seen = now() WHERE node = $1 RETURNING 1";
     change(client, sql, &[(&node, Type::UUID), (&own, Type::INT8)]).await?;
     let others = self::steady(client, node).await?;
     Ok(others.map_or(steady, |others| others.max(steady)))
 }
 
-/// The furthest time line of the others that are there, by the database's clock.
+/// The most advanced timeline of the other live members, by the database's clock.
 pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>, StoreError> {
     let sql = format!(
         "SELECT max(steady + (extract(epoch FROM clock_timestamp() - seen) * 1000)::int8)
@@ -83,7 +85,7 @@ pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>
     Ok(furthest.map(|at| Steady(at.max(0).unsigned_abs())))
 }
 
-/// Where the time line is that the last commit tells of.
+/// The timeline of the newest commit, advanced to now.
 pub(crate) async fn steady_of_commits(client: &Client) -> Result<Option<Steady>, StoreError> {
     let sql =
         "SELECT steady + greatest((extract(epoch FROM clock_timestamp() - seen) * 1000)::int8, 0)
@@ -92,7 +94,7 @@ pub(crate) async fn steady_of_commits(client: &Client) -> Result<Option<Steady>,
     row.map(|row| Ok(Steady(count(&row, 0)?))).transpose()
 }
 
-/// Those that were seen in the last minute, and what is due at `now`.
+/// Returns the members seen in the last minute, and the deliveries due at `now`.
 pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, StoreError> {
     let sql = format!(
         "SELECT m.node, m.name, m.version, EXISTS (SELECT FROM memoird.owner o WHERE o.node = m.node
@@ -135,23 +137,24 @@ fn member(row: &Row) -> Result<Member, StoreError> {
         is_here: get(row, 5)?,
         settings: get(row, 6)?,
         commits: count(row, 7)?,
-        // An epoch begins with each question.
+        // Each resolution of an unknown outcome starts an epoch.
         commits_in_doubt: count(row, 8)?.saturating_sub(1),
         committed_at: committed_at.map(Timestamp::from_ms),
     })
 }
 
-/// What a member is told when it says that it is there.
+/// Reply to a heartbeat.
 pub(crate) struct Standing {
-    /// It does what is to be done once.
+    /// Whether this member is the leader.
     pub(crate) leads: bool,
-    /// A daemon that shares with nobody has the database.
+    /// Whether another daemon has the database exclusively.
     pub(crate) is_taken: bool,
 }
 
-/// Says that a member is there, and takes or keeps the lease of the one that leads, where nobody
-/// else has it. `lease`: how long it is. Where somebody has it, that row is read and not locked: on a slow disk
-/// all would wait for each other's commits.
+/// Records a heartbeat, and acquires or renews the leader's lease unless another daemon has it.
+///
+/// `lease` is its duration as an SQL interval. A lease held by another daemon is read without
+/// locking its row. Otherwise all members would wait for each other's commits on a slow disk.
 pub(crate) async fn heartbeat(
     client: &Client,
     node: Ulid,
@@ -197,12 +200,12 @@ pub(crate) async fn heartbeat(
     let leads: bool = get(&row, 0)?;
     Ok(Standing {
         leads,
-        // What is seen is the moment before: who leads has just taken the lease.
+        // The query sees the state before this statement, in which the new leader had no lease yet.
         is_taken: !leads && get(&row, 1)?,
     })
 }
 
-/// A member goes.
+/// Deregisters a member and releases its lease.
 pub(crate) async fn leave(client: &Client, node: Ulid) -> Result<(), StoreError> {
     let sql = "WITH lease AS (DELETE FROM memoird.owner WHERE node = $1)
                DELETE FROM memoird.members WHERE node = $1 RETURNING 1";
@@ -210,7 +213,7 @@ pub(crate) async fn leave(client: &Client, node: Ulid) -> Result<(), StoreError>
     Ok(())
 }
 
-/// A secret, or the one that is offered where there is none.
+/// Returns a secret, after storing `offered` if there is none.
 pub(crate) async fn secret(
     client: &Client,
     name: &str,

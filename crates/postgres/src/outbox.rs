@@ -1,5 +1,7 @@
-//! What hooks are owed: written with the end that owes it, found by hook, by tenant and by the
-//! time at which it is due.
+//! Pending and finished hook deliveries.
+//!
+//! They are written by the commit that ends the generation, and queried by hook, tenant and due
+//! time.
 
 use std::collections::HashMap;
 
@@ -68,7 +70,7 @@ pub(crate) async fn due(
     now: Steady,
     max: usize,
 ) -> Result<DueDeliveries, StoreError> {
-    // The tenants that wait, each by a look into the index; of each no more than is wanted.
+    // Loose index scan over the tenants with pending deliveries; at most `max` rows of each.
     let pending = "FROM memoird.outbox WHERE state = 'pending' AND hook = $1";
     let waiting = format!(
         "WITH RECURSIVE waiting (tenant) AS (
@@ -121,18 +123,19 @@ pub(crate) async fn open_deliveries(client: &Client) -> Result<Vec<DeliveryCount
     rows.iter().map(of).collect()
 }
 
-/// Writes outcomes, has the pruner look again at generations of which less is owed, and notes for
-/// erasures that a hook had a generation in its hands when its rows went.
+/// Writes outcomes, releases generations to the pruner, and updates erasures.
 ///
-/// Which states change is [`DeliveryOutcome::changes`], as a condition of the update.
+/// [`DeliveryOutcome::changes`] decides whether a state may change; here it is a condition of the
+/// update. If the row was deleted by an erasure while the hook ran, the erasure records that the
+/// hook received the generation.
 ///
-/// Generations are released whether they are held or not, because a pruner may be about to hold
-/// one: this waits until it has.
+/// Generations are released whether they are held or not. A pruner may be about to hold one, and
+/// this statement waits for its transaction.
 pub(crate) async fn record_outcomes(
     client: &Client,
     outcomes: &[DeliveryOutcome],
 ) -> Result<(), StoreError> {
-    // What comes last of a delivery is what became of it.
+    // If a delivery occurs more than once, the last outcome wins.
     let last: HashMap<&DeliveryId, &DeliveryOutcome> = outcomes
         .iter()
         .map(|outcome| (&outcome.id, outcome))

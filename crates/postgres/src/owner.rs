@@ -1,6 +1,7 @@
-//! Which daemon has the database: alone, or as the one of its members that leads. No session's
-//! safety depends on it: it keeps a daemon that shares with nobody from answering out of a memory that
-//! is older than the database, and work that is to be done once from being done by all.
+//! The lease on a database: exclusive ownership, or leadership among the members of a cluster.
+//!
+//! The safety of sessions does not depend on it. It prevents an exclusive daemon from replying from
+//! a stale cache, and work that must run once from running on all members.
 
 use std::time::Duration;
 
@@ -16,15 +17,15 @@ use crate::members;
 use crate::schema;
 use crate::values::{Ulid, get};
 
-/// A lease is renewed this often; it is over after four times as long, by the database's clock.
+/// Pause between two renewals. The lease expires after four times as long, by the database's clock.
 const RENEW_PAUSE: Duration = Duration::from_millis(500);
 const LEASE: &str = "interval '2 seconds'";
-/// Between two looks at a lease of somebody else that may run out.
+/// Pause between two checks of a lease held by another daemon.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// The database is away when it has not answered for so long.
+/// Time without a reply after which the database counts as unreachable.
 const AWAY_AFTER: Duration = Duration::from_secs(3);
 
-/// The lease, and the task that renews it.
+/// The lease or membership of this process, and the task that renews it.
 #[derive(Debug)]
 pub(crate) struct Ownership {
     node: Ulid,
@@ -35,11 +36,14 @@ pub(crate) struct Ownership {
 }
 
 impl Ownership {
-    /// Takes the lease, or becomes a member. Waits as long as somebody else has the database, and says
-    /// who ([`PgOptions::waits_for`](crate::PgOptions::waits_for)).
+    /// Acquires the lease, or joins as a member.
+    ///
+    /// Waits while another daemon has the database, and reports its name in
+    /// [`PgOptions::waits_for`](crate::PgOptions::waits_for).
     ///
     /// # Errors
-    /// When the database fails before anybody was waited for, or has become too new meanwhile.
+    /// If the database fails before there was anything to wait for, or its schema became too new
+    /// during the wait.
     pub(crate) async fn take(
         database: &Database,
         mut client: Client,
@@ -61,7 +65,7 @@ impl Ownership {
                 Err(error) => tracing::debug!(%error, "the lease could not be looked at"),
             }
             tokio::select! {
-                // Looked at first: the runtime of a daemon that stops has no timers any more.
+                // Checked first: the runtime of a stopping daemon has no timers left.
                 biased;
                 () = waits_for.closed(), if is_watched => {
                     let detail = "nobody waits for the database any more".to_owned();
@@ -76,13 +80,13 @@ impl Ownership {
             }
         }
         if waits_for.borrow().is_some() {
-            // The other daemon may have been a newer one.
+            // The other daemon may have been a newer version.
             schema::prepare(&client, &schema::JOURNAL).await?;
             tell(waits_for, None);
         }
         let (lost, is_lost) = watch::channel(false);
         let (away, told_away) = watch::channel(None);
-        // Of members the next renewal says which of them it is.
+        // In a cluster, the next renewal decides who leads.
         let (lead, leads) = watch::channel(database.options().sharing == Sharing::Nobody);
         let renewing = Renewing {
             database: database.clone(),
@@ -101,23 +105,23 @@ impl Ownership {
         })
     }
 
-    /// Ends once somebody else has the lease.
+    /// Returns once another daemon has the lease.
     pub(crate) async fn lost(&self) {
-        // It is lost as well where the task has ended.
+        // The lease also counts as lost if the task has ended.
         let _ = self.is_lost.clone().wait_for(|is_lost| *is_lost).await;
     }
 
-    /// What the database does as long as it does not answer as it should.
+    /// Describes the problem while the database does not accept renewals.
     pub(crate) fn away(&self) -> watch::Receiver<Option<String>> {
         self.away.clone()
     }
 
-    /// True as long as this daemon is to do what is to be done once.
+    /// Whether this daemon is the leader.
     pub(crate) fn leads(&self) -> watch::Receiver<bool> {
         self.leads.clone()
     }
 
-    /// Gives the lease back, if it can be done at once.
+    /// Releases the lease, if the database can be reached.
     pub(crate) async fn release(&self, database: &Database) {
         self.renewing.abort();
         if let Ok(client) = database.connect().await {
@@ -126,7 +130,7 @@ impl Ownership {
     }
 }
 
-/// Takes the lease, if nobody has one; otherwise gives the name of who has it.
+/// Acquires the lease if it is free. Otherwise returns the name of the owner.
 async fn owner_after_offer(
     database: &Database,
     client: &Client,
@@ -141,7 +145,7 @@ async fn owner_after_offer(
          WHERE o.expires_at < now()
          RETURNING 1"
     );
-    // As long as daemons share it, one of them is about to lead.
+    // While there are members, one of them is about to become the leader.
     let member = "SELECT name FROM memoird.members WHERE seen > now() - interval '5 seconds'
                   ORDER BY leads DESC LIMIT 1";
     if let Some(member) = first(client, member, &[]).await? {
@@ -152,15 +156,14 @@ async fn owner_after_offer(
         return Ok(None);
     }
     let owner = first(client, "SELECT name FROM memoird.owner", &[]).await?;
-    // Who had it may just have given it back.
+    // The owner may have released it between the two statements.
     let owner = owner.map(|row| get(&row, 0)).transpose()?;
     Ok(Some(
         owner.unwrap_or_else(|| "one that just ended".to_owned()),
     ))
 }
 
-/// Becomes a member, unless a daemon has the database that shares it with nobody; then gives its
-/// name.
+/// Joins as a member, unless a daemon has the database exclusively. Then returns its name.
 async fn owner_before_members(
     database: &Database,
     client: &Client,
@@ -198,17 +201,17 @@ struct Renewing {
     database: Database,
     client: Option<Client>,
     node: Ulid,
-    /// Why the last try failed.
+    /// Error of the last attempt.
     problem: Option<StoreError>,
     away: watch::Sender<Option<String>>,
     lead: watch::Sender<bool>,
 }
 
-/// What became of a lease that was to be renewed.
+/// Result of renewing the lease.
 enum Renewed {
-    /// The daemon still has the database, or its part in it; it leads, or another one does.
+    /// This process still is the owner or a member. `leads`: whether it is the leader.
     Held { leads: bool },
-    /// Somebody else has the database.
+    /// Another daemon is the owner.
     Lost,
 }
 
@@ -225,13 +228,13 @@ impl Renewing {
                     let _ = lost.send(true);
                     return;
                 }
-                // The lease is over.
+                // The lease has expired.
                 Err(_) => self.tell_leads(false),
             }
         }
     }
 
-    /// Only members change.
+    /// Publishes leadership. Only members change it.
     fn tell_leads(&self, leads: bool) {
         if self.database.options().sharing != Sharing::Members {
             return;
@@ -244,18 +247,18 @@ impl Renewing {
         }
     }
 
-    /// Tries until the database has answered.
+    /// Renews until the database replies.
     async fn answer(&mut self) -> Renewed {
         let mut pause = RENEW_PAUSE;
         if self.database.options().sharing == Sharing::Members && !*self.lead.borrow() {
-            // Where nobody leads, this one may as well do so soon.
+            // Without a leader, take over sooner.
             pause /= 2;
         }
         loop {
             sleep(pause).await;
             match self.renew().await {
                 Ok(renewed) => return renewed,
-                // Whether it is lost is known once the database is there again.
+                // Whether the lease is lost is unknown until the database is reachable again.
                 Err(error) => {
                     tracing::debug!(%error, "the lease could not be renewed");
                     self.problem = Some(error);
@@ -264,7 +267,7 @@ impl Renewing {
         }
     }
 
-    /// What the database does.
+    /// Describes the last error for the operator.
     fn told_problem(&self) -> String {
         match &self.problem {
             None => format!("does not answer within {AWAY_AFTER:?}"),
@@ -290,7 +293,7 @@ impl Renewing {
             is_news
         });
         if is_back {
-            // This connection is a new one, or the only one that came through.
+            // A new connection works, or only this one does. Older ones are presumed dead.
             let silences = &self.database.options().silences;
             silences.send_modify(|silences| *silences += 1);
         }

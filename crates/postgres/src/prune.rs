@@ -1,4 +1,4 @@
-//! Deletes rows that are past their retention, a bounded number at a time.
+//! Deletes rows past their retention, a bounded number at a time.
 
 use memoird_store::{FORGOTTEN_BYTES_MAX, PruneBefore, PruneBounds, StoreError, Unpruned};
 use tokio_postgres::Client;
@@ -7,8 +7,9 @@ use tokio_postgres::types::Type;
 use crate::connect::{Arg, change, query};
 use crate::values::{Ulid, count, get, limit, whole};
 
-/// Forgets the oldest first, so that a run that was cut off goes on where it was. A generation
-/// goes once its turns are gone.
+/// Deletes the oldest rows first, so that an interrupted run continues where it stopped.
+///
+/// The row of a generation is deleted after its turns.
 pub(crate) async fn prune(
     client: &Client,
     before: PruneBefore,
@@ -24,7 +25,7 @@ pub(crate) async fn prune(
         (&limit(rows_max), Type::INT8),
     ];
     let mut rows = change(client, sql, &args).await?;
-    // Several may prune at once; each has rows of its own.
+    // Several daemons may prune concurrently. Each locks different rows.
     let sql = "SELECT generation, EXISTS (SELECT 1 FROM memoird.outbox AS owed
                    WHERE owed.generation = g.generation AND owed.state <> 'done')
                FROM memoird.generations AS g
@@ -41,7 +42,8 @@ pub(crate) async fn prune(
         }
         let generation: Ulid = get(&row, 0)?;
         if get(&row, 1)? {
-            // It may have been delivered since: who does that releases it behind this transaction.
+            // Delivered since? The outcome's transaction waits for this one, and then clears
+            // `held`.
             let sql = "UPDATE memoird.generations AS g SET held = true WHERE generation = $1
                            AND EXISTS (SELECT 1 FROM memoird.outbox AS owed
                                WHERE owed.generation = g.generation AND owed.state <> 'done')
@@ -60,25 +62,27 @@ pub(crate) async fn prune(
     })
 }
 
-/// What of a generation was removed.
+/// Number of rows deleted of a generation.
 pub(crate) struct Forgotten {
     pub(crate) turns: usize,
     pub(crate) summaries: usize,
-    /// Of these turns.
+    /// Content bytes of the deleted turns.
     pub(crate) bytes: usize,
-    /// True when nothing of it is left.
+    /// Whether nothing of the generation is left.
     pub(crate) is_all: bool,
 }
 
-/// Removes at most `rows_max` turns and summaries of a generation, which is at least one, until
-/// `bytes_max` bytes of turns are removed, and all else of it once they are gone.
+/// Deletes turns and summaries of a generation, and all of its other rows after the last turn.
+///
+/// At most `rows_max` rows, and no further turn once `bytes_max` bytes are deleted, but at least
+/// one.
 pub(crate) async fn forget_generation(
     client: &Client,
     generation: Ulid,
     rows_max: usize,
     bytes_max: usize,
 ) -> Result<Forgotten, StoreError> {
-    // A length costs no look at a content that lies apart.
+    // `octet_length` does not read TOASTed content.
     let sql = "DELETE FROM memoird.turns WHERE generation = $1 AND seq IN (
                    SELECT seq FROM (
                        SELECT seq, octet_length(content) AS bytes,

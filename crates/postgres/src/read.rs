@@ -1,4 +1,4 @@
-//! Reading the journal back. Every read sees one moment.
+//! Reads the journal. Each read sees one snapshot.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::values::{
     GenerationRow, Ulid, count, damaged, generation, get, id, key, limit, owner, subject, whole,
 };
 
-/// Turns that are read at once.
+/// Maximum number of turns per query.
 const CHUNK: usize = 256;
-/// Heads that are read at once.
+/// Maximum number of heads per query.
 const HEADS: usize = 4_096;
 
 /// Whether the turn `t` was rewound.
@@ -54,7 +54,7 @@ pub(crate) async fn clock(client: &Client) -> Result<Option<ClockAnchor>, StoreE
     anchor.transpose()
 }
 
-/// The live generations behind this one, by their names, a bounded number.
+/// Live generations with an id greater than `after`, in order of id; at most `HEADS`.
 pub(crate) async fn live_rows(
     client: &Client,
     after: Option<Generation>,
@@ -71,8 +71,9 @@ pub(crate) async fn live_rows(
     rows.iter().map(GenerationRow::read).collect()
 }
 
-/// Live sessions of a tenant in an order. By use they are found in steps of 4 minutes by an index, and
-/// sorted in each step.
+/// A page of a tenant's live sessions.
+///
+/// By last use, an index finds them in steps of 4 minutes. Each step is sorted.
 pub(crate) async fn live_page(
     client: &Client,
     live: &LiveQuery,
@@ -94,13 +95,13 @@ pub(crate) async fn live_page(
         Some(_) => behind,
         None => "$6::int8 IS NOT NULL AND $7::bytea IS NULL",
     };
-    // Above a prefix stand those that begin with a greater byte, and no byte of UTF-8 is 255. A
-    // condition that takes every id would only hide which index has the order.
+    // Upper bound of the prefix: 255 is not a byte of UTF-8. Without a prefix, a condition that
+    // matches every id would keep the planner from using the index for the order.
     let prefixed = match live.id_prefix.is_empty() {
         true => "$2::bytea IS NOT NULL AND $3::bytea IS NOT NULL",
         false => "session >= $2 AND session < $3",
     };
-    // The inner order is that of an index, whatever the planner thinks of how many rows there are.
+    // The inner order matches an index, so the planner's row estimates do not matter.
     let sql = format!(
         "SELECT * FROM (SELECT {}, used FROM memoird.generations
          WHERE ended_at IS NULL AND tenant = $1 AND {prefixed}
@@ -135,7 +136,7 @@ pub(crate) async fn live_page(
     rows.map(|row| row.map(|row| (row.key, row.head))).collect()
 }
 
-/// How many sessions of each tenant live.
+/// Number of live sessions per tenant.
 pub(crate) async fn live_counts(client: &Client) -> Result<Vec<(TenantId, u64)>, StoreError> {
     let sql = "SELECT tenant, count(*) FROM memoird.generations WHERE ended_at IS NULL
                GROUP BY tenant";
@@ -144,7 +145,7 @@ pub(crate) async fn live_counts(client: &Client) -> Result<Vec<(TenantId, u64)>,
     rows.iter().map(tenant).collect()
 }
 
-/// Revision and stamp of those of these generations that live.
+/// Revision and stamp of those generations that are live.
 pub(crate) async fn newest(
     client: &Client,
     generations: &[Generation],
@@ -157,7 +158,7 @@ pub(crate) async fn newest(
     rows.iter().map(version).collect()
 }
 
-/// What has to be known before a batch is decided.
+/// Reads what is needed to decide a batch.
 pub(crate) async fn known(client: &Client, needs: &Needs) -> Result<Known, StoreError> {
     let mut known = Known::default();
     if !needs.versions.is_empty() {
@@ -218,17 +219,17 @@ pub(crate) async fn known(client: &Client, needs: &Needs) -> Result<Known, Store
     Ok(known)
 }
 
-/// What was found of a session that is loaded.
+/// Result of loading a session.
 pub(crate) enum Loaded {
-    /// It does not live.
+    /// The session is not live.
     Nothing,
-    /// It is stored so; and the stamp of its version.
+    /// The session, and the stamp of its version.
     Session(Box<SavedSession>, i64),
-    /// It was changed between two statements: nobody knows what was read.
+    /// The session changed between two statements, so the result is inconsistent.
     Changed,
 }
 
-/// The first three columns of `memoird.beside_generation`, which begin at a column.
+/// Reads the first three columns of `memoird.beside_generation`, starting at a column.
 fn beside(row: &Row, from: usize, version: u64) -> Result<(Option<State>, SeqRanges), StoreError> {
     let json = get::<Option<&[u8]>>(row, from)?.map(std::str::from_utf8);
     let json = json.transpose().map_err(|_| damaged("state"))?;
@@ -242,7 +243,7 @@ fn beside(row: &Row, from: usize, version: u64) -> Result<(Option<State>, SeqRan
     Ok((state, SeqRanges::restore(runs)))
 }
 
-/// A session by two statements, which see two moments unless they are in one transaction.
+/// Loads a session with several statements, which see different snapshots outside a transaction.
 pub(crate) async fn load(
     client: &Client,
     key: &SessionKey,
@@ -274,7 +275,7 @@ pub(crate) async fn load(
     let keys = keys_of(&row, rest)?;
     let (state, mut rewound) = beside(&row, rest + 8, head.state_version)?;
     rewound.bound_before(kept.floor, REWOUND_BEFORE_MAX);
-    // Without them the next window is decided anew.
+    // If they are damaged, the next window is planned from scratch.
     let cuts = get::<Option<&[u8]>>(&row, rest + 11)?;
     let cuts = cuts.and_then(windows::decode).unwrap_or_default();
     let rows = kept_rows(client, reader, &kept).await?;
@@ -307,7 +308,7 @@ pub(crate) async fn load(
     Ok(Loaded::Session(Box::new(saved), stamp))
 }
 
-/// Those that the rewind of an idempotency key took.
+/// Seqs that the rewind with this idempotency key removed.
 pub(crate) async fn rewound_by(
     client: &Client,
     generation: Generation,
@@ -329,7 +330,7 @@ fn ranges(rows: &[Row]) -> Result<SeqRanges, StoreError> {
     ))
 }
 
-/// What `memoird.session_keys` is asked for.
+/// Arguments of `memoird.session_keys`.
 struct KeyArgs<'a> {
     tenant: &'a [u8],
     session: &'a [u8],
@@ -368,7 +369,7 @@ pub(crate) async fn keys(
     row.map_or_else(|| Ok(Keys::default()), |row| keys_of(&row, 0))
 }
 
-/// The keys that stand in a row from a column on.
+/// Reads the keys from a row, starting at a column.
 fn keys_of(row: &Row, from: usize) -> Result<Keys, StoreError> {
     let (names, contents) = (array::<&[u8]>(row, from)?, array::<&[u8]>(row, from + 1)?);
     let generations = array::<Ulid>(row, from + 2)?;
@@ -379,7 +380,7 @@ fn keys_of(row: &Row, from: usize) -> Result<Keys, StoreError> {
     let (first, last) = (numbers(3)?, numbers(4)?);
     let (dropped, at) = (numbers(5)?, numbers(6)?);
     let rewound = array::<bool>(row, from + 7)?;
-    // Arrays of one statement have one length. The oldest comes first.
+    // The arrays of one row have the same length. The oldest key comes first.
     let records = (0..names.len()).rev().map(|place| {
         let record = KeyRecord {
             content: fingerprint(contents[place])?,
@@ -397,7 +398,7 @@ fn keys_of(row: &Row, from: usize) -> Result<Keys, StoreError> {
     ))
 }
 
-/// An array of a column; none is empty.
+/// Reads an array. `NULL` becomes an empty one.
 fn array<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<Vec<T>, StoreError> {
     Ok(get::<Option<Vec<T>>>(row, column)?.unwrap_or_default())
 }
@@ -411,7 +412,7 @@ pub(crate) async fn keyed_sessions(
     after: Option<&SessionKey>,
     max: usize,
 ) -> Result<Vec<SessionKey>, StoreError> {
-    // A look into the index for each, and not what they have.
+    // Loose index scan: one index lookup per session instead of reading all keys.
     let sql = "WITH RECURSIVE keyed AS (
                    (SELECT tenant, session FROM memoird.idempotency
                     WHERE (tenant, session) > ($1, $2) ORDER BY tenant, session LIMIT 1)
@@ -502,8 +503,9 @@ pub(crate) async fn journal(
     Ok(Some(page))
 }
 
-/// Of a statement that gives turns in an order: their content as long as less than so many bytes
-/// of it came before, so that no more is sent than is wanted. The rows behind have none.
+/// Wraps a query of turns so that content is returned until `bytes_max` bytes are reached.
+///
+/// Later rows have `NULL` instead of content, which saves transferring it.
 fn chunk_of(turns: &str, order: &str, bytes_max: &str) -> String {
     format!(
         "SELECT seq, CASE WHEN size - octet_length(content) < {bytes_max} THEN content END,
@@ -513,8 +515,9 @@ fn chunk_of(turns: &str, order: &str, bytes_max: &str) -> String {
     )
 }
 
-/// The generation, if it is one of this session; without one, the live one or else the one that
-/// ended last. With its subject.
+/// Finds a generation of a session, and its subject.
+///
+/// Without an id, the live generation, or else the one that ended last.
 async fn find_generation(
     client: &Client,
     key: &SessionKey,
@@ -548,7 +551,7 @@ async fn find_generation(
         .transpose()
 }
 
-/// The rows of the turns that a live set keeps, and in each the stamp of the session at that moment.
+/// Rows of the turns in a live set, each with the session's stamp in the same snapshot.
 async fn kept_rows(
     client: &Client,
     reader: TurnReader<'_>,
@@ -565,15 +568,17 @@ async fn kept_rows(
     query(client, sql, &args).await
 }
 
-/// The turns that a history keeps before its floor.
+/// The turns of a live set that are older than its floor.
 fn kept_apart(kept: &LiveSet) -> Vec<i64> {
     let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
     let apart = apart.filter(|seq| **seq < kept.floor);
     apart.map(|seq| whole(*seq)).collect()
 }
 
-/// The turns that a live set keeps. Of one that cannot be read and has no header nobody knows
-/// which calls it made: from then on an unknown result is taken for a late one.
+/// Decodes the turns of a live set.
+///
+/// If a turn can be read neither from its content nor from its header, its tool calls are unknown.
+/// From then on an unknown result is accepted as a late one.
 fn kept_turns(
     rows: &[Row],
     reader: TurnReader<'_>,
@@ -602,7 +607,7 @@ fn kept_turns(
     Ok(turns)
 }
 
-/// The summary that stands: the newest that decodes.
+/// The current summary: the newest that decodes.
 async fn newest_summary(
     client: &Client,
     generation: Generation,
@@ -623,7 +628,7 @@ async fn newest_summary(
     }
 }
 
-/// The summaries with these numbers, as far as they decode.
+/// The summaries with these numbers, except those that do not decode.
 async fn numbered_summaries(
     client: &Client,
     generation: Generation,
@@ -650,7 +655,7 @@ fn number(row: &Row, column: usize) -> Result<u32, StoreError> {
     number.map_err(|_| damaged("number of a summary"))
 }
 
-/// The highest number of a sequence that was given, or is about to be.
+/// The highest number that a sequence has issued.
 pub(crate) async fn last_number(client: &Client, sequence: &str) -> Result<i64, StoreError> {
     let sql =
         format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM memoird.{sequence}");
@@ -658,17 +663,19 @@ pub(crate) async fn last_number(client: &Client, sequence: &str) -> Result<i64, 
     row.map_or(Ok(0), |row| get(&row, 0))
 }
 
-/// Waits for the commits under way. Numbers come from a sequence, so one of these may still bring
-/// one below those that are there. It holds the row of its lane: once each of these rows was ours
-/// for a moment, every number that had been given before is there, or never will be.
+/// Waits for the commits in flight.
+///
+/// Numbers come from a sequence, so a commit in flight may still insert a number lower than visible
+/// ones. Each commit locks the row of its lane. Locking each row once here ensures that every
+/// number issued before is either visible or never will be.
 async fn wait_for_commits(client: &Client) -> Result<(), StoreError> {
-    // Nothing of it has to be on disk, and commits wait for it.
+    // Nothing is written that must be durable, and commits wait for these locks.
     let sql = "SELECT 1 FROM memoird.lanes
                WHERE (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL FOR SHARE";
     query(client, sql, &[]).await.map(drop)
 }
 
-/// Turns behind a number, up to the last that was given before.
+/// Returns turns with a number greater than `number` that was issued before this call.
 pub(crate) async fn written_after(
     client: &Client,
     number: u64,
@@ -722,7 +729,7 @@ pub(crate) async fn written_after(
     Ok(written)
 }
 
-/// Reads [`TURN`], number and generation; `None` where the content was left out.
+/// Reads [`TURN`], number and generation. `None` if the content was left out.
 fn written_turn(row: &Row, counters: &TurnCounters) -> Result<Option<WrittenTurn>, StoreError> {
     let generation = generation(row, 5)?;
     let reader = TurnReader {
@@ -739,7 +746,7 @@ fn written_turn(row: &Row, counters: &TurnCounters) -> Result<Option<WrittenTurn
     }))
 }
 
-/// The turns whose content was replaced after a change, likewise.
+/// Returns turns whose content was replaced after a change, in the same way.
 pub(crate) async fn changed_after(
     client: &Client,
     change: u64,
@@ -864,8 +871,9 @@ pub(crate) async fn ended(
     Ok(records)
 }
 
-/// The turns of a generation, ascending: all that there are, or as many of the last ones as
-/// `bytes_max` allows, but at least one.
+/// Returns the turns of a generation in ascending order.
+///
+/// If they exceed `bytes_max`, only the newest ones that fit, but at least one.
 async fn newest_turns(
     client: &Client,
     reader: TurnReader<'_>,
@@ -915,13 +923,13 @@ pub(crate) async fn turn_bytes(client: &Client) -> Result<Vec<(TenantId, u64)>, 
     rows.iter().map(of).collect()
 }
 
-/// The seq of a turn, and its content or what stands in for it.
+/// Seq of a turn, and its content or a placeholder.
 type PlacedTurn = (u64, Arc<[u8]>);
 
-/// The same; where there is anything.
+/// Seq of a turn, and its content if it can be reconstructed.
 type PlacedContent = (u64, Option<Arc<[u8]>>);
 
-/// Reads and checks turns of a generation.
+/// Reads turns of a generation and verifies their checksums.
 #[derive(Clone, Copy)]
 struct TurnReader<'a> {
     generation: Generation,
@@ -929,8 +937,9 @@ struct TurnReader<'a> {
 }
 
 impl TurnReader<'_> {
-    /// Reads the columns of [`TURN`]. Where the content is damaged, something stands in for it;
-    /// `None` where it was left out, because there is no room for it.
+    /// Reads the columns of [`TURN`]. Damaged content is replaced by a placeholder.
+    ///
+    /// `None` if the content was left out to respect the byte limit.
     fn read(self, row: &Row) -> Result<Option<PlacedTurn>, StoreError> {
         if get::<Option<&[u8]>>(row, 1)?.is_none() {
             return Ok(None);
@@ -940,7 +949,7 @@ impl TurnReader<'_> {
         Ok(Some((seq, content)))
     }
 
-    /// The same of a row with content; none where nothing is known of the turn but its place.
+    /// Reads a row with content. No content if it is damaged beyond its header.
     fn read_known(self, row: &Row) -> Result<PlacedContent, StoreError> {
         let seq = count(row, 0)?;
         let stored = StoredTurn {
@@ -955,7 +964,7 @@ impl TurnReader<'_> {
         Ok((seq, self.counters.content(place, &stored)))
     }
 
-    /// What is said of a turn whose row is missing.
+    /// Error for a turn whose row is missing.
     fn damaged(self, seq: u64) -> StoreError {
         StoreError::TurnDamaged {
             generation: self.generation.to_string(),

@@ -1,5 +1,7 @@
-//! The tables, and how a database of an older memoird becomes one of this: in steps, each in a
-//! transaction of its own that holds the row of the version. Nothing here needs more than that row.
+//! Tables, and schema migrations.
+//!
+//! Each migration step runs in its own transaction, which locks the row of `schema_version`.
+//! Everything here needs that lock only.
 
 use std::time::Duration;
 
@@ -11,25 +13,24 @@ use tokio_postgres::types::Type;
 
 use crate::error::failed;
 
-/// A step to the next version.
+/// A migration step to the next version.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// What it changes.
     pub sql: &'static str,
-    /// The oldest memoird, by the version that it knows, that can use the database after it.
+    /// The oldest schema version that a memoird must support to use the database after this step.
     pub min_reader: i32,
 }
 
-/// How the tables of one schema become those that this memoird knows.
+/// All migration steps of one schema.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {
-    /// The schema's name.
+    /// Name of the schema.
     pub schema: &'static str,
-    /// From the oldest version on. What has been released is never changed, only followed.
+    /// From version 1 on. A released step is never changed.
     pub steps: &'static [Step],
 }
 
-/// The journal's.
+/// Steps of the journal's schema.
 pub(crate) const JOURNAL: Steps = Steps {
     schema: "memoird",
     steps: &[
@@ -64,30 +65,33 @@ pub(crate) const JOURNAL: Steps = Steps {
     ],
 };
 
-/// The version since which memoird looks whether a migration is finished.
+/// The schema version from which on memoird checks for an unfinished migration of a journal.
 pub(crate) const MIGRATION: i32 = 4;
 
-/// The oldest server that has what the statements need: multiranges, and functions over them.
+/// Oldest supported server version, for multiranges and their functions.
 const SERVER_MIN: i32 = 150_000;
 
-/// Tries to make the schema: two processes that begin at once trip over each other.
+/// Maximum attempts to create the schema. Two processes that start together can conflict.
 const TRIES_MAX: usize = 5;
 
-/// A step waits for the locks of its tables no longer than this: behind one that waits all others do, also
-/// the commits of daemons that serve, which wait as long three times.
+/// Lock timeout of a step.
+///
+/// Other statements queue behind a waiting table lock. This includes the commits of running
+/// daemons, which wait about as long three times.
 const LOCK_TIME_MAX: &str = "SET LOCAL lock_timeout = '1500ms'";
-/// Then others go on for so long,
+/// Pause between two attempts, in which other statements can proceed.
 const LOCK_PAUSE: Duration = Duration::from_secs(5);
-/// and after so many tries the step is given up.
+/// Maximum number of attempts for a step.
 const LOCK_TRIES_MAX: usize = 12;
 
-/// Whatever clients choose is `bytea`: it may have any byte, and `text` takes no NUL. Moments are
-/// milliseconds, `steady` and those named `_at` on memoird's own time line.
+/// Values chosen by clients are `bytea`, because `text` does not allow NUL.
 ///
-/// `rewinds` has what the rewinds of idempotency keys took, `turn_changes` the turns whose content
-/// was replaced, for who follows the journal.
+/// Times are milliseconds. `steady` and the columns named `_at` are on memoird's own timeline.
 ///
-/// Columns that change with an append stand in no index, so that an update stays on its page.
+/// `rewinds` has the seqs removed by rewinds with an idempotency key. `turn_changes` has the turns
+/// whose content was replaced, for followers of the journal.
+///
+/// Columns that change with an append are not indexed, so that updates are heap-only (HOT).
 const V1: &str = concat!(
     "
 CREATE TABLE memoird.lanes (
@@ -258,8 +262,9 @@ CREATE TABLE memoird.erasure_given (
     include_str!("commit.sql")
 );
 
-/// Daemons that serve together. `steady` is where a member's time line was when it was last
-/// seen. A secret is made by whoever needs it first.
+/// Clusters. `steady` is the position of a member's timeline at its last heartbeat.
+///
+/// A secret is created by the first daemon that needs it.
 const V2: &str = "
 ALTER TABLE memoird.owner ADD COLUMN is_shared boolean NOT NULL DEFAULT false;
 
@@ -278,12 +283,12 @@ CREATE TABLE memoird.secrets (
 );
 ";
 
-/// What members tell each other: a digest of what their configurations have to agree on, what is
-/// watched at each of them, and what happened that is watched elsewhere. `number` counts what a
-/// member told. Events are news and no record: a crash of the database may lose them.
+/// Exchange between members: digest of the settings, watched tenants, and events.
 ///
-/// `used` is when a session was last used, in steps of 4 minutes: an update of it leaves its page
-/// once in such a step, and not with each append, as it would with `last_access` in an index.
+/// `number` counts the events of a member. Events may be lost if the database crashes.
+///
+/// `used` is the time of a session's last use in steps of 4 minutes. Updates are heap-only (HOT)
+/// except once per step. With an index on `last_access`, none would be.
 const V3: &str = "
 ALTER TABLE memoird.members
     ADD COLUMN config      bytea   NOT NULL DEFAULT '',
@@ -305,8 +310,10 @@ ALTER TABLE memoird.generations
 CREATE INDEX generations_used ON memoird.generations (tenant, used) WHERE ended_at IS NULL;
 ";
 
-/// A row as long as a migration to here is not finished: whose journal it is, and the `min_reader` of
-/// the schema, which stands higher meanwhile.
+/// Has a row while a migration into this database is unfinished.
+///
+/// It contains the source journal, and the schema's regular `min_reader`, which is raised until
+/// then.
 const V4: &str = "
 CREATE TABLE memoird.migration (
     id         int  PRIMARY KEY CHECK (id = 1),
@@ -315,16 +322,19 @@ CREATE TABLE memoird.migration (
 );
 ";
 
-/// `commit_batch` as it is now, also for daemons that know an older one: it takes the same, and refuses
-/// more.
+/// Current version of `commit_batch`, also for daemons that know an older one.
+///
+/// It accepts the same arguments, and refuses more.
 const V5: &str = concat!(
     "DROP FUNCTION memoird.commit_batch;",
     include_str!("commit.sql")
 );
 
-/// Each commit makes another version of its lane's row, and all of them stay as long as somebody looks
-/// at an older moment: a dump, or a standby's query. A commit went through all of these. By the
-/// `step`, which an index has, it goes through 64 at most; an update leaves its page once in so many.
+/// Adds `step` to the primary key of `lanes`.
+///
+/// Each commit creates a version of its lane's row. While a snapshot is open (a dump, or a query on
+/// a standby), no version can be vacuumed, and a commit had to visit all of them. With `step` it
+/// visits at most 64. In return, one in 64 updates is not heap-only (HOT).
 const V6: &str = concat!(
     "ALTER TABLE memoird.lanes
          ADD COLUMN step bigint GENERATED ALWAYS AS (number >> 6) STORED;
@@ -333,10 +343,10 @@ const V6: &str = concat!(
     include_str!("commit.sql")
 );
 
-/// A load took longer to plan than to be done.
+/// Functions that load sessions. Planning a load took longer than executing it.
 const V7: &str = include_str!("load.sql");
 
-/// Makes a schema, and the table of its version.
+/// SQL that creates a schema and its version table.
 fn make_sql(schema: &str) -> String {
     format!(
         "BEGIN;
@@ -351,10 +361,10 @@ fn make_sql(schema: &str) -> String {
     )
 }
 
-/// Looks at the server and takes the steps that are missing.
+/// Checks the server, and applies the missing steps.
 ///
 /// # Errors
-/// When the server is too old, the schema too new, or the role may not make tables.
+/// If the server is too old, the schema is too new, or the role may not create tables.
 pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreError> {
     let schema = steps.schema;
     let sql = format!(
@@ -371,7 +381,7 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
         );
         return Err(StoreError::Database { detail });
     }
-    // Who has waited for a row must see what was written meanwhile.
+    // A statement that waited for a row lock must see the changes made in the meantime.
     let isolation: &str = row.get(4);
     if isolation != "read committed" {
         let detail = format!(
@@ -412,16 +422,16 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
     }
 }
 
-/// What became of the next step.
+/// Result of trying the next step.
 enum Stepped {
     Taken,
-    /// There is none.
+    /// The schema is up to date.
     NoneLeft,
-    /// It was not taken: somebody else has a table that it changes.
+    /// Not applied: another transaction has locked a table that the step changes.
     LockedOut,
 }
 
-/// Makes the table of the version, beside others who may do so in the same moment.
+/// Creates the version table. Other processes may try the same concurrently.
 async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
     let make = make_sql(schema);
     for _ in 1..TRIES_MAX {
@@ -435,7 +445,7 @@ async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
     client.batch_execute(&make).await.map_err(failed)
 }
 
-/// Somebody else makes the schema at the same moment.
+/// Whether another process is creating the schema concurrently.
 fn is_race(error: &tokio_postgres::Error) -> bool {
     let races = [
         SqlState::UNIQUE_VIOLATION,
@@ -445,7 +455,7 @@ fn is_race(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| races.contains(code))
 }
 
-/// Takes the next step.
+/// Applies the next step.
 async fn step(client: &Client, steps: &Steps) -> Result<Stepped, StoreError> {
     let schema = steps.schema;
     client.batch_execute("BEGIN").await.map_err(failed)?;

@@ -1,5 +1,6 @@
-//! TLS to the database, by rustls as everywhere in memoird. Certificates are always verified, by
-//! what the system trusts or by an authority of the operator's own.
+//! TLS to the database with rustls.
+//!
+//! Certificates are always verified, by the system's trust store or by the operator's CA.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,15 +18,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-/// What makes connections to a server private.
+/// TLS configuration of connections.
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// Trusts what the system trusts, or only the authorities in this PEM text.
+    /// Trusts the system's authorities, or only those in a PEM text.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub(crate) fn new(ca_pem: Option<&str>) -> Result<Self, String> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions();
@@ -61,7 +62,7 @@ where
     type TlsConnect = Connect;
     type Error = Infallible;
 
-    /// Asked also where TLS is not used, as on a Unix socket, which has no name.
+    /// Also called if TLS is not used, for example for a Unix socket, which has no host name.
     fn make_tls_connect(&mut self, domain: &str) -> Result<Connect, Self::Error> {
         Ok(Connect {
             connector: TlsConnector::from(Arc::clone(&self.0)),
@@ -70,7 +71,7 @@ where
     }
 }
 
-/// One connection that is about to be made.
+/// A TLS handshake that has not started yet.
 pub(crate) struct Connect {
     connector: TlsConnector,
     name: Result<ServerName<'static>, InvalidDnsNameError>,
@@ -93,8 +94,10 @@ where
     }
 }
 
-/// A connection. Passwords are not bound to it: that takes a reader of certificates, and what it
-/// guards against is a certificate that should not have been trusted.
+/// A TLS connection, without channel binding.
+///
+/// Channel binding needs a certificate parser. It would only protect against a certificate that is
+/// trusted by mistake.
 pub(crate) struct Stream<S>(tokio_rustls::client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {

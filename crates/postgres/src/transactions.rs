@@ -1,9 +1,9 @@
-//! Transactions of those who keep something beside the journal in the database: one statement after
-//! the other, on the calling thread.
+//! Synchronous transactions for data stored next to the journal, such as memories.
 //!
-//! A statement whose answer nobody needs is sent without waiting: the next one that somebody waits
-//! for follows it on the same connection, so that ten changes cost one round trip. One that comes again
-//! and again is prepared, for as long as the transaction takes: a pooler may stand in between.
+//! Statements whose result is not needed are pipelined: they are sent without waiting, and the next
+//! statement with a result waits for all of them. Ten changes cost one round trip. Repeated
+//! statements are prepared, but only until the transaction ends, because a transaction pooler may
+//! be in between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,20 +27,20 @@ use crate::connect::{Arg, CALL_TIME_MAX, Database, NoAnswer, PgOptions};
 use crate::error::failed;
 use crate::schema::{self, Steps};
 
-/// Sends nothing more before so many answers have come: they are kept until then,
+/// Maximum number of pipelined statements without a reply.
 const AHEAD_MAX: usize = 256;
-/// or before so many bytes of parameters are on the server, which are kept as long.
+/// Maximum bytes of their parameters. Both sides buffer that much.
 const AHEAD_BYTES_MAX: usize = 4 << 20;
 
-/// A statement is prepared when it is asked for this time: to prepare it costs a round trip.
+/// Number of the execution before which a statement is prepared, which costs a round trip.
 const PREPARED_FROM: u32 = 3;
-/// How long a statement may take that has to stand alone.
+/// Timeout of a statement that runs outside a transaction.
 const ALONE_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// A parameter of a statement.
+/// A statement parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Of whatever type.
+    /// Of any type.
     Null,
     /// `bigint`.
     Whole(i64),
@@ -60,10 +60,9 @@ pub enum Value {
     Doubles(Vec<f64>),
 }
 
-/// What stands in a column.
+/// A column value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Column<'a> {
-    /// Nothing.
     Null,
     /// `bigint`, `int` or `boolean`.
     Whole(i64),
@@ -73,27 +72,27 @@ pub enum Column<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A row.
+/// A result row.
 #[derive(Debug)]
 pub struct FoundRow(tokio_postgres::Row);
 
-/// Connections for transactions, a pool of its own, so that who waits here is in nobody's way.
+/// A connection pool for transactions, so that waiting here does not block the journal.
 #[derive(Clone, Debug)]
 pub struct Transactions {
     database: Database,
 }
 
-/// A transaction under way.
+/// An open transaction.
 pub struct OpenTransaction {
     database: Database,
-    /// Told when connections went silent since the transaction began.
+    /// Notifies when connections went silent since the transaction began.
     silence: RefCell<watch::Receiver<u64>>,
     client: Arc<Object>,
-    /// Statements that were sent and not answered yet.
+    /// Statements that were sent and have no reply yet.
     ahead: RefCell<Vec<Ahead>>,
-    /// Bytes of their parameters.
+    /// Total bytes of their parameters.
     ahead_bytes: Cell<usize>,
-    /// How often each statement was asked for, with parameters of these types.
+    /// Number of executions of each statement, by SQL and parameter types.
     uses: RefCell<HashMap<(String, Vec<Type>), Use>>,
 }
 
@@ -111,25 +110,27 @@ impl std::fmt::Debug for OpenTransaction {
 }
 
 impl Transactions {
-    /// Makes at most so many connections, when they are needed. They run on `runtime`.
+    /// Creates a pool that opens at most `connections_max` connections on demand.
+    ///
+    /// Connections run on `runtime`.
     ///
     /// # Errors
-    /// When no pool can be made.
+    /// If no pool can be created.
     pub fn new(
         options: PgOptions,
         runtime: &Handle,
         connections_max: usize,
     ) -> Result<Self, StoreError> {
-        // The pool has timers.
+        // The pool needs the runtime's timers.
         let _entered = runtime.enter();
         let database = Database::new(options, runtime.clone(), connections_max)?;
         Ok(Self { database })
     }
 
-    /// Takes the steps of a schema that are missing. Blocks.
+    /// Applies the missing migration steps of a schema. Blocks.
     ///
     /// # Errors
-    /// When the database cannot be reached or written, or its schema is too new.
+    /// If the database cannot be reached or written, or its schema is too new.
     pub fn prepare(&self, steps: &Steps) -> Result<(), StoreError> {
         self.database.wait(async {
             let client = self.database.connect().await?;
@@ -137,11 +138,13 @@ impl Transactions {
         })
     }
 
-    /// Runs a statement that has to stand alone, in no transaction, for as long as it takes up to an
-    /// hour, whatever time the database gives to others; behind a pooler that time may be all it has. Blocks.
+    /// Runs a statement that is not allowed in a transaction. Blocks.
+    ///
+    /// The time limit is one hour, whatever the database's statement timeout is. Behind a pooler
+    /// that rejects startup parameters, the statement timeout applies.
     ///
     /// # Errors
-    /// When the database cannot be reached, or refuses it.
+    /// If the database cannot be reached, or rejects the statement.
     pub fn alone(&self, sql: &str) -> Result<(), StoreError> {
         self.database.wait(async {
             let client = self.database.connect_without_time_limit().await?;
@@ -152,12 +155,14 @@ impl Transactions {
         })
     }
 
-    /// Does something in a transaction that begins with these statements. It is written where that
-    /// succeeds, and otherwise nothing is. Blocks, and must not be called on a thread of the runtime.
+    /// Runs `action` in a transaction, and commits if it succeeds. Blocks.
+    ///
+    /// The transaction starts with the statements in `begin`. Do not call it on a thread of the
+    /// runtime.
     ///
     /// # Errors
-    /// Those of `action`, and when the database cannot be reached. A commit whose answer is lost may
-    /// have been written.
+    /// Those of `action`, or if the database cannot be reached. If the reply to the commit is lost,
+    /// the transaction may have been committed.
     pub fn transact<T, E: From<StoreError>>(
         &self,
         begin: &str,
@@ -172,7 +177,7 @@ impl Transactions {
         let ended = match &outcome {
             Ok(_) => open.end("COMMIT"),
             Err(_) => {
-                // Whatever was sent meanwhile goes with the rest.
+                // Replies to pipelined statements do not matter: they are rolled back.
                 let _ = open.settle();
                 open.end("ROLLBACK")
             }
@@ -186,10 +191,10 @@ impl Transactions {
 }
 
 impl Transactions {
-    /// The same of a transaction that only reads: nobody waits for its end.
+    /// Like `transact`, for a transaction that only reads. Does not wait for its end.
     ///
     /// # Errors
-    /// Those of `action`, and when the database cannot be reached.
+    /// Those of `action`, or if the database cannot be reached.
     pub fn look<T, E: From<StoreError>>(
         &self,
         begin: &str,
@@ -199,7 +204,7 @@ impl Transactions {
         let open = taken.open()?;
         let outcome = action(open);
         taken.is_clean = match &outcome {
-            // Whoever has the connection next comes behind it.
+            // The next user's statements queue after this one.
             Ok(_) => open.wait(async {
                 open.uses.borrow_mut().clear();
                 let mut end = std::pin::pin!(open.client.batch_execute("ROLLBACK"));
@@ -214,16 +219,20 @@ impl Transactions {
     }
 }
 
-/// A connection that goes back to the pool where its transaction has ended; otherwise nobody knows
-/// what it is in the middle of, and it is closed.
+/// A pooled connection with its transaction.
+///
+/// It returns to the pool if the transaction has ended. Otherwise its state is unknown, and it is
+/// closed.
 struct Taken {
     open: Option<OpenTransaction>,
     is_clean: bool,
 }
 
 impl Taken {
-    /// A connection that ended while it was idle, as after a restart of the server, is found out by
-    /// its first statement.
+    /// Begins a transaction, and retries once on another connection.
+    ///
+    /// A connection that was closed while idle, for example by a restart of the server, fails only
+    /// at its first statement.
     fn begin(database: &Database, begin: &str) -> Result<Self, StoreError> {
         match Self::try_begin(database, begin) {
             Err(StoreError::Unavailable { .. }) => Self::try_begin(database, begin),
@@ -260,7 +269,7 @@ impl Drop for Taken {
         let Some(open) = self.open.take() else {
             return;
         };
-        // What was sent has the connection as well.
+        // Pipelined statements also hold the connection.
         drop(open.ahead);
         if let Some(connection) = Arc::into_inner(open.client)
             && !self.is_clean
@@ -271,10 +280,10 @@ impl Drop for Taken {
 }
 
 impl OpenTransaction {
-    /// The rows of a statement.
+    /// Runs a statement and returns its rows.
     ///
     /// # Errors
-    /// When it, or one that was sent before, fails.
+    /// If it or an earlier pipelined statement fails.
     pub fn query(&self, sql: &str, values: &[Value]) -> Result<Vec<FoundRow>, StoreError> {
         let rows = match self.prepared(sql, values)? {
             Some(statement) => {
@@ -289,10 +298,10 @@ impl OpenTransaction {
         Ok(rows.into_iter().map(FoundRow).collect())
     }
 
-    /// How many rows a statement changes.
+    /// Runs a statement and returns the number of changed rows.
     ///
     /// # Errors
-    /// When it, or one that was sent before, fails.
+    /// If it or an earlier pipelined statement fails.
     pub fn change(&self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
         match self.prepared(sql, values)? {
             Some(statement) => {
@@ -306,11 +315,10 @@ impl OpenTransaction {
         }
     }
 
-    /// Sends a statement that changes rows, and does not wait for it: whether it fails is told by
-    /// one of the calls that follow.
+    /// Pipelines a statement. Its error is returned by one of the next calls.
     ///
     /// # Errors
-    /// When one that was sent before fails.
+    /// If an earlier pipelined statement fails.
     pub fn send(&self, sql: &str, values: Vec<Value>) -> Result<(), StoreError> {
         let is_full = self.ahead.borrow().len() >= AHEAD_MAX;
         if is_full || self.ahead_bytes.get() >= AHEAD_BYTES_MAX {
@@ -325,7 +333,7 @@ impl OpenTransaction {
                 None => client.execute_typed(&sql, &arguments(&values)).await,
             }
         });
-        // The first poll sends it.
+        // The first poll sends the statement.
         let answer = self.wait(async { poll_once(&mut sent).await });
         match answer {
             Some(answer) => answer.map(drop).map_err(failed),
@@ -337,16 +345,17 @@ impl OpenTransaction {
         }
     }
 
-    /// Waits for all that was sent.
+    /// Waits for all pipelined statements.
     ///
     /// # Errors
-    /// When one of them fails.
+    /// If one of them fails.
     pub fn settle(&self) -> Result<(), StoreError> {
         self.after_all(async { Ok(()) })
     }
 
-    /// The statement, prepared, where it was asked for some times already. What works on a cursor is
-    /// never prepared: the same words give other columns.
+    /// Returns a prepared statement if this one has been executed often enough.
+    ///
+    /// Statements on cursors are never prepared, because the same SQL can return different columns.
     fn prepared(&self, sql: &str, values: &[Value]) -> Result<Option<Statement>, StoreError> {
         let is_planned = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"];
         if !is_planned.iter().any(|word| sql.starts_with(word)) {
@@ -368,19 +377,20 @@ impl OpenTransaction {
         Ok(prepared)
     }
 
-    /// Ends the transaction. What was prepared goes before: behind a pooler the connection is
-    /// somebody else's afterwards.
+    /// Ends the transaction after closing its prepared statements.
+    ///
+    /// Behind a pooler, the server connection may serve another client afterwards.
     fn end(&self, sql: &str) -> Result<(), StoreError> {
         self.uses.borrow_mut().clear();
         self.run_words(sql)
     }
 
-    /// Statements without parameters.
+    /// Runs statements without parameters.
     fn run_words(&self, sql: &str) -> Result<(), StoreError> {
         self.after_all(self.client.batch_execute(sql))
     }
 
-    /// Sends another one, and waits for those before it and for it.
+    /// Sends a statement, and waits for it and for all pipelined ones.
     fn after_all<T>(
         &self,
         next: impl Future<Output = Result<T, tokio_postgres::Error>>,
@@ -413,7 +423,7 @@ impl OpenTransaction {
     }
 }
 
-/// The answer, where it is there already.
+/// Polls a future once, and returns its output if it is ready.
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     poll_fn(|context| {
         Poll::Ready(match Pin::new(&mut *future).poll(context) {
@@ -425,18 +435,18 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 }
 
 impl FoundRow {
-    /// What stands in a column.
+    /// Returns the value of a column.
     ///
     /// # Errors
-    /// When there is no such column, or it is of a type that is none of [`Column`].
+    /// If the column does not exist, or has a type that [`Column`] does not support.
     pub fn column(&self, index: usize) -> Result<Column<'_>, StoreError> {
         self.0.try_get(index).map_err(failed)
     }
 
-    /// All columns, which are whole numbers.
+    /// Returns all columns, which must be integers. Other values become 0.
     ///
     /// # Errors
-    /// When one of them is of a type that is none of [`Column`].
+    /// If a column has a type that [`Column`] does not support.
     pub fn wholes(&self) -> Result<Vec<i64>, StoreError> {
         let whole = |index| match self.column(index)? {
             Column::Whole(whole) => Ok(whole),
@@ -445,18 +455,18 @@ impl FoundRow {
         (0..self.0.len()).map(whole).collect()
     }
 
-    /// The numbers in a column of type `bigint[]`.
+    /// Returns the elements of a `bigint[]` column.
     ///
     /// # Errors
-    /// When there is no such column, or it is of another type.
+    /// If the column does not exist or has another type.
     pub fn list(&self, index: usize) -> Result<Vec<i64>, StoreError> {
         self.0.try_get(index).map_err(failed)
     }
 
-    /// The numbers in a column of type `real[]`.
+    /// Returns the elements of a `real[]` column.
     ///
     /// # Errors
-    /// When there is no such column, or it is of another type.
+    /// If the column does not exist or has another type.
     pub fn reals(&self, index: usize) -> Result<Vec<f32>, StoreError> {
         self.0.try_get(index).map_err(failed)
     }
@@ -506,7 +516,7 @@ fn arguments(values: &[Value]) -> Vec<Arg<'_>> {
 }
 
 impl Value {
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     fn bytes(&self) -> usize {
         match self {
             Self::Null | Self::Whole(_) | Self::Real(_) => 8,
@@ -521,7 +531,7 @@ impl Value {
 
     fn kind(&self) -> Type {
         match self {
-            // The server finds out.
+            // The server infers the type.
             Self::Null => Type::UNKNOWN,
             Self::Whole(_) => Type::INT8,
             Self::Real(_) => Type::FLOAT8,

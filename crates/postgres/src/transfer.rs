@@ -1,5 +1,6 @@
-//! The journal of a database as a side of a migration: read and written table by table, for as long as
-//! this process has the lease of a daemon that shares with nobody.
+//! A PostgreSQL journal as the source or target of a migration.
+//!
+//! Tables are read and written one by one. This process holds the exclusive lease meanwhile.
 
 use std::time::Duration;
 
@@ -21,11 +22,10 @@ use crate::read;
 use crate::schema;
 use crate::values::{Ulid, count, damaged, get, limit, whole};
 
-/// The lease of a daemon that was killed is over by then, and so is what a member of a cluster was
-/// last seen for.
+/// Time after which the lease of a killed daemon, or a cluster member's heartbeat, has expired.
 const LEASE_TIME_MAX: Duration = Duration::from_secs(6);
 
-/// A database that this process has for itself.
+/// A database that this process has exclusively.
 #[derive(Debug)]
 pub struct PgTransfer {
     database: Database,
@@ -33,17 +33,17 @@ pub struct PgTransfer {
     ownership: Ownership,
 }
 
-/// What a database is in a migration.
+/// Role of a database in a migration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Source,
     Target,
 }
 
-/// What rows have in a column, and the type of the array of it.
+/// The values of a column as an array parameter, and its type.
 type Array<'a> = (Box<dyn ToSql + Sync + 'a>, Type);
 
-/// Refuses a database to which a migration is not finished.
+/// Fails if a migration into this database is unfinished.
 pub(crate) async fn check_finished(client: &Client, shown: &str) -> Result<(), StoreError> {
     match mark(client).await? {
         Some(_) => Err(StoreError::MigrationUnfinished {
@@ -53,18 +53,20 @@ pub(crate) async fn check_finished(client: &Client, shown: &str) -> Result<(), S
     }
 }
 
-/// Whose journal is being carried here, if one is.
+/// Source of an unfinished migration into this database.
 async fn mark(client: &Client) -> Result<Option<String>, StoreError> {
     let row = first(client, "SELECT source FROM memoird.migration", &[]).await?;
     row.map(|row| get(&row, 0)).transpose()
 }
 
 impl PgTransfer {
-    /// Opens a journal to be read. Connections run on `runtime`; blocks, and must not be called on a
-    /// thread of it, as all that this value does. A journal of an older memoird is brought up to date.
+    /// Opens a journal as the source. Connections run on `runtime`.
+    ///
+    /// All operations block; do not call them on a thread of the runtime. A journal with an older
+    /// schema is migrated to the current one.
     ///
     /// # Errors
-    /// When the database cannot be reached, has no journal, or a daemon has it.
+    /// If the database cannot be reached, has no journal, or is used by a daemon.
     pub fn source(
         options: PgOptions,
         runtime: &Handle,
@@ -76,12 +78,11 @@ impl PgTransfer {
         Ok(transfer)
     }
 
-    /// Begins a migration to a database without a journal, or goes on with one that had the same
-    /// source.
+    /// Starts a migration into a database without a journal, or resumes one from the same source.
     ///
     /// # Errors
-    /// [`StoreError::TargetNotEmpty`], [`StoreError::OtherMigration`], and when the database cannot be
-    /// reached, or a daemon has it.
+    /// [`StoreError::TargetNotEmpty`], [`StoreError::OtherMigration`], or if the database cannot be
+    /// reached or is used by a daemon.
     pub fn target(
         options: PgOptions,
         runtime: &Handle,
@@ -102,7 +103,7 @@ impl PgTransfer {
             ..options
         };
         let database = {
-            // The pool has timers.
+            // The pool needs the runtime's timers.
             let _entered = runtime.enter();
             Database::new(options, runtime.clone(), READERS_MAX)?
         };
@@ -123,7 +124,7 @@ impl PgTransfer {
         })
     }
 
-    /// Writes something, all or nothing, unless somebody else has the database.
+    /// Runs `action` in a transaction that fails if another process has acquired the lease.
     #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
     fn write(
         &self,
@@ -132,7 +133,8 @@ impl PgTransfer {
     ) -> Result<(), StoreError> {
         let node = self.node;
         self.database.write(async |client: &Client| {
-            // What a crash takes is carried again. What is durable makes durable what came before.
+            // Rows lost in a crash are copied again. A durable commit also syncs the ones before
+            // it.
             let setting = if is_durable { "on" } else { "off" };
             let sql = format!("SET LOCAL synchronous_commit = {setting}");
             client.batch_execute(&sql).await.map_err(failed)?;
@@ -144,12 +146,12 @@ impl PgTransfer {
 
 impl Drop for PgTransfer {
     fn drop(&mut self) {
-        // A daemon need not wait until the lease is over.
+        // Otherwise a daemon would have to wait until the lease expires.
         self.database.wait(self.ownership.release(&self.database));
     }
 }
 
-/// Refuses a database without a journal, before one is made.
+/// Fails if the database has no journal. Called before the schema is created.
 async fn has_journal(client: &Client) -> Result<(), StoreError> {
     let sql = "SELECT 1 WHERE to_regclass('memoird.schema_version') IS NOT NULL";
     match change(client, sql, &[]).await? {
@@ -167,7 +169,7 @@ fn in_use(database: &Database) -> StoreError {
     StoreError::Database { detail }
 }
 
-/// Keeps others from taking the lease until the transaction ends.
+/// Prevents another process from acquiring the lease until the transaction ends.
 async fn hold(client: &Client, node: Ulid) -> Result<(), StoreError> {
     let sql = "SELECT 1 FROM memoird.owner WHERE node = $1 FOR SHARE";
     match change(client, sql, &[(&node, Type::UUID)]).await? {
@@ -178,7 +180,7 @@ async fn hold(client: &Client, node: Ulid) -> Result<(), StoreError> {
     }
 }
 
-/// Marks a database without a journal, unless it has the mark of this source.
+/// Records the source in a database without a journal, unless it is recorded already.
 async fn begin(client: &Client, place: &str, source: &SourceId) -> Result<(), StoreError> {
     let place = || place.to_owned();
     let source = source.to_string();
@@ -193,7 +195,7 @@ async fn begin(client: &Client, place: &str, source: &SourceId) -> Result<(), St
             return Err(StoreError::TargetNotEmpty { place: place() });
         }
     }
-    // Daemons that do not know the mark yet are kept away by their version.
+    // Raising `min_reader` keeps away daemons that do not know the table `migration`.
     let sql = "INSERT INTO memoird.migration (id, source, min_reader)
                SELECT 1, $1, min_reader FROM memoird.schema_version";
     query(client, sql, &[(&source, Type::TEXT)]).await?;
@@ -249,7 +251,7 @@ impl TransferSource for PgTransfer {
             true => "0".to_owned(),
             false => sizes.join(" + "),
         };
-        // Of rows whose bytes are too many nothing is sent.
+        // No row is sent once the byte limit is reached.
         let sql = format!(
             "SELECT {} FROM (
                  SELECT *, sum({size}) OVER (ORDER BY {key}) - ({size}) AS sent
@@ -305,10 +307,10 @@ impl TransferTarget for PgTransfer {
     fn set_position(&mut self, position: &Position) -> Result<(), StoreError> {
         let node = self.node;
         self.write(false, async |client: &Client| {
-            // What a daemon left here that had nothing to keep.
+            // May be left over from a daemon that stored nothing.
             query(client, "DELETE FROM memoird.lanes", &[]).await?;
             if let Some(clock) = &position.clock {
-                // The time line has gone on since the source was written last.
+                // The timeline has advanced since the source was last written.
                 let sql = "INSERT INTO memoird.lanes
                                (node, lane, epoch, number, steady, wall, boot_id, boot_ms, seen)
                            VALUES ($1, 0, 0, 0, $2, $3, $4, $5,
@@ -345,7 +347,7 @@ impl TransferTarget for PgTransfer {
     }
 }
 
-/// Where the rows of a table are found.
+/// SQL for the rows of a table.
 fn place_of(table: &Table) -> String {
     let runs = "lower(run) AS first_seq, upper(run) - 1 AS last_seq";
     match table.name {
@@ -359,7 +361,7 @@ fn place_of(table: &Table) -> String {
     }
 }
 
-/// The statement that puts rows, given as an array for each column.
+/// A statement that inserts rows, passed as one array per column.
 fn insert(table: &Table) -> String {
     let columns = names(table.columns);
     let places: Vec<String> = (1..=table.columns.len())
@@ -377,7 +379,7 @@ fn insert(table: &Table) -> String {
     match table.name {
         "rewound" => runs("generation"),
         "rewinds" => runs("generation, key"),
-        // Turns are there already. A stamp is a random number.
+        // Turns are already copied. A stamp is a random number.
         "generations" => format!(
             "INSERT INTO memoird.generations ({columns}, stamp, journal_bytes)
              SELECT {columns}, hashtextextended(gen_random_uuid()::text, 0),
@@ -391,7 +393,7 @@ fn insert(table: &Table) -> String {
     }
 }
 
-/// A column as it is read, whatever size of numbers it has.
+/// SQL that selects a column. Integers of all sizes become `int8`.
 fn selected(column: &Column) -> String {
     match column.kind {
         Kind::Int => format!("{}::int8", column.name),
@@ -403,7 +405,7 @@ fn is_sized(column: &Column) -> bool {
     matches!(column.kind, Kind::Text | Kind::Bytes)
 }
 
-/// What rows have in their columns, as an array for each.
+/// Converts rows into one array per column.
 fn arrays<'a>(columns: &[Column], rows: &'a [Row]) -> Result<Vec<Array<'a>>, StoreError> {
     let array = |(place, column): (usize, &Column)| -> Result<Array<'a>, StoreError> {
         let values = rows.iter().map(move |row| &row[place]);

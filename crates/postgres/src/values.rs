@@ -1,4 +1,4 @@
-//! What stands in columns, and what it stands for.
+//! Conversions between column values and memoird's types.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -49,22 +49,22 @@ impl FromSql<'_> for Ulid {
     accepts!(UUID);
 }
 
-/// PostgreSQL's integers have a sign; no count of ours comes near it.
+/// Converts a count to PostgreSQL's signed `bigint`. Real counts are far below the limit.
 pub(crate) fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// As many rows as a statement may give.
+/// Converts a maximum number of rows for `LIMIT`.
 pub(crate) fn limit(rows: usize) -> i64 {
     i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
-/// A value of a row.
+/// Reads a column.
 pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError> {
     row.try_get(column).map_err(failed)
 }
 
-/// Counts are never negative.
+/// Reads a count, which is never negative.
 pub(crate) fn count(row: &Row, column: usize) -> Result<u64, StoreError> {
     get::<i64>(row, column).map(i64::unsigned_abs)
 }
@@ -73,7 +73,7 @@ pub(crate) fn generation(row: &Row, column: usize) -> Result<Generation, StoreEr
     get::<Ulid>(row, column).map(Generation::from)
 }
 
-/// An id that a client chose.
+/// Reads an id chosen by a client.
 pub(crate) fn id<T>(
     row: &Row,
     column: usize,
@@ -83,7 +83,7 @@ pub(crate) fn id<T>(
     parse(text).map_err(|_| damaged("id"))
 }
 
-/// A session, from the columns of its tenant and of its id.
+/// Reads a session's key from the columns of its tenant and of its id.
 pub(crate) fn key(row: &Row, tenant: usize, session: usize) -> Result<SessionKey, StoreError> {
     Ok(SessionKey {
         tenant: id(row, tenant, TenantId::parse)?,
@@ -108,7 +108,7 @@ pub(crate) fn reason(name: &str) -> Option<EndReason> {
         .find(|reason| reason.name() == name)
 }
 
-/// All that the journal knows of a generation, but for its turns and what is written rarely.
+/// The row of a generation: everything but its turns and rarely written data.
 #[derive(Clone, Debug)]
 pub(crate) struct GenerationRow {
     pub(crate) key: SessionKey,
@@ -119,16 +119,16 @@ pub(crate) struct GenerationRow {
 }
 
 impl GenerationRow {
-    /// The columns that [`Self::read`] reads.
+    /// Columns read by [`Self::read`].
     pub(crate) const COLUMNS: &str = "generation, tenant, session, subject, created_ms, \
         last_access, revision, last_seq, turns, bytes, tokens, partial, state_version, kept, \
         compaction, ended_ms, ended_at, reason, stamp, newest_seq, options";
-    /// How many columns these are.
+    /// Number of these columns.
     pub(crate) const COUNT: usize = 21;
 
     pub(crate) fn read(row: &Row) -> Result<Self, StoreError> {
         let kept = encoding::decode_live_set(get(row, 13)?);
-        // Without it the session compacts as if it never had.
+        // If it does not decode, the session compacts as if it had never been compacted.
         let status: Option<&[u8]> = get(row, 14)?;
         let status = status.and_then(summaries::decode_status);
         let decided: Option<&[u8]> = get(row, 20)?;
@@ -170,7 +170,7 @@ impl GenerationRow {
     }
 }
 
-/// Reads whose a generation is, from its columns generation, tenant, session, subject.
+/// Reads the owner of a generation from the columns generation, tenant, session, subject.
 pub(crate) fn owner(row: &Row) -> Result<GenerationOwner, StoreError> {
     Ok(GenerationOwner {
         generation: generation(row, 0)?,

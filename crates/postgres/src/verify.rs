@@ -1,9 +1,8 @@
-//! Checks the turns of the journal by their checksums, in the order in which they lie in their table.
-//! Nothing is changed.
+//! Verifies the checksums of all turns, in the physical order of their table.
 //!
-//! Each query reads some blocks, and some MiB of contents at most, in a transaction of its own, so that
-//! it holds up no vacuum. A turn that is changed meanwhile may be read twice, or not at all. What the
-//! server cannot read is looked for block by block, then row by row.
+//! The check is read-only. Each query reads a few blocks and a few MiB of content in its own
+//! transaction, so that vacuum is not held up. A turn updated during the check may be read twice or
+//! not at all. If the server cannot read some blocks, they are checked one by one, then row by row.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -19,35 +18,35 @@ use crate::connect::{Arg, Database, first};
 use crate::error::{failed, is_damage};
 use crate::values::{Ulid, count, generation, get, key};
 
-/// Blocks (8 KiB) that are read at once.
+/// Number of blocks (8 KiB) per query.
 const BLOCKS: u32 = 128;
-/// Bytes of contents that are sent at once, but for the last one.
+/// Maximum content bytes per query. The last turn may exceed it.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Where a row lies in its table: its block, and its number there, from 1.
+/// Physical position of a row: its block, and its number in the block, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RowPlace {
     block: u32,
     row: u16,
 }
 
-/// The table as it is on the disk.
+/// State of the table on disk.
 #[derive(Debug)]
 struct Table {
-    /// The number of its file, which is another one once the table was written anew.
+    /// Number of its file. It changes when the table is rewritten.
     file: u32,
     blocks: u32,
     bytes: u64,
 }
 
-/// Rows, or why the server cannot read them.
+/// Rows, or the reason why the server cannot read them.
 type Found = Result<Vec<Row>, String>;
 
-/// Checks all turns that are there now.
+/// Checks all turns that are stored now.
 ///
 /// # Errors
-/// When the database cannot be read for another reason than that something is damaged, or the table was
-/// written anew meanwhile.
+/// If the database cannot be read for a reason other than damage, or the table was rewritten during
+/// the check.
 pub(crate) fn check(database: &Database) -> Result<FileCheck, StoreError> {
     let table = database.call(table)?;
     let mut scan = Scan {
@@ -89,14 +88,14 @@ async fn table(client: &Client) -> Result<Table, StoreError> {
     })
 }
 
-/// A check under way.
+/// State of a running check.
 struct Scan<'a> {
     database: &'a Database,
     check: FileCheck,
 }
 
 impl Scan<'_> {
-    /// Checks the turns behind a row, up to the block before `until`.
+    /// Checks the turns after a row, up to and excluding block `until`.
     fn turns(&mut self, mut behind: RowPlace, until: u32) -> Result<(), StoreError> {
         loop {
             match self.ask(&turns_sql(behind, until))? {
@@ -118,7 +117,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Checks each turn of a block of which not all can be read.
+    /// Checks the turns of a partly unreadable block one by one.
     fn one_by_one(&mut self, behind: RowPlace, problem: &str) -> Result<(), StoreError> {
         let block = behind.block;
         let sql = format!(
@@ -154,7 +153,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Counts turns; where the last of them lies, if there are more behind it.
+    /// Checks turns. Returns the position of the last one if there are more after it.
     fn examine(&mut self, rows: &[Row]) -> Result<Option<RowPlace>, StoreError> {
         for row in rows {
             let place = turn_place(row)?;
@@ -184,13 +183,13 @@ impl Scan<'_> {
     }
 }
 
-/// The condition that rows lie behind one, up to the block before `until`.
+/// Condition for rows after `behind`, up to and excluding block `until`.
 fn within(behind: RowPlace, until: u32) -> String {
     let RowPlace { block, row } = behind;
     format!("ctid > '({block},{row})' AND ctid < '({until},0)'")
 }
 
-/// Turns, and how many there are: as long as less than so many bytes of contents came before.
+/// Selects turns until `BYTES_MAX` is reached, each with the total number of turns in the range.
 fn turns_sql(behind: RowPlace, until: u32) -> String {
     format!(
         "SELECT generation, seq, place, content, header, checksum, turns
@@ -209,7 +208,7 @@ fn turn_place(row: &Row) -> Result<TurnPlace, StoreError> {
     })
 }
 
-/// Whose session it is, where that can still be told.
+/// The session of a generation, if it can still be determined.
 fn session_of(database: &Database, generation: Generation) -> Option<(String, String)> {
     let sql = "SELECT tenant, session FROM memoird.generations WHERE generation = $1";
     let args: [Arg<'_>; 1] = [(&Ulid::from(generation), Type::UUID)];

@@ -1,6 +1,6 @@
-//! The kind of stores that the suite is asked of here: a fresh database each.
+//! Runs the store suite over PostgreSQL, with a fresh database per test.
 
-/// Makes a test of each function; each gets a store of its own.
+/// Generates a test per function, each with its own store.
 macro_rules! for_every_store {
     ($($test:ident),+ $(,)?) => {
         mod postgres {

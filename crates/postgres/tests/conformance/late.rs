@@ -1,5 +1,4 @@
-//! What comes late: from a daemon that was paused or cut off, that led until a moment ago, or that was
-//! idle for long.
+//! Late actions of a daemon that was paused, disconnected, idle, or the leader until recently.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ fn prune(store: &PgStore) -> Unpruned {
     store.prune(BEFORE, bounds).unwrap_or_default()
 }
 
-/// Statements that wait for somebody else's row.
+/// Number of statements that wait for a lock.
 pub(crate) fn waiting(database: &Database) -> i64 {
     database.number(
         "SELECT count(*) FROM pg_stat_activity
@@ -42,7 +41,7 @@ pub(crate) fn waiting(database: &Database) -> i64 {
     )
 }
 
-/// The options of one of several daemons.
+/// Options of a cluster member.
 fn member(database: &Database) -> PgOptions {
     let mut options = database.options();
     options.sharing = Sharing::Members;
@@ -62,7 +61,7 @@ fn a_start_with_a_key_that_was_used_meanwhile_is_refused() {
     let key = key("t", "s");
     let (mut late, begin_late) = Chat::begin(&key, Generation::new(1, 1), 10);
     let said_late = late.append_command(&named("u", 7, 1), 10);
-    // The bot had no answer, and asked another daemon, where the session has ended since.
+    // The bot got no reply and retried at another daemon, where the session has ended since.
     let (mut chat, begin) = Chat::begin(&key, Generation::new(2, 2), 20);
     must_write(&other, [begin, chat.append_command(&named("u", 7, 1), 20)]);
     must_write(&other, [chat.end(30)]);
@@ -72,11 +71,11 @@ fn a_start_with_a_key_that_was_used_meanwhile_is_refused() {
     assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
     assert!(known(&one, &key).is_none(), "it was not started");
     assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 2);
-    // As part of a set that is written whole or not at all.
+    // As part of a set that is written completely or not at all.
     let answers = write(&one, &[set([third.end(50), begin_late, said_late])]);
     assert!(answers[0].is_err(), "{answers:?}");
     assert!(known(&one, &third.key).is_some());
-    // A day later the name is free.
+    // A day later the key can be used again.
     let day: u32 = 24 * 60 * 60 * 1_000;
     let (mut anew, begin) = Chat::begin(&key, Generation::new(day.into(), 4), u64::from(day) + 20);
     must_write(
@@ -88,8 +87,10 @@ fn a_start_with_a_key_that_was_used_meanwhile_is_refused() {
     );
 }
 
-/// Two lives that ended, of which the first owes a delivery and the second nothing: a pruner holds the
-/// first, and waits for a row of the second until the client is dropped. And that the delivery was made.
+/// Creates two ended generations: the first has a pending delivery, the second has none.
+///
+/// A pruner then holds the first, and waits for a row of the second until the client is dropped.
+/// Also returns the outcome that finishes the delivery.
 fn a_pruning_that_waits(database: &Database, store: &PgStore) -> (Client, DeliveryOutcome) {
     let owed = owing(store, "a", 1, &["h"]);
     let mut free = begun(store, "b", 11);
@@ -100,7 +101,7 @@ fn a_pruning_that_waits(database: &Database, store: &PgStore) -> (Client, Delive
     (waited_for, done)
 }
 
-/// The pruner has seen that something is owed, and is not done yet.
+/// The pruner has seen the pending delivery, but its transaction is still open.
 #[test]
 fn what_is_delivered_while_the_pruner_looks_is_forgotten_all_the_same() {
     let Some(database) = database() else { return };
@@ -122,7 +123,7 @@ fn what_is_delivered_while_the_pruner_looks_is_forgotten_all_the_same() {
     );
 }
 
-/// A daemon that is paused with rows in its hands does not stop the one that follows it.
+/// A paused daemon with row locks must not block its successor.
 #[test]
 fn who_is_cut_off_in_a_transaction_lets_others_go_on() {
     let Some(database) = database() else { return };
@@ -144,7 +145,7 @@ fn who_is_cut_off_in_a_transaction_lets_others_go_on() {
     });
 }
 
-/// A backend that waits for a lock does not notice that nobody waits for it any more.
+/// A backend that waits for a lock does not notice that its client is gone.
 #[test]
 fn who_waits_for_a_lock_in_vain_keeps_no_connection() {
     let Some(database) = database() else { return };
@@ -163,7 +164,7 @@ fn who_waits_for_a_lock_in_vain_keeps_no_connection() {
     drop(held);
 }
 
-/// Who leads has the row of the lease until the disk has it.
+/// The leader locks the lease row until its commit is on disk.
 #[test]
 fn who_follows_does_not_wait_for_who_leads() {
     let Some(database) = database() else { return };
@@ -184,7 +185,7 @@ fn who_follows_does_not_wait_for_who_leads() {
     drop(held);
 }
 
-/// As when a firewall forgets them, and tells nobody.
+/// As if a firewall dropped the connections silently.
 #[test]
 fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
     let Some(database) = database() else { return };
@@ -209,14 +210,14 @@ fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
     weather.clear();
 }
 
-/// Replicas and the log of the database take what is removed step by step.
+/// Replicas and WAL should receive deletions in small steps.
 #[test]
 fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
     let Some(database) = database() else { return };
     forgets_a_few_megabytes_at_once(&database.store());
 }
 
-/// As a dump does: all versions of a row stay as long as it looks.
+/// An open snapshot, as of a dump, keeps all versions of a row.
 #[test]
 fn commits_do_not_go_through_all_that_were_made_since_somebody_looked() {
     const COMMITS: i64 = 2_000;
@@ -230,7 +231,7 @@ fn commits_do_not_go_through_all_that_were_made_since_somebody_looked() {
     }
     must_write(&store, [chat.append("u", 2)]);
     drop((store, looking));
-    // A backend tells what it read when it ends.
+    // A backend reports its statistics at the latest when it exits.
     let others = "SELECT count(*) FROM pg_stat_activity
                   WHERE datname = current_database() AND pid <> pg_backend_pid()
                       AND backend_type = 'client backend'";
@@ -245,7 +246,7 @@ fn commits_do_not_go_through_all_that_were_made_since_somebody_looked() {
     assert!(read < 8 * COMMITS, "{read}");
 }
 
-/// A dump has the tables for as long as it takes, and who waits for one has all others wait.
+/// A dump locks tables while it runs, and a waiting lock blocks all later ones.
 #[test]
 fn a_step_of_a_schema_that_finds_a_table_in_use_lets_others_go_on_and_comes_again() {
     const FIRST: Step = Step {
@@ -267,7 +268,7 @@ fn a_step_of_a_schema_that_finds_a_table_in_use_lets_others_go_on_and_comes_agai
     thread::scope(|scope| {
         let stepping = scope.spawn(|| transactions.prepare(&steps(&[FIRST, SECOND])));
         until(|| waiting(&database) == 1);
-        // The time that a commit waits.
+        // The lock timeout of a commit.
         database.run("SET lock_timeout = '2s'; SELECT FROM other.kept");
         drop(dump);
         stepping.join().unwrap().unwrap();
@@ -278,7 +279,8 @@ fn a_step_of_a_schema_that_finds_a_table_in_use_lets_others_go_on_and_comes_agai
     );
 }
 
-/// A pooler gives the next statement another session, and this one to somebody else.
+/// A pooler may route the next statement to another connection, and this connection to another
+/// client.
 #[test]
 fn a_statement_that_stands_alone_changes_no_setting_of_a_session() {
     let Some(database) = database() else { return };
@@ -311,7 +313,7 @@ fn a_daemon_that_wrote_nothing_for_long_writes_on() {
     let one = database.store();
     let mut chat = begun(&one, "s", 1);
     must_write(&one, [chat.append("u a", 2)]);
-    // The clock is elsewhere.
+    // The newest clock is in another row.
     database.store().commit(&clock(90), &[]).unwrap();
     database.run("UPDATE memoird.lanes SET seen = now() - interval '8 days'");
     let other = database.store();
@@ -330,18 +332,18 @@ fn a_clock_of_the_database_that_steps_ages_nothing() {
     let hour = 60 * 60 * 1_000;
     one.sync_clock(Steady(1_000)).unwrap();
     database.run("UPDATE memoird.members SET seen = seen - interval '1 hour'");
-    // Until both were heard of again.
+    // Until both have sent a heartbeat.
     let behind = "SELECT count(*) FROM memoird.members WHERE seen < now() - interval '1 minute'";
     until(|| database.number(behind) == 0);
-    // The other one's heartbeat may have come first, and taken this row for that of a daemon that has gone:
-    // then it is a new one, and says where its line is when it is asked for that again.
+    // If the other member's heartbeat came first, it deleted this row as that of a dead member.
+    // Then the row is inserted again, without a timeline until the next `sync_clock`.
     let steady = other.steady().unwrap();
     assert!(
         steady.is_none_or(|steady| steady < Steady(hour)),
         "{steady:?}"
     );
     let mut steady = None;
-    // Its row may be gone until its next heartbeat.
+    // Its row may be missing until its next heartbeat.
     until(|| {
         one.sync_clock(Steady(2_000)).unwrap();
         steady = other.steady().unwrap();
@@ -350,7 +352,7 @@ fn a_clock_of_the_database_that_steps_ages_nothing() {
     assert!(steady < Some(Steady(hour)), "{steady:?}");
 }
 
-/// Whose wall clock was whose does not count: the database knows how long ago the last commit was.
+/// Wall clocks do not matter: the database knows how long ago the last commit was.
 #[test]
 fn the_time_line_goes_on_by_the_clock_of_the_database() {
     let Some(database) = database() else { return };

@@ -1,5 +1,5 @@
-//! The suite that every store passes, over a real PostgreSQL, and what only PostgreSQL has to
-//! survive: several stores over one database, and commits whose answers are lost.
+//! The suite that every store passes, over a real PostgreSQL, plus tests that only PostgreSQL
+//! needs: several stores over one database, and commits whose replies are lost.
 
 #![allow(
     clippy::unwrap_used,
@@ -51,7 +51,7 @@ mod walk;
 #[path = "../../../store/tests/conformance/written.rs"]
 mod written;
 
-/// What the tests of files among those of the suite need.
+/// Helpers for those tests of the suite that use files.
 mod faults {
     use std::fs;
     use std::path::Path;
@@ -61,7 +61,7 @@ mod faults {
     pub(crate) fn open(dir: &Path) -> SqliteStore {
         loop {
             match SqliteStore::open(dir, SqliteOptions::default()) {
-                // A process that another test has just forked may have the lock for a moment.
+                // A child process that another test just forked may hold the lock for a moment.
                 Err(StoreError::DirInUse { .. }) => std::thread::yield_now(),
                 opened => return opened.unwrap(),
             }

@@ -1,5 +1,7 @@
-//! Migrations between data directories and databases: all of a journal arrives whatever cuts them off,
-//! what did not is found, and nobody takes a half for a whole.
+//! Migrations between data directories and databases.
+//!
+//! A journal arrives completely despite interruptions, missing rows are detected, and a partial
+//! journal is never used.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,7 +32,7 @@ use crate::server::{Database, RUNTIME, database};
 use crate::update;
 use crate::walk::{Random, walk_beside_memory};
 
-/// Where a journal is.
+/// Location of a journal.
 enum Place<'a> {
     Dir(&'a Path),
     Database(&'a Database),
@@ -69,7 +71,7 @@ impl Place<'_> {
     }
 }
 
-/// A journal with everything that one can have.
+/// Creates a journal that has everything a journal can contain.
 fn rich(dir: &Path, seed: u64) {
     walk_beside_memory(seed, || Box::new(open(dir)));
     let store = open(dir);
@@ -99,7 +101,7 @@ fn rich(dir: &Path, seed: u64) {
     must_write(&store, update::decide(&mut chat, 1, "other", 714).changes);
     let chat = chat.reloaded(&store);
     must_write(&store, [compact(&chat, status_of(1), made(1))]);
-    // One erasure is at its rows, and one still looks for those of a subject.
+    // One erasure is deleting rows, another one is still collecting those of a subject.
     let tenant = key("t", "x").tenant;
     let whole = EraseTarget::Session {
         session: key("t", "gone").session,
@@ -134,7 +136,7 @@ fn rich(dir: &Path, seed: u64) {
     store.commit(&clock(5_000), &[]).unwrap();
 }
 
-/// All that a store tells.
+/// Everything that can be read from a store.
 fn all_of(store: &dyn Store) -> Vec<String> {
     let heads = live_heads(store);
     let written = store.written_after(0, usize::MAX, usize::MAX).unwrap();
@@ -232,7 +234,7 @@ fn a_journal_goes_to_a_database_and_back() {
             assert_eq!(before.len(), after.len());
         }
         assert_eq!(all_of(&open(first.path())), before);
-        // Sessions, numbers and jobs go on.
+        // New sessions, numbers and jobs continue after the existing ones.
         for place in &places[1..] {
             let store = place.store().unwrap();
             let last = store
@@ -251,12 +253,12 @@ fn a_journal_goes_to_a_database_and_back() {
     }
 }
 
-/// Fails at a call that writes, before it is done or after; or loses rows and does not say so.
+/// Fails a write, before or after it takes effect, or silently loses rows.
 struct Failing<'a> {
     inner: &'a mut dyn TransferTarget,
     calls_left: u64,
     is_done: bool,
-    /// The table that lacks the first row of each page.
+    /// Table that loses the first row of each page.
     loses: &'static str,
 }
 
@@ -323,8 +325,7 @@ impl TransferTarget for Failing<'_> {
     }
 }
 
-/// Carries a journal with as many interruptions as it takes; how many these were.
-/// Sessions live as long as they would have, however long the daemon is stopped for it.
+/// Sessions live as long as they would have, however long the daemon is stopped for the migration.
 #[test]
 fn the_time_line_goes_on_while_a_journal_is_carried() {
     const HOUR_MS: u32 = 60 * 60 * 1_000;
@@ -373,7 +374,7 @@ fn with_interruptions(from: &Place<'_>, to: &Place<'_>, random: &mut Random) -> 
     unreachable!("it ends")
 }
 
-/// Nobody takes it for a journal.
+/// Asserts that the location can be neither opened as a journal nor used as a source.
 fn is_unfinished(place: &Place<'_>) {
     for refused in [place.store().err(), place.source().err()] {
         let is_told = matches!(refused, Some(StoreError::MigrationUnfinished { .. }));

@@ -1,5 +1,5 @@
-//! A network between memoird and PostgreSQL that tests make bad. The tests of the daemon include this
-//! file as well.
+//! A proxy between memoird and PostgreSQL that injects network faults. Also used by the daemon's
+//! tests.
 
 #![allow(dead_code, reason = "not all that include this file need all of it")]
 #![allow(
@@ -16,45 +16,45 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How long a commit that comes late is under way.
+/// Delay of a late commit.
 const LATE: Duration = Duration::from_millis(400);
 
-/// What happens to the bytes of connections.
+/// Faults to inject into connections.
 #[derive(Default)]
 pub(crate) struct Weather {
-    /// Cuts the connection when a commit is sent, before it is passed on.
+    /// Closes the connection when a commit is sent, before forwarding it.
     pub(crate) before: AtomicBool,
-    /// Cuts the connection when the answer of a commit comes, which is not passed on.
+    /// Closes the connection when the reply to a commit arrives, without forwarding it.
     pub(crate) after: AtomicBool,
-    /// Holds so many commits back, as a network does, while the client gives up.
+    /// Number of commits to delay until the client has given up.
     pub(crate) late: AtomicU32,
-    /// Nothing comes through, in either direction, and nobody is told.
+    /// Drops all bytes in both directions without closing connections.
     pub(crate) stalls: AtomicBool,
-    /// The same of the connections before this one, in the order in which they were made.
+    /// The same for connections with a smaller number, in the order of creation.
     pub(crate) silent_before: AtomicU64,
-    /// Connections that were made.
+    /// Number of connections so far.
     made: AtomicU64,
-    /// Connections are refused.
+    /// Whether connections are refused.
     pub(crate) is_away: AtomicBool,
-    /// Connections that come with settings are refused, as by a pooler.
+    /// Whether connections with startup options are refused, as by a pooler.
     pub(crate) refuses_settings: AtomicBool,
-    /// Commits that came to the server late.
+    /// Number of commits that reached the server late.
     pub(crate) arrived: AtomicU32,
-    /// Connections that were cut at a commit.
+    /// Number of connections closed at a commit.
     pub(crate) cuts: AtomicU32,
     open: Mutex<Vec<TcpStream>>,
 }
 
 impl Weather {
-    /// Cuts all connections.
+    /// Closes all connections.
     pub(crate) fn cut(&self) {
         for stream in self.open.lock().unwrap().drain(..) {
-            // It may have ended already.
+            // It may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// From now on all comes through.
+    /// Removes all faults.
     pub(crate) fn clear(&self) {
         for flag in [&self.before, &self.after, &self.stalls, &self.is_away] {
             flag.store(false, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Weather {
         self.silent_before.store(0, Ordering::Relaxed);
     }
 
-    /// Connections that are there go silent; those that are made from now on do not.
+    /// Silences the existing connections, but not later ones.
     pub(crate) fn silence(&self) {
         let made = self.made.load(Ordering::Relaxed);
         self.silent_before.store(made, Ordering::Relaxed);
@@ -78,11 +78,12 @@ impl Weather {
     }
 }
 
-/// What pgbouncer says to a connection that comes with settings.
+/// pgbouncer's reply to a connection with startup options.
 const REFUSED: &[u8] = b"E\0\0\0\x3bSFATAL\0C08P01\0Munsupported startup parameter: options\0\0";
 
-/// Puts a proxy before the socket of a server: how the database of these words is reached through it;
-/// `None` where the server has no Unix socket.
+/// Starts a proxy for a server's Unix socket. Returns the connection string through the proxy.
+///
+/// `None` if the server has no Unix socket.
 pub(crate) fn behind_proxy(words: &str, weather: &Arc<Weather>) -> Option<String> {
     let (dir, rest) = words.strip_prefix("host=")?.split_once(' ')?;
     let socket = Path::new(dir).join(".s.PGSQL.5432");
@@ -143,11 +144,11 @@ fn pass_up(
         if is_commit && late > 0 {
             weather.late.store(late - 1, Ordering::Relaxed);
             weather.cuts.fetch_add(1, Ordering::Relaxed);
-            // The client sees its connection end; the bytes are under way for a while.
+            // The client sees the connection close, while the bytes are still in flight.
             let _ = up.shutdown(Shutdown::Both);
             thread::sleep(LATE);
             let _ = to.write_all(&buffer[..bytes]);
-            // The server answers when it has done with them; its answer ends the other thread.
+            // The server replies after it has executed them. Its reply ends the other thread.
             weather.arrived.fetch_add(1, Ordering::Relaxed);
             return;
         }

@@ -1,4 +1,4 @@
-//! Databases for the tests, and stores over them.
+//! Databases for tests, and stores over them.
 
 use std::sync::LazyLock;
 
@@ -14,14 +14,14 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     builder.worker_threads(2).enable_all().build().unwrap()
 });
 
-/// A database of one test.
+/// The database of one test.
 #[derive(Clone)]
 pub(crate) struct Database {
-    /// Where it is.
+    /// Connection string.
     pub(crate) words: String,
 }
 
-/// A fresh database; `None` where no server is there.
+/// Creates a database. `None` if there is no server.
 pub(crate) fn database() -> Option<Database> {
     let server = Server::shared()?;
     let words = server.database();
@@ -41,7 +41,7 @@ impl Database {
         PgStore::open(options, RUNTIME.handle()).unwrap()
     }
 
-    /// Runs statements past any store.
+    /// Runs statements directly, without a store.
     pub(crate) fn run(&self, sql: &str) {
         RUNTIME.block_on(async {
             let client = connect(&self.words).await.unwrap();
@@ -49,7 +49,7 @@ impl Database {
         });
     }
 
-    /// Runs a statement in a transaction that ends when this is dropped.
+    /// Runs a statement in a transaction that ends when the client is dropped.
     pub(crate) fn hold(&self, sql: &str) -> Client {
         RUNTIME.block_on(async {
             let client = connect(&self.words).await.unwrap();
@@ -61,13 +61,13 @@ impl Database {
         })
     }
 
-    /// Its name.
+    /// Name of the database.
     pub(crate) fn name(&self) -> &str {
         let name = self.words.split("dbname=").nth(1);
         name.and_then(|rest| rest.split(' ').next()).unwrap()
     }
 
-    /// Another one with the same files, as they are on the disk. Nobody may use this one.
+    /// Copies the database from its files on disk. No connection may be using it.
     pub(crate) fn copy(&self) -> Self {
         let name = format!("{}_copy", self.name());
         let sql = format!(
@@ -79,16 +79,16 @@ impl Database {
         Self { words }
     }
 
-    /// A text that a statement gives.
+    /// Runs a query that returns a text.
     pub(crate) fn text(&self, sql: &str) -> String {
         Server::shared().unwrap().run(self.name(), sql)
     }
 
-    /// A number that a statement gives.
+    /// Runs a query that returns a number.
     pub(crate) fn number(&self, sql: &str) -> i64 {
         RUNTIME.block_on(async {
             let client = connect(&self.words).await.unwrap();
-            // Without a prepared statement, which a pooler may not know.
+            // Without a prepared statement: a pooler may not support it.
             let rows = client.query_typed(sql, &[]).await.unwrap();
             rows[0].get(0)
         })

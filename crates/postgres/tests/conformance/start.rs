@@ -1,7 +1,9 @@
-//! A PostgreSQL for tests: that of `MEMOIRD_TEST_POSTGRES` (`host=… user=…`, without a database), or
-//! one that is started for them, from the programs in `MEMOIRD_TEST_POSTGRES_BIN` or those of
-//! Debian, and ends with them. Where there is neither they are skipped, and
-//! say so. The tests of the daemon and its measurements include this file as well.
+//! A PostgreSQL server for tests.
+//!
+//! Uses the server of `MEMOIRD_TEST_POSTGRES` (`host=… user=…`, without a database). Otherwise
+//! starts one that ends with the tests, from the programs in `MEMOIRD_TEST_POSTGRES_BIN` or
+//! Debian's. If there is neither, the tests are skipped with a message. Also used by the daemon's
+//! tests and the benchmarks.
 
 #![allow(dead_code, reason = "not all that include this file need all of it")]
 #![allow(
@@ -20,13 +22,13 @@ use std::time::Duration;
 
 static SHARED: LazyLock<Option<Server>> = LazyLock::new(Server::find);
 
-/// A server, of which every test has a database of its own.
+/// A server that has one database per test.
 pub(crate) struct Server {
-    /// Where it is: all words of a connection but the database.
+    /// Connection string without the database.
     words: String,
-    /// Where its programs are; `None`: where the system looks for them.
+    /// Directory of its programs. `None` to search the `PATH`.
     programs: Option<PathBuf>,
-    /// Ends the server once its input is closed, which the end of this process does.
+    /// Shell that stops the server when its stdin closes, at the latest when this process ends.
     _life: Option<Child>,
 }
 
@@ -45,21 +47,21 @@ fn variable(name: &str) -> Option<String> {
 
 const PORT: u16 = 5432;
 
-/// How a server differs from that of most tests.
+/// Non-default settings of a server.
 #[derive(Default)]
 pub(crate) struct Special {
-    /// Its port, which also names its socket.
+    /// Port, which is also part of the socket's name.
     pub(crate) port: Option<u16>,
-    /// More of its command line.
+    /// Additional command line options.
     pub(crate) options: String,
-    /// More lines of `pg_hba.conf`.
+    /// Additional lines of `pg_hba.conf`.
     pub(crate) access: String,
-    /// Files that it reads, in its data directory.
+    /// Files to copy into the data directory.
     pub(crate) files: Vec<PathBuf>,
 }
 
 impl Server {
-    /// That of all tests; `None`, and a word, where there is none.
+    /// The server shared by all tests. `None`, after printing a message, if there is none.
     pub(crate) fn shared() -> Option<&'static Self> {
         if SHARED.is_none() {
             assert!(
@@ -71,7 +73,7 @@ impl Server {
         SHARED.as_ref()
     }
 
-    /// Makes a fresh database; where it is.
+    /// Creates a database and returns its connection string.
     pub(crate) fn database(&self) -> String {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +82,7 @@ impl Server {
         format!("{} dbname={name}", self.words)
     }
 
-    /// Runs a statement; what it says.
+    /// Runs a statement and returns its output.
     pub(crate) fn run(&self, database: &str, sql: &str) -> String {
         let words = format!("{} dbname={database}", self.words);
         let ran = Command::new(program(self.programs.as_deref(), "psql"))
@@ -93,13 +95,13 @@ impl Server {
         String::from_utf8(ran.stdout).unwrap().trim().to_owned()
     }
 
-    /// The directory of a server that was started here: its data, its log and its socket.
+    /// Directory of a server started here, with its data, log and socket.
     pub(crate) fn dir(&self) -> &Path {
         let dir = self.words.strip_prefix("host=");
         Path::new(dir.and_then(|rest| rest.split(' ').next()).unwrap())
     }
 
-    /// Ends all that the server does as a crash does, and starts it again.
+    /// Crashes the server and restarts it.
     pub(crate) fn crash(&self) {
         let (dir, programs) = (self.dir(), self.programs.as_deref());
         let restarted = as_user(program(programs, "pg_ctl"), other_user())
@@ -124,7 +126,8 @@ impl Server {
         Self::start(&Special::default())
     }
 
-    /// Starts a server in a directory of its own, on a Unix socket; `None` where none is installed.
+    /// Starts a server in a temporary directory, on a Unix socket. `None` if PostgreSQL is not
+    /// installed.
     pub(crate) fn start(special: &Special) -> Option<Self> {
         let programs = programs()?;
         let dir = tempfile::tempdir().unwrap().keep();
@@ -146,7 +149,7 @@ impl Server {
             String::from_utf8_lossy(&made.stderr)
         );
         let port = special.port.unwrap_or(PORT);
-        // One role needs its password.
+        // One role needs a password.
         let access = "local all memoird_locked scram-sha-256\nlocal all all trust\n";
         fs::write(
             data.join("pg_hba.conf"),
@@ -161,7 +164,7 @@ impl Server {
                 chown(&copy, Some(uid), Some(gid)).unwrap();
             }
         }
-        // The shell ends the server when its input ends: also where this process is killed.
+        // The shell stops the server when its stdin closes, even if this process is killed.
         let script = format!(
             "'{0}/postgres' -D '{1}/data' -k '{1}' -c listen_addresses= -c fsync=off \
                  -c max_connections=200 -c port={3} {2} >'{1}/log' 2>&1 &
@@ -203,12 +206,12 @@ impl Server {
     }
 }
 
-/// True where variables say which server the tests use.
+/// Whether an environment variable selects the server's programs.
 pub(crate) fn is_named() -> bool {
     variable("MEMOIRD_TEST_POSTGRES_BIN").is_some()
 }
 
-/// Those that a variable names, else the newest that Debian has.
+/// The programs named by a variable, or else Debian's newest.
 fn programs() -> Option<PathBuf> {
     if let Some(named) = variable("MEMOIRD_TEST_POSTGRES_BIN") {
         return Some(named.into());
@@ -222,7 +225,7 @@ fn program(programs: Option<&Path>, name: &str) -> PathBuf {
     programs.map_or_else(|| name.into(), |programs| programs.join(name))
 }
 
-/// Somebody else, where this is root: PostgreSQL does not run as root.
+/// A user to run as if this process is root, because PostgreSQL refuses to run as root.
 fn other_user() -> Option<(u32, u32)> {
     let id = |args: &[&str]| {
         let output = Command::new("id").args(args).output().unwrap();

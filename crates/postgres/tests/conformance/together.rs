@@ -1,6 +1,7 @@
-//! Several stores over one database: whoever is first changes a session, and nobody else upon the
-//! same version. And commits whose answers do not come: what became of them is found out, and a
-//! late one is fenced off.
+//! Several stores over one database.
+//!
+//! Only one of two concurrent changes to a session is written. The outcomes of unanswered commits
+//! are resolved, and late commits are fenced off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +45,7 @@ fn what_was_built_on_an_older_version_is_refused_whoever_wrote_the_newer_one() {
     must_write(&one, [chat.append("u a", 2)]);
     let mut twin = chat.reloaded(&other);
     must_write(&other, [twin.append("u", 3)]);
-    // The first store thinks that the version is its own.
+    // The first store still considers its version current.
     let stale = chat.clone();
     for change in [
         stale.clone().append_command(&named("a", 7, 1), 4),
@@ -57,7 +58,7 @@ fn what_was_built_on_an_older_version_is_refused_whoever_wrote_the_newer_one() {
     }
     assert!(one.open_deliveries().unwrap().is_empty());
     assert!(one.keys(&chat.key, Default::default()).unwrap().is_empty());
-    // What was read again goes on.
+    // After reloading, it can continue.
     let mut chat = chat.reloaded(&one);
     must_write(&one, [chat.append("a", 5)]);
     assert_eq!(seqs(&other, &chat.key, None), Some(vec![1, 2, 3, 4]));
@@ -69,7 +70,7 @@ fn a_version_of_the_same_revision_that_is_another_one_is_refused() {
     let one = database.store();
     let mut chat = begun(&one, "s", 1);
     must_write(&one, [chat.append("u a", 2)]);
-    // As after a failover that lost a commit, and another one in its place.
+    // As if a failover lost a commit and another one took its place.
     database.run("UPDATE memoird.generations SET stamp = stamp + 1");
     must_refuse(&one, chat.clone().append("u", 3));
     let mut chat = chat.reloaded(&one);
@@ -99,7 +100,7 @@ fn of_two_that_begin_a_session_one_does() {
     assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 40);
 }
 
-/// The end and the start of one set are written by a statement of their own.
+/// The end and the start in one set are written by a statement of their own.
 #[test]
 fn a_set_of_several_generations_is_refused_whole() {
     let Some(database) = database() else { return };
@@ -122,7 +123,7 @@ fn a_set_of_several_generations_is_refused_whole() {
     assert_eq!(seqs(&other, &next.key, None), Some(vec![1]));
 }
 
-/// Commits that write a state take a while from now on, after they have drawn their numbers.
+/// Delays commits that write a state, after they have drawn their numbers.
 fn dawdle(database: &Database) {
     database.run(
         "CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS
@@ -199,7 +200,7 @@ fn what_two_clocks_say_goes_on_from_the_later_one() {
     assert_eq!(database.store().clock().unwrap(), Some(clock(50)));
 }
 
-/// A store behind a proxy.
+/// Opens a store through a proxy.
 fn store_behind_proxy(
     database: &Database,
     weather: &Arc<Weather>,
@@ -270,11 +271,11 @@ fn what_nobody_can_know_and_what_was_lost_is_counted() {
         assert!(matches!(error, StoreError::Database { .. }), "{error}");
         store.commit_doubts()
     };
-    // The commit itself finds that those before it are gone.
+    // The commit itself finds that the earlier ones are gone.
     let back = "UPDATE memoird.lanes SET number = number - 1";
     counts.set_back = 1;
     assert_eq!(fails(back, false), counts);
-    // Its answer is lost, and so is what it wrote.
+    // Its reply is lost, and so is its effect.
     database.run(
         "CREATE FUNCTION public.lose() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN NEW.number := 0; RETURN NEW; END $$;
@@ -303,8 +304,9 @@ fn generation(round: u32) -> Generation {
     Generation::new(9, round.into())
 }
 
-/// Commits are held back by the network until the store has given them up, and come late. How
-/// many turns are there that were said not to be written.
+/// Delays commits in the network until the store has given them up.
+///
+/// Returns how many turns exist that were reported as not written.
 fn ghosts(has_fence: bool) -> Option<i64> {
     let mut ghosts = 0;
     for round in 1..=3 {
@@ -312,7 +314,7 @@ fn ghosts(has_fence: bool) -> Option<i64> {
         let weather = Arc::<Weather>::default();
         let store = store_behind_proxy(&database, &weather, has_fence)?;
         let (mut chat, begin) = Chat::begin(&key("t", "s"), generation(round), 3);
-        // As often as the store tries.
+        // The number of attempts of the store.
         weather.late.store(3, Ordering::Relaxed);
         let sets = [set([begin, chat.append("u a", 2)])];
         let error = store.commit(&clock(1), &sets).unwrap_err();
@@ -322,7 +324,7 @@ fn ghosts(has_fence: bool) -> Option<i64> {
         }
         let is_idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                        AND state = 'active' AND pid <> pg_backend_pid()";
-        // What has arrived is read by the server within a moment.
+        // The server reads what has arrived within a moment.
         let mut idle = 0;
         while idle < 20 {
             idle = if database.number(is_idle) == 0 {
@@ -344,7 +346,7 @@ fn a_commit_that_comes_late_finds_another_epoch() {
     }
 }
 
-/// The control: it shows that the test above would notice.
+/// The control: shows that the test above would detect a late write.
 #[test]
 fn without_the_fence_a_commit_that_comes_late_is_written() {
     if let Some(ghosts) = ghosts(false) {
@@ -358,7 +360,7 @@ fn backends_are_terminated_at_commits_and_nothing_is_lost_or_twice() {
     for seed in seeds(1) {
         println!("seed {seed}");
         let store = database.store();
-        // As long as it takes to find one.
+        // Long enough to be found.
         database.run(
             "CREATE OR REPLACE FUNCTION public.linger() RETURNS trigger LANGUAGE plpgsql AS
                  $$ BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END $$;
@@ -371,7 +373,7 @@ fn backends_are_terminated_at_commits_and_nothing_is_lost_or_twice() {
                 let done = "SELECT sum(number)::int8 FROM memoird.lanes";
                 let (mut kills, mut last, mut of_this) = (0, 0, 0);
                 while !is_over.load(Ordering::Relaxed) {
-                    // A commit is tried three times: the last of these is left alone.
+                    // A commit is tried three times. Do not interrupt the last attempt.
                     if of_this > 1 {
                         of_this = if database.number(done) == last { 2 } else { 0 };
                         continue;
@@ -439,7 +441,7 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
         options.sharing = Sharing::Nobody;
         options
     };
-    // Opens it where another one has it, which is given back once this one waits.
+    // Opens a store while another one has the database, and releases that one once this one waits.
     let standby = |first: PgStore, meanwhile: &dyn Fn()| {
         let options = options();
         let mut waits_for = options.waits_for.subscribe();
@@ -454,7 +456,7 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
     };
     let first = database.store_with(options());
     let second = standby(first, &|| ()).unwrap();
-    // What is newer by then is refused.
+    // A schema that became too new in the meantime is rejected.
     let newer = "UPDATE memoird.schema_version SET version = version + 90, min_reader = 99";
     let error = standby(second, &|| database.run(newer)).unwrap_err();
     assert!(
@@ -463,7 +465,7 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
     );
     database.run("UPDATE memoird.schema_version SET version = version - 90, min_reader = 1");
     let second = database.store_with(options());
-    // Somebody who was paused for too long.
+    // As if this daemon had been paused for too long.
     database.run("UPDATE memoird.owner SET node = '00000000-0000-0000-0000-000000000000'");
     RUNTIME.block_on(second.lost());
 }
@@ -512,8 +514,7 @@ fn a_version_that_a_failover_lost_is_forgotten_once_it_is_missed() {
     assert_eq!(seqs(&one, &chat.key, None), Some(vec![1, 2, 3]));
 }
 
-/// What is built on a change that was refused is not written on the change of another daemon that
-/// has the same number.
+/// A set based on a refused one must not match another daemon's revision with the same number.
 #[test]
 fn what_was_built_on_a_refused_change_does_not_meet_the_revision_of_somebody_else() {
     let Some(database) = database() else { return };
@@ -526,7 +527,7 @@ fn what_was_built_on_a_refused_change_does_not_meet_the_revision_of_somebody_els
     let mut stale = chat.clone();
     let mut twin = chat.reloaded(&other);
     must_write(&other, [twin.append("u", 3)]);
-    // A read of the newer version, as for another session of the same call, comes before.
+    // The newer version is read before, for example for another session in the same call.
     one.load(&chat.key, Default::default()).unwrap();
     let first = set([stale.append("u", 4)]);
     let second = set([stale.append("a", 5)]);
@@ -561,7 +562,7 @@ fn live_sessions_are_found_in_any_order() {
         ..oldest.clone()
     };
     assert_eq!(ids(&by_id), ["a1", "a2"]);
-    // Whatever order: the pages behind each other are all of it, as for a store that looks at all.
+    // In every order, the pages add up to the whole list.
     for order in [LiveOrder::Newest, LiveOrder::Oldest, LiveOrder::Id] {
         let whole = LiveQuery {
             order,
@@ -627,14 +628,14 @@ fn of_members_one_leads_and_another_one_follows_it() {
     let expected: [(_, _, _, &[u8]); 2] = [("a", true, true, b"of a"), ("b", false, true, b"of b")];
     assert_eq!(members, expected);
     assert!(membership.lease_until.is_some());
-    // One line of time: who is behind comes to the others.
+    // One shared timeline: a member that lags behind jumps to the most advanced one.
     assert_eq!(
         first.sync_clock(Steady(1_000_000)).unwrap(),
         Steady(1_000_000)
     );
     assert!(second.sync_clock(Steady(5)).unwrap() >= Steady(1_000_000));
     assert!(second.steady().unwrap() >= Some(Steady(1_000_000)));
-    // A secret is that of the first who had one.
+    // The first offered secret wins.
     assert_eq!(first.secret("marks", b"one").unwrap(), b"one");
     assert_eq!(second.secret("marks", b"two").unwrap(), b"one");
     first.release();
@@ -673,9 +674,9 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
             .map(|(_, event)| text(event))
             .collect()
     };
-    // Nobody watches.
+    // No watchers.
     assert!(told(&first, Watched::default(), &[]).watched.is_empty());
-    // One does: the other one is told so, and then tells.
+    // One daemon watches: the other one learns that, and posts its events.
     assert!(told(&first, watching(&[&tenant]), &[]).received.is_empty());
     let asked = told(&second, Watched::default(), &[]);
     assert_eq!(asked.watched, watching(&[&tenant]));
@@ -685,12 +686,12 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
     let (node, received) = &answer.received[0];
     assert_eq!((*node, &received.tenant), (second.node(), &tenant));
     assert!((60_000..90_000).contains(&received.age_ms), "{received:?}");
-    // Nothing comes twice; who does not watch is told nothing, and is told all of it later.
+    // Events are received once. A daemon that does not watch receives them later.
     assert!(told(&first, watching(&[&tenant]), &[]).received.is_empty());
     assert!(told(&second, Watched::default(), &[]).received.is_empty());
     let later = told(&second, watching(&[&tenant]), &[]);
     assert_eq!(bodies(&later), ["its own"]);
-    // More than is read at once.
+    // More than one read returns.
     let many: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     told(&first, Watched::default(), &many);
@@ -700,7 +701,7 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
     let rest = told(&second, watching(&[&tenant]), &[]);
     assert!(some.is_more && !rest.is_more);
     assert_eq!([bodies(&some), bodies(&rest)].concat(), many);
-    // What a member watched is over once it is gone.
+    // A member's watches end when it leaves.
     second.release();
     assert!(told(&first, Watched::default(), &[]).watched.is_empty());
 }
@@ -724,7 +725,7 @@ fn a_newer_schema_is_refused_and_left_as_it_is() {
     );
 }
 
-/// A commit looks again at what others wrote while it waited.
+/// A commit must see what others wrote while it waited for a lock.
 #[test]
 fn a_database_whose_transactions_see_one_moment_is_refused_and_left_as_it_is() {
     let Some(database) = database() else { return };

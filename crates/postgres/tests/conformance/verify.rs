@@ -1,4 +1,4 @@
-//! Checking all turns of a database: what is damaged is named, and nothing is changed.
+//! Verification of all turns: damage is reported with its location, and nothing is changed.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ fn whole(whole: u64) -> TurnCheck {
     }
 }
 
-/// A session with so many turns of so many bytes.
+/// Creates a session with `turns` turns of `bytes` bytes each.
 fn long(store: &PgStore, session: &str, at: u64, turns: usize, bytes: usize) -> Chat {
     let mut chat = begun(store, session, at);
     for _ in 0..turns {
@@ -40,7 +40,7 @@ fn long(store: &PgStore, session: &str, at: u64, turns: usize, bytes: usize) -> 
     chat
 }
 
-/// Flips a bit of the second turn of a session.
+/// Flips a bit in the second turn of a session.
 fn damage_to(session: &str) -> String {
     format!(
         "UPDATE memoird.turns SET content = set_byte(content, 9, get_byte(content, 9) # 4)
@@ -54,7 +54,7 @@ fn what_is_whole_is_counted_also_while_it_grows() {
     let Some(database) = database() else { return };
     let store = database.store();
     assert_eq!(check(&store).turns, whole(0));
-    // More than is read at once, in blocks and in bytes; many lie apart from their rows.
+    // More than one query reads, in blocks and in bytes. Many turns are TOASTed.
     let mut chats = [
         long(&store, "small", 1, 2_000, 900),
         long(&store, "large", 2, 30, 600_000),
@@ -99,13 +99,13 @@ fn a_content_that_does_not_fit_its_checksum_is_named_and_stays_as_it_is() {
     assert_eq!(checked.turns, turns);
 }
 
-/// Writes over bytes of a relation's file; then it is on the disk of a copy of the database only.
+/// Overwrites bytes in a relation's file, and returns a copy of the database that has the damage.
 fn copy_with_damage(
     database: &Database,
     relation: &str,
     damages: &[(u64, &[u8])],
 ) -> Option<Database> {
-    // All that is to be written is.
+    // Write everything to disk first.
     database.run("VACUUM FREEZE memoird.turns");
     database.run("CHECKPOINT");
     let path = database.text(&format!(
@@ -170,7 +170,7 @@ fn a_content_apart_that_cannot_be_read_costs_its_turn() {
     }
 }
 
-/// The check has met a damaged turn and asks whose it is, when the rows come to lie elsewhere.
+/// The check has found a damaged turn and reads its session when the rows move.
 #[test]
 fn a_table_that_is_written_anew_meanwhile_is_no_answer() {
     let Some(database) = database() else { return };
