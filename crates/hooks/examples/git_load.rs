@@ -1,6 +1,6 @@
-//! What checkpoints cost: many ends at once, and single ends on a day that has many
-//! already. Prints CPU time, which counts on a machine that others use as well.
+//! Measures checkpoint commits: many ends at once, and single ends on a day with many files.
 //!
+//! Prints CPU time, because other processes may share the machine.
 //! ```text
 //! cargo run --release -p memoird-hooks --example git_load -- [DIR] [ENDS] [SINGLE_ENDS]
 //! ```

@@ -1,25 +1,24 @@
-//! A program as a hook: it gets the session as JSON on its standard input.
+//! Runs a program as a hook, with the session as JSON on its standard input.
 //!
-//! The [payload](crate::payload) is all that the program gets: of the environment it sees
-//! only what [`ExecConfig::env`] names, and it may read its input or not. It is started
-//! in a process group of its own, as the daemon's user.
+//! The [payload](crate::payload) is the program's only input, and it need not read it. Its
+//! environment has only the variables named in [`ExecConfig::env`]. It runs in its own process
+//! group, as the daemon's user.
 //!
-//! | it ends with | the delivery |
+//! | result | delivery |
 //! |---|---|
-//! | exit code 0 | is made |
-//! | any other exit code, such as 75 (`EX_TEMPFAIL`) | is tried again later |
-//! | a signal | is tried again later |
+//! | exit code 0 | succeeded |
+//! | any other exit code, such as 75 (`EX_TEMPFAIL`) | is retried |
+//! | a signal | is retried |
 //!
-//! A program decides nothing for good: one with a mistake in it is corrected, and then it
-//! should get what it missed. Of what it prints on standard error the first and the last
-//! few hundred bytes stand in the problem; its standard output is thrown away, since it
-//! may well hold the conversation.
+//! There is no permanent failure: once a broken program is fixed, it should receive what it missed.
+//! The error contains the first and the last few hundred bytes of standard error. Standard output
+//! is discarded, because it may contain the conversation.
 //!
-//! When the program has ended, and also when it is cancelled at its time limit or because
-//! the daemon stops, **what is left in its process group is killed**. Something that shall
-//! stay longer is started with `setsid`. A program that did its work and is killed before
-//! that was recorded, or whose daemon was, is called again with the same `delivery`. The
-//! input of a program whose daemon is killed ends early: a program must ignore JSON that is not
+//! When the program has ended, was cancelled at its time limit or the daemon stops, **the rest of
+//! its process group is killed**. Start a process with `setsid` to keep it running. If the program
+//! or the daemon is killed before success is recorded, the program is called again with the same
+//! `delivery`. If the daemon is killed, the program's input ends early: it must ignore incomplete
+//! JSON.
 //! complete.
 
 mod excerpt;
@@ -41,45 +40,47 @@ use crate::text::line;
 use excerpt::Excerpt;
 use process::Process;
 
-/// What to start, and how.
+/// Program to run, and its environment.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecConfig {
-    /// The program and its arguments. Without a slash in it, the program is looked for in
-    /// the `PATH` of `env`, and without that in the system's own few directories.
+    /// Program and arguments.
+    ///
+    /// A program without a slash is searched in the `PATH` of `env`, or in the system's default
+    /// directories if that is not set.
     pub argv: Vec<String>,
-    /// The names of all variables that it sees, of those that the daemon has.
+    /// Names of the daemon's variables that are passed to the program.
     #[serde(default = "path_only")]
     pub env: Vec<String>,
-    /// Where it is started; `None`: where the daemon was.
+    /// Working directory. `None` for the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
 }
 
-/// A variable and its value.
+/// Name and value of a variable.
 type Variable = (OsString, OsString);
 
 fn path_only() -> Vec<String> {
     vec!["PATH".to_owned()]
 }
 
-/// Starts a program for each call.
+/// Starts a program for each delivery.
 pub struct ExecHook {
     config: ExecConfig,
     env: Vec<Variable>,
 }
 
-/// What it printed, at most, in a problem.
+/// Maximum characters of standard error in an error message.
 const SAID_CHARS_MAX: usize = 400;
-/// A program's name, at most, in a problem.
+/// Maximum characters of the program's name in an error message.
 const NAME_CHARS_MAX: usize = 200;
 
 impl ExecHook {
-    /// Takes the variables of [`ExecConfig::env`] as they are now.
+    /// Captures the current values of the variables in [`ExecConfig::env`].
     ///
     /// # Errors
-    /// A sentence for the operator about a configuration that cannot work. Whether the program
-    /// is there is seen at each delivery: it may be installed later.
+    /// A message for the operator if the configuration is invalid. Whether the program exists is
+    /// only checked at each delivery, because it may be installed later.
     pub fn new(config: ExecConfig, environment: &dyn Environment) -> Result<Self, String> {
         if config.argv.first().is_none_or(String::is_empty) {
             return Err("argv is empty; its first item is the program to start".to_owned());
@@ -110,7 +111,7 @@ impl ExecHook {
         }
     }
 
-    /// The system's "not found" does not say what: the directory looks the same.
+    /// Names the missing path: the system's error is the same for the program and the directory.
     fn not_started(&self, error: &io::Error) -> HookError {
         let program = self.config.argv.first().map_or("", String::as_str);
         let program = line(program.as_bytes(), NAME_CHARS_MAX);
@@ -138,7 +139,7 @@ impl Hook for ExecHook {
 }
 
 impl fmt::Debug for ExecHook {
-    /// Without the values of variables: they may be secrets.
+    /// Omits the values of variables, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecHook")
             .field("config", &self.config)
@@ -147,7 +148,7 @@ impl fmt::Debug for ExecHook {
 }
 
 impl fmt::Debug for ExecConfig {
-    /// Without the arguments: they may be secrets.
+    /// Omits the arguments, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecConfig")
             .field("program", &self.argv.first())
@@ -157,7 +158,7 @@ impl fmt::Debug for ExecConfig {
     }
 }
 
-/// How it ended, and what it said.
+/// Describes how the program ended, with an excerpt of its standard error.
 fn failed(status: ExitStatus, said: &Excerpt) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
@@ -170,7 +171,7 @@ fn failed(status: ExitStatus, said: &Excerpt) -> String {
     }
 }
 
-/// Those by which a program usually dies, with the numbers that all systems share.
+/// Common fatal signals whose numbers are the same on all systems.
 fn signal_name(signal: i32) -> &'static str {
     match signal {
         2 => " (SIGINT)",

@@ -1,5 +1,6 @@
-//! Hooks that run when a session ends: checkpoints in git, programs, web services. Each
-//! implements the engine's port [`Hook`](memoird_engine::Hook).
+//! Hooks that run when a session ends: git checkpoints, programs and webhooks.
+//!
+//! Each implements the engine's port [`Hook`](memoird_engine::Hook).
 
 pub mod exec;
 pub mod git;

@@ -1,55 +1,54 @@
-//! The JSON that programs and web services get when a session ends: a contract, since
-//! people write their own code against it.
+//! The JSON payload for programs and webhooks when a session ends.
 //!
-//! One object. Fields may be added; none of these changes its meaning while `version`
-//! is 1. Times are RFC 3339 in UTC, ids are text, numbers are whole where nothing else is
-//! said.
+//! This is a stable contract: users write code against it. Fields may be added, but the meaning of
+//! these does not change while `version` is 1. The payload is one object. Times are RFC 3339 in
+//! UTC, ids are strings, and numbers are integers unless stated otherwise.
 //!
-//! | field | what it is |
+//! | field | content |
 //! |---|---|
 //! | `version` | 1 |
-//! | `delivery` | `GENERATION/HOOK`, the same at every repetition: do nothing when you have seen it |
-//! | `attempt` | 1 for the first try |
-//! | `hook` | the hook's name in the configuration |
-//! | `tenant` | whose session it was |
-//! | `session_id` | the bot's own id of the chat |
-//! | `generation` | which life of the session, a ULID |
-//! | `subject` | whose memories its facts become; `null` when the bot named none |
+//! | `delivery` | `GENERATION/HOOK`, the same for every retry: ignore a delivery that was already processed |
+//! | `attempt` | 1 for the first attempt |
+//! | `hook` | name of the hook in the configuration |
+//! | `tenant` | tenant of the session |
+//! | `session_id` | the session id chosen by the bot |
+//! | `generation` | generation of the session, a ULID |
+//! | `subject` | owner of the memories extracted from the session; `null` if the bot named none |
 //! | `reason` | `expired`, `evicted`, `ended`, `reset` or `shutdown` |
-//! | `created_at`, `ended_at` | when it started and when it ended |
-//! | `last_seq` | the seq of its last turn; 0 without any |
-//! | `state` | the session's free-form JSON object, as it stands |
-//! | `state_version` | how often the state changed |
-//! | `summary` | what stood for the oldest turns in windows; `null` where nothing was compacted |
-//! | `turns_omitted` | turns that are missing in `turns`: too many bytes, or dropped without a journal |
+//! | `created_at`, `ended_at` | time of start and end |
+//! | `last_seq` | seq of the last turn; 0 if there is none |
+//! | `state` | the session's free-form JSON object at its end |
+//! | `state_version` | number of changes to the state |
+//! | `summary` | summary that replaced the oldest turns in windows; `null` if nothing was compacted |
+//! | `turns_omitted` | number of turns missing in `turns`: over the size limit, or dropped without a journal |
 //! | `turns` | the turns, oldest first |
 //!
-//! A summary stands for turns that are in `turns` all the same. It has
+//! The turns covered by a summary are in `turns` as well. A summary has
 //!
-//! | field | what it is |
+//! | field | content |
 //! |---|---|
-//! | `text` | what it says, as the model read it |
-//! | `number` | which one of the generation it is, from 1 |
-//! | `turns` | how many turns it stands for |
-//! | `through_seq` | the last of them |
-//! | `made_at` | when it was made |
-//! | `by` | what made it: `extractive`, or a provider and its model |
+//! | `text` | the text as the model read it |
+//! | `number` | number in the generation, from 1 |
+//! | `turns` | number of turns it covers |
+//! | `through_seq` | seq of the last of them |
+//! | `made_at` | time of creation |
+//! | `by` | its author: `extractive`, or a provider and its model |
 //! | `standing_instructions`, `user_turns`, `done`, `open_questions` | lists of texts |
-//! | `details`, `recent` | what a model wrote about the turns, and their end: texts, perhaps empty |
+//! | `details`, `recent` | a model's text about the turns, and about the last of them; may be empty |
 //!
-//! A turn, in the words of the contract's `Turn`; what it has not is left out:
+//! A turn has the fields of the contract's `Turn`. Unset fields are omitted.
 //!
-//! | field | what it is |
+//! | field | content |
 //! |---|---|
-//! | `seq` | its place in the generation, from 1 |
+//! | `seq` | position in the generation, from 1 |
 //! | `role` | `ROLE_USER`, `ROLE_ASSISTANT`, `ROLE_TOOL` or `ROLE_SYSTEM` |
-//! | `timestamp` | when it was said; `null` when unknown |
-//! | `parts` | objects with one of `text` (a string), `tool_use` (`id`, `name`, `input_json`), `tool_result` (`tool_use_id`, `content`, `parts`, `is_error`), `media` (`media_type`, `name`, and `uri` or, in base64, `data`), `thinking` (`text`, `signature`, `redacted`); and perhaps `extra_json` |
-//! | `salience` | 0 to 1, as the bot gave it |
+//! | `timestamp` | time of the message; `null` if unknown |
+//! | `parts` | objects with one of `text` (a string), `tool_use` (`id`, `name`, `input_json`), `tool_result` (`tool_use_id`, `content`, `parts`, `is_error`), `media` (`media_type`, `name`, and `uri` or, in base64, `data`), `thinking` (`text`, `signature`, `redacted`); optionally `extra_json` |
+//! | `salience` | 0 to 1, as set by the bot |
 //! | `pinned` | `true` |
 //! | `metadata` | the bot's labels, strings |
 //! | `extra_json` | the provider's own fields, JSON in a string |
-//! | `client_id`, `client_json` | the client's own id of the message, and what else it keeps with it, JSON in a string |
+//! | `client_id`, `client_json` | the client's own id of the message, and its additional data, JSON in a string |
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -61,14 +60,16 @@ use serde_json::{Value, json};
 
 use crate::time::rfc3339_exact;
 
-/// The version that the payload names.
+/// Value of `version`.
 pub const VERSION: u32 = 1;
 
-/// The payload of a call. Of its turns, only one at a time stands in memory beside the
-/// text: content may be tens of megabytes, and a tree of it several times that.
+/// Formats the payload of a call.
+///
+/// Turns are serialized one at a time: content may be tens of megabytes, and a tree of JSON values
+/// takes several times as much memory.
 pub fn payload(call: &HookCall) -> String {
     let mut text = head(call).to_string();
-    // The brace that ends the head comes after the turns.
+    // The closing brace of the head follows the turns.
     text.pop();
     text.push_str(r#","turns":["#);
     for (index, (seq, content)) in call.content.turns.iter().enumerate() {
@@ -81,11 +82,10 @@ pub fn payload(call: &HookCall) -> String {
     text
 }
 
-/// Makes the payload and passes it to `then`, on a thread where a long computation blocks no
-/// other task.
+/// Formats the payload on a blocking thread and passes it to `then`.
 ///
 /// # Errors
-/// [`HookError`], to be tried again, when the runtime is stopping.
+/// A [`HookError`] that is retried, if the runtime is stopping.
 pub(crate) async fn payload_aside<T: Send + 'static>(
     call: &HookCall,
     then: impl FnOnce(String) -> T + Send + 'static,
@@ -95,7 +95,6 @@ pub(crate) async fn payload_aside<T: Send + 'static>(
     made.map_err(|_| HookError::later("the payload could not be made"))
 }
 
-/// A turn, whole.
 pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     let mut object = json!({
         "seq": seq,
@@ -123,7 +122,7 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     with_extra(object, &turn.extra_json)
 }
 
-/// A summary: its text, and its sections as data.
+/// The text of a summary, and its sections as data.
 pub(crate) fn summary(summary: &Summary) -> Value {
     let body = &summary.body;
     json!({
@@ -142,11 +141,11 @@ pub(crate) fn summary(summary: &Summary) -> Value {
     })
 }
 
-/// All but the turns.
+/// All fields but the turns.
 fn head(call: &HookCall) -> Value {
     let ended = &call.content;
-    // It was parsed when it was patched; a journal that was tampered with must not make
-    // the whole payload unreadable.
+    // The state was validated when it was patched. A journal that was tampered with must not make
+    // the whole payload invalid.
     let state: Value = serde_json::from_str(&ended.state.json).unwrap_or(Value::Null);
     json!({
         "version": VERSION,
@@ -219,7 +218,7 @@ fn part(part: &Part) -> Value {
     with_extra(json!({field: content}), &part.extra_json)
 }
 
-/// The object, and what the provider had beside it, where there is any.
+/// Adds the provider's own fields, if there are any.
 fn with_extra(mut object: Value, extra_json: &str) -> Value {
     if !extra_json.is_empty() {
         object["extra_json"] = extra_json.into();

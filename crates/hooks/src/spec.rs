@@ -1,4 +1,4 @@
-//! A hook in the configuration: its kind, and when it is called.
+//! Configuration of a hook: its kind, and when it is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,34 +14,34 @@ use crate::exec::{ExecConfig, ExecHook};
 use crate::git::{GitConfig, GitHook};
 use crate::webhook::{WebhookConfig, WebhookHook};
 
-/// A hook; exactly one of `git`, `exec` and `webhook` says which kind it is.
+/// A hook. Exactly one of `git`, `exec` and `webhook` is set.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookSpec {
-    /// Its name; each hook has another.
+    /// Unique name.
     pub name: String,
-    /// The ends for which it is called.
+    /// The reasons of ends for which it is called.
     #[serde(default = "every_end")]
     pub on: Vec<EndReason>,
-    /// Only sessions of these tenants; empty: of all.
+    /// Only sessions of these tenants. Empty for all.
     #[serde(default)]
     pub tenants: Vec<String>,
-    /// How long one delivery may take.
+    /// Time limit of one delivery.
     #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// Its deliveries under way at once. At least 1.
+    /// Maximum number of concurrent deliveries. At least 1.
     #[serde(default = "concurrency")]
     pub concurrency: usize,
-    /// When a delivery that failed is tried again.
+    /// When a failed delivery is retried.
     #[serde(default)]
     pub retry: RetryPolicy,
-    /// A checkpoint in a repository for each tenant.
+    /// Commits a checkpoint to a repository per tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitConfig>,
-    /// A program.
+    /// Runs a program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecConfig>,
-    /// A web service.
+    /// Calls a webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookConfig>,
 }
@@ -59,7 +59,8 @@ fn concurrency() -> usize {
 }
 
 impl HookSpec {
-    /// The hook, ready to be called; `None` after all that is wrong was added.
+    /// Creates the hook. Adds all configuration errors to `problems`, and returns `None` if there
+    /// are any.
     pub fn build(
         &self,
         environment: &dyn Environment,
@@ -111,7 +112,7 @@ impl HookSpec {
     }
 }
 
-/// The hook as others hold it, or the problem under the key of its kind.
+/// Boxes the hook, or reports the error under the key of its kind.
 fn shared<H: Hook + 'static>(key: &str, hook: Result<H, String>) -> Result<Arc<dyn Hook>, Problem> {
     match hook {
         Ok(hook) => Ok(Arc::new(hook)),

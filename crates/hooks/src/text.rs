@@ -1,12 +1,11 @@
-//! Output of programs and services as one short line, without control characters, for records
-//! that people read on a terminal.
+//! Formats output of programs and services as one short line without control characters.
 
 use memoird_core::quote::is_hidden;
 
-/// Where something was left out.
+/// Replaces omitted text.
 const GAP: &str = " … ";
 
-/// These bytes as one line of at most `chars_max` characters; a longer text is cut at its end.
+/// Formats bytes as one line of at most `chars_max` characters. A longer text is truncated.
 pub(crate) fn line(bytes: &[u8], chars_max: usize) -> String {
     let text = escaped(bytes);
     match text.char_indices().nth(chars_max) {
@@ -18,8 +17,9 @@ pub(crate) fn line(bytes: &[u8], chars_max: usize) -> String {
     }
 }
 
-/// The beginning and the end of an output, with a gap between them, as one line of at most
-/// `chars_max` characters: a third of it for the beginning.
+/// Formats the beginning and the end of an output as one line of at most `chars_max` characters.
+///
+/// A third of it is for the beginning.
 pub(crate) fn line_of_ends(first: &[u8], last: &[u8], chars_max: usize) -> String {
     let (first, last) = (escaped(first), escaped(last));
     let head_max = chars_max / 3;
@@ -31,8 +31,9 @@ pub(crate) fn line_of_ends(first: &[u8], last: &[u8], chars_max: usize) -> Strin
         .collect()
 }
 
-/// Trimmed, with control characters, line ends and what turns the direction of writing
-/// (Unicode Technical Report 36, section 3.1) as escapes.
+/// Trims text and escapes control characters, line ends and bidirectional formatting characters.
+///
+/// See Unicode Technical Report 36, section 3.1.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut line = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Times as people, programs and git read them, always in UTC.
+//! Formats times for people, programs and git. Always in UTC.
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
@@ -6,12 +6,12 @@ use memoird_core::time::Timestamp;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// RFC 3339 to the millisecond.
+/// RFC 3339 with milliseconds.
 pub(crate) fn rfc3339(timestamp: Timestamp) -> String {
     format!("{:.3}Z", utc(timestamp))
 }
 
-/// RFC 3339 with as many digits of a second as there are, in groups of three.
+/// RFC 3339 with as many fractional digits as needed, in groups of three.
 pub(crate) fn rfc3339_exact(timestamp: Timestamp) -> String {
     let digits = match timestamp.nanos() {
         0 => 0,
@@ -22,24 +22,24 @@ pub(crate) fn rfc3339_exact(timestamp: Timestamp) -> String {
     format!("{:.digits$}Z", utc(timestamp))
 }
 
-/// Day and time of day, to the second: `2026-11-22 10:02:03`.
+/// Date and time with seconds: `2026-11-22 10:02:03`.
 pub(crate) fn readable(timestamp: Timestamp) -> String {
     utc(timestamp).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Year, month and day, as folders are named.
+/// Year, month and day, for directory names.
 pub(crate) fn day(timestamp: Timestamp) -> [String; 3] {
     ["%Y", "%m", "%d"].map(|part| utc(timestamp).strftime(part).to_string())
 }
 
-/// What [`rfc3339`] wrote, or `None`.
+/// Parses the output of [`rfc3339`].
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     let moment: DateTime = text.strip_suffix('Z')?.parse().ok()?;
     let since = moment.duration_since(EPOCH);
     Timestamp::new(since.as_secs(), u32::try_from(since.subsec_nanos()).ok()?)
 }
 
-/// A duration in words of at most two units: `3h 12m`.
+/// A duration with at most two units: `3h 12m`.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> String {
     let seconds = to.seconds().saturating_sub(from.seconds()).max(0);
     let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
@@ -52,7 +52,7 @@ pub(crate) fn between(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
-/// Jiff's own time stamps end a day before ours.
+/// Uses `DateTime`, because jiff's `Timestamp` ends a day before ours.
 fn utc(timestamp: Timestamp) -> DateTime {
     let nanos = i32::try_from(timestamp.nanos()).unwrap_or(0);
     EPOCH.saturating_add(SignedDuration::new(timestamp.seconds(), nanos))

@@ -1,13 +1,13 @@
-//! A web service as a hook: it gets the session as JSON by POST.
+//! Sends ended sessions to a web service by POST, as JSON.
 //!
-//! The body is the [payload](crate::payload). Beside it stand the headers of Standard
-//! Webhooks, of which the last needs a secret:
+//! The body is the [payload](crate::payload). The headers are those of Standard Webhooks. The
+//! signature requires a secret.
 //!
-//! | header | what it is |
+//! | header | content |
 //! |---|---|
-//! | `webhook-id` | the delivery, the same at every repetition |
-//! | `webhook-timestamp` | when this try is made, in seconds since 1970 |
-//! | `webhook-signature` | `v1,` and the HMAC-SHA256 of `id.timestamp.body` in base64; checked as below |
+//! | `webhook-id` | the delivery, the same for every retry |
+//! | `webhook-timestamp` | time of this attempt, in seconds since 1970 |
+//! | `webhook-signature` | `v1,` and the HMAC-SHA256 of `id.timestamp.body` in base64; verified as below |
 //!
 //! ```python
 //! import base64, hashlib, hmac
@@ -18,22 +18,21 @@
 //!     return any(hmac.compare_digest(one, "v1," + mac) for one in given)
 //! ```
 //!
-//! A receiver also refuses a timestamp that is some minutes away from its own clock, and
-//! does nothing for an id that it has seen.
+//! A receiver should also reject a timestamp that differs by minutes from its own clock, and ignore
+//! an id that it has already processed.
 //!
-//! | the answer | the delivery |
+//! | response | delivery |
 //! |---|---|
-//! | 2xx | is made, whatever follows the status and the headers |
-//! | 408, 425, 429, 5xx | is tried again, not before what `Retry-After` says, or `retry.pause_max` where that is less |
-//! | 307, 308 to the same scheme, host and port | goes there, three times at most |
-//! | another redirect | is tried again: it goes nowhere else with a conversation, but a gateway that sends everybody to its page for a minute must not cost a delivery |
-//! | anything else | is given up at once |
-//! | none: unreachable, too late, broken off | is tried again |
+//! | 2xx | succeeded, whatever follows the status and the headers |
+//! | 408, 425, 429, 5xx | is retried, at the earliest after `Retry-After` or `retry.pause_max`, whichever is shorter |
+//! | 307, 308 to the same scheme, host and port | follows the redirect, at most three times |
+//! | another redirect | is retried: it is not followed, to keep the conversation from other hosts, but a gateway that redirects everything for a minute must not cost a delivery |
+//! | anything else | fails permanently |
+//! | none: unreachable, timeout, connection closed | is retried |
 //!
-//! Only addresses of the public internet are spoken to unless `allow_private` is set, and
-//! no proxy, cookie or compression comes into it. TLS trusts whom the system trusts: an
-//! organisation's own authority is installed once for all its programs, and one that is
-//! withdrawn goes with the system's updates rather than with ours.
+//! Only public internet addresses are contacted unless `allow_private` is set. There are no
+//! proxies, cookies or compression. TLS uses the system's trust store: an organization installs its
+//! own CA once for all programs, and revocations arrive with the system's updates.
 
 mod answer;
 mod client;
@@ -57,25 +56,25 @@ use crate::text::line;
 use redirect::{redirect, shown};
 pub use sign::WebhookSecret;
 
-/// Where to send it, and how.
+/// URL, credentials and limits of a webhook.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookConfig {
-    /// An `http` or `https` URL. A token in its query is never shown.
+    /// An `http` or `https` URL. A token in its query is never logged or displayed.
     pub url: String,
-    /// Signs bodies.
+    /// Key for signing bodies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretRef>,
-    /// More headers. Their values are never shown.
+    /// Additional headers. Their values are never logged or displayed.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// More headers, whose values are secrets.
+    /// Additional headers with secret values.
     #[serde(default)]
     pub secret_headers: BTreeMap<String, SecretRef>,
-    /// Also speak to addresses that are not of the public internet.
+    /// Also allow addresses outside the public internet.
     #[serde(default)]
     pub allow_private: bool,
-    /// For finding the address, connecting and TLS together.
+    /// Timeout for DNS lookup, connecting and the TLS handshake together.
     #[serde(default = "connect_timeout", with = "AsText::<Span>")]
     pub connect_timeout: Duration,
 }
@@ -84,23 +83,23 @@ fn connect_timeout() -> Duration {
     Duration::from_secs(5)
 }
 
-/// Sends each call to a web service.
+/// Sends each delivery to a web service.
 pub struct WebhookHook {
     url: Url,
     secret: Option<WebhookSecret>,
     client: Client,
 }
 
-/// Redirects followed in one try.
+/// Maximum number of redirects per attempt.
 const REDIRECTS_MAX: usize = 3;
-/// An address or an error of the network, at most, in a problem.
+/// Maximum characters of an address or a network error in an error message.
 const CHARS_MAX: usize = 200;
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 impl WebhookConfig {
-    /// All headers that it names, with their values.
+    /// All configured headers with their values.
     fn headers(&self, environment: &dyn Environment) -> Result<Vec<(String, String)>, String> {
         let mut headers = Vec::from_iter(self.headers.clone());
         for (name, reference) in &self.secret_headers {
@@ -111,17 +110,17 @@ impl WebhookConfig {
     }
 }
 
-/// Reads the secret that the configuration names under this key.
+/// Reads the secret configured under `key`.
 fn read(key: &str, reference: &SecretRef, environment: &dyn Environment) -> Result<String, String> {
     let secret = reference.read(environment);
     secret.map_err(|problem| format!("{key}: {problem}"))
 }
 
 impl WebhookHook {
-    /// Reads the secrets that the configuration names. Nothing is sent yet.
+    /// Reads the configured secrets. Nothing is sent yet.
     ///
     /// # Errors
-    /// A sentence for the operator about a configuration that cannot work.
+    /// A message for the operator if the configuration is invalid.
     pub fn new(config: &WebhookConfig, environment: &dyn Environment) -> Result<Self, String> {
         let url = parse_url(&config.url);
         let url = url.map_err(|problem| format!("the URL of the webhook {problem}"))?;
@@ -197,7 +196,7 @@ impl fmt::Debug for WebhookHook {
 }
 
 impl fmt::Debug for WebhookConfig {
-    /// Without what may be secret.
+    /// Omits everything that may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = Url::parse(&self.url).map(|url| shown(&url));
         let names: Vec<&String> = self.headers.keys().collect();
@@ -221,7 +220,7 @@ fn unreachable(url: &Url, error: reqwest::Error) -> HookError {
 mod tests {
     use super::*;
 
-    /// Past [`WebhookHook::new`], which knows this name already.
+    /// Bypasses [`WebhookHook::new`], which rejects this host name.
     #[tokio::test]
     async fn a_name_that_leads_into_the_house_is_not_spoken_to() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -100,10 +100,12 @@ impl Needs {
 /// State of a row before the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Before {
+    /// There was no row.
     Nothing {
         /// Start of the generation in wall-clock milliseconds.
         created_ms: i64,
     },
+    /// The row had this version.
     Version { revision: u64, stamp: i64 },
 }
 

@@ -1,13 +1,12 @@
-//! The beginning and the end of an output of any length, in memory of a fixed size.
+//! Keeps the beginning and the end of an output in a fixed amount of memory.
 
 use crate::text::{line, line_of_ends};
 
-/// Bytes kept of the beginning.
+/// Maximum bytes kept of the beginning.
 const FIRST_BYTES: usize = 512;
-/// Bytes kept of the end. More of it: what went wrong usually stands there.
+/// Maximum bytes kept of the end, which is larger because errors are usually reported there.
 const LAST_BYTES: usize = 1_024;
 
-/// The beginning and the end of an output.
 #[derive(Debug, Default)]
 pub(super) struct Excerpt {
     first: Vec<u8>,
@@ -16,7 +15,7 @@ pub(super) struct Excerpt {
 }
 
 impl Excerpt {
-    /// Adds to the end.
+    /// Appends output.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         let room = FIRST_BYTES - self.first.len();
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
@@ -28,7 +27,7 @@ impl Excerpt {
         self.is_cut |= excess > 0 || fits < rest.len();
     }
 
-    /// As one line of at most `chars_max` characters.
+    /// Formats the excerpt as one line of at most `chars_max` characters.
     pub(super) fn line(&self, chars_max: usize) -> String {
         if self.is_cut {
             return line_of_ends(&self.first, &self.last, chars_max);

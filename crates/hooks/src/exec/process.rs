@@ -1,12 +1,10 @@
-//! One run of a program: it gets its input, its output is read, its end is awaited, and its
-//! process group is killed.
+//! Runs a program: feeds its input, reads its output, waits, and kills its process group.
 //!
-//! Why a signal to its group never meets a stranger: the number of a group is the number
-//! of the process that leads it, our child. The system gives that number to nobody else
-//! until the child has been reaped *and* no process of the group is left (POSIX, General
-//! Concepts, "Process ID Reuse"). So the group is signalled only while the child is not
-//! reaped: its end is looked for with `WNOWAIT`, which leaves it a zombie, then the group
-//! is killed, and only then is the child reaped.
+//! Signalling the group cannot hit an unrelated process. The group's id is the pid of its leader,
+//! our child. The system does not reuse it until the child has been reaped *and* the group is empty
+//! (POSIX, General Concepts, "Process ID Reuse"). So the group is signalled only before the child
+//! is reaped: `waitid` with `WNOWAIT` leaves it a zombie, then the group is killed, then the child
+//! is reaped.
 
 use std::io;
 use std::pin::pin;
@@ -22,12 +20,12 @@ use tokio::time::timeout;
 use super::excerpt::Excerpt;
 use super::{ExecConfig, Variable};
 
-/// How long the pipes of a program that ended may stay open in other hands.
+/// How long other processes may keep the pipes open after the program has ended.
 const PIPES_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes of one read: the size of a pipe on Linux.
+/// Maximum bytes per read: the capacity of a pipe on Linux.
 const READ_BYTES: usize = 64 * 1_024;
 
-/// A program that runs. Dropping it kills all that is in its process group.
+/// A running program. Dropping it kills its process group.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -49,25 +47,24 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // The runtime reaps what was dropped before it was waited for.
+        // The runtime reaps children that are dropped before they were waited for.
         command.process_group(0).kill_on_drop(true);
         Ok(Self {
             child: command.spawn()?,
         })
     }
 
-    /// Feeds it, and waits for its end. Also returns what it printed on standard error.
+    /// Feeds the program and waits for its end. Also returns an excerpt of its standard error.
     ///
     /// # Errors
-    /// What the system says when a child cannot be waited for.
+    /// If waiting for the child fails.
     pub(super) async fn finish(mut self, input: &[u8]) -> io::Result<(ExitStatus, Excerpt)> {
         let mut said = Excerpt::default();
         let stdin = self.child.stdin.take();
         let stdout = self.child.stdout.take();
         let stderr = self.child.stderr.take();
         {
-            // All three at once: who waits for one of them while the child waits for another
-            // waits for ever.
+            // All three concurrently, to avoid a deadlock on full pipes.
             let talk = async {
                 tokio::join!(
                     feed(stdin, input),
@@ -80,7 +77,7 @@ impl Process {
             tokio::select! {
                 ended = &mut ended => {
                     ended?;
-                    // Somebody to whom it passed a pipe on may hold it for ever.
+                    // A process that inherited a pipe may hold it open forever.
                     let _ = timeout(PIPES_PAUSE, talk).await;
                 }
                 _ = &mut talk => ended.await?,
@@ -90,9 +87,9 @@ impl Process {
         Ok((self.child.wait().await?, said))
     }
 
-    /// Waits until the child has ended, and leaves it unreaped.
+    /// Waits until the child has ended, without reaping it.
     async fn ended(&self) -> io::Result<()> {
-        // Before the first look, so that no end falls between.
+        // Subscribe before the first check, so that no end is missed.
         let mut signals = signal(SignalKind::child())?;
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         while let Some(pid) = self.pid() {
@@ -104,7 +101,7 @@ impl Process {
         Ok(())
     }
 
-    /// The child, until it is reaped.
+    /// The pid of the child, until it is reaped.
     fn pid(&self) -> Option<Pid> {
         self.child
             .id()
@@ -114,7 +111,7 @@ impl Process {
 
     fn kill_group(&self) {
         if let Some(pid) = self.pid() {
-            // It fails when all of them have ended already.
+            // Fails if all of them have ended already.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -126,15 +123,14 @@ impl Drop for Process {
     }
 }
 
-/// Writes all of the input, as far as the program reads it.
+/// Writes the input until the program closes the pipe.
 async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
     if let Some(mut stdin) = stdin {
-        // It need not read its input: a pipe that it closed is no failure.
+        // Not an error: the program need not read its input.
         let _ = stdin.write_all(input).await;
     }
 }
 
-/// Reads to the end.
 async fn drain(pipe: Option<impl AsyncRead + Unpin>, mut take: impl FnMut(&[u8])) {
     let Some(mut pipe) = pipe else { return };
     let mut buffer = vec![0; READ_BYTES];

@@ -1,4 +1,4 @@
-//! The settings of checkpoints.
+//! Configuration of the git hook.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,41 +6,44 @@ use std::time::Duration;
 use memoird_core::config::{AsText, Span};
 use serde::{Deserialize, Serialize};
 
-/// Where and how checkpoints are committed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GitConfig {
-    /// The folder that holds a repository for each tenant.
+    /// Directory with one repository per tenant.
     pub dir: PathBuf,
-    /// False; older files may say so. Repositories with a work tree are no longer made: a
-    /// clone is one, and costs the daemon nothing.
+    /// Must be false; accepted for older configuration files.
+    ///
+    /// Repositories with a work tree are no longer created. A clone provides one at no cost to the
+    /// daemon.
     pub worktree: bool,
-    /// The branch that gets the commits, whatever is checked out.
+    /// The branch that receives the commits, whatever is checked out.
     pub branch: String,
-    /// Who commits.
+    /// Name of author and committer.
     pub author_name: String,
-    /// Who commits.
+    /// Email of author and committer.
     pub author_email: String,
-    /// Sessions in one commit at most. At least 1.
+    /// Maximum number of sessions per commit. At least 1.
     pub batch_max: usize,
-    /// How long a session that ended may wait for others to share a commit with: a commit
-    /// costs as much as the list of its day's files is long.
+    /// How long an ended session may wait for others to share its commit.
+    ///
+    /// The cost of a commit grows with the number of files of its day.
     #[serde(with = "AsText::<Span>")]
     pub batch_wait: Duration,
-    /// What becomes of the history when a session or a subject is erased.
+    /// How an erasure changes the history.
     pub erase: EraseMode,
 }
 
-/// What becomes of the history when something of it is erased.
+/// How an erasure changes the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EraseMode {
-    /// It is written anew without the files, and what held them is removed. Clones do not fit
-    /// any more.
+    /// Rewrites the history without the erased files, and deletes their objects.
+    ///
+    /// Existing clones diverge.
     #[default]
     Rewrite,
-    /// It stays: a new commit removes the files, and the answer names the commits that still
-    /// have them.
+    /// Keeps the history. A new commit removes the files, and the result names the commits that
+    /// still contain them.
     Tombstone,
 }
 
@@ -60,7 +63,7 @@ impl Default for GitConfig {
 }
 
 impl GitConfig {
-    /// The first problem of the configuration, for the operator.
+    /// Returns the first configuration error, for the operator.
     pub fn problem(&self) -> Option<String> {
         if self.worktree {
             let what = "is no longer supported; set it to false, and `git clone` the repository";

@@ -1,8 +1,8 @@
-//! One batch of ended sessions becomes one commit of one repository, exactly once in
-//! effect: what the branch already has is not committed again.
+//! Commits a batch of ended sessions to a tenant's repository.
 //!
-//! Until the branch moves, a delivery only writes a pack that no ref points to. A crash leaves
-//! at most that pack behind, and the next delivery starts from the branch again.
+//! The effect is exactly once: sessions already on the branch are not committed again. Until the
+//! branch moves, a delivery only writes a pack that no ref points to. A crash leaves at most that
+//! pack, and the next delivery starts from the branch again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -24,10 +24,10 @@ use super::repo::{Repo, sync_dir, write};
 use super::tree::Trees;
 use super::{jsonl, markdown, message, names};
 
-/// How often a branch may move while a commit is built upon it.
+/// Maximum number of attempts if the branch moves while a commit is being built.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// A generation with the names of its files.
+/// An ended generation with the names of its files.
 struct Checkpoint<'a> {
     ended: &'a SessionContent,
     folders: [String; 4],
@@ -43,19 +43,20 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// The name of the readable file.
+    /// File name of the Markdown document.
     fn markdown(&self) -> String {
         format!("{}{}", self.stem, names::MARKDOWN)
     }
 
-    /// The name of the file with the turns.
+    /// File name of the turns.
     fn lines(&self) -> String {
         format!("{}{}", self.stem, names::LINES)
     }
 }
 
-/// Commits the sessions of the batch that the tenant's branch does not have yet. `is_first`: none of
-/// them was tried before.
+/// Commits the sessions of a batch that are not yet on the tenant's branch.
+///
+/// `is_first` is true if none of them was tried before.
 pub(super) fn deliver(
     config: &GitConfig,
     tenant: &TenantId,
@@ -66,7 +67,7 @@ pub(super) fn deliver(
 ) -> Result<(), GitError> {
     let repo = Repo::open_or_create(config, tenant, stop)?;
     let lock = OwnLock::acquire(&repo, stop)?;
-    // Sorted, and each generation once.
+    // Sorted and without duplicates.
     let batch: BTreeMap<_, _> = batch
         .iter()
         .map(|ended| (ended.generation, *ended))
@@ -125,8 +126,9 @@ impl Delivery<'_> {
         )))
     }
 
-    /// Notes that packs have what no branch shows: the sessions of this batch may be erased before
-    /// they are tried again.
+    /// Marks the repository for a sweep, because packs have objects that no ref leads to.
+    ///
+    /// Sessions of this batch may be erased before the next attempt.
     fn mark(&self) {
         if let Err(error) = write(&self.repo.git_dir.join(MARK), b"") {
             tracing::warn!(%error, "what a failed delivery wrote is not noted");
@@ -157,7 +159,7 @@ impl Delivery<'_> {
         Ok(missing)
     }
 
-    /// Makes the objects of a commit upon `tip`.
+    /// Builds the objects of a commit on top of `tip`.
     fn build(
         &self,
         tip: Option<Oid>,
@@ -185,16 +187,17 @@ impl Delivery<'_> {
             tree = Some(trees.add(tree, folders, &files, objects)?);
         }
         let new: Vec<&SessionContent> = missing.iter().map(|it| it.ended).collect();
-        // A commit has at least one session, and so a tree.
+        // Always set: a commit has at least one session.
         let tree = tree.unwrap_or(Oid::ZERO_SHA1);
         let commit = message::commit(self.config, tree, tip, &new, self.at);
         let added = objects.add(ObjectType::Commit, commit.as_bytes());
         added.map_err(refused)
     }
 
-    /// Writes all objects as one pack, together with small packs that are there. Where these
-    /// cannot be read, or there is no room for a copy of them, they stay; and so they do for a
-    /// delivery that failed: there may be no time for a copy of them.
+    /// Writes all objects as one pack, and merges small existing packs into it.
+    ///
+    /// The existing packs are kept if they cannot be read, if there is no space for a copy, or if
+    /// this is a retry, which may have no time for copying.
     fn write_pack(&self, objects: &Objects, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
         let pack_dir = self.repo.pack_dir();
         if !self.is_first {
@@ -215,8 +218,10 @@ impl Delivery<'_> {
         }
     }
 
-    /// Moves the branch from `tip` to `commit`. False when it is no longer at `tip`, or when
-    /// a person's git threw the pack away while no branch needed it.
+    /// Moves the branch from `tip` to `commit`.
+    ///
+    /// Returns false if it is no longer at `tip`, or if a user's git has pruned the pack as
+    /// unreachable.
     fn advance(&self, tip: Option<Oid>, commit: Oid, pack: &Path) -> Result<bool, GitError> {
         let branch = self.repo.branch_file();
         let lock = self.lock.take(&branch, &format!("{commit}\n"))?;
@@ -230,8 +235,7 @@ impl Delivery<'_> {
         Ok(true)
     }
 
-    /// Notes the move in the log of the branch, where there is one: bare repositories have
-    /// none unless a person created it.
+    /// Writes a reflog entry if the branch has a log, which bare repositories do not by default.
     fn log(&self, tip: Option<Oid>, commit: Oid) {
         let old = tip.unwrap_or(Oid::ZERO_SHA1);
         let at = self.at.seconds();

@@ -1,22 +1,23 @@
-//! Deltas of folders. Each commit to a day holds the whole list of the day's files, and
-//! two lists differ in a few entries: within a pack only one list stays whole.
+//! Deltas of trees.
 //!
-//! The format is that of `gitformat-pack(5)`, "Deltified representation": ranges to copy
-//! from the base, and bytes to insert.
+//! Each commit to a day stores the complete list of the day's files, and consecutive lists differ
+//! in a few entries. In a pack, only one list is stored whole. The format is "Deltified
+//! representation" in `gitformat-pack(5)`: ranges to copy from the base, and bytes to insert.
 
 use std::ops::Range;
 
 use super::tree::Entries;
 
-/// Bytes that one copy covers at most.
+/// Maximum bytes of one copy instruction.
 const COPY_MAX: usize = 0xff_ffff;
 
-/// Bytes that one insert holds at most.
+/// Maximum bytes of one insert instruction.
 const INSERT_MAX: usize = 127;
 
-/// What makes the folder `new` of the folder `base`; `None` where that is more than a
-/// quarter of the whole. Both are in git's order, so one pass over both finds what they
-/// share.
+/// Computes the delta from tree `base` to tree `new`.
+///
+/// `None` if it exceeds a quarter of the whole. Both are in git's order, so one pass finds the
+/// common entries.
 pub(super) fn between(base: &[u8], new: &[u8]) -> Option<Vec<u8>> {
     let mut delta = Delta::default();
     delta.put_size(base.len());
@@ -38,7 +39,7 @@ pub(super) fn between(base: &[u8], new: &[u8]) -> Option<Vec<u8>> {
     news.is_at_end().then_some(delta.bytes)
 }
 
-/// A delta under construction. Of `copied` and `inserted` one is empty.
+/// A delta under construction. At most one of `copied` and `inserted` is non-empty.
 #[derive(Default)]
 struct Delta {
     bytes: Vec<u8>,
@@ -47,7 +48,7 @@ struct Delta {
 }
 
 impl Delta {
-    /// 7 bits a byte, the lowest first.
+    /// Writes 7 bits per byte, lowest first.
     fn put_size(&mut self, mut size: usize) {
         while size > 127 {
             self.bytes.push(low_byte(size) | 128);
@@ -75,7 +76,7 @@ impl Delta {
     fn flush(&mut self) {
         while !self.copied.is_empty() {
             let size = self.copied.len().min(COPY_MAX);
-            // A copy whose offset has all of its four bytes, and whose size all of its three.
+            // A copy with all four offset bytes and all three size bytes.
             self.bytes.push(0xff);
             self.bytes.extend(&self.copied.start.to_le_bytes()[..4]);
             self.bytes.extend(&size.to_le_bytes()[..3]);
@@ -97,7 +98,7 @@ fn low_byte(number: usize) -> u8 {
 mod tests {
     use super::*;
 
-    /// As git applies it.
+    /// Applies a delta like git.
     fn apply(base: &[u8], delta: &[u8]) -> Vec<u8> {
         let mut at = 0;
         let mut next = || {

@@ -1,10 +1,11 @@
-//! Erasing checkpoints: the history is written anew without their files, branches and tags are
-//! moved to it under git's locks, and what is reachable no more leaves the repository. Clones
-//! that somebody made keep it.
+//! Erases checkpoints by rewriting the history.
 //!
-//! Until refs move, only packs that nobody needs are written. From then on a file says that the
-//! repository has to be swept, so that a crash leaves nothing behind for good. The new history
-//! follows from the old one alone: who begins again comes to the same commits.
+//! Branches and tags are moved to the new history under git's locks, and unreachable objects are
+//! deleted. Existing clones keep them.
+//!
+//! Before refs move, only unreferenced packs are written. Then a marker file requests a sweep, so
+//! that unreachable objects are removed even after a crash. Rewriting is deterministic: a retry
+//! creates the same commits.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -27,19 +28,19 @@ use super::repo::{Repo, sync_dir, write};
 use super::sweep::sweep;
 use super::tree::{Entries, Trees};
 
-/// Says that packs have what no ref leads to: refs were moved, or are about to be, or a delivery failed.
+/// Marker file: packs may have unreachable objects, because refs were moved or a delivery failed.
 pub(super) const MARK: &str = "memoird.sweep";
-/// New objects that are held before they become a pack, and the memory they take.
+/// Maximum number of new objects in memory before they are written as a pack.
 const OBJECTS_MAX: usize = 50_000;
 const BYTES_MAX: usize = 128 << 20;
-/// Folders that are remembered with what becomes of them.
+/// Maximum number of cached trees.
 const MEMO_MAX: usize = 200_000;
-/// Commits that an answer names; the others are counted.
+/// Maximum number of commits named in a result. The others are counted.
 const NAMED_MAX: usize = 100;
-/// What is left of the message of a commit that was about one erased session.
+/// New message of a commit that was about one erased session.
 const ERASED: &[u8] = b"Erased\n";
 
-/// Erases what a request covers from the repository of its tenant, where there is one.
+/// Erases the requested checkpoints from the repository of their tenant, if it exists.
 pub(super) fn erase(
     config: &GitConfig,
     request: &EraseRequest,
@@ -86,7 +87,7 @@ pub(super) fn erase(
     history.move_refs(&lock)?;
     let commits = history.commits.len() as u64;
     drop(history);
-    // Opened anew: it must not know of what was there before.
+    // Reopen: libgit2 must not use cached objects.
     let repo = Repo::open(config, &request.tenant)?;
     sweep(&repo, stop)?;
     fs::remove_file(&mark).doing("remove", &mark)?;
@@ -96,12 +97,12 @@ pub(super) fn erase(
     })
 }
 
-/// What goes: of the journal, and of what it has forgotten what the branch shows.
+/// Scope of the erasure: the requested generations, and older ones found on the branch.
 #[derive(Default)]
 struct Covered {
-    /// The generations whose files go.
+    /// Generations whose files are removed.
     generations: HashSet<Generation>,
-    /// The names of sessions that go whole, as messages of commits have them.
+    /// Sessions that are erased completely, as they appear in commit messages.
     sessions: BTreeSet<String>,
 }
 
@@ -137,28 +138,28 @@ fn covered(checkpoints: &Checkpoints, request: &EraseRequest) -> Result<Covered,
     Ok(covered)
 }
 
-/// New objects on their way into packs.
+/// New objects that are not in a pack yet.
 struct NewObjects<'a> {
     repo: &'a Repo,
     objects: Objects,
     trees: Trees<'a>,
 }
 
-/// The history of a repository, while it is looked through.
+/// State of a rewrite.
 struct History<'a> {
     repo: &'a Repo,
     stop: &'a Stop,
     generations: &'a HashSet<Generation>,
     sessions: BTreeSet<String>,
-    /// What takes the place of a commit, of those that do not stay.
+    /// Replacements of commits that change.
     commits: HashMap<Oid, Oid>,
-    /// New commits with their folders.
+    /// Trees of new commits.
     made: HashMap<Oid, Oid>,
-    /// What takes the place of a folder; it itself where it stays.
+    /// Replacements of trees. An unchanged tree maps to itself.
     folders: HashMap<Oid, Oid>,
-    /// Files that were left out.
+    /// Blobs of the removed files.
     removed: HashSet<Oid>,
-    /// The commits that brought them.
+    /// Commits that introduced them.
     holding: Vec<Oid>,
     new: NewObjects<'a>,
 }
@@ -186,7 +187,7 @@ impl<'a> NewObjects<'a> {
         if is_full { self.flush(stop) } else { Ok(()) }
     }
 
-    /// Writes them as a pack.
+    /// Writes the objects as a pack.
     fn flush(&mut self, stop: &Stop) -> Result<(), GitError> {
         if self.objects.count() > 0 {
             let pack_dir = self.repo.pack_dir();
@@ -198,7 +199,7 @@ impl<'a> NewObjects<'a> {
 }
 
 impl History<'_> {
-    /// Makes the commits of the new history, the oldest first.
+    /// Creates the new commits, oldest first.
     fn rewrite(&mut self) -> Result<(), GitError> {
         for id in self.all_commits()? {
             self.stop.check()?;
@@ -209,7 +210,7 @@ impl History<'_> {
                 continue;
             }
             let place = match new_parents[..] {
-                // It had nothing else.
+                // The commit had no other changes.
                 [parent] if new_tree != tree && self.tree_of(parent)? == new_tree => parent,
                 _ => self.commit(id, new_tree, &new_parents)?,
             };
@@ -222,7 +223,7 @@ impl History<'_> {
         Ok(())
     }
 
-    /// All commits that refs lead to, parents before children.
+    /// All commits reachable from refs, parents before children.
     fn all_commits(&self) -> Result<Vec<Oid>, GitError> {
         let damaged = |error: git2::Error| self.repo.damaged(&"its history", error);
         let mut walk = self.repo.git.revwalk().map_err(damaged)?;
@@ -241,7 +242,7 @@ impl History<'_> {
         Ok((commit.tree_id(), commit.parent_ids().collect()))
     }
 
-    /// The folder of a commit, which may be a new one.
+    /// The tree of a commit, which may be new.
     fn tree_of(&self, id: Oid) -> Result<Oid, GitError> {
         match self.made.get(&id) {
             Some(tree) => Ok(*tree),
@@ -249,12 +250,12 @@ impl History<'_> {
         }
     }
 
-    /// What stands in the place of a commit.
+    /// The replacement of a commit, or the commit itself.
     fn now(&self, id: Oid) -> Oid {
         self.commits.get(&id).copied().unwrap_or(id)
     }
 
-    /// A folder without the files that go, and without folders that are empty then.
+    /// Returns a tree without the erased files, and without subtrees that become empty.
     fn without(&mut self, id: Oid) -> Result<Oid, GitError> {
         if let Some(known) = self.folders.get(&id) {
             return Ok(*known);
@@ -298,7 +299,7 @@ impl History<'_> {
         name.is_some_and(|generation| self.generations.contains(&generation))
     }
 
-    /// A commit with another folder and other parents. A signature would not fit any more.
+    /// Rewrites a commit with another tree and parents. Drops its signature, which became invalid.
     fn commit(&mut self, id: Oid, tree: Oid, parents: &[Oid]) -> Result<Oid, GitError> {
         let old = self.repo.read(id, ObjectType::Commit)?;
         let end = old.windows(2).position(|pair| pair == b"\n\n");
@@ -327,7 +328,7 @@ impl History<'_> {
         Ok(made)
     }
 
-    /// A message without the sessions that go whole.
+    /// Removes completely erased sessions from a commit message.
     fn message(&self, text: &[u8]) -> Vec<u8> {
         let names = |before: &str, line: &[u8]| {
             self.sessions
@@ -345,7 +346,7 @@ impl History<'_> {
             .collect()
     }
 
-    /// Moves every ref whose commit has another one in its place, and empties their logs.
+    /// Moves every ref whose commit was replaced, and empties the reflogs.
     fn move_refs(&mut self, lock: &OwnLock) -> Result<(), GitError> {
         for (name, target) in self.repo.refs()? {
             let place = match self.repo.git.find_object(target, None).map(|it| it.kind()) {
@@ -371,7 +372,7 @@ impl History<'_> {
         sync_dir(path.parent().unwrap_or(&path))
     }
 
-    /// A tag with a name and a message, on what stands in the place of its commit.
+    /// Rewrites an annotated tag if its commit was replaced.
     fn tag(&mut self, id: Oid) -> Result<Oid, GitError> {
         let Some(commit) = self.repo.peeled(id) else {
             return Ok(id);
@@ -392,7 +393,7 @@ impl History<'_> {
         self.new.add(ObjectType::Tag, new)
     }
 
-    /// Leaves the history as it is: the files go with a new commit, and who holds them is said.
+    /// Keeps the history: removes the files with a new commit, and reports who still has them.
     fn bury(
         mut self,
         config: &GitConfig,
@@ -447,7 +448,7 @@ impl History<'_> {
     }
 }
 
-/// Expires all that logs of refs remember.
+/// Truncates all reflogs.
 fn empty_logs(folder: &Path) -> Result<(), GitError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -465,7 +466,7 @@ fn empty_logs(folder: &Path) -> Result<(), GitError> {
 }
 
 impl Repo {
-    /// All refs that name an object, and HEAD where it does: names and objects.
+    /// All direct refs with their objects, and HEAD if it is detached.
     pub(super) fn refs(&self) -> Result<Vec<(String, Oid)>, GitError> {
         let damaged = |error: git2::Error| self.damaged(&"its refs", error);
         let mut refs = Vec::new();
@@ -482,7 +483,7 @@ impl Repo {
         Ok(refs)
     }
 
-    /// The object that a ref names itself.
+    /// The object that a ref points to directly.
     fn target(&self, name: &str) -> Result<Option<Oid>, GitError> {
         match self.git.find_reference(name) {
             Ok(found) => Ok(found.target()),
@@ -491,14 +492,15 @@ impl Repo {
         }
     }
 
-    /// The commit that an object is, or leads to.
+    /// Peels an object to a commit.
     pub(super) fn peeled(&self, id: Oid) -> Option<Oid> {
         let object = self.git.find_object(id, None).ok()?;
         Some(object.peel_to_commit().ok()?.id())
     }
 
-    /// True where somebody has files checked out, or objects lie elsewhere: then nobody can say
-    /// what is still needed.
+    /// Whether there are linked work trees, an index, a shallow boundary or alternates.
+    ///
+    /// Then it is unknown which objects are still needed.
     fn has_work_trees(&self) -> Result<bool, GitError> {
         let linked = self.git_dir.join("worktrees");
         let is_linked = match fs::read_dir(&linked) {

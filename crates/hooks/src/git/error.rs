@@ -1,4 +1,4 @@
-//! What may go wrong with a repository, in words that say what to do about it.
+//! Errors of checkpoint repositories, with advice for the operator.
 
 use std::fmt::Display;
 use std::io;
@@ -10,38 +10,30 @@ use thiserror::Error;
 /// Why checkpoints could not be written or read.
 #[derive(Debug, Error)]
 pub enum GitError {
-    /// The operating system refused something.
     #[error("cannot {doing} {}: {}", path.display(), describe(source))]
     Io {
-        /// The operation.
         doing: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// Why it was refused.
         source: io::Error,
     },
-    /// The repository is not one that memoird can write to: it is damaged, of another kind, or
-    /// has something else where checkpoints belong. Somebody has to change it.
+    /// The repository is damaged, of an unsupported kind, or has other files where checkpoints
+    /// belong.
+    ///
+    /// An operator has to fix it.
     #[error("{problem}")]
     Unusable {
         /// The problem, and what to do about it.
         problem: String,
     },
-    /// Another process holds a lock, or moves the branch. It may be over at the next attempt.
+    /// Another process holds a lock or moves the branch. A retry may succeed.
     #[error("{problem}")]
-    Contended {
-        /// The resource, and its holder.
-        problem: String,
-    },
-    /// The time limit of the delivery was reached.
+    Contended { problem: String },
+    /// The delivery reached its time limit.
     #[error("stopped at the time limit")]
     Stopped,
-    /// There is no such repository, branch or checkpoint.
+    /// The repository, branch or checkpoint does not exist.
     #[error("{what} does not exist")]
-    Missing {
-        /// What was looked for.
-        what: String,
-    },
+    Missing { what: String },
 }
 
 impl GitError {
@@ -62,7 +54,7 @@ impl GitError {
         Self::Contended { problem }
     }
 
-    /// A lock file that a git process of somebody else holds.
+    /// A lock file is held by another git process.
     pub(super) fn locked(path: &Path) -> Self {
         let path = path.display();
         Self::contended(format!(
@@ -72,7 +64,7 @@ impl GitError {
 }
 
 impl From<GitError> for HookError {
-    /// All of it may be over the next time: people repair repositories.
+    /// Always retried, because operators repair repositories.
     fn from(error: GitError) -> Self {
         Self::later(error.to_string())
     }

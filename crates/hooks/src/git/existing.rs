@@ -1,11 +1,10 @@
-//! Packs that are there already, and which of them are written again with the next batch:
-//! a repository that gets a commit at a time must not get slower with each, and git looks
-//! into every pack.
+//! Existing packs, and which of them are merged into the next one.
 //!
-//! A small pack always goes into the next one; a larger one if the packs before it have at least
-//! half of its objects, as `git repack --geometric=2` does it. So there are few packs, and an
-//! object is copied a number of times that grows with the logarithm of all objects. Packs
-//! that git made are left alone: they have deltas of another kind, or files beside them.
+//! Git searches every pack, so a repository must not collect one per commit. A small pack is always
+//! merged. A larger one is merged if the packs before it have at least half as many objects, like
+//! `git repack --geometric=2`. This keeps the number of packs small, and the number of copies per
+//! object logarithmic. Packs written by git are not touched: their deltas are of another kind, or
+//! they have companion files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -19,56 +18,56 @@ use git2::Oid;
 use super::error::{Doing, GitError};
 use super::pack::{INDEX_HEAD, OFFSET_END, OFS_DELTA, REF_DELTA, TEMPORARY, TREE};
 
-/// Objects up to which a pack always goes into the next one: some sixty commits of one
-/// session. As many deltas may stand between the oldest list of a day's files and the
-/// newest.
+/// Packs with fewer objects are always merged: about sixty commits of one session.
+///
+/// This also limits the length of the delta chain from the newest list of a day's files to the
+/// oldest.
 const SMALL_OBJECTS: u64 = 512;
 
-/// Bytes of packs that are written again at once: one delivery has no time for more.
+/// Maximum bytes of packs to merge in one delivery, whose time is limited.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// Bytes of the SHA-1 of an object, and of a whole file at its end.
+/// Length of a SHA-1 object id, and of the checksum at the end of a file.
 const HASH_BYTES: usize = 20;
 
-/// Where the tables of an index of version 2 begin: after eight bytes of head and 256 counts
-/// of four bytes; the last one counts all objects.
+/// Offset of the tables in an index of version 2.
+///
+/// They follow 8 bytes of header and 256 counts of 4 bytes. The last count is the number of
+/// objects.
 const TABLES_OFFSET: usize = 8 + 256 * 4;
 
-/// Bytes of an object in these tables: its id, its checksum and its offset.
+/// Bytes per object in these tables: id, CRC and offset.
 const ROW_BYTES: usize = HASH_BYTES + 4 + 4;
 
-/// An entry of a pack.
 pub(super) struct PackEntry {
-    /// Which object.
     pub(super) id: Oid,
-    /// Of its bytes in the pack.
+    /// Checksum of the entry's bytes in the pack.
     pub(super) crc32: u32,
-    /// What it holds.
     pub(super) content: Content,
-    /// Where it is in the pack.
+    /// Byte range in the pack.
     pub(super) range: Range<usize>,
 }
 
-/// What an entry of a pack holds.
+/// Content of a pack entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// A folder, whole.
+    /// A complete tree.
     Folder,
-    /// Another object, whole.
+    /// Another complete object.
     Other,
-    /// What makes an object of another one.
+    /// A delta against another object.
     Delta,
 }
 
-/// A pack of memoird's: of whole objects, and of deltas that name their base.
+/// A pack written by memoird, with complete objects and deltas of type `REF_DELTA`.
 pub(super) struct ExistingPack {
     path: PathBuf,
     file: File,
-    /// Its entries, in the order of the pack.
+    /// In pack order.
     pub(super) entries: Vec<PackEntry>,
 }
 
-/// A file of a pack, with nothing beside it but its index.
+/// A pack with an index and no other companion files.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
     objects: u64,
@@ -76,7 +75,7 @@ struct Found {
     path: PathBuf,
 }
 
-/// The packs to write again together with this number of new objects.
+/// Chooses the packs to merge with `new_objects` new objects.
 pub(super) fn packs_to_merge(
     pack_dir: &Path,
     new_objects: usize,
@@ -97,13 +96,13 @@ pub(super) fn packs_to_merge(
     Ok(packs)
 }
 
-/// The packs that have nothing beside them but their index, the smallest first.
+/// The packs without companion files other than the index, smallest first.
 fn packs_by_size(pack_dir: &Path) -> Result<Vec<Found>, GitError> {
     let entries = fs::read_dir(pack_dir).doing("read", pack_dir)?;
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let names: io::Result<BTreeSet<String>> = names.collect();
     let names = names.doing("read", pack_dir)?;
-    // One index for many packs would list objects of packs that were merged away.
+    // A multi-pack index would list objects of packs that were merged away.
     if names
         .iter()
         .any(|name| name.starts_with("multi-pack-index"))
@@ -137,8 +136,7 @@ fn length(path: &Path) -> Result<u64, GitError> {
     Ok(metadata.len())
 }
 
-/// Removes packs whose objects are all in the pack `merged`. What cannot be removed costs
-/// room only, until it is merged again.
+/// Deletes packs that were merged. One that cannot be deleted only costs space until later.
 pub(super) fn remove(packs: &[ExistingPack], merged: &Path) {
     for pack in packs.iter().filter(|pack| pack.path != merged) {
         if let Err(error) = pack.remove() {
@@ -148,11 +146,11 @@ pub(super) fn remove(packs: &[ExistingPack], merged: &Path) {
 }
 
 impl ExistingPack {
-    /// The objects of a pack, whoever wrote it.
+    /// Ids of the objects in a pack, also of one written by git.
     pub(super) fn ids(path: &Path) -> Result<Vec<Oid>, GitError> {
         let index_path = path.with_extension("idx");
         let index = match fs::read(&index_path) {
-            // It was never finished, or is being removed.
+            // The pack was never finished, or is being deleted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             index => index.doing("read", &index_path)?,
         };
@@ -164,13 +162,11 @@ impl ExistingPack {
         })
     }
 
-    /// Where its file is.
     pub(super) fn pack_dir(&self) -> &Path {
         self.path.parent().unwrap_or(&self.path)
     }
 
-    /// Reads the index of a pack and the types of its entries; `None` for a pack that memoird
-    /// did not write.
+    /// Reads the index of a pack and the types of its entries. `None` if git wrote the pack.
     pub(super) fn open(path: PathBuf) -> Result<Option<Self>, GitError> {
         let index_path = path.with_extension("idx");
         let index = fs::read(&index_path).doing("read", &index_path)?;
@@ -201,7 +197,7 @@ impl ExistingPack {
         }))
     }
 
-    /// The bytes of an entry, checked.
+    /// Reads an entry and verifies its checksum.
     pub(super) fn read(&self, entry: &PackEntry) -> Result<Vec<u8>, GitError> {
         let mut bytes = vec![0; entry.range.len()];
         let read = self
@@ -217,8 +213,9 @@ impl ExistingPack {
         }
     }
 
-    /// Without its index a pack does not exist; under its new name the index tells, should
-    /// there be a crash now, which pack is to be removed.
+    /// Deletes the pack. Git ignores it once the index is renamed.
+    ///
+    /// If there is a crash, the renamed index tells which pack to delete.
     fn remove(&self) -> io::Result<()> {
         let index = self.path.with_extension("idx");
         let name = index.file_name().unwrap_or_default().to_string_lossy();
@@ -229,7 +226,7 @@ impl ExistingPack {
     }
 }
 
-/// The ids that an index of version 2 lists.
+/// The object ids in an index of version 2.
 fn parse_ids(index: &[u8]) -> Option<Vec<Oid>> {
     if !index.starts_with(INDEX_HEAD) {
         return None;
@@ -240,8 +237,9 @@ fn parse_ids(index: &[u8]) -> Option<Vec<Oid>> {
     ids.collect()
 }
 
-/// The entries that an index of version 2 names, without their ends and kinds; `None` for a pack
-/// that is larger than those written here.
+/// The entries in an index of version 2, still without their ends and kinds.
+///
+/// `None` if the pack is larger than those that memoird writes.
 fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
     let ids = parse_ids(index)?;
     let crcs = TABLES_OFFSET + ids.len() * HASH_BYTES;

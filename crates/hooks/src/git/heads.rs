@@ -1,4 +1,4 @@
-//! Where the branches of all checkpoint repositories are, for a backup to note.
+//! Branch tips of all checkpoint repositories, to be recorded in a backup.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,20 @@ use git2::Repository;
 use super::GitConfig;
 use super::error::{Doing, GitError};
 
-/// The tip of the branch of one repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The directory of the repository, as an absolute path.
+    /// Absolute path.
     pub repository: PathBuf,
-    /// The branch.
     pub branch: String,
-    /// The id of the commit.
     pub commit: String,
 }
 
-/// The heads of all repositories that a hook writes, ordered by repository. Repositories
-/// without the branch, and directories that are no repositories, are left out.
+/// Returns the branch tips of all repositories of a hook, sorted by repository.
+///
+/// Repositories without the branch, and other directories, are skipped.
 ///
 /// # Errors
-/// When the folder of the repositories cannot be read.
+/// If the directory of the repositories cannot be read.
 pub fn heads(config: &GitConfig) -> Result<Vec<Head>, GitError> {
     let dir = std::path::absolute(&config.dir).doing("find", &config.dir)?;
     let entries = match std::fs::read_dir(&dir) {

@@ -1,12 +1,11 @@
-//! The turns of a session for programs: a JSON object a line.
+//! Formats the turns of a session as JSON Lines, for programs.
 
 use memoird_engine::SessionContent;
 use serde_json::json;
 
 use crate::payload;
 
-/// One line a turn, oldest first; before them, where one stood for the oldest of them, a
-/// line with nothing but the `summary`. Only turns have a `seq`.
+/// One line per turn, oldest first. If there is a summary, it is the first line, without a `seq`.
 pub(super) fn lines(ended: &SessionContent) -> String {
     let mut lines = String::new();
     if let Some(summary) = &ended.summary {

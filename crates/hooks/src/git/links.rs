@@ -1,14 +1,16 @@
-//! Links and HTML in what somebody said: links of schemes that are not the web's are not live,
-//! and tags are shown and do nothing. Nothing else of the text changes.
+//! Neutralizes links and HTML in message text for Markdown.
+//!
+//! Links with other schemes than those of the web are deactivated, and tags are shown as text.
+//! Everything else is unchanged.
 
-/// Schemes whose links stay live.
+/// Schemes whose links stay active.
 const KNOWN: [&str; 3] = ["http:", "https:", "mailto:"];
 
-/// True for the target of a link that may be of another scheme, in whatever way that is written.
+/// Whether a link target may have another scheme, however it is encoded.
 pub(super) fn is_strange(target: &str) -> bool {
     let ends = [' ', '\t', '\n', '\r', ')', '>', '/', '?', '#', '"', '\''];
     let head = target.split(ends).next().unwrap_or_default();
-    // An entity or an escape may stand for the colon.
+    // An entity or an escape may encode the colon.
     let has_scheme = head.contains([':', '&', '\\']);
     let is = |known: &&str| {
         let start = head.get(..known.len());
@@ -17,8 +19,9 @@ pub(super) fn is_strange(target: &str) -> bool {
     has_scheme && !KNOWN.iter().any(is)
 }
 
-/// The text with links of other schemes made relative, which leads nowhere, and without HTML.
-/// Its lines end with `\n` alone.
+/// Makes links with other schemes relative, so that they lead nowhere, and escapes HTML.
+///
+/// Lines end with `\n` only.
 pub(super) fn inert(said: &str) -> String {
     let said = with_relative_links(said);
     let mut text = String::with_capacity(said.len());
@@ -36,7 +39,7 @@ fn with_relative_links(said: &str) -> String {
         let (before, here) = rest.split_at(at);
         text.push_str(before);
         if here.starts_with("](") || here.starts_with("]:") {
-            // The target may stand in the next line, or within brackets.
+            // The target may be on the next line, or within brackets.
             let is_gap = |c: char| c.is_ascii_whitespace() || matches!(c, '>' | '<');
             let target = here[2..].trim_start_matches(is_gap);
             let start = here.len() - target.len();
@@ -53,17 +56,17 @@ fn with_relative_links(said: &str) -> String {
     text + rest
 }
 
-/// What of a text is code, line by line (CommonMark 0.31, 4.5 and 6.1). Only there may tags stay
-/// as they were said. So what could be read in another way is no code: fences that are not at the
-/// beginning of a line, and spans that may begin in an earlier line or end at the border of a
-/// table's cell.
+/// Detects code in a text, line by line (CommonMark 0.31, 4.5 and 6.1).
+///
+/// Tags stay unescaped only in code. Anything that a renderer could read differently does not count
+/// as code: indented fences, and spans that may start on an earlier line or end at a table cell.
 #[derive(Debug, Default)]
 struct Code {
-    /// The fence that is open: its character, and how many of them.
+    /// Character and length of the open fence.
     fence: Option<(char, usize)>,
-    /// Whether a fence is open depends on who reads it, from here on.
+    /// Whether a fence is open is ambiguous from here on.
     has_other_fence: bool,
-    /// A span may have begun in this paragraph that goes on in the next line.
+    /// A code span may have started in this paragraph and continue on the next line.
     has_open_span: bool,
 }
 
@@ -99,7 +102,7 @@ impl Code {
         }
     }
 
-    /// Puts a line that is in no fence.
+    /// Adds a line outside a fence.
     fn put_text(&mut self, text: &mut String, line: &str) {
         let mut rest = line;
         while let Some(at) = rest.find(['<', '`']) {
@@ -126,7 +129,7 @@ impl Code {
     }
 }
 
-/// The length of the span of code that begins here, if it ends in this line and in this cell.
+/// Length of the code span that starts here, if it ends on this line and in this table cell.
 fn span(here: &str) -> Option<usize> {
     let ticks = here.len() - here.trim_start_matches('`').len();
     let mut at = ticks;
@@ -140,7 +143,7 @@ fn span(here: &str) -> Option<usize> {
     }
 }
 
-/// True behind a `<` that may begin a tag, a comment or a link of an unknown scheme.
+/// Whether a `<` before `after` may start a tag, a comment or a link with an unknown scheme.
 fn is_tag(after: &str) -> bool {
     let ends = |char: char| char.is_whitespace() || matches!(char, '<' | '>' | '`');
     let target = after.split(ends).next().unwrap_or_default();
@@ -224,7 +227,7 @@ mod tests {
             "\\`<b>`",
             "``<b>`",
             "a|b\n-|-\n`<b>|`",
-            // The fence of a list's item ends with it.
+            // A fence in a list item ends with the item.
             "- a\n  ```\n<b>\n  ```",
             "  ```\n```\n<b>\n```",
             "> ```\n```\n<b>\n```",

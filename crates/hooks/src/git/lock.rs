@@ -1,10 +1,9 @@
-//! Who may write: one memoird at a time, and one git at a time for each file of git's.
+//! Locks: one memoird per repository, and git's own locks per file.
 //!
-//! Between daemons an advisory lock on `memoird.lock` decides; a crash frees it. Git's
-//! own locks are files beside what they lock, and a crash leaves them behind. To tell ours
-//! from a person's afterwards, the content of a lock is written to `memoird.claim` first,
-//! and that file is linked to where the lock belongs. A lock with the content of that file
-//! is ours.
+//! Daemons exclude each other by an advisory lock on `memoird.lock`, which a crash releases. Git's
+//! locks are files, which a crash leaves behind. To recognize its own, memoird first writes the
+//! lock's content to `memoird.claim` and then links that file to the lock's path. A lock with the
+//! same content as the claim is memoird's.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -17,26 +16,26 @@ use super::error::{Doing, GitError};
 use super::pack::TEMPORARY;
 use super::repo::{Repo, write};
 
-/// The pause between two tries to get a lock, and the number of tries.
+/// Pause between two attempts to get a lock; up to 200 attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSES_MAX: u32 = 200;
 
-/// No git holds a lock that long: its process has ended.
+/// Age after which a git lock is stale, because its process must have ended.
 const STALE: Duration = Duration::from_secs(10 * 60);
 
-/// Tells work on a thread to stop when the future that waits for it was dropped.
+/// Tells blocking work to stop after the future waiting for it was dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Stop(Weak<()>);
 
 impl Stop {
-    /// Stops the work when the first value is dropped.
+    /// Returns a guard, and a value that signals when the guard is dropped.
     pub(super) fn on_drop() -> (Arc<()>, Self) {
         let waiting = Arc::new(());
         let stop = Self(Arc::downgrade(&waiting));
         (waiting, stop)
     }
 
-    /// An error when the work has to stop.
+    /// Returns an error if the work has to stop.
     pub(super) fn check(&self) -> Result<(), GitError> {
         match self.0.strong_count() {
             0 => Err(GitError::Stopped),
@@ -45,19 +44,19 @@ impl Stop {
     }
 }
 
-/// The right to write to a repository, against every other memoird.
+/// Exclusive write access to a repository among memoird processes.
 pub(super) struct OwnLock {
-    /// Closing it frees the lock.
+    /// Closing the file releases the lock.
     _file: File,
-    /// The present, on the clock of the file system.
+    /// Current time of the file system's clock.
     now: SystemTime,
-    /// Holds the content of the lock of git's that is being taken.
+    /// The claim file of the git lock being acquired.
     pending: PathBuf,
     stop: Stop,
 }
 
 impl OwnLock {
-    /// Waits for the right, and clears away what a crash left.
+    /// Waits for the lock, then cleans up after a crash.
     pub(super) fn acquire(repo: &Repo, stop: &Stop) -> Result<Self, GitError> {
         let path = repo.git_dir.join("memoird.lock");
         let file = OpenOptions::new()
@@ -67,7 +66,7 @@ impl OwnLock {
             .open(&path);
         let file = file.doing("open", &path)?;
         hold(&file, &path, stop)?;
-        // A write tells the time on the file system's clock, which also stamps locks.
+        // The modification time of a write has the same clock as lock files.
         let mut writer = &file;
         let now = file
             .set_len(0)
@@ -86,8 +85,9 @@ impl OwnLock {
         Ok(lock)
     }
 
-    /// Takes git's lock of `path`, and waits while another process holds it. The content of the
-    /// lock is the new content of the file.
+    /// Acquires git's lock of `path`, waiting for other processes.
+    ///
+    /// The lock file has the new content of the locked file.
     pub(super) fn take(&self, path: &Path, content: &str) -> Result<GitLock, GitError> {
         let lock_path = path.with_added_extension("lock");
         if let Some(folder) = lock_path.parent() {
@@ -120,10 +120,10 @@ impl OwnLock {
         })
     }
 
-    /// Removes what a crash of memoird left: its locks of git, and unfinished packs.
+    /// Removes leftovers of a crashed memoird: its git locks and unfinished packs.
     fn recover(&self, repo: &Repo) -> Result<(), GitError> {
         if let Ok(pending) = fs::read(&self.pending) {
-            // Older versions locked the index of a work tree as well.
+            // Older versions also locked the index of a work tree.
             for file in [repo.branch_file(), repo.git_dir.join("index")] {
                 let lock_path = file.with_added_extension("lock");
                 if fs::read(&lock_path).is_ok_and(|content| content == pending) {
@@ -163,7 +163,7 @@ impl Drop for OwnLock {
     }
 }
 
-/// A lock as git knows it; given back when it is dropped.
+/// A git lock file. Dropping it releases the lock.
 pub(super) struct GitLock {
     path: PathBuf,
     lock_path: PathBuf,
@@ -171,7 +171,7 @@ pub(super) struct GitLock {
 }
 
 impl GitLock {
-    /// Replaces the locked file by the lock.
+    /// Replaces the locked file by the lock file.
     pub(super) fn commit(mut self) -> Result<(), GitError> {
         fs::rename(&self.lock_path, &self.path).doing("write", &self.path)?;
         self.is_held = false;
@@ -187,7 +187,7 @@ impl Drop for GitLock {
     }
 }
 
-/// Waits for the advisory lock of a file or folder; closing it frees the lock.
+/// Waits for the advisory lock of a file or directory. Closing it releases the lock.
 pub(super) fn hold(file: &File, path: &Path, stop: &Stop) -> Result<(), GitError> {
     let busy = || GitError::contended(format!("{} is held by another memoird", path.display()));
     poll(stop, busy, || match file.try_lock() {
@@ -197,7 +197,7 @@ pub(super) fn hold(file: &File, path: &Path, stop: &Stop) -> Result<(), GitError
     })
 }
 
-/// Tries until it succeeds, for ten seconds at most.
+/// Retries until it succeeds, for at most ten seconds.
 fn poll(
     stop: &Stop,
     timeout: impl Fn() -> GitError,
@@ -213,7 +213,7 @@ fn poll(
     Err(timeout())
 }
 
-/// Some file systems have no links; a crash then leaves a lock that only age removes.
+/// Without hard links, a lock left by a crash is removed only when it is stale.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -227,8 +227,9 @@ fn create(path: &Path, content: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Removes unfinished packs. An unfinished index names its pack, which no branch needs
-/// yet, or no longer: it was about to appear, or to be removed.
+/// Removes unfinished packs.
+///
+/// An unfinished index names a pack that was being created or deleted. No branch needs it.
 fn clear_packs(pack_dir: &Path) -> Result<(), GitError> {
     let entries = fs::read_dir(pack_dir).doing("read", pack_dir)?;
     for entry in entries {

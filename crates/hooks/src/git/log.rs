@@ -1,38 +1,36 @@
-//! The history of a repository of checkpoints, as `git log --stat` shows it.
+//! History of a checkpoint repository, like `git log --stat`.
 
 use memoird_core::time::Timestamp;
 
 use super::error::GitError;
 use super::read::Checkpoints;
 
-/// Names of changed files that an entry has; the others are counted.
+/// Maximum number of file names per entry. The others are counted.
 const FILES_MAX: usize = 100;
 
-/// A commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Its id, whole.
+    /// Full object id.
     pub id: String,
-    /// When it was committed.
+    /// Time of the commit.
     pub time: Timestamp,
-    /// The author's name.
+    /// Name of the author.
     pub author: String,
-    /// The first line of its message.
+    /// First line of the message.
     pub subject: String,
-    /// The other lines.
+    /// Rest of the message.
     pub body: String,
-    /// Files that it added, changed or removed; the first hundred.
+    /// Added, changed and removed files; at most 100.
     pub files: Vec<String>,
-    /// How many there are.
+    /// Total number of these files.
     pub files_changed: usize,
 }
 
 impl Checkpoints {
-    /// The newest commits of the branch, at most `limit`. Of a merge, the first parent
-    /// is followed.
+    /// Returns the newest commits of the branch, at most `limit`. Follows first parents only.
     ///
     /// # Errors
-    /// When the repository cannot be read.
+    /// If the repository cannot be read.
     pub fn log(&self, limit: usize) -> Result<Vec<LogEntry>, GitError> {
         let repo = &self.repo;
         let mut log = Vec::new();

@@ -1,5 +1,7 @@
-//! A session for people: Markdown with front matter. Whatever a message holds stays
-//! within its place: texts are quoted, code is fenced longer than any fence in it.
+//! Formats a session as Markdown with front matter, for people.
+//!
+//! Message content cannot break out of its section: text is quoted, and code gets a fence longer
+//! than any fence in it.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -14,7 +16,6 @@ use super::links;
 use super::message::turns;
 use crate::time;
 
-/// The whole document.
 pub(super) fn document(ended: &SessionContent) -> String {
     let mut text = String::new();
     front_matter(&mut text, ended);
@@ -41,7 +42,7 @@ pub(super) fn document(ended: &SessionContent) -> String {
     text
 }
 
-/// What the model read in the place of the oldest turns; those are in the document as well.
+/// The summary that replaced the oldest turns in windows. The turns are in the document as well.
 fn put_summary(text: &mut String, summary: &Summary) {
     let (turns, seq) = (turns(summary.turns), summary.through_seq);
     let (by, at) = (inline(&summary.by), time::readable(summary.made_at));
@@ -76,15 +77,16 @@ fn front_matter(text: &mut String, ended: &SessionContent) {
     text.push_str("---\n");
 }
 
-/// A string as JSON, which is YAML as well once no control character is left, and no HTML where
-/// somebody reads it as Markdown.
+/// Formats a string as JSON without control characters, so that it is valid YAML.
+///
+/// `<` is escaped, so that it is not HTML for a Markdown renderer.
 fn string(value: &str) -> String {
     let mut line = String::with_capacity(value.len() + 2);
     for char in Value::from(value).to_string().chars() {
         let code = u32::from(char);
         let is_strange = matches!(char, '<' | '\u{fffe}' | '\u{ffff}');
         if char.is_control() || is_hidden(char) || is_strange {
-            // Longer than JSON has it, as YAML does.
+            // Longer than in JSON, as in YAML.
             let _ = match code > 0xffff {
                 true => write!(line, "\\U{code:08x}"),
                 false => write!(line, "\\u{code:04x}"),
@@ -140,7 +142,7 @@ fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, 
                 };
                 fenced(text, kind, &content);
             }
-            // Text and media only: no deeper.
+            // Only text and media, to limit nesting.
             for part in parts {
                 if matches!(part.kind, PartKind::Text(_) | PartKind::Media { .. }) {
                     put_part(text, part, tools);
@@ -179,7 +181,7 @@ fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) 
     };
 }
 
-/// Each line behind `>`: what Markdown begins in a quote ends with it, and HTML begins nowhere.
+/// Prefixes each line with `>`, which confines Markdown and HTML to the quote.
 fn quoted(text: &mut String, said: &str) {
     text.push('\n');
     for line in links::inert(&visible(said)).lines() {
@@ -201,7 +203,7 @@ fn fenced(text: &mut String, kind: &str, content: &str) {
     let _ = write!(text, "\n{fence}{kind}\n{content}{end}{fence}\n");
 }
 
-/// The text with line ends that end lines only, and nothing that a terminal obeys.
+/// Normalizes line ends, and replaces control characters that a terminal would obey.
 fn visible(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let mut shown = String::with_capacity(text.len());
@@ -215,7 +217,7 @@ fn visible(text: &str) -> String {
     shown
 }
 
-/// Unicode has a picture for every control character of ASCII.
+/// Replaces ASCII control characters by their Unicode pictures.
 fn picture(char: char) -> char {
     match char {
         '\0'..'\x20' => char::from_u32(0x2400 + u32::from(char)).unwrap_or('\u{fffd}'),
@@ -225,7 +227,7 @@ fn picture(char: char) -> char {
     }
 }
 
-/// Text within a line, where nothing of it is markup.
+/// Escapes text for use within a line.
 fn inline(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for char in text.chars() {
@@ -233,7 +235,7 @@ fn inline(text: &str) -> String {
             line.push('\\');
         }
         match is_hidden(char) {
-            // Behind a backslash of its own a backslash is shown.
+            // An escaped backslash is shown as one backslash.
             true => line.extend(['\\'].into_iter().chain(char.escape_default())),
             false => line.push(picture(char)),
         }
@@ -241,7 +243,7 @@ fn inline(text: &str) -> String {
     line
 }
 
-/// A link's target within `<>`.
+/// Escapes a link target for use in `<>`.
 fn target(uri: &str) -> String {
     let escaped = uri.chars().flat_map(|char| match char {
         '<' => "%3C".chars().collect(),
@@ -256,7 +258,7 @@ fn target(uri: &str) -> String {
     escaped.collect()
 }
 
-/// The bytes of a character as URLs write them.
+/// Percent-encodes a character.
 fn percent(char: char) -> Vec<char> {
     let mut buffer = [0; 4];
     let bytes = char.encode_utf8(&mut buffer).bytes();

@@ -1,4 +1,4 @@
-//! Messages of commits: what a person reads in `git log`.
+//! Commit messages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,14 +12,15 @@ use super::GitConfig;
 use crate::text::escaped;
 use crate::time;
 
-/// Sessions that a message names; the others are counted.
+/// Maximum number of sessions named in a message. The others are counted.
 const LINES_MAX: usize = 50;
 
-/// Characters of an id in a message.
+/// Maximum characters of an id in a message.
 const ID_CHARS_MAX: usize = 60;
 
-/// The content of the commit object: the author's time is that of the last end, the
-/// committer's that of the delivery.
+/// Formats a commit object.
+///
+/// The author's time is that of the last end, the committer's that of the delivery.
 pub(super) fn commit(
     config: &GitConfig,
     tree: Oid,
@@ -41,12 +42,11 @@ pub(super) fn commit(
     content
 }
 
-/// Who commits, as git writes it.
+/// Author and committer in git's format.
 pub(super) fn committer(config: &GitConfig) -> String {
     format!("{} <{}>", config.author_name, config.author_email)
 }
 
-/// How many turns, in words.
 pub(super) fn turns(count: u64) -> String {
     match count {
         1 => "1 turn".to_owned(),
@@ -54,7 +54,7 @@ pub(super) fn turns(count: u64) -> String {
     }
 }
 
-/// All turns of a generation, those that are not held as well.
+/// Number of turns of a generation, including omitted ones.
 pub(super) fn turn_count(ended: &SessionContent) -> u64 {
     ended.turns.len() as u64 + ended.turns_omitted
 }
@@ -97,7 +97,7 @@ fn text(new: &[&SessionContent]) -> String {
     text
 }
 
-/// An id on one line, control characters escaped, its middle left out when it is long.
+/// Formats an id on one line, with control characters escaped and the middle of a long id omitted.
 pub(super) fn shortened(id: &SessionId) -> String {
     let line = escaped(id.as_str().as_bytes());
     let chars: Vec<char> = line.chars().collect();

@@ -1,8 +1,8 @@
-//! The git hook: every session that ended becomes a readable file and a file of its
-//! turns in a repository of its tenant, one commit for each batch of ends.
+//! The git hook commits ended sessions to one repository per tenant.
 //!
-//! The work is done on blocking threads, one delivery at a time for each repository; see
-//! `deliver` for its order. [`Checkpoints`] reads what was written.
+//! Each session becomes a Markdown file and a file of its turns, with one commit per batch. The
+//! work runs on blocking threads, one delivery per repository at a time; see `deliver`.
+//! [`Checkpoints`] reads the files.
 
 mod config;
 mod deliver;
@@ -46,12 +46,12 @@ pub use read::{CheckpointEntry, Checkpoints};
 #[derive(Debug)]
 pub struct GitHook {
     config: Arc<GitConfig>,
-    /// A lock for each tenant: one delivery at a time for each repository.
+    /// A lock per tenant, for one delivery per repository at a time.
     busy: Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl GitHook {
-    /// A hook with a configuration in which [`GitConfig::problem`] finds nothing.
+    /// Creates a hook. [`GitConfig::problem`] must have returned `None`.
     pub fn new(config: GitConfig) -> Self {
         Self {
             config: Arc::new(config),
@@ -89,8 +89,8 @@ impl GitHook {
         let config = Arc::clone(&self.config);
         let (_waiting, stop) = Stop::on_drop();
         let work = run_in_background("git hook", move || {
-            // The thread holds the lock, so that a delivery that was given up keeps it until
-            // the thread has ended.
+            // The thread holds the lock, so that an aborted delivery keeps it until the thread has
+            // ended.
             let _guard = guard;
             let batch: Vec<&SessionContent> = batch.iter().map(|ended| &**ended).collect();
             deliver::deliver(&config, &tenant, &batch, at, is_first, &stop)

@@ -1,5 +1,4 @@
-//! Names on disk. Ids hold any character; names of files and folders are made of few,
-//! stay readable, and are never the same for two ids.
+//! File and directory names that encode arbitrary ids readably and without collisions.
 
 use std::fmt::Write;
 
@@ -9,53 +8,55 @@ use memoird_core::time::Timestamp;
 
 use crate::time;
 
-/// The folder that holds all checkpoints.
+/// Directory of all checkpoints.
 pub(super) const ROOT: &str = "sessions";
 
-/// Bytes of an id in a name, before the rest is cut.
+/// Maximum bytes of an encoded id.
 const BYTES_MAX: usize = 120;
 
-/// How a generation's readable file ends.
+/// Extension of the Markdown file.
 pub(super) const MARKDOWN: &str = ".md";
-/// How the file with its turns ends.
+/// Extension of the file of turns.
 pub(super) const LINES: &str = ".jsonl";
 
-/// The name of a tenant's repository, without its ending.
+/// The name of a tenant's repository, without its extension.
 ///
-/// Bytes other than `a-z0-9._@+=-`, and a leading `.` or `-`, are percent-encoded:
-/// capital letters too, so that no two tenants meet on a file system that ignores case.
-/// A name longer than 120 bytes is cut, and gets `~` and a hash of the whole.
+/// Bytes other than `a-z0-9._@+=-`, and a leading `.` or `-`, are percent-encoded. This includes
+/// capital letters, so that names differ on case-insensitive file systems. A name longer than 120
+/// bytes is truncated, and a `~` and a hash of the id are appended.
 pub(super) fn tenant(tenant: &TenantId) -> String {
     let name = encoded(tenant.as_str(), |byte| !byte.is_ascii_uppercase());
     if name.len() <= BYTES_MAX {
         return name;
     }
-    // Only a hash without room for it fails.
+    // Only fails if the buffer for the hash is too small.
     let hash = Oid::hash_object(ObjectType::Blob, tenant.as_str().as_bytes());
     let hash = hash.unwrap_or(Oid::ZERO_SHA1).to_string();
     let hash = &hash[..16];
     format!("{}~{hash}", cut(&name))
 }
 
-/// A session as it stands in file names: bytes other than `A-Za-z0-9._@+=-`, and a
-/// leading `.` or `-`, are percent-encoded, and a name longer than 120 bytes is cut. The
-/// generation beside it keeps names apart; the file holds the whole id.
+/// Encodes a session id for file names.
+///
+/// Bytes other than `A-Za-z0-9._@+=-`, and a leading `.` or `-`, are percent-encoded. A name longer
+/// than 120 bytes is truncated. The generation after it makes names unique, and the file has the
+/// whole id.
 pub(super) fn session(session: &SessionId) -> String {
     cut(&encoded(session.as_str(), |_| true)).to_owned()
 }
 
-/// The name of a generation's files, without their endings.
+/// File name of a generation, without extension.
 pub(super) fn stem(id: &SessionId, generation: Generation) -> String {
     format!("{}-{generation}", session(id))
 }
 
-/// The name of the session and the generation in the name of a Markdown file.
+/// Parses the encoded session and the generation from the name of a Markdown file.
 pub(super) fn parse(file: &str) -> Option<(&str, Generation)> {
     let (session, generation) = file.strip_suffix(MARKDOWN)?.rsplit_once('-')?;
     Some((session, generation.parse().ok()?))
 }
 
-/// The generation whose file this is, of either kind.
+/// Parses the generation from a file name of either kind.
 pub(super) fn generation(file: &str) -> Option<Generation> {
     let stem = file
         .strip_suffix(MARKDOWN)
@@ -63,7 +64,7 @@ pub(super) fn generation(file: &str) -> Option<Generation> {
     stem.rsplit_once('-')?.1.parse().ok()
 }
 
-/// The folders of what ended then.
+/// Path of the directory for generations that ended at this time.
 pub(super) fn folders(ended_at: Timestamp) -> [String; 4] {
     let [year, month, day] = time::day(ended_at);
     [ROOT.to_owned(), year, month, day]
@@ -84,7 +85,7 @@ fn encoded(id: &str, may_stand: impl Fn(u8) -> bool) -> String {
     name
 }
 
-/// The beginning of a name, without half of an escape.
+/// Truncates a name without splitting an escape.
 fn cut(name: &str) -> &str {
     if name.len() <= BYTES_MAX {
         return name;

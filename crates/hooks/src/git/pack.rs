@@ -1,9 +1,9 @@
-//! Packs: all objects of a batch in one file and its index, because a file for each
-//! object would cost a thousand times the system calls, and the disk a block each.
+//! Writes all objects of a batch as one pack and its index.
 //!
-//! The formats are those of git's own `gitformat-pack(5)`: packs of version 2 and indexes
-//! of version 2. The pack builder of libgit2 compresses better and hashes all of it twice:
-//! with it, one commit to a day of 30,000 sessions took some 200 ms of CPU.
+//! One file per object would need a thousand times as many system calls, and a disk block each. The
+//! formats are pack and index version 2 of `gitformat-pack(5)`. libgit2's pack builder compresses
+//! better but hashes everything twice: one commit to a day of 30,000 sessions took about 200 ms of
+//! CPU.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -24,31 +24,33 @@ use super::lock::Stop;
 use super::repo::{Repo, sync_dir};
 use super::tree::Trees;
 
-/// How the names of unfinished files begin; `git prune` removes what begins with `tmp_`.
+/// Prefix of unfinished files. `git prune` deletes files that start with `tmp_`.
 pub(super) const TEMPORARY: &str = "tmp_memoird_";
 
-/// How an index of version 2 begins.
+/// First bytes of an index of version 2.
 pub(super) const INDEX_HEAD: &[u8] = b"\xfftOc\0\0\0\x02";
 
-/// The type of an entry that is a whole folder.
+/// Entry type of a complete tree.
 pub(super) const TREE: u8 = 2;
-/// The type of an entry that is a delta and says how far back its base is.
+/// Entry type of a delta that has the relative offset of its base.
 pub(super) const OFS_DELTA: u8 = 6;
-/// The type of an entry that is a delta and names its base.
+/// Entry type of a delta that has the id of its base.
 pub(super) const REF_DELTA: u8 = 7;
 
-/// Offsets from here on are in a table of their own, in packs larger than those written here.
+/// Larger offsets need an extra table. Packs written here never get that large.
 pub(super) const OFFSET_END: u32 = 1 << 31;
 
-/// Folders of at least this size, in bytes, are not compressed: the next commit replaces them
-/// by deltas, and compressing them would take half of the CPU time of a commit.
+/// Minimum size in bytes of trees that are stored uncompressed.
+///
+/// The next commit replaces them by deltas, and compressing them would take half of its CPU time.
 const STORED_BYTES_MIN: usize = 256 << 10;
 
-/// Sizes of folders that become deltas, in bytes: smaller ones gain nothing, larger ones take
-/// too much memory.
+/// Sizes in bytes of trees that become deltas.
+///
+/// Smaller ones gain nothing, and larger ones take too much memory.
 const DELTA_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
 
-/// Folders that a smaller one is compared with.
+/// Maximum number of larger trees to compare a tree with.
 const BASES_MAX: usize = 4;
 
 /// New objects, in memory.
@@ -61,7 +63,6 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// None.
     pub(super) fn new() -> Self {
         Self {
             known: HashSet::new(),
@@ -72,18 +73,17 @@ impl Objects {
         }
     }
 
-    /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.entries.len()
     }
 
-    /// What they take of memory while they become a pack: as they are packed, and their folders
-    /// once more, to be compared.
+    /// Memory for writing a pack: the compressed objects, plus the trees, which are read for
+    /// deltas.
     pub(super) fn bytes(&self) -> usize {
         self.body.len() + self.folder_bytes
     }
 
-    /// Adds an object, once, and returns its id.
+    /// Adds an object unless it is present, and returns its id.
     pub(super) fn add(&mut self, kind: ObjectType, content: &[u8]) -> io::Result<Oid> {
         let mut hasher = Hasher::new();
         hasher.update(format!("{kind} {}\0", content.len()).as_bytes());
@@ -119,8 +119,7 @@ impl Objects {
         Ok(id)
     }
 
-    /// Writes them, and all that the packs `old` hold, as one pack, durable. Returns its
-    /// path.
+    /// Writes the objects, and those of the packs `old`, as one durable pack. Returns its path.
     pub(super) fn write(
         &self,
         pack_dir: &Path,
@@ -134,8 +133,8 @@ impl Objects {
             entries.map(move |entry| (Some(pack), entry))
         });
         let all: Vec<(Option<&ExistingPack>, &PackEntry)> = new.chain(old).collect();
-        // One entry for each object: a whole one, if there is one. A delta leads to a larger
-        // object or to a whole one, so never in a circle.
+        // One entry per object, preferably a complete one. A delta's base is a larger object or a
+        // complete one, so there are no cycles.
         let mut chosen: HashMap<Oid, &PackEntry> = HashMap::new();
         for &(_, entry) in &all {
             let known = chosen.entry(entry.id).or_insert(entry);
@@ -163,7 +162,7 @@ impl Objects {
 }
 
 impl Objects {
-    /// Adds an object that the repository has.
+    /// Adds an object from the repository.
     pub(super) fn copy(&mut self, repo: &Repo, id: Oid) -> Result<(), GitError> {
         let damaged = |error: git2::Error| repo.damaged(&id, error);
         let odb = repo.git.odb().map_err(damaged)?;
@@ -174,8 +173,9 @@ impl Objects {
     }
 }
 
-/// Writes those objects of a pack that are `kept` as a new one, where there are any. A delta stays
-/// one as long as its base stays in the pack.
+/// Writes the `kept` objects of a pack as a new pack, if there are any.
+///
+/// A delta stays a delta if its base is kept.
 pub(super) fn write_part(
     repo: &Repo,
     old: &ExistingPack,
@@ -213,7 +213,7 @@ pub(super) fn write_part(
     pack.finish().map(|_| ())
 }
 
-/// The object that a delta names as its base: behind its type and size.
+/// The base of a `REF_DELTA` entry, which follows its type and size.
 fn base_of(entry: &[u8], repo: &Repo, id: Oid) -> Result<Oid, GitError> {
     let size_bytes = entry.iter().take_while(|byte| **byte & 128 != 0).count() + 1;
     let base = entry.get(size_bytes..size_bytes + 20);
@@ -221,8 +221,10 @@ fn base_of(entry: &[u8], repo: &Repo, id: Oid) -> Result<Oid, GitError> {
     repo.id(base)
 }
 
-/// Entries with deltas for folders that are much like a larger one. A folder mostly grows,
-/// so its newest list is the largest, and stays whole: that is the one which is read.
+/// Creates deltas for trees that are similar to a larger one.
+///
+/// A tree mostly grows, so the newest list is the largest. It stays complete, because it is the one
+/// that is read.
 fn deltas(
     chosen: &HashMap<Oid, &PackEntry>,
     trees: &mut Trees<'_>,
@@ -258,7 +260,7 @@ fn deltas(
     Ok(deltas)
 }
 
-/// A pack that is being written, under a name that git does not read.
+/// A pack being written, under a temporary name that git ignores.
 struct NewPack {
     pack_dir: PathBuf,
     temporary: Temporary,
@@ -268,7 +270,6 @@ struct NewPack {
     written: Vec<Written>,
 }
 
-/// An entry that was written.
 struct Written {
     id: Oid,
     crc32: u32,
@@ -276,7 +277,7 @@ struct Written {
 }
 
 impl NewPack {
-    /// Begins a pack with this number of objects.
+    /// Starts a pack with this number of objects.
     fn create(pack_dir: &Path, objects: usize) -> Result<Self, GitError> {
         let temporary = Temporary(pack_dir.join(format!("{TEMPORARY}pack")));
         let file = create_read_only(&temporary.0)?;
@@ -293,7 +294,6 @@ impl NewPack {
         Ok(pack)
     }
 
-    /// Appends an entry.
     fn put(&mut self, id: Oid, crc32: u32, entry: &[u8]) -> Result<(), GitError> {
         let offset = self.offset;
         self.written.push(Written { id, crc32, offset });
@@ -306,8 +306,9 @@ impl NewPack {
         self.out.write_all(bytes).doing("write", &self.temporary.0)
     }
 
-    /// Puts pack and index, durable, where git finds them. The index comes last: with it
-    /// the pack begins to exist. Returns the path of the pack.
+    /// Syncs pack and index and renames them, the index last. Returns the path of the pack.
+    ///
+    /// Git sees the pack once its index exists.
     fn finish(mut self) -> Result<PathBuf, GitError> {
         let path = &self.temporary.0;
         let checksum = finish(self.hasher).doing("write", path)?;
@@ -318,7 +319,7 @@ impl NewPack {
             .doing("write", path)?;
 
         let name = format!("pack-{checksum}");
-        // So named, it tells after a crash which pack was never finished.
+        // After a crash, this name tells which pack was never finished.
         let index = Temporary(self.pack_dir.join(format!("{TEMPORARY}{name}.idx")));
         let content = index_content(&mut self.written, checksum).doing("write", &index.0)?;
         let mut file = create_read_only(&index.0)?;
@@ -337,7 +338,7 @@ impl NewPack {
     }
 }
 
-/// A file that is removed unless it was moved elsewhere.
+/// A file that is deleted on drop unless it was renamed.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -347,7 +348,7 @@ impl Drop for Temporary {
 }
 
 fn create_read_only(path: &Path) -> Result<File, GitError> {
-    // What a crash left cannot be opened for writing again.
+    // A read-only file left by a crash cannot be opened for writing.
     let _ = fs::remove_file(path);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -356,13 +357,13 @@ fn create_read_only(path: &Path) -> Result<File, GitError> {
     options.open(path).doing("create", path)
 }
 
-/// The hash, or an error for content that was made to have that of other content.
+/// The hash, or an error if the content is a SHA-1 collision attack.
 fn finish(hasher: Hasher) -> io::Result<Oid> {
     let digest = hasher.finalize().map_err(io::Error::other)?;
     Oid::from_bytes(digest.as_ref()).map_err(io::Error::other)
 }
 
-/// The entry of an object that is `delta` away from the object `base`.
+/// Formats an entry with a delta against the object `base`.
 fn delta_entry(base: Oid, delta: &[u8]) -> io::Result<Vec<u8>> {
     let mut entry = Vec::new();
     put_head(&mut entry, REF_DELTA, delta.len());
@@ -372,7 +373,7 @@ fn delta_entry(base: Oid, delta: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// The type of an entry with a whole object.
+/// Entry type of a complete object.
 fn type_number(kind: ObjectType) -> u8 {
     match kind {
         ObjectType::Commit => 1,
@@ -382,7 +383,7 @@ fn type_number(kind: ObjectType) -> u8 {
     }
 }
 
-/// Type and size of an entry: 3 bits and 4 bits, then 7 bits a byte, the lowest first.
+/// Writes type and size of an entry: 3 bits and 4 bits, then 7 bits per byte, lowest first.
 fn put_head(body: &mut Vec<u8>, number: u8, size: usize) {
     let byte = |bits: usize, more: bool| u8::try_from(bits).unwrap_or(0) | u8::from(more) << 7;
     let mut rest = size >> 4;
@@ -394,8 +395,9 @@ fn put_head(body: &mut Vec<u8>, number: u8, size: usize) {
     }
 }
 
-/// An index of version 2: how many ids begin with each byte or a smaller one, then ids,
-/// checksums and offsets, sorted by id.
+/// Formats an index of version 2, sorted by id.
+///
+/// It has a table with the number of ids up to each first byte, then ids, checksums and offsets.
 fn index_content(written: &mut [Written], pack: Oid) -> io::Result<Vec<u8>> {
     written.sort_unstable_by_key(|entry| entry.id);
     let mut content = Vec::with_capacity(1_100 + written.len() * 28);

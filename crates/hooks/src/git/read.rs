@@ -1,5 +1,4 @@
-//! Reading checkpoints, from the newest day on. Older days are not loaded once the limit is
-//! reached.
+//! Reads checkpoints, newest day first. Older days are not loaded once the limit is reached.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -15,7 +14,7 @@ use super::names;
 use super::repo::Repo;
 use crate::time;
 
-/// Days that are looked at before a search ends: ten years.
+/// Maximum number of days to search: ten years.
 const DAYS_MAX: usize = 3_660;
 
 /// The checkpoints of a tenant.
@@ -23,28 +22,25 @@ pub struct Checkpoints {
     pub(super) repo: Repo,
 }
 
-/// A generation that was committed.
+/// A committed generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointEntry {
-    /// The readable file, within the branch.
+    /// Path of the Markdown file in the branch.
     pub path: String,
-    /// The bot's own id of the session.
+    /// The session id chosen by the bot.
     pub session: String,
-    /// Which life of it.
     pub generation: Generation,
-    /// Whose memories its facts became.
+    /// Owner of the memories extracted from it.
     pub subject: Option<String>,
-    /// Why it ended, in one word.
+    /// Reason of the end, in one word.
     pub reason: String,
-    /// When it started.
     pub created_at: Option<Timestamp>,
-    /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// Turns in the file.
+    /// Number of turns in the file.
     pub turns: u64,
 }
 
-/// The folder of a day.
+/// The directory of a day.
 struct Day {
     path: String,
     id: Oid,
@@ -54,17 +50,18 @@ impl Checkpoints {
     /// Opens the repository of a tenant.
     ///
     /// # Errors
-    /// [`GitError::Missing`] when there is none, and what opening may meet.
+    /// [`GitError::Missing`] if it does not exist, or another error of opening it.
     pub fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
         let repo = Repo::open(config, tenant)?;
         Ok(Self { repo })
     }
 
-    /// The newest checkpoints, at most `limit`, of one session or of all: the newest day
-    /// first, and within a day the generation that started last.
+    /// Returns the newest checkpoints, at most `limit`, of one session or of all.
+    ///
+    /// Sorted by day, newest first, and within a day by start, newest first.
     ///
     /// # Errors
-    /// When the repository cannot be read.
+    /// If the repository cannot be read.
     pub fn list(
         &self,
         limit: usize,
@@ -80,10 +77,10 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// The document of a generation of a session, or of its newest one.
+    /// Returns the document of a generation, or of the session's newest one.
     ///
     /// # Errors
-    /// When the repository cannot be read.
+    /// If the repository cannot be read.
     pub fn show(
         &self,
         session: &SessionId,
@@ -99,7 +96,7 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// Looks at every checkpoint of one session, or of all.
+    /// Calls `look` for every checkpoint of one session, or of all.
     pub(super) fn each(
         &self,
         session: Option<&SessionId>,
@@ -113,7 +110,7 @@ impl Checkpoints {
         })
     }
 
-    /// Calls `look` with path and content of what may be wanted, until it is false.
+    /// Calls `look` with path and content of each candidate until it returns false.
     fn search(
         &self,
         session: Option<&SessionId>,
@@ -152,7 +149,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The folders of all days, the newest first.
+    /// The directories of all days, newest first.
     fn days(&self) -> Result<Vec<Day>, GitError> {
         let Some(tip) = self.repo.tip()? else {
             return Ok(Vec::new());
@@ -200,8 +197,10 @@ fn day_of(generation: Generation) -> String {
     names::folders(Timestamp::from_ms(ms)).join("/")
 }
 
-/// What the front matter says; `None` when it is no front matter of memoird's, or that of
-/// another session, whose name was cut to the same beginning.
+/// Parses the front matter.
+///
+/// `None` if memoird did not write it, or if it belongs to another session with the same truncated
+/// name.
 fn entry(path: &str, text: &str, session: Option<&SessionId>) -> Option<CheckpointEntry> {
     let mut lines = text.lines();
     lines.next().filter(|line| *line == "---")?;

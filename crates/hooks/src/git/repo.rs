@@ -1,4 +1,4 @@
-//! The repository of a tenant: found, or made so that a crash never leaves half of one.
+//! Opens a tenant's git repository, or creates it atomically.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -14,23 +14,21 @@ use super::error::{Doing, GitError};
 use super::lock::{self, Stop};
 use super::names;
 
-/// The config of a new repository.
 const CONFIG: &[u8] = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
 
-/// An open repository.
 pub(super) struct Repo {
-    /// Where git keeps its data.
+    /// The git directory.
     pub(super) git_dir: PathBuf,
     /// The branch of checkpoints.
     pub(super) branch: String,
-    /// True for a repository with a work tree, as older versions made them on request.
+    /// Whether it has a work tree. Older versions created one on request.
     has_work_tree: bool,
-    /// Reads objects and refs.
     pub(super) git: Repository,
 }
 
-/// Where git keeps the data of a tenant's repository: a bare one, unless there is only one with
-/// a work tree.
+/// Returns the git directory of a tenant's repository.
+///
+/// This is the bare repository, unless only one with a work tree exists.
 fn git_dir(config: &GitConfig, tenant: &TenantId) -> PathBuf {
     let name = names::tenant(tenant);
     let bare = config.dir.join(format!("{name}.git"));
@@ -40,7 +38,7 @@ fn git_dir(config: &GitConfig, tenant: &TenantId) -> PathBuf {
 }
 
 impl Repo {
-    /// Opens the repository of a tenant, and creates it when it is missing.
+    /// Opens the repository of a tenant, and creates it if it does not exist.
     pub(super) fn open_or_create(
         config: &GitConfig,
         tenant: &TenantId,
@@ -53,7 +51,6 @@ impl Repo {
         Self::open_at(config, &git_dir)
     }
 
-    /// Opens the repository of a tenant.
     pub(super) fn open(config: &GitConfig, tenant: &TenantId) -> Result<Self, GitError> {
         let git_dir = git_dir(config, tenant);
         if is_vacant(&git_dir)? {
@@ -65,8 +62,8 @@ impl Repo {
 
     fn open_at(config: &GitConfig, git_dir: &Path) -> Result<Self, GitError> {
         static SET_UP: Once = Once::new();
-        // Zlib checks objects when they are read; hashing them costs as much again, and git
-        // does not do it either.
+        // Zlib detects damaged objects on read. Hashing them costs as much again, and git does not
+        // do it either.
         SET_UP.call_once(|| git2::opts::strict_hash_verification(false));
         let problem = |error: git2::Error| no_repository(git_dir, &error);
         // As bare: the files of a work tree are never touched.
@@ -94,22 +91,20 @@ impl Repo {
         })
     }
 
-    /// The name of the branch among all refs.
+    /// Full name of the branch's ref.
     pub(super) fn ref_name(&self) -> String {
         format!("refs/heads/{}", self.branch)
     }
 
-    /// The file of the branch.
     pub(super) fn branch_file(&self) -> PathBuf {
         self.git_dir.join("refs/heads").join(&self.branch)
     }
 
-    /// Where packs are.
     pub(super) fn pack_dir(&self) -> PathBuf {
         self.git_dir.join("objects/pack")
     }
 
-    /// The id of the commit at the tip of the branch, or `None` when there is no such branch.
+    /// The commit at the tip of the branch. `None` if the branch does not exist.
     pub(super) fn tip(&self) -> Result<Option<Oid>, GitError> {
         let name = self.ref_name();
         match self.git.find_reference(&name) {
@@ -122,13 +117,12 @@ impl Repo {
         }
     }
 
-    /// A commit.
     pub(super) fn commit(&self, id: Oid) -> Result<Commit<'_>, GitError> {
         let found = self.git.find_commit(id);
         found.map_err(|error| self.damaged(&id, error))
     }
 
-    /// The content of an object of that kind.
+    /// Reads an object, which must be of this kind.
     pub(super) fn read(&self, id: Oid, kind: ObjectType) -> Result<Vec<u8>, GitError> {
         let damaged = |error: git2::Error| self.damaged(&id, error);
         let odb = self.git.odb().map_err(damaged)?;
@@ -139,14 +133,15 @@ impl Repo {
         }
     }
 
-    /// The id that these bytes are.
+    /// Parses a binary object id.
     pub(super) fn id(&self, bytes: &[u8]) -> Result<Oid, GitError> {
         Oid::from_bytes(bytes).map_err(|error| self.damaged(&"an entry of a tree", error))
     }
 
-    /// Leaves a work tree at the commit that it shows, when the branch is about to move
-    /// away from it. Otherwise git would take all new files for deleted ones,
-    /// and the next commit in the work tree would delete them.
+    /// Detaches HEAD at `tip` before the branch moves, if a work tree has the branch checked out.
+    ///
+    /// Otherwise git would report the files of new checkpoints as deleted in the work tree, and the
+    /// next commit there would delete them.
     pub(super) fn detach_work_tree(&self, tip: Option<Oid>) -> Result<(), GitError> {
         let Some(tip) = tip.filter(|_| self.has_work_tree) else {
             return Ok(());
@@ -164,12 +159,11 @@ impl Repo {
         }
     }
 
-    /// An error about a part of this repository.
     pub(super) fn damaged(&self, what: &dyn Display, problem: impl Display) -> GitError {
         GitError::damaged(&self.git_dir, format!("{what}: {problem}"))
     }
 
-    /// An error about something that is no folder, or no file, where it should be one.
+    /// Error for a path that is not a directory or not a file, although it should be.
     pub(super) fn in_the_way(&self, name: &str) -> GitError {
         let branch = &self.branch;
         let problem = format!("on branch {branch} is not what checkpoints need there; rename it");
@@ -184,7 +178,7 @@ fn no_repository(path: &Path, problem: &dyn Display) -> GitError {
     ))
 }
 
-/// True when there is nothing at `path`, or an empty folder.
+/// Whether `path` does not exist or is an empty directory.
 fn is_vacant(path: &Path) -> Result<bool, GitError> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_none()),
@@ -196,17 +190,17 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
     }
 }
 
-/// Builds a bare repository beside its place and moves it there whole.
+/// Builds a bare repository in a temporary directory and renames it to `path`.
 fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
     create_private(&config.dir)?;
     let folder = File::open(&config.dir).doing("open", &config.dir)?;
     lock::hold(&folder, &config.dir, stop)?;
-    // Another memoird may have been faster.
+    // Another process may have created it while this one waited for the lock.
     if !is_vacant(path)? {
         return Ok(());
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // A crash leaves it behind; the same name is used, and cleared, the next time.
+    // Left over after a crash. The next attempt uses the same name and clears it first.
     let new = config.dir.join(format!(".new-{name}"));
     let built = build(config, &new).and_then(|()| {
         fs::rename(&new, path).doing("create", path)?;
@@ -219,7 +213,7 @@ fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> 
     built
 }
 
-/// Creates a folder: other users of the machine must not read conversations.
+/// Creates a directory with mode 0700, so that other users cannot read conversations.
 fn create_private(path: &Path) -> Result<(), GitError> {
     let mut private = fs::DirBuilder::new();
     private.recursive(true);
@@ -249,14 +243,14 @@ fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {
     Ok(())
 }
 
-/// Writes a new file to the disk, through every cache.
+/// Creates a file and syncs it to disk.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), GitError> {
     let mut file = File::create(path).doing("create", path)?;
     file.write_all(content).doing("write", path)?;
     file.sync_all().doing("write", path)
 }
 
-/// Makes names in a folder last.
+/// Syncs a directory, which makes created and renamed entries durable.
 pub(super) fn sync_dir(path: &Path) -> Result<(), GitError> {
     File::open(path)
         .and_then(|folder| folder.sync_all())

@@ -1,5 +1,4 @@
-//! Removes every object that no ref leads to: packs are written anew without them, and files that
-//! git derives from objects are removed.
+//! Deletes unreachable objects: rewrites packs without them, and deletes files that git derives.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,11 +14,11 @@ use super::pack::{self, Objects};
 use super::repo::{Repo, sync_dir};
 use super::tree::{Entries, Trees};
 
-/// Objects of a pack that is made of one that git wrote, and the memory they take.
+/// Maximum number of objects in a pack rewritten from one of git's, and their memory in bytes.
 const OBJECTS_MAX: usize = 20_000;
 const BYTES_MAX: usize = 64 << 20;
 
-/// Removes what no ref leads to. Nobody else may write to the repository meanwhile.
+/// Deletes unreachable objects. The caller must have exclusive write access to the repository.
 pub(super) fn sweep(repo: &Repo, stop: &Stop) -> Result<(), GitError> {
     let reachable = reachable(repo, stop)?;
     let pack_dir = repo.pack_dir();
@@ -44,7 +43,7 @@ pub(super) fn sweep(repo: &Repo, stop: &Stop) -> Result<(), GitError> {
     remove_loose(&repo.git_dir.join("objects"), &reachable)
 }
 
-/// Every object that a ref leads to.
+/// All objects reachable from refs.
 fn reachable(repo: &Repo, stop: &Stop) -> Result<HashSet<Oid>, GitError> {
     let mut reachable = HashSet::new();
     let mut left: Vec<Oid> = Vec::new();
@@ -78,7 +77,7 @@ fn reachable(repo: &Repo, stop: &Stop) -> Result<HashSet<Oid>, GitError> {
     Ok(reachable)
 }
 
-/// Adds a folder and all that is below it.
+/// Adds a tree and everything below it.
 fn walk(repo: &Repo, root: Oid, reachable: &mut HashSet<Oid>) -> Result<(), GitError> {
     let mut left = vec![root];
     while let Some(id) = left.pop() {
@@ -97,7 +96,7 @@ fn walk(repo: &Repo, root: Oid, reachable: &mut HashSet<Oid>) -> Result<(), GitE
     Ok(())
 }
 
-/// Writes objects of a pack that git wrote as packs of whole objects.
+/// Rewrites objects of a pack written by git as packs of complete objects.
 fn copy_whole(repo: &Repo, kept: &[Oid], stop: &Stop) -> Result<(), GitError> {
     let mut kept = kept.iter().peekable();
     while kept.peek().is_some() {
@@ -126,7 +125,7 @@ fn packs(pack_dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     Ok(packs)
 }
 
-/// Removes a pack with all that stands beside it, its index first: without that it does not exist.
+/// Deletes a pack and its companion files, the index first, so that git ignores the pack.
 fn remove_pack(pack: &Path) -> Result<(), GitError> {
     for ending in ["idx", "rev", "bitmap", "mtimes", "keep", "promisor", "pack"] {
         remove_file(&pack.with_extension(ending))?;
@@ -134,7 +133,7 @@ fn remove_pack(pack: &Path) -> Result<(), GitError> {
     Ok(())
 }
 
-/// Removes what git makes of objects by itself: it may name what is gone.
+/// Deletes files that git derives from objects, because they may list deleted ones.
 fn remove_derived(repo: &Repo) -> Result<(), GitError> {
     let objects = repo.git_dir.join("objects");
     remove_file(&objects.join("info/commit-graph"))?;
@@ -159,7 +158,7 @@ fn remove_derived(repo: &Repo) -> Result<(), GitError> {
     Ok(())
 }
 
-/// Removes objects that have a file each.
+/// Deletes unreachable loose objects.
 fn remove_loose(objects: &Path, reachable: &HashSet<Oid>) -> Result<(), GitError> {
     for folder in fs::read_dir(objects).doing("read", objects)? {
         let folder = folder.doing("read", objects)?.path();

@@ -1,6 +1,7 @@
-//! Folders as git stores them: one list of entries each, sorted. A day's list may hold tens
-//! of thousands of files, so new files are merged into it in one pass over its bytes;
-//! libgit2's tree builder takes three times as long.
+//! Reads and writes git trees.
+//!
+//! A day's tree may list tens of thousands of files, so new files are merged into it in one pass
+//! over its bytes. libgit2's tree builder takes three times as long.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,24 +14,22 @@ use super::error::GitError;
 use super::pack::Objects;
 use super::repo::Repo;
 
-/// Bytes of the id at the end of an entry.
+/// Length of the id at the end of an entry.
 const ID_BYTES: usize = 20;
 
 const MODE_FILE: &[u8] = b"100644";
 const MODE_FOLDER: &[u8] = b"40000";
 
-/// An entry of a folder.
 #[derive(Clone)]
 pub(super) struct Entry<'a> {
     mode: &'a [u8],
     pub(super) name: &'a [u8],
     pub(super) id: &'a [u8],
-    /// Where it is in the bytes of the folder.
+    /// Byte range in the tree.
     pub(super) range: Range<usize>,
 }
 
 impl<'a> Entry<'a> {
-    /// A new entry.
     fn new(mode: &'a [u8], name: &'a str, id: &'a Oid) -> Self {
         Self {
             mode,
@@ -48,7 +47,7 @@ impl<'a> Entry<'a> {
         self.mode.starts_with(b"100")
     }
 
-    /// Git sorts a folder as if its name ended with a slash.
+    /// Git sorts a directory as if its name ended with a slash.
     pub(super) fn order(&self, other: &Self) -> Ordering {
         let common = self.name.len().min(other.name.len());
         let next = |entry: &Self| {
@@ -59,7 +58,7 @@ impl<'a> Entry<'a> {
         by_name.then_with(|| next(self).cmp(&next(other)))
     }
 
-    /// Writes it as the entry of another object.
+    /// Writes the entry with another id.
     pub(super) fn write_with(&self, id: Oid, folder: &mut Vec<u8>) {
         let other = Entry {
             mode: self.mode,
@@ -77,19 +76,18 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The entries of a folder, in git's order, up to the first bytes that are no entry.
+/// Iterates over the entries of a tree, up to the first invalid bytes.
 pub(super) struct Entries<'a> {
     folder: &'a [u8],
     offset: usize,
 }
 
 impl<'a> Entries<'a> {
-    /// Those of the folder with these bytes.
     pub(super) fn of(folder: &'a [u8]) -> Self {
         Self { folder, offset: 0 }
     }
 
-    /// False when something is left that is no entry.
+    /// Whether all bytes were valid entries.
     pub(super) fn is_at_end(&self) -> bool {
         self.offset == self.folder.len()
     }
@@ -115,15 +113,15 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The folders that a delivery reads and writes. They are kept: they are read to look for
-/// files, again to add files, and once more to compare them.
+/// Cache of the trees that a delivery reads and writes.
+///
+/// They are read to find files, to add files, and to compute deltas.
 pub(super) struct Trees<'a> {
     repo: &'a Repo,
     known: HashMap<Oid, Vec<u8>>,
 }
 
 impl<'a> Trees<'a> {
-    /// Nothing read yet.
     pub(super) fn new(repo: &'a Repo) -> Self {
         Self {
             repo,
@@ -131,7 +129,7 @@ impl<'a> Trees<'a> {
         }
     }
 
-    /// Reads a folder, once.
+    /// Reads a tree unless it is cached.
     pub(super) fn load(&mut self, id: Oid) -> Result<(), GitError> {
         if !self.known.contains_key(&id) {
             let bytes = self.repo.read(id, ObjectType::Tree)?;
@@ -145,17 +143,17 @@ impl<'a> Trees<'a> {
         Ok(())
     }
 
-    /// Takes a folder that was made elsewhere.
+    /// Caches a tree that was created elsewhere.
     pub(super) fn note(&mut self, id: Oid, bytes: Vec<u8>) {
         self.known.insert(id, bytes);
     }
 
-    /// The bytes of a folder that was loaded or written.
+    /// The bytes of a cached tree.
     pub(super) fn bytes(&self, id: Oid) -> &[u8] {
         self.known.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// The id of a folder below `root`, or `None` where there is none.
+    /// The id of a subtree of `root`. `None` if it does not exist.
     pub(super) fn folder(
         &mut self,
         root: Oid,
@@ -174,7 +172,7 @@ impl<'a> Trees<'a> {
         Ok(Some(id))
     }
 
-    /// Removes from `names` the files that are in a folder.
+    /// Removes from `names` the files that are in a tree.
     pub(super) fn remove_present(
         &mut self,
         folder: Oid,
@@ -189,8 +187,7 @@ impl<'a> Trees<'a> {
         Ok(())
     }
 
-    /// Writes the folder that has the entries of `base`, and these files in a folder below it.
-    /// Returns its id.
+    /// Writes the tree with the entries of `base` and these files in a subtree. Returns its id.
     pub(super) fn add(
         &mut self,
         base: Option<Oid>,
@@ -199,7 +196,7 @@ impl<'a> Trees<'a> {
         objects: &mut Objects,
     ) -> Result<Oid, GitError> {
         let Some((name, rest)) = folders.split_first() else {
-            // They are in git's order: it sorts files by the bytes of their names.
+            // The map is in git's order: git sorts files by the bytes of their names.
             let new = files
                 .iter()
                 .map(|(name, id)| Entry::new(MODE_FILE, name, id));
@@ -213,8 +210,7 @@ impl<'a> Trees<'a> {
         self.write(base, &[Entry::new(MODE_FOLDER, name, &inner)], objects)
     }
 
-    /// Writes the folder that has the entries of `base` and the new ones, which are in git's
-    /// order.
+    /// Writes the tree with the entries of `base` and the new ones, which are in git's order.
     fn write(
         &mut self,
         base: Option<Oid>,
@@ -232,11 +228,11 @@ impl<'a> Trees<'a> {
     }
 }
 
-/// Both in git's order; where both have a name, the new entry replaces the old one.
+/// Merges two lists in git's order. New entries replace old ones with the same name.
 fn merge(old: &[u8], new: &[Entry<'_>]) -> Vec<u8> {
     let mut merged = Vec::with_capacity(old.len() + new.len() * 160);
     let mut new = new.iter().peekable();
-    // Old entries that no new one comes between are copied at once.
+    // Runs of old entries without a new one in between are copied at once.
     let mut kept = 0..0;
     for entry in Entries::of(old) {
         let is_due = new.peek().is_some_and(|new| new.order(&entry).is_le());

@@ -1,4 +1,4 @@
-//! What an answer means for the delivery: made, again later, or never.
+//! Maps a response to the outcome of the delivery: success, retry or permanent failure.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,13 +9,12 @@ use reqwest::{Response, StatusCode};
 
 use crate::text::line;
 
-/// Bytes of a refusal's body that are read.
+/// Maximum bytes to read of an error response's body.
 const EXCERPT_BYTES_MAX: usize = 1_024;
-/// Characters of it in the problem.
+/// Maximum characters of it in the error message.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-/// Whether the delivery is made. The status alone counts: once a receiver has said that it
-/// is done, what follows, or breaks off, is not read.
+/// Decides by the status alone. The body of a successful response is not read.
 pub(super) async fn judge(answer: Response, at: Timestamp) -> Result<(), HookError> {
     let status = answer.status();
     if status.is_success() {
@@ -35,7 +34,7 @@ pub(super) async fn judge(answer: Response, at: Timestamp) -> Result<(), HookErr
     Err(HookError { problem, retry })
 }
 
-/// Statuses that say that another try may be answered otherwise.
+/// Statuses for which a retry may succeed.
 fn may_pass(status: StatusCode) -> bool {
     let waits = [
         StatusCode::REQUEST_TIMEOUT,

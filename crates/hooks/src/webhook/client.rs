@@ -1,4 +1,4 @@
-//! The HTTP client of one webhook, and the headers that it sends.
+//! HTTP client of a webhook, and its headers.
 
 use memoird_http::ClientConfig;
 use reqwest::Client;
@@ -10,7 +10,7 @@ use reqwest::header::{
 use super::{ID, SIGNATURE, TIMESTAMP, WebhookConfig};
 
 /// # Errors
-/// A sentence for the operator about a header that cannot be sent, or where TLS cannot start.
+/// A message for the operator if a header is invalid or TLS cannot be set up.
 pub(super) fn build(
     config: &WebhookConfig,
     more_headers: &[(String, String)],

@@ -1,4 +1,4 @@
-//! Where a conversation may be sent on to, and how a URL is shown.
+//! Decides whether a redirect is followed, and formats URLs.
 
 use memoird_engine::HookError;
 use memoird_http::status_text;
@@ -8,7 +8,7 @@ use reqwest::{Response, Url};
 use super::CHARS_MAX;
 use crate::text::line;
 
-/// Where an answer sends us on, if that is where the request may go.
+/// The target of a redirect that may be followed. `None` if the response is not a redirect.
 pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, HookError> {
     let status = answer.status();
     let keeps_method = match status.as_u16() {
@@ -40,12 +40,12 @@ pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, Hoo
     )))
 }
 
-/// A URL for people, without what may be a secret.
+/// Formats a URL without parts that may be secret.
 pub(super) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.set_fragment(None);
-    // They fail where there are none.
+    // They fail if the URL cannot have them.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     line(url.as_str().as_bytes(), CHARS_MAX)

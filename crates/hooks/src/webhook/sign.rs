@@ -1,5 +1,6 @@
-//! Signatures as Standard Webhooks has them (<https://www.standardwebhooks.com>), so that
-//! a receiver can use one of its libraries, or the few lines above.
+//! Signatures of Standard Webhooks (<https://www.standardwebhooks.com>).
+//!
+//! Receivers can verify them with its libraries, or with the example in the parent module.
 
 use std::fmt;
 
@@ -7,19 +8,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac::{Context, HMAC_SHA256, Key};
 
-/// The key of a signature. It does not show itself.
+/// The key for signatures. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSecret(Vec<u8>);
 
-/// What announces a key in base64.
+/// Prefix of a key in base64.
 const PREFIX: &str = "whsec_";
 
 impl WebhookSecret {
-    /// Takes the content of the secret's file or variable: `whsec_` and the key in base64,
-    /// as Standard Webhooks writes it, or any other text, whose bytes then are the key.
+    /// Parses the content of the secret's file or variable.
+    ///
+    /// It is `whsec_` and the key in base64, as in Standard Webhooks, or any other text, whose
+    /// bytes are the key.
     ///
     /// # Errors
-    /// A sentence for the operator when it is empty, or no base64 after `whsec_`.
+    /// A message for the operator if it is empty, or not base64 after `whsec_`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let key = match text.strip_prefix(PREFIX) {
             Some(encoded) => STANDARD.decode(encoded).unwrap_or_default(),
@@ -31,7 +34,6 @@ impl WebhookSecret {
         }
     }
 
-    /// The value of `webhook-signature`.
     pub(super) fn signature(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let mut mac = Context::with_key(&Key::new(HMAC_SHA256, &self.0));
         mac.update(format!("{id}.{timestamp}.").as_bytes());
