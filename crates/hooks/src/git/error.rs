@@ -27,7 +27,10 @@ pub enum GitError {
     },
     /// Another process holds a lock or moves the branch. A retry may succeed.
     #[error("{problem}")]
-    Contended { problem: String },
+    Contended {
+        /// The lock or branch, and who holds it.
+        problem: String,
+    },
     /// The delivery reached its time limit.
     #[error("stopped at the time limit")]
     Stopped,

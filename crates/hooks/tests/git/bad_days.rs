@@ -1,5 +1,6 @@
-//! Crashes at every step, people at work in the repository, and disks that are full. A
-//! crash is played by leaving exactly the files that it leaves.
+//! Crashes at every step, users working in the repository, and full disks.
+//!
+//! A crash is simulated by recreating exactly the files that it leaves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use memoird_engine::{Hook, Retry};
 use crate::kit::*;
 use crate::skip::skip;
 
-/// Ten sessions are in, by two commits, and all may go on.
+/// A repository with ten sessions in two commits.
 async fn begun() -> House {
     let house = House::new();
     house.deliver(&sessions(0, 5)).await.unwrap();
@@ -25,7 +26,7 @@ fn age(path: &Path, by: Duration) {
     file.set_modified(now - by).unwrap();
 }
 
-/// Nothing of an unfinished delivery is left.
+/// Asserts that nothing of an unfinished delivery is left.
 fn is_tidy(repository: &Path) {
     let pack_dir = repository.join("objects/pack");
     let all = fs::read_dir(&pack_dir)
@@ -47,7 +48,7 @@ fn is_tidy(repository: &Path) {
 async fn a_crash_while_packs_are_written_leaves_nothing_that_matters() {
     let house = begun().await;
     let pack_dir = house.bare().join("objects/pack");
-    // A donor of a pack that no branch of this repository needs.
+    // Donates a pack that no branch of this repository needs.
     let donor = House::new();
     donor.deliver(&sessions(10, 5)).await.unwrap();
     let of_donor = |ending: &str| {
@@ -67,8 +68,8 @@ async fn a_crash_while_packs_are_written_leaves_nothing_that_matters() {
     let mut next = 10;
     for step in 0..5 {
         match step {
-            // Within the pack; after it; with half an index; with the pack in its place;
-            // with both in their places.
+            // During the pack; after it; during the index; with the pack renamed; with both
+            // renamed.
             0 => fs::write(pack_dir.join("tmp_memoird_pack"), half).unwrap(),
             1 => fs::write(pack_dir.join("tmp_memoird_pack"), &pack_bytes).unwrap(),
             2 => {
@@ -99,7 +100,7 @@ async fn a_crash_with_the_branch_locked_is_recovered_from_at_once() {
     let [claim, lock] = ["memoird.claim", "refs/heads/main.lock"].map(|it| house.bare().join(it));
     let id = format!("{}\n", "7".repeat(40));
     fs::write(&claim, &id).unwrap();
-    // Before the lock was taken, and after.
+    // Before the lock was acquired, and after.
     house
         .restarted()
         .deliver(vec![call(&sessions(10, 1)[0])])
@@ -111,7 +112,7 @@ async fn a_crash_with_the_branch_locked_is_recovered_from_at_once() {
     deliver(&house.restarted(), &sessions(11, 4)).await.unwrap();
     exactly_once(&house.bare(), &sessions(0, 15));
     is_tidy(&house.bare());
-    // After the branch moved: the claim is the very file of the branch.
+    // After the branch moved: the claim is a hard link to the branch's file.
     fs::hard_link(house.bare().join("refs/heads/main"), &claim).unwrap();
     let tip = git(&house.bare(), &["rev-parse", "main"]);
     deliver(&house.restarted(), &sessions(10, 5)).await.unwrap();
@@ -135,7 +136,7 @@ async fn a_crash_while_packs_are_merged_is_recovered_from() {
     }
     house.deliver(&sessions(15, 1)).await.unwrap();
     assert_eq!(packs(&house.bare()), 1);
-    // The old ones are there still; of one only the pack is, its index has its last name.
+    // The old packs are still there. One of them has lost its index, which has its temporary name.
     let mut is_first = true;
     for entry in fs::read_dir(before.path()).unwrap() {
         let entry = entry.unwrap();
@@ -175,7 +176,7 @@ async fn the_lock_of_a_persons_git_is_waited_for() {
     let batch = sessions(10, 3);
     let delivery = house.deliver(&batch);
     let person = async {
-        // It waits: the pack is written, and the branch does not move.
+        // The delivery waits: the pack is written, and the branch does not move.
         while !house.bare().join("memoird.claim").exists() {
             tokio::task::yield_now().await;
         }
@@ -238,7 +239,7 @@ async fn commits_of_people_stay_and_are_built_upon() {
         git(&house.bare(), &["log", "-1", "--format=%s", "main~1"]).trim(),
         "A note"
     );
-    // Another branch is checked out, and the branch of checkpoints is gone.
+    // Another branch is checked out, and the checkpoint branch was deleted.
     git(&house.bare(), &["branch", "work", "main"]);
     git(&house.bare(), &["symbolic-ref", "HEAD", "refs/heads/work"]);
     house.deliver(&sessions(15, 5)).await.unwrap();
@@ -358,8 +359,7 @@ async fn a_delivery_that_nobody_waits_for_ends_and_the_next_one_does_it() {
     assert_eq!(commits(&house.bare()), 3);
 }
 
-/// A folder on a file system of two megabytes, if there is a right to mount one. It is
-/// unmounted by its drop.
+/// A directory on a 2 MB file system, if mounting is permitted. Unmounted on drop.
 struct Small(PathBuf);
 
 impl Small {
@@ -392,7 +392,7 @@ async fn a_full_disk_is_told_and_forgotten_when_it_has_room_again() {
     let ballast = house.config.dir.join("ballast");
     let mut room = 1 << 21;
     let mut content = Vec::new();
-    // Fills all but what is smaller than a page.
+    // Leave less than a page free.
     while room >= 1 {
         content.resize(content.len() + room, 7);
         if fs::write(&ballast, &content).is_err() {

@@ -1,5 +1,4 @@
-//! What a batch of ends becomes: one commit, exactly once, with files and a message worth
-//! reading.
+//! A batch of ends becomes one commit, exactly once, with the expected files and message.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +44,7 @@ async fn what_is_delivered_again_is_not_committed_again() {
     house.deliver(&batch).await.unwrap();
     deliver(&house.restarted(), &batch).await.unwrap();
     assert_eq!((commits(&house.bare()), packs(&house.bare())), (1, 1));
-    // Partly new, and one of it twice.
+    // Partly new, with one duplicate.
     let mut overlapping = sessions(5, 10);
     overlapping.push(Arc::clone(&overlapping[7]));
     house.deliver(&overlapping).await.unwrap();
@@ -71,7 +70,7 @@ async fn each_tenant_has_a_repository_of_its_own() {
         is_clean(&repository);
         assert_eq!(files(&repository).len(), 1, "{name}");
     }
-    // One that cannot be written does not keep the others from being written.
+    // A failing tenant does not prevent the others' commits.
     std::fs::remove_dir_all(house.bare()).unwrap();
     std::fs::write(house.bare(), "in the way").unwrap();
     let again = |tenant: &str| {

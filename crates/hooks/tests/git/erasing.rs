@@ -1,4 +1,4 @@
-//! Erasing: no object has the text any more, whoever packed it; all else is as it was.
+//! After an erasure, no object contains the text, and everything else is unchanged.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +13,7 @@ use memoird_hooks::git::EraseMode;
 
 use crate::kit::*;
 
-/// A session that says this.
+/// A session with this text.
 fn says(number: u64, text: &str) -> Arc<SessionContent> {
     let mut ended = session(number);
     ended.turns[0].1.parts = vec![part(PartKind::Text(text.to_owned()))];
@@ -44,7 +44,7 @@ fn all_of(ended: &SessionContent) -> EraseTarget {
     }
 }
 
-/// Every object of a repository, also those that nothing leads to, as git reads them.
+/// All objects of a repository, including unreachable ones, as git reads them.
 fn objects(repository: &Path) -> String {
     let all = ["cat-file", "--batch-all-objects", "--unordered", "--batch"];
     let output = git_may_fail(repository, &all);
@@ -66,7 +66,7 @@ async fn a_session_leaves_every_commit_and_every_pack() {
     let house = House::new();
     let marked = says(40, "zq-marked-qz");
     let other = sessions(0, 30);
-    // Alone in a commit, and together with others; merged into larger packs and not.
+    // Alone in a commit and with others, in merged packs and in separate ones.
     for part in other[..20].chunks(5) {
         house.deliver(part).await.unwrap();
     }
@@ -93,7 +93,7 @@ async fn a_session_leaves_every_commit_and_every_pack() {
     exactly_once(&house.bare(), &other);
     assert_eq!(commits(&house.bare()), before - 1, "one was empty then");
     assert!(packs(&house.bare()) <= 3, "the new history is in one pack");
-    // It goes on from there, and the second time there is nothing.
+    // Deliveries continue on the new history. A second erasure finds nothing.
     let more = sessions(50, 3);
     house.deliver(&more).await.unwrap();
     let again = erase(&house, all_of(&marked), &[]).await;
@@ -120,12 +120,12 @@ async fn what_the_journal_forgot_is_found_by_its_session_and_its_subject() {
     let target = EraseTarget::Subject(eve.subject.unwrap());
     assert_eq!(erase(&house, target, &[]).await.commits, 1);
     is_gone(&house.bare(), &["zq-marked-qz", "zq-eve-qz"]);
-    // Nor does a message of a commit name them.
+    // No commit message contains their ids.
     is_gone(&house.bare(), &["telegram:1:", "telegram:3:"]);
     assert_eq!(files(&house.bare()).len(), 1);
 }
 
-/// It is in a pack, and in no branch.
+/// Its objects are in a pack, but on no branch.
 #[tokio::test]
 async fn what_a_delivery_that_failed_has_written_is_erased() {
     let house = House::new();
@@ -178,7 +178,7 @@ async fn refs_of_people_and_what_git_packed_are_cleaned_as_well() {
         &["update-ref", "--create-reflog", "refs/heads/noted", "main"],
     );
     house.deliver(&other[6..]).await.unwrap();
-    // Deltas of git's own kind, an index over packs, a graph, a bitmap, and objects in files.
+    // Git's deltas, a multi-pack index, a commit graph, a bitmap, and loose objects.
     let repack = [
         "repack",
         "-a",
@@ -207,7 +207,7 @@ async fn refs_of_people_and_what_git_packed_are_cleaned_as_well() {
     exactly_once(&repository, &other);
 }
 
-/// Adds a folder by a commit of a person.
+/// Commits a directory, as a user would.
 fn add_folder(repository: &Path, name: &str, entries: &str) {
     let list = repository.join("list");
     std::fs::write(&list, entries).unwrap();
@@ -247,7 +247,7 @@ async fn what_git_packed_is_copied_in_parts() {
     let empty = empty.trim();
     std::fs::remove_file(repository.join("empty")).unwrap();
     for folder in 0..3 {
-        // 18 MiB, which are not compressed.
+        // 18 MiB, uncompressed.
         let names = (0..4_600).map(|number| format!("{number:0>4000}-{folder}"));
         let entries = names.map(|name| format!("100644 blob {empty}\t{name}\n"));
         add_folder(
@@ -276,7 +276,7 @@ async fn a_pack_of_more_than_two_gibibytes_is_written_anew() {
     house.deliver(&other).await.unwrap();
     house.deliver(&[Arc::clone(&marked)]).await.unwrap();
     git(&repository, &["repack", "-a", "-d", "-q"]);
-    // Its index is that of a large one: places are in the table of 64 bits.
+    // Use an index with 64-bit offsets, as for a large pack.
     let folder = repository.join("objects/pack");
     let names = std::fs::read_dir(&folder).unwrap();
     let pack = names
@@ -304,7 +304,7 @@ async fn what_a_crash_left_is_swept_by_the_next_one() {
     house.deliver(&other[..3]).await.unwrap();
     house.deliver(&[Arc::clone(&marked)]).await.unwrap();
     house.deliver(&other[3..]).await.unwrap();
-    // Refs were moved to a history without it, and then the daemon died.
+    // As if the daemon died after refs were moved to a history without it.
     let old = git(&house.bare(), &["rev-parse", "main~2"]);
     git(
         &house.bare(),
@@ -334,7 +334,7 @@ async fn a_tombstone_keeps_the_history_and_says_who_still_has_it() {
     }
 }
 
-/// Delivers it as a machine does whose clock began anew.
+/// Delivers with a clock that was reset to 1970.
 async fn deliver_in_1970(house: &House, ended: &Arc<SessionContent>) {
     let call = HookCall {
         at: at(0),

@@ -1,4 +1,4 @@
-//! What the tests of checkpoints share: sessions that ended, and git as a person uses it.
+//! Helpers for checkpoint tests: ended sessions, and git commands.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ use memoird_hooks::git::{GitConfig, GitHook};
 /// 2026-11-22 10:00:00 UTC.
 pub(crate) const NOON: i64 = 1_795_341_600;
 
-/// A folder with repositories, and the hook that fills it.
+/// A directory with repositories, and the hook that writes them.
 pub(crate) struct House {
     pub(crate) config: GitConfig,
     pub(crate) hook: GitHook,
@@ -45,7 +45,7 @@ impl House {
         self.config.dir.join("acme.git")
     }
 
-    /// A daemon that was started again.
+    /// The hook of a restarted daemon.
     pub(crate) fn restarted(&self) -> GitHook {
         GitHook::new(self.config.clone())
     }
@@ -55,7 +55,7 @@ impl House {
     }
 }
 
-/// Delivers as one batch; all of it must have the same answer.
+/// Delivers a batch. All sessions must have the same outcome.
 pub(crate) async fn deliver(
     hook: &GitHook,
     ended: &[Arc<SessionContent>],
@@ -84,7 +84,7 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::new(seconds, 0).expect("a time")
 }
 
-/// The tenant `acme` and so many sessions of it, numbered from `first`.
+/// `count` sessions of the tenant `acme`, numbered from `first`.
 pub(crate) fn sessions(first: u64, count: u64) -> Vec<Arc<SessionContent>> {
     (first..first + count)
         .map(|number| Arc::new(session(number)))
@@ -123,7 +123,7 @@ pub(crate) fn part(kind: PartKind) -> Part {
     kind.into()
 }
 
-/// Runs git as a person does, in a repository.
+/// Runs git in a repository, with a user's identity.
 pub(crate) fn git_may_fail(repository: &Path, arguments: &[&str]) -> Output {
     let mut git = Command::new("git");
     git.arg("-C")
@@ -142,7 +142,7 @@ pub(crate) fn git_may_fail(repository: &Path, arguments: &[&str]) -> Output {
     git.args(arguments).output().expect("git runs")
 }
 
-/// Runs git, which must succeed; gives what it printed.
+/// Runs git, which must succeed, and returns its output.
 #[track_caller]
 pub(crate) fn git(repository: &Path, arguments: &[&str]) -> String {
     let output = git_may_fail(repository, arguments);
@@ -155,7 +155,7 @@ pub(crate) fn git(repository: &Path, arguments: &[&str]) -> String {
     stdout
 }
 
-/// The repository is whole, and has nothing to say about itself.
+/// Asserts that `git fsck` finds no errors or warnings.
 #[track_caller]
 pub(crate) fn is_clean(repository: &Path) {
     let output = git_may_fail(repository, &["fsck", "--full", "--strict", "--no-dangling"]);
@@ -168,7 +168,7 @@ pub(crate) fn is_clean(repository: &Path) {
     assert!(!said.contains("error"), "{said}");
 }
 
-/// The Markdown files of the branch.
+/// The Markdown files on the branch.
 #[track_caller]
 pub(crate) fn files(repository: &Path) -> Vec<String> {
     let all = git(repository, &["ls-tree", "-r", "-z", "--name-only", "main"]);
@@ -178,8 +178,7 @@ pub(crate) fn files(repository: &Path) -> Vec<String> {
     files.map(ToOwned::to_owned).collect()
 }
 
-/// Each of these sessions is there with both its files, was added by one commit only, and
-/// the repository is clean.
+/// Asserts that both files of each session exist and were added by exactly one commit.
 #[track_caller]
 pub(crate) fn exactly_once(repository: &Path, ended: &[Arc<SessionContent>]) {
     is_clean(repository);
@@ -217,7 +216,6 @@ pub(crate) fn exactly_once(repository: &Path, ended: &[Arc<SessionContent>]) {
     assert_eq!(files(repository).len(), ended.len());
 }
 
-/// How many commits the branch has.
 #[track_caller]
 pub(crate) fn commits(repository: &Path) -> usize {
     git(repository, &["rev-list", "--count", "main"])
@@ -226,7 +224,6 @@ pub(crate) fn commits(repository: &Path) -> usize {
         .expect("a number")
 }
 
-/// How many packs there are.
 pub(crate) fn packs(repository: &Path) -> usize {
     let entries = std::fs::read_dir(repository.join("objects/pack")).expect("a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name());

@@ -1,4 +1,4 @@
-//! Checkpoints in git, looked at with git itself.
+//! Tests of git checkpoints, verified with the git command.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Packs: few, whole, and only memoird's own are touched.
+//! Packs stay few and complete, and packs written by git are not touched.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ async fn many_small_batches_leave_few_packs() {
     );
 }
 
-/// There may be no time to write them again.
+/// A retry may have no time to rewrite them.
 #[tokio::test]
 async fn a_delivery_that_failed_before_leaves_other_packs_alone() {
     let house = House::new();
@@ -55,7 +55,7 @@ async fn a_crowded_day_that_gets_a_commit_at_a_time_does_not_fill_the_disk() {
         house.deliver(one).await.unwrap();
         steps.push(bytes());
     }
-    // The list of the day's files alone is some 50 kB in each pack.
+    // The list of the day's files alone takes about 50 kB per pack.
     assert!(steps[15] - before < 120_000, "{before} {steps:?}");
     assert!(steps[255] - before < 600_000, "{before} {steps:?}");
     exactly_once(&house.bare(), &sessions(0, 1_256));

@@ -1,4 +1,4 @@
-//! What people read: the documents, and lists and logs of them.
+//! Documents, lists and logs of checkpoints.
 
 use std::fs;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn id(text: &str) -> SessionId {
     SessionId::parse(text).unwrap()
 }
 
-/// A session with every kind of part, and texts that try to break out.
+/// A session with every kind of part, and texts that try to break out of their section.
 fn rich() -> SessionContent {
     let call = |id: &str, input: &str| {
         let (id, name) = (id.to_owned(), "look_up".to_owned());
@@ -94,7 +94,7 @@ fn rich() -> SessionContent {
     }
 }
 
-/// What becomes of it.
+/// The document of that session.
 const DOCUMENT: &str = r##"---
 tenant: "acme"
 session: "a \"b\"\n: [c]\u007f"
@@ -250,7 +250,7 @@ async fn what_hides_itself_is_seen_and_links_and_html_that_run_something_are_not
     }
 }
 
-/// What it says must not break out of its place either, and what reads turns finds them.
+/// The summary must not break out of its section either, and the turns must still be parsed.
 #[tokio::test]
 async fn a_summary_heads_both_files_and_changes_nothing_else() {
     let house = House::new();

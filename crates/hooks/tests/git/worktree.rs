@@ -1,5 +1,6 @@
-//! Repositories with a work tree, as older versions made them on request: they go on
-//! receiving commits, and what people see and do in them stays.
+//! Repositories with a work tree, as older versions created them on request.
+//!
+//! They still receive commits, and users' changes in them are preserved.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// A repository with three sessions and their files.
+    /// Creates a repository with three sessions and checked-out files.
     async fn new() -> Self {
         let house = House::new();
         house.deliver(&sessions(0, 3)).await.unwrap();
@@ -66,7 +67,7 @@ async fn commits_go_on_and_the_files_stay_at_the_commit_that_they_show() {
     let tenant = TenantId::parse("acme").unwrap();
     let checkpoints = Checkpoints::open(&desk.house.config, &tenant).unwrap();
     assert_eq!(checkpoints.list(99, None).unwrap().len(), 23);
-    // A person gets the files, and works on.
+    // A user checks out the files and commits.
     desk.git(&["checkout", "-q", "main"]);
     assert_eq!(desk.status(), "");
     let document = fs::read_to_string(desk.file(&session(22))).unwrap();
@@ -76,7 +77,7 @@ async fn commits_go_on_and_the_files_stay_at_the_commit_that_they_show() {
     desk.git(&["commit", "-qm", "A note"]);
     desk.deliver(&sessions(23, 2)).await;
     assert_eq!(desk.status(), "");
-    // A commit of a person has what that person changed, and nothing else.
+    // A user's commit contains only that user's changes.
     fs::write(desk.dir.join("README.md"), "Theirs.\n").unwrap();
     desk.git(&["commit", "-qam", "Another note"]);
     let changed = desk.git(&["show", "--format=", "--name-only"]);

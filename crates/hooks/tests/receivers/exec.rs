@@ -1,4 +1,4 @@
-//! What a program gets, and what its end means.
+//! Input of a program, and how its exit status is interpreted.
 
 use std::path::Path;
 
@@ -15,7 +15,6 @@ const ENVIRONMENT: Variables = Variables(&[
     ("OTHER", "not for the program"),
 ]);
 
-/// A hook that runs a shell script in a directory.
 pub(crate) fn script(script: &str, dir: &Path) -> ExecHook {
     hook(&["/bin/sh", "-c", script], dir)
 }

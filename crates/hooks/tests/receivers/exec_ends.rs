@@ -1,4 +1,4 @@
-//! Programs that hang, flood, and leave others behind: nothing of them may be left.
+//! Programs that hang, flood, or leave child processes: nothing of them may remain.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::exec::script;
 use crate::kit::{call, deliver, in_time, is_alive, large_call, read, until};
 
-/// Starts a child that sleeps, and writes down both process ids in one step.
+/// Starts a sleeping child, and writes both process ids atomically.
 const WITH_CHILD: &str = "sleep 1000 & echo $$ $! > pids.tmp; mv pids.tmp pids; ";
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_program_that_floods_its_outputs_costs_no_memory() {
     );
     assert!(error.problem.ends_with(r"xxx\nend"), "{error}");
     assert_eq!(error.problem.chars().count(), "exit code 3: ".len() + 400);
-    // Other tests run in this process, too; but none of them is as large.
+    // Other tests may run in this process, but none uses as much memory.
     assert!(grown < 150_000, "{grown} KiB");
 }
 
@@ -115,7 +115,7 @@ async fn many_programs_at_once_each_get_their_own_answer() {
     }
 }
 
-/// The most memory that this process has held.
+/// Peak memory of this process in KiB.
 fn peak_kib() -> u64 {
     let status = read("/proc/self/status");
     let line = status

@@ -1,4 +1,4 @@
-//! What the tests share: calls to deliver, deadlines, processes that are looked for.
+//! Shared helpers: calls, deadlines, and process checks.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,13 +15,13 @@ use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{Hook, HookCall, HookError, SessionContent};
 use tokio::time::{sleep, timeout};
 
-/// Longer than any test takes on a machine that is busy.
+/// Longer than any test takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// When the calls are made.
+/// Time of the calls.
 pub(crate) const AT_SECONDS: i64 = 1_700_000_123;
 
-/// A first try for a session that has these turns.
+/// The first attempt for a session with these turns.
 pub(crate) fn call_of(turns: Vec<Turn>) -> HookCall {
     let generation = Generation::new(1_700_000_000_000, 7);
     let hook = HookName::parse("receiver").expect("a good one");
@@ -49,7 +49,7 @@ pub(crate) fn call_of(turns: Vec<Turn>) -> HookCall {
     }
 }
 
-/// A first try with two small turns.
+/// The first attempt for a session with two small turns.
 pub(crate) fn call() -> HookCall {
     call_of(vec![
         text(Role::User, "Hi, \"you\"\nthere"),
@@ -57,7 +57,7 @@ pub(crate) fn call() -> HookCall {
     ])
 }
 
-/// A first try of so many bytes at least.
+/// The first attempt for a session of at least this size.
 pub(crate) fn large_call(bytes: usize) -> HookCall {
     call_of(vec![text(Role::User, &"x".repeat(bytes))])
 }
@@ -66,14 +66,14 @@ pub(crate) fn text(role: Role, text: &str) -> Turn {
     Turn::new(role, vec![PartKind::Text(text.to_owned()).into()])
 }
 
-/// One call, one answer.
+/// Delivers one call and returns its outcome.
 pub(crate) async fn deliver(hook: &dyn Hook, call: HookCall) -> Result<(), HookError> {
     let mut answers = in_time(hook.deliver(vec![call])).await;
     assert_eq!(answers.len(), 1);
     answers.remove(0)
 }
 
-/// What must come to an end by itself.
+/// Fails the test if the future is not ready within the deadline.
 #[track_caller]
 pub(crate) fn in_time<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let place = std::panic::Location::caller();
@@ -85,7 +85,7 @@ pub(crate) fn in_time<F: Future>(future: F) -> impl Future<Output = F::Output> {
     }
 }
 
-/// Looks until it is so.
+/// Polls until the condition holds.
 #[track_caller]
 pub(crate) fn until(is_so: impl Fn() -> bool) -> impl Future<Output = ()> {
     in_time(async move {
@@ -95,14 +95,14 @@ pub(crate) fn until(is_so: impl Fn() -> bool) -> impl Future<Output = ()> {
     })
 }
 
-/// What is in a file that the receiver wrote.
+/// Reads a file that the receiver wrote.
 pub(crate) fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path.as_ref()).unwrap_or_else(|error| {
         panic!("{}: {error}", path.as_ref().display());
     })
 }
 
-/// True while a process does something; one that only waits to be reaped does not.
+/// Whether a process is running. Zombies do not count.
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     let state = stat
@@ -112,7 +112,7 @@ pub(crate) fn is_alive(pid: &str) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// An environment of these variables, without files.
+/// An environment with these variables and no files.
 pub(crate) struct Variables(pub(crate) &'static [(&'static str, &'static str)]);
 
 impl Environment for Variables {
@@ -126,7 +126,6 @@ impl Environment for Variables {
     }
 }
 
-/// A secret in this variable.
 pub(crate) fn variable(name: &str) -> SecretRef {
     SecretRef {
         env: Some(name.to_owned()),

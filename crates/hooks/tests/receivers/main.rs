@@ -1,5 +1,4 @@
-//! Programs and web services as hooks, good ones and bad ones: each test has a receiver of
-//! its own, a shell script or a socket.
+//! Tests of programs and webhooks. Each test has its own receiver, a shell script or a socket.
 
 mod exec;
 mod exec_ends;

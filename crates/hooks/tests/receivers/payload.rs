@@ -1,4 +1,4 @@
-//! The payload, to the letter: people write programs against it.
+//! The exact payload, because users write programs against it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn it_says_all_that_is_known_of_the_session() {
         ],
     });
     assert_eq!(parsed(&call()), expected);
-    // Numbers of the state keep their digits, fields their order.
+    // Numbers of the state keep their digits, and fields keep their order.
     assert!(payload(&call()).starts_with(r#"{"version":1,"delivery":"#));
     assert!(payload(&call()).contains(r#""state":{"step":2,"price":1.10},"#));
 }

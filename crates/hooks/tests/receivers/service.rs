@@ -1,19 +1,18 @@
-//! A web service made of a bare socket, so that it can answer in any wrong way.
+//! A web service on a bare socket, which can send any malformed response.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A socket that waits for a webhook.
 pub(crate) struct Service {
     listener: TcpListener,
 }
 
-/// What came.
+/// A received request.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// The method and the target, such as `POST /a?b`.
+    /// Method and target, such as `POST /a?b`.
     pub(crate) line: String,
-    /// The headers in their order, names in small letters.
+    /// In order, with lowercase names.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -37,14 +36,14 @@ impl Service {
         self.listener.accept().await.expect("a connection").0
     }
 
-    /// Takes one request and leaves the connection open.
+    /// Receives one request and leaves the connection open.
     pub(crate) async fn take(&self) -> (Request, TcpStream) {
         let mut stream = self.accept().await;
         let request = read_request(&mut stream).await;
         (request, stream)
     }
 
-    /// Takes one request, says this, and closes.
+    /// Receives one request, sends these bytes and closes the connection.
     pub(crate) async fn say(&self, raw: &str) -> Request {
         let (request, mut stream) = self.take().await;
         stream
@@ -55,7 +54,7 @@ impl Service {
         request
     }
 
-    /// Takes one request and answers it properly; `more` are header lines.
+    /// Receives one request and sends a valid response. `more` has additional header lines.
     pub(crate) async fn answer(&self, status: &str, more: &str, body: &str) -> Request {
         let length = body.len();
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close");
@@ -72,7 +71,7 @@ impl Request {
     }
 }
 
-/// Reads one request, of which the length of the body is announced.
+/// Reads one request with a `content-length`.
 async fn read_request(stream: &mut TcpStream) -> Request {
     let mut bytes = Vec::new();
     let end = loop {

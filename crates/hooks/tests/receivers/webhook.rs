@@ -1,4 +1,4 @@
-//! What a web service gets, and what its answers mean.
+//! Requests to a web service, and how its responses are interpreted.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use sha2::Sha256;
 use crate::kit::{AT_SECONDS, Variables, call, deliver, in_time, large_call, variable};
 use crate::service::{Request, Service};
 
-/// A webhook that may speak to this machine.
+/// A webhook that may contact this machine.
 pub(crate) fn config(url: impl Into<String>) -> WebhookConfig {
     let config = json!({"url": url.into(), "allow_private": true, "connect_timeout": "30s"});
     serde_json::from_value(config).expect("a configuration")
@@ -31,7 +31,7 @@ pub(crate) fn hook(url: impl Into<String>) -> WebhookHook {
     new(&config(url)).expect("a good configuration")
 }
 
-/// One delivery and what the service does meanwhile.
+/// Runs a delivery and the service concurrently.
 pub(crate) async fn exchange<T>(
     hook: &WebhookHook,
     call: HookCall,
@@ -40,7 +40,7 @@ pub(crate) async fn exchange<T>(
     in_time(async { tokio::join!(deliver(hook, call), service) }).await
 }
 
-/// A delivery that is answered so, and must fail.
+/// Delivers to a service with this response. The delivery must fail.
 async fn refused(status: &str, more: &str, body: &str) -> HookError {
     let service = Service::bind().await;
     let hook = hook(service.url("/hook"));

@@ -1,4 +1,4 @@
-//! Services that hang, break off, never stop, or are not there.
+//! Services that hang, close the connection, never end, or are unreachable.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::kit::{call, deliver, in_time, large_call};
 use crate::service::Service;
 use crate::webhook::{config, exchange, hook, new};
 
-/// A delivery to a service that says this and closes.
+/// Delivers to a service that sends these bytes and closes the connection.
 async fn after(raw: &str) -> Result<(), HookError> {
     let service = Service::bind().await;
     let hook = hook(service.url("/hook?token=hunter2"));
@@ -112,7 +112,7 @@ async fn a_service_that_never_stops_talking_is_not_listened_to() {
             true => assert_eq!(answer, Ok(())),
             false => assert_eq!(answer.unwrap_err().retry, Retry::Never),
         }
-        // What fits into the buffers of two sockets.
+        // The capacity of the buffers of two sockets.
         assert!(sent < 50_000_000, "{sent}");
     }
 }
