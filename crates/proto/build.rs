@@ -1,10 +1,9 @@
-//! Compiles the contract with `protox`, so that nobody has to install `protoc`.
+//! Compiles the contract with `protox`, so that `protoc` need not be installed.
 //!
-//! It is compiled twice. The first set of bindings is the plain contract, for
-//! clients and for the journal's encoding. The second, for the server, has the services
-//! and the few messages in which the `turns` of a reply are `bytes`: on the wire an embedded message and a byte
-//! string are the same, and so a turn that was encoded when it arrived is spliced
-//! into every reply as it stands.
+//! There are two sets of bindings. The first is the plain contract, for clients and for the
+//! journal's encoding. The second, for the server, has the services, and messages in which the
+//! `turns` of a reply are `bytes`. On the wire, an embedded message and bytes are the same. So a
+//! turn is encoded once, when it arrives, and its bytes are spliced into every reply.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -24,7 +23,7 @@ const FILES: [&str; 5] = [
     "memoird/v1/admin.proto",
 ];
 
-/// Replies whose `turns` are spliced, and what these stand in.
+/// Messages whose `turns` are spliced, and their enclosing messages.
 const SPLICED: [&str; 4] = [
     "GetHistoryResponse",
     "LeaseExtractionResponse",
@@ -32,11 +31,12 @@ const SPLICED: [&str; 4] = [
     "TranscriptHit",
 ];
 
-/// A reply that is written by hand, in `src/context.rs`.
+/// A message that is implemented manually in `src/context.rs`.
 const BY_HAND: &str = "GetContextResponse";
 
-/// A build script is told by the environment where to read and write: now, and not when it
-/// was compiled, because the folder may have moved since.
+/// Reads a path from the environment of the build script.
+///
+/// At run time, not compile time, because the directory may have moved since.
 #[allow(clippy::disallowed_methods)]
 fn told(name: &str) -> Result<PathBuf, String> {
     std::env::var_os(name)
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(out.join("descriptors.bin"), plain.encode_to_vec())?;
 
     let bindings = || {
-        // Labels in one order: the same turn has the same encoding every time.
+        // Ordered maps, so that the same turn always has the same encoding.
         tonic_prost_build::configure().bytes(".").btree_map(".")
     };
     let plain_out = out.join("plain");
@@ -76,14 +76,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every message knows its full name, by which its descriptor is found.
+/// Every message has its full name, by which its descriptor is found.
 fn named() -> Config {
     let mut config = Config::new();
     config.enable_type_names();
     config
 }
 
-/// All messages and enums that are the same in both sets: protobuf name, Rust path.
+/// Messages and enums that are the same in both sets: protobuf name and Rust path.
 fn shared_types(set: &FileDescriptorSet) -> Vec<(String, String)> {
     let files = set.file.iter().filter(|file| file.package() == PACKAGE);
     let messages = files

@@ -1,6 +1,7 @@
-//! Inputs that are nearly good: a file of the corpus with a few edits. Most edits work on whole
-//! pieces (a bracket with what it holds, a text in quotes, a word), so that what is made is
-//! mostly still of the language that the corpus is written in.
+//! Generates almost valid inputs: a corpus file with a few edits.
+//!
+//! Most edits apply to whole tokens (a bracket with its content, a quoted string, a word), so that
+//! the result is mostly still in the language of the corpus.
 
 use std::ops::Range;
 
@@ -8,11 +9,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// Edits of one input.
+/// Maximum number of edits per input.
 const EDITS_MAX: usize = 6;
-/// Bytes of an input; what repeated pieces add to that is cut off.
+/// Maximum bytes of an input. Longer ones, after repetitions, are truncated.
 const INPUT_BYTES_MAX: usize = 64 << 10;
-/// Numbers and texts at which a reader may think again.
+/// Boundary values that parsers tend to mishandle.
 const BOUNDARIES: [&str; 24] = [
     "",
     " ",
@@ -40,7 +41,7 @@ const BOUNDARIES: [&str; 24] = [
     "\u{FEFF}",
 ];
 
-/// One change. Places are shares of the input, so that they stay in it when it gets shorter.
+/// One edit. Positions are fractions of the input, so that they stay valid when it shrinks.
 #[derive(Clone, Debug)]
 enum Edit {
     Flip {
@@ -54,7 +55,7 @@ enum Edit {
         at: Index,
         times: u8,
     },
-    /// A piece in place of another one, from the same file or from another one.
+    /// Replaces a token by another one from any file of the corpus.
     Replace {
         at: Index,
         file: Index,
@@ -75,7 +76,7 @@ enum Edit {
     },
 }
 
-/// Files of a corpus with edits; shrinks to fewer edits.
+/// A strategy for edited corpus files. Shrinks to fewer edits.
 pub(crate) fn inputs(corpus: &[Vec<u8>], words: &[&str]) -> impl Strategy<Value = Vec<u8>> {
     let corpus = corpus.to_vec();
     let words = words.iter().chain(&BOUNDARIES);
@@ -146,7 +147,7 @@ fn insert(input: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     input.splice(at..at, bytes.iter().copied());
 }
 
-/// The piece that begins nearest behind a place.
+/// The token that starts at a position.
 fn piece(input: &[u8], at: &Index) -> Range<usize> {
     let start = at.index(input.len() + 1);
     let Some(first) = input.get(start) else {
@@ -169,7 +170,7 @@ fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii()
 }
 
-/// Up to where the bracket closes; all where it does not.
+/// Length up to the closing bracket, or of the whole input if there is none.
 fn bracket(input: &[u8], open: u8, close: u8) -> usize {
     let mut depth = 0_usize;
     let end = input.iter().position(|byte| {
@@ -180,7 +181,7 @@ fn bracket(input: &[u8], open: u8, close: u8) -> usize {
     end.map_or(input.len(), |end| end + 1)
 }
 
-/// Up to where the quotes end; all where they do not.
+/// Length up to the closing quote, or of the whole input if there is none.
 fn quoted(input: &[u8]) -> usize {
     let mut is_escaped = false;
     let end = input.iter().skip(1).position(|byte| {

@@ -1,11 +1,12 @@
-//! Fuzz targets as ordinary tests: each makes inputs from a committed corpus by edits, and asks
-//! a property of every one of them.
+//! Fuzz targets as ordinary tests.
 //!
-//! A plain `cargo test` tries the corpus, and edits of it for about a second, always the same
-//! ones. With `MEMOIRD_FUZZ_SECONDS` a target goes on until it has had so many seconds in all,
-//! in rounds of other seeds. `target/fuzz/NAME.tsv` has a line for each round, so that a run that
-//! was stopped continues behind the last one; `target/fuzz/NAME.failed` has the smallest input
-//! that a property did not hold for. It belongs into the corpus, with the repair.
+//! A target edits inputs of a committed corpus and checks a property of each. A plain `cargo test`
+//! checks the corpus, and deterministic edits of it for about a second.
+//!
+//! With `MEMOIRD_FUZZ_SECONDS`, a target runs in rounds with new seeds until it has used that much
+//! time in total. `target/fuzz/NAME.tsv` has a line per round, so that an interrupted run continues
+//! after the last one. `target/fuzz/NAME.failed` has the smallest input that violates the property.
+//! Add it to the corpus when fixing the bug.
 
 mod edits;
 mod rounds;
@@ -19,33 +20,34 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 
 use rounds::{Round, Rounds};
 
-/// How long the edits of an ordinary test take.
+/// Duration of the edits in an ordinary test.
 const ORDINARY: Duration = Duration::from_secs(1);
-/// How long a round takes in a long run.
+/// Duration of a round in a long run.
 const ROUND: Duration = Duration::from_secs(10);
 
-/// What is fuzzed.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// Its name, of letters that a file name may have.
+    /// Name, which is also used as a file name.
     pub name: &'a str,
-    /// The directory of the crate, `env!("CARGO_MANIFEST_DIR")`. Its `corpus/NAME` has a file for
-    /// each good input.
+    /// Directory of the crate, `env!("CARGO_MANIFEST_DIR")`. Its `corpus/NAME` has valid inputs as
+    /// files.
     pub crate_dir: &'a str,
-    /// Words that mean something to what is fuzzed, and are put in anywhere.
+    /// Words with a meaning to the tested code, inserted anywhere.
     pub words: &'a [&'a str],
 }
 
 impl Target<'_> {
-    /// Asks `property` of the corpus, and of inputs made from it. A property that does not hold
-    /// panics.
+    /// Checks `property` for the corpus, and for inputs generated from it.
+    ///
+    /// The property panics if it is violated.
     ///
     /// # Panics
-    /// With the seed and the smallest input found for which `property` does not hold, or where
-    /// the corpus cannot be read.
+    /// With the seed and the smallest input that violates `property`, or if the corpus cannot be
+    /// read.
     pub fn check(&self, property: impl Fn(&[u8])) {
         let corpus = self.corpus();
-        // By themselves: a panic names the property, and the file is there already.
+        // Checked directly: the panic shows the property, and the input is already in a file.
         for input in &corpus {
             property(input);
         }
@@ -76,12 +78,12 @@ impl Target<'_> {
         files.iter().map(read).collect()
     }
 
-    /// The directory of the results, that of the workspace.
+    /// The results directory in the workspace's target directory.
     fn directory(&self) -> PathBuf {
         Path::new(self.crate_dir).join("../../target/fuzz")
     }
 
-    /// Tries edits of the corpus for so long.
+    /// Checks edited inputs for this long.
     fn round(
         &self,
         corpus: &[Vec<u8>],
@@ -127,7 +129,7 @@ impl Target<'_> {
     }
 }
 
-/// How long a round takes is all that the clock is for.
+/// The clock only limits the duration of a round.
 #[allow(
     clippy::disallowed_methods,
     reason = "measures the machine, not the program"

@@ -1,29 +1,28 @@
-//! What was tried already, in a file: a line for each round.
+//! Persists finished rounds in a file, one line per round.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Inputs of one seed.
+/// Results for the inputs of one seed.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     pub(crate) seed: u64,
     pub(crate) took: Duration,
     pub(crate) inputs: u64,
-    /// The longest time that one input took.
+    /// Longest time for one input.
     pub(crate) slowest: Duration,
-    /// Why the property did not hold, and the smallest input that shows it.
+    /// Reason of a violation, and the smallest input that shows it.
     pub(crate) failed: Option<(String, Vec<u8>)>,
 }
 
-/// The rounds of one target.
 pub(crate) struct Rounds {
     lines: PathBuf,
     failed: PathBuf,
 }
 
-/// How long each target is to be fuzzed in all; `None` for an ordinary test.
+/// Total fuzzing time per target. `None` for an ordinary test.
 #[allow(
     clippy::disallowed_methods,
     reason = "tests are asked for more by a variable"
@@ -35,7 +34,7 @@ pub(crate) fn seconds_asked() -> Option<Duration> {
 }
 
 impl Round {
-    /// Panics where the property did not hold.
+    /// Panics if the property was violated.
     pub(crate) fn check(&self, name: &str) {
         if let Some((reason, input)) = &self.failed {
             let text = String::from_utf8_lossy(input);
@@ -55,7 +54,7 @@ impl Rounds {
         }
     }
 
-    /// The rounds that were finished.
+    /// The finished rounds.
     pub(crate) fn done(&self) -> Vec<Round> {
         let text = fs::read_to_string(&self.lines).unwrap_or_default();
         let round = |line: &str| {
@@ -69,7 +68,7 @@ impl Rounds {
         text.lines().filter_map(round).collect()
     }
 
-    /// Writes one down: seed, milliseconds, inputs, microseconds of the slowest, outcome.
+    /// Appends a round: seed, milliseconds, inputs, microseconds of the slowest input, outcome.
     pub(crate) fn keep(&self, round: &Round) {
         let outcome = match &round.failed {
             None => "held",

@@ -1,5 +1,6 @@
-//! Which addresses a configuration may name, and which may be connected to. A URL comes from the
-//! configuration, but the addresses of its host come from the DNS of others, and may belong to a
+//! Validates URLs from the configuration, and the addresses that their hosts resolve to.
+//!
+//! The operator chooses a URL, but the host's addresses come from foreign DNS and may belong to a
 //! private network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,24 +9,25 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 
-/// Addresses of one name that are looked at.
+/// Maximum number of addresses considered per name.
 const ADDRESSES_MAX: usize = 64;
 
-/// Resolves names to public addresses only. The connection is made to an address that was
-/// checked, so a DNS answer that changes afterwards has no effect.
+/// Resolves names to public addresses only.
+///
+/// The connection uses the address that was checked, so later DNS changes have no effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublicResolver;
 
-/// A URL that nothing can be sent to.
+/// Why a URL cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum UrlInvalid {
-    /// It has no form of a URL.
+    /// Not a valid URL.
     #[error("is none: {0}")]
     Malformed(String),
-    /// It is not of the web.
+    /// Neither http nor https.
     #[error("begins with {0}; it takes http and https")]
     SchemeUnsupported(String),
-    /// Its credentials would be shown with it.
+    /// Credentials in a URL would be logged with it.
     #[error("has a user or a password; configure a key or a header instead")]
     HasCredentials,
 }
@@ -33,7 +35,7 @@ pub enum UrlInvalid {
 /// Parses the URL of a web service from a configuration.
 ///
 /// # Errors
-/// [`UrlInvalid`], as the end of a sentence that begins with what the URL is of.
+/// [`UrlInvalid`], as the end of a sentence whose subject is the URL.
 pub fn parse_url(text: &str) -> Result<Url, UrlInvalid> {
     let url = Url::parse(text).map_err(|error| UrlInvalid::Malformed(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -45,7 +47,7 @@ pub fn parse_url(text: &str) -> Result<Url, UrlInvalid> {
     Ok(url)
 }
 
-/// A name without an address to connect to.
+/// Why a name has no address to connect to.
 #[derive(Debug, Error)]
 enum NoAddress {
     #[error("{host} resolves to a private address; set allow_private: true if that is meant")]
@@ -83,8 +85,10 @@ fn public_of(host: String, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, No
     }
 }
 
-/// True for an address of the public internet: not one of the IANA Special-Purpose Address
-/// Registries (RFC 6890), nor an IPv6 address that maps to one of these.
+/// Whether an address is on the public internet.
+///
+/// It must not be in the IANA Special-Purpose Address Registries (RFC 6890), nor be an IPv6 address
+/// that maps to one of these.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -92,8 +96,10 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// True for hosts that are private without a DNS lookup: private addresses, and the name that
-/// always means this machine (RFC 6761, section 6.3).
+/// Whether a host is private without a DNS lookup.
+///
+/// These are private addresses, and `localhost`, which always means this machine (RFC 6761, section
+/// 6.3).
 pub fn is_private_host(host: &str) -> bool {
     if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
         return !is_public(address);
@@ -106,9 +112,9 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let is_special = match address.octets() {
         // This network; private; loopback; link-local, where clouds serve credentials.
         [0 | 10 | 127, ..] | [169, 254, ..] | [172, 16..=31, ..] | [192, 168, ..] => true,
-        // Shared by carriers (RFC 6598).
+        // Carrier-grade NAT (RFC 6598).
         [100, 64..=127, ..] => true,
-        // IETF protocols, documentation, relays of 6to4, benchmarks.
+        // IETF protocols, documentation, 6to4 relays, benchmarks.
         [192, 0, 0 | 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => true,
         [192, 88, 99, _] | [198, 18..=19, ..] => true,
         // Multicast, reserved, broadcast.

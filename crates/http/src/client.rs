@@ -1,5 +1,4 @@
-//! Builds clients without anything that memoird does not use: no redirects, no retries, no
-//! proxies, no cookies, no compression.
+//! Builds HTTP clients without redirects, retries, proxies, cookies and compression.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +13,26 @@ use thiserror::Error;
 
 use crate::address::PublicResolver;
 
-/// Idle connections that are kept for the next request, and how long.
+/// Maximum number of idle connections, and how long they are kept.
 const IDLE_CONNECTIONS_MAX: usize = 4;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const USER_AGENT_VALUE: &str = concat!("memoird/", env!("CARGO_PKG_VERSION"));
 
-/// How a client connects, and what it sends with every request.
+/// Connection settings of a client, and headers for all requests.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Headers of every request. `content-type: application/json` and `user-agent` are added
-    /// where they are absent.
+    /// Headers for all requests. `content-type: application/json` and `user-agent` are added if
+    /// missing.
     pub headers: HeaderMap,
-    /// Limit for name resolution, TCP and TLS together.
+    /// Timeout for name resolution, TCP and TLS together.
     pub connect_timeout: Duration,
-    /// Whether the client needs TLS. Without it, it works on a machine without certificates.
+    /// Whether the client needs TLS. If not, it works on a machine without certificates.
     pub is_https: bool,
-    /// Whether names may resolve to addresses outside of the public internet.
+    /// Whether names may resolve to addresses outside the public internet.
     pub allow_private: bool,
 }
 
-/// The machine cannot verify certificates.
+/// Certificates cannot be verified on this machine.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
 pub struct TlsUnavailable {
@@ -60,7 +59,7 @@ impl ClientConfig {
             .connect_timeout(self.connect_timeout)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
             .pool_idle_timeout(IDLE_TIMEOUT)
-            // Callers have their own rules for both; a key must not go to another host.
+            // Callers have their own rules for both, and a key must not be sent to another host.
             .redirect(Policy::none())
             .retry(retry::never())
             .referer(false)
@@ -72,7 +71,7 @@ impl ClientConfig {
     }
 }
 
-/// TLS that trusts the authorities that the system trusts.
+/// TLS with the system's trust store.
 fn tls(is_https: bool) -> Result<rustls::ClientConfig, rustls::Error> {
     let config: rustls::ConfigBuilder<rustls::ClientConfig, _> =
         rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -1,6 +1,7 @@
-//! The HTTP client for the requests that memoird makes itself, to providers of models and to
-//! webhooks: TLS with the system's certificates, time limits, which addresses may be
-//! connected to, and what callers need of a response.
+//! The HTTP client for requests to model providers and webhooks.
+//!
+//! It has TLS with the system's certificates, timeouts, address restrictions, and helpers for
+//! reading responses.
 
 mod address;
 mod client;

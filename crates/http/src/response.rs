@@ -1,4 +1,4 @@
-//! Reads error responses: the beginning of the body, the cause, and the pause before a retry.
+//! Reads error responses: start of the body, root cause, and pause before a retry.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -7,10 +7,10 @@ use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tokio::time::timeout;
 
-/// Limit for the body of a response, once its status is known.
+/// Time limit for reading the body once the status is known.
 const EXCERPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The first bytes of a body, `bytes_max` at most, as far as they arrive within a second.
+/// Returns at most `bytes_max` bytes of the body that arrive within a second.
 pub async fn excerpt(mut response: Response, bytes_max: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = async {
@@ -34,7 +34,7 @@ pub fn status_text(status: StatusCode) -> String {
     }
 }
 
-/// The innermost cause of an error, without the URL, which may hold a token.
+/// The innermost cause of an error, without the URL, which may contain a token.
 pub fn root_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut cause: &dyn Error = &error;
@@ -44,9 +44,10 @@ pub fn root_cause(error: reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// The pause of `Retry-After` (RFC 9110, section 10.2.3). A date is compared with the
-/// response's own `Date`, since the other clock need not be ours, and with `now` where there
-/// is none; without either it gives no pause.
+/// The pause of `Retry-After` (RFC 9110, section 10.2.3).
+///
+/// A date is compared with the response's own `Date`, because the server's clock may differ, or
+/// with `now` if there is none. Without either there is no pause.
 pub fn retry_after(headers: &HeaderMap, now: Option<SystemTime>) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
     let date = |text| httpdate::parse_http_date(text).ok();

@@ -1,6 +1,7 @@
-//! Embeds texts with a model from a folder, and says how near they are to the first of them
-//! and how fast it went: `cargo run --release -p memoird-models --features local-embedder
-//! --example embed -- FOLDER TEXT...`
+//! Embeds texts with a local model, and prints their similarity to the first one and the speed.
+//!
+//! Run `cargo run --release -p memoird-models --features local-embedder --example embed -- FOLDER
+//! TEXT...`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::time::Instant;
 
 use memoird_memories::Purpose;
 
-/// Texts that are timed, made of the given ones by turns.
+/// Number of texts for timing, made by repeating the given ones.
 const TIMED: usize = 64;
 
 #[allow(clippy::disallowed_methods)]

@@ -1,5 +1,4 @@
-//! Counters that request the number of tokens of a request from its provider. They answer soon
-//! or fail: the caller has an estimate.
+//! Token counters that ask the provider. They reply soon or fail: the caller has an estimate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +14,10 @@ use serde_json::{Map, Value, json};
 use crate::error::ModelError;
 use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, Tries, with_key};
 
-/// Requests counts from Anthropic, OpenAI or vLLM. Chat completions have no endpoint that
-/// counts: OpenAI counts items of its Responses API, and vLLM has `/tokenize`.
+/// Counts tokens by a request to Anthropic, OpenAI or vLLM.
+///
+/// Chat completions have no counting endpoint. OpenAI counts items of its Responses API, and vLLM
+/// has `/tokenize`.
 #[derive(Debug)]
 pub struct RemoteCounter {
     provider: Provider,
@@ -28,8 +29,7 @@ pub struct RemoteCounter {
 /// The endpoint's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Api {
-    /// Anthropic's `/v1/messages/count_tokens`, which is free, and has a rate limit of its
-    /// own.
+    /// Anthropic's `/v1/messages/count_tokens`, which is free and has its own rate limit.
     Anthropic,
     /// OpenAI's `/responses/input_tokens`.
     Responses,
@@ -37,7 +37,7 @@ enum Api {
     Tokenize,
 }
 
-/// The body of a request. It is as large as a window, so JSON is copied and not parsed.
+/// The body of a request. It is as large as a window, so JSON is copied without being parsed.
 #[derive(Default, Serialize)]
 struct Body<'a> {
     model: &'a str,
@@ -53,19 +53,20 @@ struct Body<'a> {
     input: Option<Box<RawValue>>,
 }
 
-/// The answer; each API has one of these numbers.
+/// The response. Each API sets one of these fields.
 #[derive(Default, Deserialize)]
 struct Count {
     input_tokens: Option<u64>,
     count: Option<u64>,
 }
 
-/// Bytes of an answer. vLLM lists all tokens.
+/// Maximum bytes of a response. vLLM lists all tokens.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl RemoteCounter {
-    /// A model of Anthropic. Nothing is sent yet.
-    /// The key is what [`AnthropicCounterConfig::api_key`] names.
+    /// Creates a counter for a model of Anthropic. Nothing is sent yet.
+    ///
+    /// `api_key` is the secret named by [`AnthropicCounterConfig::api_key`].
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
@@ -88,8 +89,9 @@ impl RemoteCounter {
         })
     }
 
-    /// A model of OpenAI or vLLM. Nothing is sent yet.
-    /// The key is what [`OpenAiCounterConfig::api_key`] names.
+    /// Creates a counter for a model of OpenAI or vLLM. Nothing is sent yet.
+    ///
+    /// `api_key` is the secret named by [`OpenAiCounterConfig::api_key`].
     ///
     /// # Errors
     /// The same as [`RemoteCounter::anthropic`].
@@ -167,7 +169,7 @@ impl RemoteCounter {
         })
     }
 
-    /// The tools as this API takes them, whichever provider's form they have: so are the messages.
+    /// Converts tools in any provider's format to the format of this API.
     fn tools(&self, tools_json: &str) -> Result<Option<Box<RawValue>>, ModelFault> {
         if tools_json.is_empty() {
             return Ok(None);
@@ -210,7 +212,7 @@ fn openai_api(endpoint: CountEndpoint, base: &Url) -> Api {
     }
 }
 
-/// The messages, with the system prompt as the first of them.
+/// The messages, with the system prompt as the first one.
 fn messages(request: &CountRequest) -> Result<String, ModelFault> {
     if request.system.is_empty() {
         return Ok(request.messages_json.clone());
@@ -223,7 +225,7 @@ fn messages(request: &CountRequest) -> Result<String, ModelFault> {
     Ok(format!("[{}]", messages.join(",")))
 }
 
-/// Text that is JSON already.
+/// Wraps text that is already JSON.
 fn raw(name: &str, json: String) -> Result<Box<RawValue>, ModelFault> {
     RawValue::from_string(json).map_err(|_| malformed(&format!("{name} of the request")))
 }
@@ -232,7 +234,7 @@ fn malformed(what: &str) -> ModelFault {
     ModelFault::new(FaultKind::Refused, format!("{what}: malformed JSON"))
 }
 
-/// Who counts the tokens of a model, as a configuration names it.
+/// Configuration of a model's token counter.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CounterSpec {
@@ -243,10 +245,10 @@ pub enum CounterSpec {
 }
 
 impl CounterSpec {
-    /// The counter for the model that bots know by this name. No service is asked yet.
+    /// Creates the counter for the model with this name. No request is sent yet.
     ///
     /// # Errors
-    /// The [`Problem`] for which it cannot be.
+    /// A [`Problem`] if the configuration is invalid.
     pub fn build(
         &self,
         name: &str,
@@ -267,62 +269,59 @@ impl CounterSpec {
     }
 }
 
-/// A model of Anthropic, or of another service with its `/v1/messages/count_tokens`.
+/// Configuration of Anthropic's `/v1/messages/count_tokens`, or of a compatible service.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnthropicCounterConfig {
-    /// Such as `https://api.anthropic.com`; `/v1/messages/count_tokens` is added. At most
-    /// 1,024 bytes. A token in its query is never shown.
+    /// For example `https://api.anthropic.com`; `/v1/messages/count_tokens` is appended.
+    ///
+    /// At most 1,024 bytes. A token in its query is never logged or displayed.
     #[serde(default = "BaseUrl::anthropic")]
     pub base_url: BaseUrl,
-    /// The provider's name of the model, at most 256 bytes; `None`: the name by which bots
-    /// know it.
+    /// The provider's name of the model, at most 256 bytes. Defaults to the name used by bots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Sent as `x-api-key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<SecretRef>,
-    /// From connecting to the last byte: 10 ms to 10 minutes. A window
-    /// waits for it.
+    /// Total timeout of a request, 10 ms to 10 minutes. A window waits for it.
     #[serde(default = "default_timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
 }
 
-/// A model of OpenAI or of vLLM.
+/// Configuration of a counter for a model of OpenAI or vLLM.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAiCounterConfig {
-    /// Such as `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`. At most 1,024
-    /// bytes. A token in its query is never shown.
+    /// For example `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`.
+    ///
+    /// At most 1,024 bytes. A token in its query is never logged or displayed.
     #[serde(default = "BaseUrl::openai")]
     pub base_url: BaseUrl,
-    /// The provider's name of the model, at most 256 bytes; `None`: the name by which bots
-    /// know it.
+    /// The provider's name of the model, at most 256 bytes. Defaults to the name used by bots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Sent as a bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<SecretRef>,
-    /// From connecting to the last byte: 10 ms to 10 minutes. A window
-    /// waits for it.
+    /// Total timeout of a request, 10 ms to 10 minutes. A window waits for it.
     #[serde(default = "default_timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// The endpoint. There is none that all servers have.
+    /// The counting endpoint. There is no common one.
     #[serde(default)]
     pub endpoint: CountEndpoint,
 }
 
-/// Where a provider that speaks OpenAI's formats counts.
+/// Counting endpoint of an OpenAI-compatible provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountEndpoint {
-    /// `ResponsesInputTokens` at OpenAI itself and at Azure, else `Tokenize`.
+    /// `ResponsesInputTokens` for OpenAI and Azure hosts, otherwise `Tokenize`.
     #[default]
     Auto,
-    /// OpenAI's own: `POST {base_url}/responses/input_tokens`, with items of the Responses
-    /// API.
+    /// OpenAI's `POST {base_url}/responses/input_tokens`, with items of the Responses API.
     ResponsesInputTokens,
-    /// vLLM's: `POST /tokenize`, beside `/v1`, with messages of chat completions.
+    /// vLLM's `POST /tokenize`, next to `/v1`, with messages of chat completions.
     Tokenize,
 }
 
@@ -332,7 +331,7 @@ fn default_timeout() -> Duration {
 
 impl AnthropicCounterConfig {
     /// # Errors
-    /// [`ModelError::SettingOutOfRange`] for the first setting that is.
+    /// [`ModelError::SettingOutOfRange`] for the first invalid setting.
     fn check(&self) -> Result<(), ModelError> {
         check(self.model.as_deref(), self.timeout)
     }
@@ -340,7 +339,7 @@ impl AnthropicCounterConfig {
 
 impl OpenAiCounterConfig {
     /// # Errors
-    /// [`ModelError::SettingOutOfRange`] for the first setting that is.
+    /// [`ModelError::SettingOutOfRange`] for the first invalid setting.
     fn check(&self) -> Result<(), ModelError> {
         check(self.model.as_deref(), self.timeout)
     }
@@ -351,7 +350,7 @@ fn check(model: Option<&str>, timeout: Duration) -> Result<(), ModelError> {
     http::check([model, http::timeout_limit(timeout)])
 }
 
-/// The tool as the Responses API takes it.
+/// Converts a tool to the format of the Responses API.
 fn flat_tool(mut tool: Value) -> Value {
     if let Some(Value::Object(function)) = tool.get_mut("function") {
         let mut function = std::mem::take(function);
@@ -368,7 +367,7 @@ fn flat_tool(mut tool: Value) -> Value {
     tool
 }
 
-/// The tool as chat completions take it.
+/// Converts a tool to the format of chat completions.
 fn nested_tool(tool: Value) -> Value {
     match flat_tool(tool) {
         Value::Object(mut function) if is_function(&function) => {
@@ -379,7 +378,7 @@ fn nested_tool(tool: Value) -> Value {
     }
 }
 
-/// The tool as Anthropic takes it.
+/// Converts a tool to Anthropic's format.
 fn anthropic_tool(tool: Value) -> Value {
     if tool.get("input_schema").is_some() {
         return tool;
@@ -398,7 +397,7 @@ fn anthropic_tool(tool: Value) -> Value {
     }
 }
 
-/// True for a function in the flat form.
+/// Whether a tool is a function in the flat format.
 fn is_function(tool: &Map<String, Value>) -> bool {
     tool.get("type") == Some(&json!("function")) && !tool.contains_key("function")
 }

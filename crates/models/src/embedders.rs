@@ -1,4 +1,4 @@
-//! Which embedder, as a configuration names it.
+//! Configuration of the embedder.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,33 +10,34 @@ use serde::{Deserialize, Serialize};
 use crate::http::with_key;
 use crate::openai::{OpenAiEmbedder, OpenAiEmbedderConfig};
 
-/// What turns texts into vectors.
+/// Which embedder converts texts to vectors.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EmbedderSpec {
-    /// Nothing: recall is by words.
+    /// None: recall matches words only.
     #[default]
     None,
-    /// Any service that speaks OpenAI's `/v1/embeddings`.
+    /// Any service with OpenAI's `/v1/embeddings`.
     OpenAi(OpenAiEmbedderConfig),
     /// A model in this process.
     Local(LocalEmbedderConfig),
 }
 
-/// A model in this process.
+/// Configuration of a model in this process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalEmbedderConfig {
-    /// The folder with the model and its tokenizer.
+    /// Directory with the model and its tokenizer.
     pub dir: PathBuf,
 }
 
 impl EmbedderSpec {
-    /// The embedder, ready to be asked; `None` where there is none. Reads a model's folder,
-    /// which takes up to some seconds; no service is asked yet.
+    /// Creates the embedder. `None` if none is configured.
+    ///
+    /// Reading a local model takes up to several seconds. No request is sent yet.
     ///
     /// # Errors
-    /// The [`Problem`] for which it cannot be.
+    /// A [`Problem`] if the configuration is invalid.
     pub fn build(
         &self,
         environment: &dyn Environment,

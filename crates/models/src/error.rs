@@ -1,116 +1,113 @@
-//! What can go wrong with models and their files.
+//! Errors of models and their files.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What can go wrong with models and their files.
+/// Errors of models and their files.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// This program cannot read a tokenizer's file.
+    /// This binary cannot read tokenizer files.
     #[error(
         "this memoird was built without tokenizer-json and cannot read {}; \
          build it with --features tokenizer-json, or take another tokenizer",
         path.display()
     )]
     TokenizerNotBuilt {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file of a tokenizer or a model cannot be read.
+    /// A tokenizer or model file cannot be read.
     #[error("cannot read {}: {error}; check the path and its permissions", path.display())]
     FileUnreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// The file of a tokenizer or a model is larger than any that is known.
+    /// A tokenizer or model file exceeds its maximum size.
     #[error(
         "{} has {bytes} bytes and may have {bytes_max}; check the path, or take a smaller model",
         path.display()
     )]
     FileTooLarge {
-        /// The file.
         path: PathBuf,
-        /// How large it is.
+        /// Actual size.
         bytes: u64,
-        /// How large it may be.
+        /// Maximum size.
         bytes_max: u64,
     },
-    /// A tokenizer's file says nothing that can be used.
+    /// A tokenizer file is invalid.
     #[error(
         "{origin} is not a tokenizer: {problem}; take the tokenizer.json of the model's repository"
     )]
     TokenizerInvalid {
-        /// The file, or what was given in its place.
+        /// The file, or a description of other input.
         origin: String,
-        /// Why.
+        /// What is invalid.
         problem: String,
     },
-    /// The address of a provider cannot be one.
+    /// The base URL of a provider is invalid.
     #[error("base_url {problem}")]
     BaseUrlInvalid {
-        /// Why.
+        /// What is invalid.
         problem: String,
     },
-    /// A setting is not within its range.
+    /// A setting is out of range.
     #[error("{setting} takes {range}")]
     SettingOutOfRange {
-        /// Its name.
+        /// Name of the setting.
         setting: &'static str,
-        /// What it takes.
+        /// The valid range.
         range: &'static str,
     },
-    /// A key cannot be one.
+    /// The text is not a valid key.
     #[error("the api_key is empty, or has characters that no header can have")]
     ApiKeyInvalid,
-    /// The machine cannot verify certificates.
+    /// Certificates cannot be verified on this machine.
     #[error(transparent)]
     TlsUnavailable(#[from] memoird_http::TlsUnavailable),
-    /// This program cannot compute vectors itself.
+    /// This binary has no local embedder.
     #[error(
         "this memoird was built without local-embedder and cannot use {}; \
          build it with --features local-embedder, or configure a provider",
         dir.display()
     )]
     LocalNotBuilt {
-        /// The folder of the model.
+        /// Directory of the model.
         dir: PathBuf,
     },
-    /// A file of a model is not there.
+    /// A model file is missing.
     #[error(
         "{} is missing; a model is a folder with model.safetensors, tokenizer.json and \
          config.json, as its repository has them",
         path.display()
     )]
     ModelIncomplete {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A file of a model says nothing that can be used.
+    /// A model file is invalid.
     #[error("{} is none of a model: {problem}; take it from the model's repository again", path.display())]
     ModelInvalid {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is invalid.
         problem: String,
     },
-    /// It is a model, but not one that this program computes.
+    /// The model is valid but not supported.
     #[error(
         "{}: {what}; take a BERT model of sentence-transformers that pools by mean or cls, \
          such as all-MiniLM-L6-v2",
         path.display()
     )]
     ModelUnsupported {
-        /// The file that says so.
+        /// The file with the unsupported setting.
         path: PathBuf,
         /// The unsupported feature.
         what: String,
     },
-    /// The files of a model do not make one together.
+    /// The files of a model are inconsistent.
     #[error("the model cannot be used: {problem}; take all files from one repository")]
     ModelUnusable {
-        /// Why.
+        /// The inconsistency.
         problem: String,
     },
 }

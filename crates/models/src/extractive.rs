@@ -1,11 +1,11 @@
-//! Summaries without a model: the merge of the turns is the summary.
+//! The extractive summarizer: the merged turns are the summary, without a model.
 
 use std::sync::Arc;
 
 use memoird_core::compaction::Written;
 use memoird_engine::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest};
 
-/// Adds nothing to the merge (`memoird_core::compaction::merge`). Deterministic, without a network.
+/// Adds nothing to `memoird_core::compaction::merge`. Deterministic, without network access.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExtractiveSummarizer;
 

@@ -1,19 +1,19 @@
-//! Who finds facts in conversations: a model behind HTTP, or the operator's own service.
+//! Extractors find facts in conversations, by a provider's model or the operator's own service.
 //!
-//! A service gets `POST url` with JSON:
+//! A service receives `POST url` with JSON:
 //!
-//! | field | says |
+//! | field | content |
 //! |---|---|
-//! | `version` | 1, the version of this table |
-//! | `tenant`, `session_id`, `generation`, `subject` | whose conversation it is |
-//! | `turns` | `seq`, `on` (a day, or null), `role` and `text` of each |
-//! | `known` | the manifest of the subject: what is remembered already, a line each |
-//! | `recalled` | what the assistant was told from memory, which is no new fact |
-//! | `tokens_max` | tokens that the answer may have |
-//! | `prompt` | all of that as a prompt, for a service that asks a model itself |
+//! | `version` | 1, the version of this format |
+//! | `tenant`, `session_id`, `generation`, `subject` | the conversation and its subject |
+//! | `turns` | `seq`, `on` (a date, or null), `role` and `text` of each |
+//! | `known` | the manifest of the subject: one line per known memory |
+//! | `recalled` | memories that the assistant was given, which are not new facts |
+//! | `tokens_max` | maximum size of the reply in tokens |
+//! | `prompt` | all of the above as a prompt, for a service that uses a model itself |
 //!
-//! It answers 200 with a JSON list of facts, with the fields that the prompt names. 429 and 5xx are
-//! tried again, `Retry-After` is heeded; 400 and 422 refuse the turns.
+//! It replies 200 with a JSON list of facts, with the fields described in the prompt. 429 and 5xx
+//! are retried, respecting `Retry-After`. 400 and 422 reject the turns.
 
 use std::sync::Arc;
 
@@ -29,49 +29,47 @@ use crate::http::{ApiKey, with_key};
 use crate::summarizers::{Ask, RemoteModel, Reply};
 use crate::{AnthropicSummarizerConfig, OpenAiSummarizerConfig, WebhookSummarizerConfig};
 
-/// The version of the table above.
+/// The version of the format above.
 const VERSION: u32 = 1;
-/// What the problems of an extractor begin with.
+/// Prefix of an extractor's error messages.
 const WHAT: &str = "extractions";
 
-/// Who extracts, as a configuration names it: one of these, with the settings of a summarizer.
+/// Configuration of the extractor: at most one of these, with a summarizer's settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExtractorKeys {
     /// Anthropic's Messages API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anthropic: Option<AnthropicSummarizerConfig>,
-    /// Any service that speaks OpenAI's `/v1/chat/completions`.
+    /// Any service with OpenAI's `/v1/chat/completions`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub openai: Option<OpenAiSummarizerConfig>,
-    /// A service of the operator's own.
+    /// The operator's own service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookSummarizerConfig>,
 }
 
-/// Who extracts.
+/// Which extractor to use.
 #[derive(Clone, Debug, Default)]
 pub enum ExtractorSpec {
-    /// Nobody here: bots do.
+    /// None: bots extract facts themselves.
     #[default]
     None,
-    /// Anthropic's Messages API.
     Anthropic(AnthropicSummarizerConfig),
-    /// OpenAI's chat completions.
     OpenAi(OpenAiSummarizerConfig),
-    /// A service of the operator's own.
+    /// The operator's own service.
     Webhook(WebhookSummarizerConfig),
 }
 
-/// Asks a provider or a service for facts.
+/// Extracts facts by requests to a provider or service.
 #[derive(Debug)]
 pub struct RemoteExtractor(RemoteModel);
 
 impl ExtractorKeys {
-    /// The one that is named.
+    /// Returns the configured extractor.
     ///
     /// # Errors
-    /// The [`Problem`] of several.
+    /// A [`Problem`] if there are several.
     pub fn spec(&self) -> Result<ExtractorSpec, Problem> {
         Ok(match (&self.anthropic, &self.openai, &self.webhook) {
             (None, None, None) => ExtractorSpec::None,
@@ -87,10 +85,10 @@ impl ExtractorKeys {
 }
 
 impl ExtractorSpec {
-    /// The extractor; `None` for none. No request is sent yet.
+    /// Creates the extractor. `None` if none is configured. No request is sent yet.
     ///
     /// # Errors
-    /// The [`Problem`] for which it cannot be.
+    /// A [`Problem`] if the configuration is invalid.
     pub fn build(
         &self,
         environment: &dyn Environment,
@@ -114,7 +112,7 @@ impl ExtractorSpec {
 }
 
 impl RemoteExtractor {
-    /// A model of Anthropic. Nothing is sent yet.
+    /// Uses a model of Anthropic. Nothing is sent yet.
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
@@ -126,7 +124,7 @@ impl RemoteExtractor {
         RemoteModel::anthropic(WHAT, config, api_key).map(Self)
     }
 
-    /// A model of a provider with OpenAI's chat completions. Nothing is sent yet.
+    /// Uses a model of a provider with OpenAI's chat completions. Nothing is sent yet.
     ///
     /// # Errors
     /// The same as [`RemoteExtractor::anthropic`].
@@ -137,7 +135,7 @@ impl RemoteExtractor {
         RemoteModel::openai(WHAT, config, api_key).map(Self)
     }
 
-    /// The operator's own service. Nothing is sent yet.
+    /// Uses the operator's own service. Nothing is sent yet.
     ///
     /// # Errors
     /// The same as [`RemoteExtractor::anthropic`].
@@ -149,7 +147,7 @@ impl RemoteExtractor {
     }
 
     async fn answer(&self, request: &ExtractorRequest) -> Result<ExtractorAnswer, ModelFault> {
-        // No problem may repeat the prompt, or what it was made from.
+        // Error messages must not repeat the prompt or its sources.
         let turns = request.turns.iter().map(|turn| turn.text.as_str());
         let recalled = request.recalled.iter().map(String::as_str);
         let known = request.manifest.lines();

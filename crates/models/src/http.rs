@@ -1,5 +1,4 @@
-//! The one way in which all clients of this crate send requests: with time limits, attempts,
-//! bounds and errors.
+//! Sends requests of all clients in this crate, with timeouts, retries, size limits and errors.
 
 mod base;
 mod key;
@@ -27,9 +26,9 @@ pub use settings::BaseUrl;
 pub(crate) use settings::{check, model, timeout_limit, tries_limit};
 pub(crate) use tries::{TimeLimit, Tries};
 
-/// One endpoint of a provider. It does not show its key.
+/// One endpoint of a provider. `Debug` does not print its key.
 pub(crate) struct Provider {
-    /// Prefix of every problem: the request, and its host.
+    /// Prefix of every error message: the purpose of the request, and the host.
     name: String,
     url: Url,
     client: Client,
@@ -37,23 +36,22 @@ pub(crate) struct Provider {
     tries: Tries,
 }
 
-/// How requests prove who sends them.
+/// Authentication of requests.
 pub(crate) struct Auth {
     /// Sent with every request.
     headers: HeaderMap,
-    /// Removed from problems, where the provider repeats it.
+    /// Redacted from error messages in which the provider repeats it.
     api_key: Option<ApiKey>,
 }
 
-/// A request to an endpoint.
 pub(crate) struct Request<'a> {
     /// JSON.
     pub(crate) body: String,
-    /// Texts in it that no problem may repeat.
+    /// Texts in the body that no error message may repeat.
     pub(crate) private: &'a [&'a str],
-    /// Bytes of an answer.
+    /// Maximum bytes of the response.
     pub(crate) bytes_max: usize,
-    /// A field that some providers do not take.
+    /// A field that some providers reject.
     pub(crate) optional_field: Option<&'static str>,
 }
 
@@ -61,19 +59,19 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Outcome<T> {
     /// The answer.
     Answer(T),
-    /// The provider does not take [`Request::optional_field`].
+    /// The provider rejects [`Request::optional_field`].
     UnknownField(ModelFault),
 }
 
 /// The version of Anthropic's API, not of its models.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
-/// Bytes of a refusal that are read.
+/// Maximum bytes to read of an error response.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
-/// Limit for name resolution, TCP and TLS together.
+/// Timeout for name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Auth {
-    /// The header that most providers take.
+    /// The header that most providers use.
     pub(crate) fn bearer(api_key: Option<ApiKey>) -> Self {
         let header = api_key.iter().map(|key| (AUTHORIZATION, key.bearer()));
         let headers = header.collect();
@@ -91,7 +89,9 @@ impl Auth {
 }
 
 impl Provider {
-    /// The endpoint at `path` below `base`, where `what` is requested. Nothing is sent yet.
+    /// Creates a client for the endpoint at `path` below `base`. Nothing is sent yet.
+    ///
+    /// `what` names the purpose in error messages.
     ///
     /// # Errors
     /// [`ModelError::TlsUnavailable`].
@@ -119,10 +119,10 @@ impl Provider {
         })
     }
 
-    /// Sends a request, as often as allowed, and reads the answer.
+    /// Sends a request, with retries, and reads the response.
     ///
     /// # Errors
-    /// [`ModelFault`], with the name of the provider before its problem.
+    /// A [`ModelFault`] whose message starts with the name of the provider.
     pub(crate) async fn send<T>(
         &self,
         request: &Request<'_>,
@@ -134,7 +134,7 @@ impl Provider {
         }
     }
 
-    /// The same, and tells a field that the provider does not take from other refusals.
+    /// Like `send`, but distinguishes a rejected optional field from other errors.
     ///
     /// # Errors
     /// As [`Provider::send`].

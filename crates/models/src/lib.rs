@@ -1,5 +1,7 @@
-//! Clients of model providers, and models that compute in this process: summarizers,
-//! embedders, rerankers, token counters, and tokenizers of models with open weights.
+//! Clients of model providers, and models that run in this process.
+//!
+//! These are summarizers, extractors, embedders, rerankers, token counters, and tokenizers of
+//! open-weight models.
 
 mod counters;
 mod embedders;
@@ -41,18 +43,16 @@ pub use summarizers::{
 #[cfg(feature = "tokenizer-json")]
 pub use tokenizer::HfTokenizer;
 
-/// Reads a tokenizer from a `tokenizer.json`. It takes up to some seconds; do it where
-/// blocking is allowed.
+/// Reads a tokenizer from a `tokenizer.json`. Blocks for up to several seconds.
 ///
 /// # Errors
-/// [`ModelError`]; always [`ModelError::TokenizerNotBuilt`] without the feature
-/// `tokenizer-json`.
+/// [`ModelError`]; always [`ModelError::TokenizerNotBuilt`] without the feature `tokenizer-json`.
 #[cfg(feature = "tokenizer-json")]
 pub fn open_tokenizer(path: &Path) -> Result<Arc<dyn Tokenizer>, ModelError> {
     Ok(Arc::new(HfTokenizer::from_file(path)?))
 }
 
-/// Fails, because this program was built without the feature `tokenizer-json`.
+/// Fails, because this binary was built without the feature `tokenizer-json`.
 ///
 /// # Errors
 /// Always [`ModelError::TokenizerNotBuilt`].
@@ -63,18 +63,16 @@ pub fn open_tokenizer(path: &Path) -> Result<Arc<dyn Tokenizer>, ModelError> {
     })
 }
 
-/// Reads a model that computes in this process from its folder. It takes up to some
-/// seconds; do it where blocking is allowed.
+/// Reads a local model from its directory. Blocks for up to several seconds.
 ///
 /// # Errors
-/// [`ModelError`]; always [`ModelError::LocalNotBuilt`] without the feature
-/// `local-embedder`.
+/// [`ModelError`]; always [`ModelError::LocalNotBuilt`] without the feature `local-embedder`.
 #[cfg(feature = "local-embedder")]
 pub fn open_local(dir: &Path) -> Result<Arc<dyn Embedder>, ModelError> {
     Ok(Arc::new(LocalEmbedder::open(dir)?))
 }
 
-/// Fails, because this program was built without the feature `local-embedder`.
+/// Fails, because this binary was built without the feature `local-embedder`.
 ///
 /// # Errors
 /// Always [`ModelError::LocalNotBuilt`].

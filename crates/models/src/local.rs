@@ -1,5 +1,4 @@
-//! Embeddings in this process, on the CPU: no provider, no network, and what a user says
-//! stays here.
+//! Embeddings in this process, on the CPU. User text is not sent to a provider.
 
 mod folder;
 mod model;
@@ -18,29 +17,30 @@ use crate::error::ModelError;
 use folder::Folder;
 use model::Model;
 
-/// A model of the BERT family as sentence-transformers has it, such as all-MiniLM-L6-v2.
+/// A BERT model in the format of sentence-transformers, such as all-MiniLM-L6-v2.
 ///
-/// One pass is computed at a time, on all cores; a pass is of at most 1,024 tokens or one
-/// text, so that a query does not wait long behind memories. A text is cut after as many
-/// tokens as the model reads.
+/// One pass runs at a time, on all cores. A pass has at most 1,024 tokens or one text, so that a
+/// query does not wait long for memories being embedded. Texts are truncated to the model's maximum
+/// input.
 pub struct LocalEmbedder {
     name: String,
     model: Arc<Model>,
-    /// Held while computing; calls get it in the order in which they came.
+    /// Held while computing. Calls acquire it in order of arrival.
     turn: Arc<Mutex<()>>,
 }
 
-/// Texts of a call.
+/// Maximum number of texts per call.
 const BATCH_MAX: usize = 32;
 
 impl LocalEmbedder {
-    /// Reads a model from its folder: `model.safetensors`, `tokenizer.json`, `config.json`,
-    /// and, where they are, `modules.json`, `1_Pooling/config.json`,
-    /// `sentence_bert_config.json` and `config_sentence_transformers.json`. It takes up to
-    /// some seconds; do it where blocking is allowed.
+    /// Reads a model from its directory. Blocks for up to several seconds.
+    ///
+    /// The files are `model.safetensors`, `tokenizer.json`, `config.json`, and, if they exist,
+    /// `modules.json`, `1_Pooling/config.json`, `sentence_bert_config.json` and
+    /// `config_sentence_transformers.json`.
     ///
     /// # Errors
-    /// [`ModelError`] for a folder without a model of this family.
+    /// [`ModelError`] if the directory has no supported model.
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
         let folder = Folder::read(dir)?;
         let name = format!("local:bert:{}", folder.digest);
@@ -69,8 +69,10 @@ impl LocalEmbedder {
         Ok(vectors)
     }
 
-    /// Does something that blocks when it is its turn. Who stops waiting for it gives the
-    /// turn on only when it is done: the machine is busy until then.
+    /// Runs blocking work with exclusive use of the model.
+    ///
+    /// If the caller is dropped, the lock is held until the work is done, because the CPU is busy
+    /// until then.
     async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Model) -> Result<T, ModelFault> + Send + 'static,

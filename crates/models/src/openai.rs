@@ -1,5 +1,5 @@
-//! Embeddings of any provider that speaks OpenAI's `/v1/embeddings`: OpenAI itself, Ollama,
-//! vLLM, text-embeddings-inference and many more.
+//! Embeddings of any provider with OpenAI's `/v1/embeddings`: OpenAI, Ollama, vLLM,
+//! text-embeddings-inference and many more.
 
 mod answer;
 
@@ -19,33 +19,35 @@ use crate::error::ModelError;
 use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, TimeLimit, Tries};
 use answer::DIMENSIONS_MAX;
 
-/// Requests vectors from a provider.
+/// Embeds texts by requests to a provider.
 ///
-/// A batch that the provider refuses is sent again in halves, and a text that it refuses
-/// alone is cut to a quarter until 256 bytes are left: no API tells how many tokens a model
-/// reads, or how many texts a server takes.
+/// No API reports how many tokens a model reads, or how many texts a server accepts. So a rejected
+/// batch is sent again in halves, and a text that is rejected alone is truncated to a quarter, down
+/// to 256 bytes.
 #[derive(Debug)]
 pub struct OpenAiEmbedder {
     provider: Provider,
     config: OpenAiEmbedderConfig,
     model: String,
-    /// Of the vectors so far. A model that changes it is another one.
+    /// Dimensions of the vectors so far. If they change, the model must have been replaced.
     dimensions: OnceLock<usize>,
 }
 
-/// Texts that are sent together, each cut to `text_bytes_max`.
+/// Texts for one request, each truncated to `text_bytes_max`.
 struct Batch<'a> {
     texts: &'a [String],
     text_bytes_max: usize,
 }
 
-/// A text that no content filter refuses.
+/// A text that no content filter rejects.
 const HARMLESS: &str = "memory";
-/// Bytes of the digest that tells prefixes apart.
+/// Length of the digest that distinguishes prefixes.
 const DIGEST_BYTES: usize = 4;
 
 impl OpenAiEmbedder {
-    /// Nothing is sent yet. The key is what [`OpenAiEmbedderConfig::api_key`] names.
+    /// Creates an embedder. Nothing is sent yet.
+    ///
+    /// `api_key` is the secret named by [`OpenAiEmbedderConfig::api_key`].
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
@@ -91,7 +93,7 @@ impl OpenAiEmbedder {
         Ok(vectors)
     }
 
-    /// How many of these texts a request takes; at least one.
+    /// Number of these texts that fit in a request. At least one.
     fn fitting(&self, texts: &[String]) -> usize {
         let mut bytes = 0;
         let fits = |text: &&String| {
@@ -106,8 +108,10 @@ impl OpenAiEmbedder {
             .max(1)
     }
 
-    /// Halves and quarters come to an end, so requests do: fewer than two for each text,
-    /// and six more for each that is cut.
+    /// Embeds texts with a bounded number of requests.
+    ///
+    /// Splitting and truncating needs fewer than two requests per text, and six more per truncated
+    /// text.
     async fn batch(&self, texts: &[String], done: &mut Vec<Vec<f32>>) -> Result<(), ModelFault> {
         let mut waiting = vec![Batch {
             texts,
@@ -126,8 +130,9 @@ impl OpenAiEmbedder {
         Ok(())
     }
 
-    /// Whether the text or the configuration is the cause: some providers answer 400 for a
-    /// wrong key or model.
+    /// Determines whether the text or the configuration was rejected.
+    ///
+    /// Some providers reply 400 to a wrong key or model.
     async fn blame(&self, problem: String) -> ModelFault {
         let texts = [HARMLESS.to_owned()];
         let batch = Batch {
@@ -206,7 +211,7 @@ impl Embedder for OpenAiEmbedder {
 }
 
 impl<'a> Batch<'a> {
-    /// The same in smaller pieces, the last first; nothing if it is small enough.
+    /// Splits the batch into smaller ones, the last first. `None` if it cannot be split further.
     fn smaller(&self) -> Option<Vec<Batch<'a>>> {
         let text_bytes_max = self.text_bytes_max;
         let piece = |texts| Batch {
@@ -230,7 +235,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The name of all that changes vectors: where, which, how long, and behind which words.
+/// A name for everything that affects vectors: host, model, dimensions and prefixes.
 fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
     let dimensions = config
         .dimensions
@@ -246,13 +251,17 @@ fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
     format!("{name}:{}", hex::encode(&digest.finalize()[..DIGEST_BYTES]))
 }
 
-/// An OpenAI-compatible provider of embeddings. The defaults suit OpenAI: models that read
-/// 8,000 tokens, and 300,000 tokens a request.
+/// Configuration of an OpenAI-compatible provider of embeddings.
+///
+/// The defaults suit OpenAI, whose models read 8,000 tokens per text and 300,000 tokens per
+/// request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAiEmbedderConfig {
-    /// Such as `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; `/embeddings`
-    /// is added. At most 1,024 bytes. A token in its query is never shown.
+    /// For example `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; `/embeddings` is
+    /// appended.
+    ///
+    /// At most 1,024 bytes. A token in its query is never logged or displayed.
     #[serde(default = "BaseUrl::openai")]
     pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.
@@ -260,34 +269,35 @@ pub struct OpenAiEmbedderConfig {
     /// Sent as a bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<SecretRef>,
-    /// Asks for shorter vectors, 1 to 8,192; not every model makes them.
+    /// Requests shorter vectors, 1 to 8,192 dimensions. Not every model supports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dimensions: Option<u32>,
-    /// Texts of a request, 1 to 2,048.
+    /// Maximum number of texts per request, 1 to 2,048.
     #[serde(default = "batch")]
     pub batch: usize,
-    /// Bytes of the texts of a request, up to 16 MiB; one text is sent whatever it has.
+    /// Maximum bytes of texts per request, up to 16 MiB. A single text may exceed it.
     #[serde(skip, default = "batch_bytes")]
     pub batch_bytes: usize,
-    /// The most bytes that are sent of a text, the prefix included: 256 to 1 MiB. A text
-    /// that the provider refuses nevertheless is sent again shorter.
+    /// Maximum bytes of a text including its prefix, 256 to 1 MiB.
+    ///
+    /// A text that the provider still rejects is truncated further.
     #[serde(skip, default = "text_bytes_max")]
     pub text_bytes_max: usize,
-    /// For one request, from connecting to the last byte: 10 ms to 10 minutes.
+    /// Total timeout of one request, 10 ms to 10 minutes.
     #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// Tries of a request, 1 to 10.
+    /// Maximum attempts per request, 1 to 10.
     #[serde(skip, default = "tries")]
     pub tries_max: u32,
-    /// Put before queries, such as `query: ` for e5. At most 4 KiB.
+    /// Prefix of queries, such as `query: ` for e5. At most 4 KiB.
     #[serde(default)]
     pub query_prefix: String,
-    /// Put before memories, such as `passage: ` for e5. At most 4 KiB.
+    /// Prefix of memories, such as `passage: ` for e5. At most 4 KiB.
     #[serde(default)]
     pub memory_prefix: String,
 }
 
-/// The least that a text may be cut to.
+/// Minimum bytes to which a text may be truncated.
 const TEXT_BYTES_LEAST: usize = 256;
 const PREFIX_BYTES_MAX: usize = 4 * 1024;
 const BATCH_MAX: usize = 2_048;
@@ -316,7 +326,7 @@ fn tries() -> u32 {
 
 impl OpenAiEmbedderConfig {
     /// # Errors
-    /// [`ModelError::SettingOutOfRange`] for the first setting that is.
+    /// [`ModelError::SettingOutOfRange`] for the first invalid setting.
     fn check(&self) -> Result<(), ModelError> {
         let prefix = self.query_prefix.len().max(self.memory_prefix.len());
         let dimensions = self

@@ -1,5 +1,5 @@
-//! Rerankers behind HTTP: `/rerank` as Jina, Cohere, vLLM and llama.cpp speak it, or as
-//! text-embeddings-inference does.
+//! Rerankers behind HTTP: `/rerank` in the format of Jina, Cohere, vLLM and llama.cpp, or of
+//! text-embeddings-inference.
 
 mod answer;
 
@@ -15,31 +15,32 @@ use serde_json::{Value, json};
 use crate::error::ModelError;
 use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, Tries, with_key};
 
-/// Bytes that are sent of a text: about what a model of 512 tokens reads beside a query.
+/// Maximum bytes of a text: about what a model of 512 tokens reads along with a query.
 const DOCUMENT_BYTES_MAX: usize = 1_500;
-/// Texts of a request.
+/// Maximum number of texts per request.
 const DOCUMENTS_MOST: usize = 100;
 
-/// What judges how well memories answer a query.
+/// Which reranker judges how well memories match a query.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RerankerSpec {
-    /// Nothing: recall is by words and by meaning.
+    /// None: recall uses words and vectors only.
     #[default]
     None,
-    /// Any service that speaks Jina's `/v1/rerank`: Jina, Cohere, vLLM, llama.cpp.
+    /// Any service with Jina's `/v1/rerank`: Jina, Cohere, vLLM, llama.cpp.
     Jina(JinaRerankerConfig),
-    /// A text-embeddings-inference, which has a `/rerank` of its own.
+    /// text-embeddings-inference, which has its own `/rerank` format.
     Tei(TeiRerankerConfig),
 }
 
-/// A service with Jina's `/v1/rerank`. The defaults suit Jina.
+/// Configuration of a service with Jina's `/v1/rerank`. The defaults suit Jina.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct JinaRerankerConfig {
-    /// Such as `https://api.jina.ai/v1`, `https://api.cohere.com/v2` or
-    /// `http://127.0.0.1:8000/v1`; `/rerank` is added. At most 1,024 bytes. A token in its query
-    /// is never shown.
+    /// For example `https://api.jina.ai/v1`, `https://api.cohere.com/v2` or
+    /// `http://127.0.0.1:8000/v1`; `/rerank` is appended.
+    ///
+    /// At most 1,024 bytes. A token in its query is never logged or displayed.
     #[serde(default = "BaseUrl::jina")]
     pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.
@@ -47,28 +48,29 @@ pub struct JinaRerankerConfig {
     /// Sent as a bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<SecretRef>,
-    /// The best memories of a recall that are judged, 1 to 100.
+    /// Number of memories of a recall to rerank, the best first, 1 to 100.
     #[serde(default = "documents")]
     pub documents: usize,
-    /// How long a recall waits for it: 10 ms to 10 minutes.
+    /// How long a recall waits for it, 10 ms to 10 minutes.
     #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
 }
 
-/// A text-embeddings-inference with a model that reranks.
+/// Configuration of text-embeddings-inference with a reranking model.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TeiRerankerConfig {
-    /// Such as `http://127.0.0.1:8080`; `/rerank` is added. At most 1,024 bytes.
+    /// For example `http://127.0.0.1:8080`; `/rerank` is appended. At most 1,024 bytes.
     pub base_url: BaseUrl,
     /// Sent as a bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<SecretRef>,
-    /// The best memories of a recall that are judged, 1 to 100; it takes 32 texts in a request,
-    /// unless `--max-client-batch-size` says otherwise.
+    /// Number of memories of a recall to rerank, the best first, 1 to 100.
+    ///
+    /// The server accepts 32 texts per request, unless `--max-client-batch-size` is set.
     #[serde(default = "documents_of_tei")]
     pub documents: usize,
-    /// How long a recall waits for it: 10 ms to 10 minutes.
+    /// How long a recall waits for it, 10 ms to 10 minutes.
     #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
 }
@@ -85,21 +87,21 @@ fn timeout() -> Duration {
     Duration::from_secs(1)
 }
 
-/// Asks a service how well texts answer a query.
+/// Scores texts by requests to a service.
 #[derive(Debug)]
 pub struct RemoteReranker {
     provider: Provider,
     name: String,
     documents_max: usize,
-    /// The model of a service with Jina's form; `None` is text-embeddings-inference's form.
+    /// Model of a service with Jina's format. `None` for text-embeddings-inference.
     model: Option<String>,
 }
 
 impl RerankerSpec {
-    /// The reranker, ready to be asked; `None` where there is none. No service is asked yet.
+    /// Creates the reranker. `None` if none is configured. No request is sent yet.
     ///
     /// # Errors
-    /// The [`Problem`] for which it cannot be.
+    /// A [`Problem`] if the configuration is invalid.
     pub fn build(
         &self,
         environment: &dyn Environment,
@@ -119,8 +121,9 @@ impl RerankerSpec {
 }
 
 impl RemoteReranker {
-    /// A service with Jina's `/v1/rerank`. Nothing is sent yet. The key is what
-    /// [`JinaRerankerConfig::api_key`] names.
+    /// Uses a service with Jina's `/v1/rerank`. Nothing is sent yet.
+    ///
+    /// `api_key` is the secret named by [`JinaRerankerConfig::api_key`].
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
@@ -137,8 +140,9 @@ impl RemoteReranker {
         )
     }
 
-    /// A text-embeddings-inference. Nothing is sent yet. The key is what
-    /// [`TeiRerankerConfig::api_key`] names.
+    /// Uses text-embeddings-inference. Nothing is sent yet.
+    ///
+    /// `api_key` is the secret named by [`TeiRerankerConfig::api_key`].
     ///
     /// # Errors
     /// The same as [`RemoteReranker::jina`].
@@ -165,7 +169,7 @@ impl RemoteReranker {
             http::timeout_limit(timeout),
         ])?;
         let base = http::base(base_url)?;
-        // A recall that waits for a second attempt is late without it.
+        // A second attempt would come too late for the recall.
         let tries = Tries::within(1, timeout);
         let name = match &model {
             Some(model) => format!("{}:{model}", http::shown(&base)),
@@ -195,7 +199,7 @@ impl RemoteReranker {
 
     fn body(&self, query: &str, documents: &[&str]) -> Value {
         match &self.model {
-            // Cohere's second version has no return_documents, and returns none.
+            // Cohere's API v2 has no `return_documents`, and returns none.
             Some(model) => json!({
                 "model": model,
                 "query": query,

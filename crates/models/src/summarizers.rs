@@ -1,5 +1,5 @@
-//! Summarizers behind HTTP: Anthropic, any provider with OpenAI's chat completions, or the
-//! bot's own service.
+//! Summarizers behind HTTP: Anthropic, providers with OpenAI's chat completions, or the bot's own
+//! service.
 
 mod anthropic;
 mod config;
@@ -22,11 +22,11 @@ pub use config::{
     WebhookSummarizerConfig,
 };
 
-/// Requests summaries from a provider or a service.
+/// Requests summaries from a provider or service.
 #[derive(Debug)]
 pub struct RemoteSummarizer(RemoteModel);
 
-/// A provider or a service that answers prompts.
+/// A provider or service that replies to prompts.
 #[derive(Debug)]
 pub(crate) struct RemoteModel {
     provider: Provider,
@@ -35,34 +35,32 @@ pub(crate) struct RemoteModel {
     protocol: Box<dyn Protocol>,
 }
 
-/// What a model is asked.
+/// A prompt for a model, or the same as data for a service.
 pub(crate) struct Ask<'a> {
-    /// What stands apart from the prompt, where something does.
+    /// The part of the prompt before the conversation, if there is one.
     pub(crate) system: Option<&'a str>,
-    /// All of the request for a model.
+    /// The complete request for a model.
     pub(crate) prompt: &'a str,
-    /// Tokens that the answer may have.
+    /// Maximum tokens of the reply.
     pub(crate) tokens_max: u64,
-    /// The same as data: what a service of the operator's own gets.
+    /// The same as data, for the operator's own service.
     pub(crate) for_service: &'a (dyn Fn() -> Value + Sync),
 }
 
-/// What a model wrote.
+/// A model's reply.
 pub(crate) struct Reply {
-    /// All of it.
     pub(crate) text: String,
-    /// How it ended.
     pub(crate) end: TextEnd,
-    /// Tokens of the prompt and of the answer, where the provider counts them.
+    /// Tokens of the prompt and of the reply, if the provider counts them.
     pub(crate) tokens: Option<(u64, u64)>,
 }
 
-/// How a provider takes a request, and how it answers.
+/// Request and response format of a provider.
 trait Protocol: fmt::Debug + Send + Sync {
-    /// The body of the request.
+    /// Formats the body of the request.
     fn body(&self, ask: &Ask<'_>) -> Value;
 
-    /// The current name of the field that limits the answer, if it has two names.
+    /// Current name of the field that limits the reply, if it has two names.
     fn limit_field(&self) -> Option<&'static str> {
         None
     }
@@ -70,16 +68,15 @@ trait Protocol: fmt::Debug + Send + Sync {
     /// Switches to the other name.
     fn refuse_limit_field(&self, _field: &'static str) {}
 
-    /// The answer in the body of a response.
+    /// Parses the body of a response.
     fn read(&self, body: &[u8]) -> Result<Reply, ModelFault>;
 }
 
-/// Bytes of an answer. A summary has a hundredth of it; the rest is for models that write
-/// down their thoughts.
+/// Maximum bytes of a response. A summary has a hundredth of it; the rest is for reasoning models.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 impl RemoteModel {
-    /// A model of Anthropic, asked for `what`. Nothing is sent yet.
+    /// Uses a model of Anthropic for `what`. Nothing is sent yet.
     pub(crate) fn anthropic(
         what: &str,
         config: &AnthropicSummarizerConfig,
@@ -98,7 +95,7 @@ impl RemoteModel {
         })
     }
 
-    /// A model of a provider with OpenAI's chat completions, asked for `what`.
+    /// Uses a model of a provider with OpenAI's chat completions for `what`.
     pub(crate) fn openai(
         what: &str,
         config: &OpenAiSummarizerConfig,
@@ -116,7 +113,7 @@ impl RemoteModel {
         })
     }
 
-    /// The operator's own service, asked for `what`.
+    /// Uses the operator's own service for `what`.
     pub(crate) fn webhook(
         what: &str,
         config: &WebhookSummarizerConfig,
@@ -134,8 +131,10 @@ impl RemoteModel {
         })
     }
 
-    /// Asks, and reads the answer. No problem repeats a text of `private`. Where the provider does not
-    /// take the field for the limit of the answer, it is asked once more with the other one.
+    /// Sends the prompt and parses the reply. No error message repeats a text of `private`.
+    ///
+    /// If the provider rejects the field that limits the reply, the request is repeated with its
+    /// other name.
     pub(crate) async fn ask(&self, ask: &Ask<'_>, private: &[&str]) -> Result<Reply, ModelFault> {
         let post = || Request {
             body: self.protocol.body(ask).to_string(),
@@ -160,11 +159,12 @@ impl RemoteModel {
 }
 
 impl RemoteSummarizer {
-    /// What the problems of a summarizer begin with.
+    /// Prefix of a summarizer's error messages.
     const WHAT: &'static str = "summaries";
 
-    /// A model of Anthropic. Nothing is sent yet.
-    /// The key is what [`AnthropicSummarizerConfig::api_key`] names.
+    /// Uses a model of Anthropic. Nothing is sent yet.
+    ///
+    /// `api_key` is the secret named by [`AnthropicSummarizerConfig::api_key`].
     ///
     /// # Errors
     /// [`ModelError::BaseUrlInvalid`], [`ModelError::SettingOutOfRange`],
@@ -176,8 +176,9 @@ impl RemoteSummarizer {
         RemoteModel::anthropic(Self::WHAT, config, api_key).map(Self)
     }
 
-    /// A model of a provider with OpenAI's chat completions. Nothing is sent yet.
-    /// The key is what [`OpenAiSummarizerConfig::api_key`] names.
+    /// Uses a model of a provider with OpenAI's chat completions. Nothing is sent yet.
+    ///
+    /// `api_key` is the secret named by [`OpenAiSummarizerConfig::api_key`].
     ///
     /// # Errors
     /// The same as [`RemoteSummarizer::anthropic`].
@@ -188,8 +189,9 @@ impl RemoteSummarizer {
         RemoteModel::openai(Self::WHAT, config, api_key).map(Self)
     }
 
-    /// The bot's own service. Nothing is sent yet.
-    /// The key is what [`WebhookSummarizerConfig::api_key`] names.
+    /// Uses the bot's own service. Nothing is sent yet.
+    ///
+    /// `api_key` is the secret named by [`WebhookSummarizerConfig::api_key`].
     ///
     /// # Errors
     /// The same as [`RemoteSummarizer::anthropic`].
@@ -208,7 +210,7 @@ impl RemoteSummarizer {
             tokens_max: request.tokens_max,
             mark: request.mark,
         });
-        // No problem may repeat the prompt, or what it was made from.
+        // Error messages must not repeat the prompt or its sources.
         let previous = request.previous.iter().map(|summary| &*summary.text);
         let turns = request.turns.iter().map(|turn| turn.text.as_str());
         let private: Vec<&str> = [&*prompt]
@@ -245,14 +247,15 @@ impl Summarizer for RemoteSummarizer {
     }
 }
 
-/// Tokens that a model may write: a quarter more than the prompt allows. Models count
-/// differently, and a summary that is cut off is useless; one that is too long is refused
+/// Maximum tokens that a model may write: a quarter more than the prompt allows.
+///
+/// Models count differently. A truncated summary is useless, and one that is too long is rejected
 /// later.
 fn reply_tokens(tokens_max: u64) -> u64 {
     tokens_max.saturating_add(tokens_max / 4)
 }
 
-/// The JSON object of an answer. `api` is the one that `base_url` should have.
+/// Parses the JSON object of a response. `api` names the API expected at `base_url`.
 fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
     let answer = serde_json::from_slice::<Value>(body)
         .ok()
@@ -264,18 +267,18 @@ fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
     }
 }
 
-/// An answer that the API does not allow.
+/// An error for a response that the API does not allow.
 fn unexpected(what: &str, api: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of {api}?");
     ModelFault::new(FaultKind::Unusable, problem)
 }
 
-/// Tokens of a prompt and of its answer, as a provider counted them.
+/// Tokens of a prompt and its reply, as counted by the provider.
 fn tokens(usage: &Value, prompt: &str, answer: &str) -> Option<(u64, u64)> {
     Some((usage[prompt].as_u64()?, usage[answer].as_u64()?))
 }
 
-/// The texts of a content, which is a text or a list of parts.
+/// The texts of a content field, which is a text or a list of parts.
 fn texts(content: &Value) -> String {
     let Some(parts) = content.as_array() else {
         return content.as_str().unwrap_or_default().to_owned();

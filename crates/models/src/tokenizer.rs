@@ -1,5 +1,4 @@
-//! The tokenizer of a model with open weights, from the `tokenizer.json` that HuggingFace
-//! has of it.
+//! The tokenizer of an open-weight model, from its `tokenizer.json` on Hugging Face.
 
 use std::fmt;
 use std::fs::File;
@@ -11,29 +10,30 @@ use tokenizers::TruncationParams;
 
 use crate::error::ModelError;
 
-/// Bytes of a `tokenizer.json`. The largest that are published have a third of it.
+/// Maximum bytes of a `tokenizer.json`. The largest published ones have a third of it.
 pub(crate) const TOKENIZER_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// Longer text is counted in pieces of this many bytes: the library keeps some hundred
-/// bytes for each token, and takes more than linear time for text without blanks.
+/// Maximum bytes to tokenize at once. Longer text is split.
+///
+/// The library needs some hundred bytes per token, and more than linear time for text without
+/// spaces.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// What of a provider's own count the file does not know: the words around messages,
-/// which are in the chat template.
+/// Part of a provider's count that is missing here: the chat template around messages.
 const MARGIN: f64 = 0.02;
 
-/// Something that every tokenizer can encode.
+/// A text that every tokenizer can encode.
 pub(crate) const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs.";
 
-/// Counts as a `tokenizer.json` says.
+/// Counts tokens with a `tokenizer.json`.
 pub struct HfTokenizer {
     inner: tokenizers::Tokenizer,
-    /// For text that the tokenizer refuses.
+    /// For text that the tokenizer rejects.
     estimate: Estimate,
 }
 
 impl HfTokenizer {
-    /// Reads a tokenizer from the content of its file.
+    /// Parses the content of a tokenizer file.
     ///
     /// # Errors
     /// [`ModelError::TokenizerInvalid`].
@@ -41,8 +41,7 @@ impl HfTokenizer {
         Self::read(bytes, "the given text")
     }
 
-    /// Reads a tokenizer from its file. It takes up to some seconds; do it where
-    /// blocking is allowed.
+    /// Reads a tokenizer file. Blocks for up to several seconds.
     ///
     /// # Errors
     /// [`ModelError::FileUnreadable`], [`ModelError::FileTooLarge`],
@@ -97,8 +96,9 @@ impl fmt::Debug for HfTokenizer {
     }
 }
 
-/// Reads a tokenizer from the content of its file. It cuts as said here, and never pads: a
-/// file often has the truncation and the padding of its model's training.
+/// Parses a tokenizer file with this truncation and without padding.
+///
+/// A file often has the truncation and the padding that were used in training.
 pub(crate) fn parse(
     content: &[u8],
     truncation: Option<TruncationParams>,
@@ -106,12 +106,12 @@ pub(crate) fn parse(
     let mut tokenizer = tokenizers::Tokenizer::from_bytes(content)?;
     tokenizer.with_truncation(truncation)?;
     tokenizer.with_padding(None);
-    // What a user writes is text, also where it looks like a mark of the template.
+    // User text that looks like a special token is still text.
     tokenizer.set_encode_special_tokens(true);
     Ok(tokenizer)
 }
 
-/// The content of a file of at most `bytes_max` bytes.
+/// Reads a file of at most `bytes_max` bytes.
 ///
 /// # Errors
 /// [`ModelError::FileUnreadable`], [`ModelError::FileTooLarge`].
@@ -135,7 +135,7 @@ pub(crate) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, ModelErr
     Ok(content)
 }
 
-/// Text in pieces that end before a blank, where there is one in the second half.
+/// Splits text before a space, if there is one in the second half of a piece.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

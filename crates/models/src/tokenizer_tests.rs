@@ -1,8 +1,8 @@
-//! Tokenizers of a few words, made here.
+//! Tests with small tokenizers.
 
 use super::*;
 
-/// Knows some words, splits at blanks, and would truncate and pad.
+/// Knows some words, splits at spaces, and has truncation and padding enabled.
 const WORDS: &str = r#"{
     "version": "1.0",
     "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
@@ -18,9 +18,9 @@ const WORDS: &str = r#"{
         "unk_token": "[UNK]"}
 }"#;
 
-/// Merges `a` with `a` and no other bytes; needs the regular expressions of the library.
+/// Merges `aa` and no other bytes. Needs the library's regular expressions.
 fn bytes_of_a() -> String {
-    // The alphabet of byte-level tokenizers: printable bytes stand for themselves.
+    // The alphabet of byte-level tokenizers: printable bytes represent themselves.
     let printable: Vec<u32> = (33..=126).chain(161..=172).chain(174..=255).collect();
     let others = (256..256 + 256 - printable.len()).map(|code| u32::try_from(code).expect("small"));
     let letters = printable.iter().copied().chain(others);
@@ -46,7 +46,7 @@ fn bytes_of_a() -> String {
     )
 }
 
-/// Takes the likeliest pieces; its scores are numbers with a point.
+/// A unigram model, which chooses the likeliest pieces. Its scores are decimal numbers.
 const LIKELY: &str = r#"{
     "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}]},
@@ -82,7 +82,7 @@ fn marks_of_the_template_are_text() {
     let tokenizer = HfTokenizer::from_json(bytes_of_a().as_bytes()).expect("a tokenizer");
     assert_eq!(tokenizer.count("<|end|>"), 7);
     let words = HfTokenizer::from_json(WORDS.as_bytes()).expect("a tokenizer");
-    // One unknown word, and not the mark between two words.
+    // One unknown word, and no special token between two words.
     assert_eq!(words.count("hello<|end|>hello"), 1);
 }
 

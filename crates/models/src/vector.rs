@@ -1,8 +1,8 @@
-//! What every embedder owes of a vector: numbers, and a length of 1.
+//! Normalizes vectors.
 
-/// The same direction at length 1; nothing where there is no direction, or no number.
+/// Scales a vector to length 1. `None` if it is zero or not finite.
 pub(crate) fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
-    // Squares of large numbers do not fit in 32 bits.
+    // Squares of large numbers do not fit in an `f32`.
     let length = vector
         .iter()
         .map(|value| f64::from(*value).powi(2))
@@ -12,7 +12,7 @@ pub(crate) fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
         return None;
     }
     for value in &mut vector {
-        // What remains is between -1 and 1.
+        // The result is between -1 and 1.
         #[allow(clippy::cast_possible_truncation)]
         let shortened = (f64::from(*value) / length) as f32;
         *value = shortened;

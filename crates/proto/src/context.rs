@@ -1,5 +1,6 @@
-//! The reply of `GetContext` as the server writes it: its turns are spliced from where they are
-//! kept, and not even listed again for each reply.
+//! The reply of `GetContext` as the server encodes it.
+//!
+//! Its turns are spliced from shared storage, without a list per reply.
 
 use std::fmt::Debug;
 
@@ -10,12 +11,12 @@ use prost::{DecodeError, Message};
 
 use crate::v1;
 
-/// The number of the field `turns`.
+/// Number of the field `turns`.
 const TURNS: u32 = 1;
 
-/// Turns that are encoded, in their order.
+/// Encoded turns, in order.
 pub trait EncodedTurns: Debug + Send + Sync {
-    /// Gives each of them.
+    /// Calls `give` with each turn.
     fn each(&self, give: &mut dyn FnMut(&[u8]));
 }
 
@@ -25,12 +26,11 @@ impl<T: AsRef<[u8]> + Debug + Send + Sync> EncodedTurns for Vec<T> {
     }
 }
 
-/// The same on the wire as [`v1::GetContextResponse`].
+/// Encodes to the same bytes as [`v1::GetContextResponse`].
 #[derive(Debug)]
 pub struct GetContextResponse {
-    /// The turns of the window.
     pub turns: Box<dyn EncodedTurns>,
-    /// Everything else; its own turns stand behind these.
+    /// All other fields. Its own turns are encoded after `turns`.
     pub rest: v1::GetContextResponse,
 }
 

@@ -36,7 +36,10 @@ pub enum GitError {
     Stopped,
     /// The repository, branch or checkpoint does not exist.
     #[error("{what} does not exist")]
-    Missing { what: String },
+    Missing {
+        /// Its path or id.
+        what: String,
+    },
 }
 
 impl GitError {

@@ -1,8 +1,8 @@
-//! A web service with TLS, whom the system trusts or does not. What the system trusts is
-//! read from the environment once, so a test starts itself again with another one.
+//! A TLS service whose certificate the system trusts or not.
 //!
-//! The certificates were made with rcgen, for 127.0.0.1 and without an end worth waiting
-//! for; the authority's key is nowhere.
+//! The trust store is read from the environment once, so a test runs itself again with a different
+//! environment. The certificates were created with rcgen for 127.0.0.1 and practically never
+//! expire. The CA's key was discarded.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,8 +32,7 @@ fn acceptor() -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config.expect("a certificate")))
 }
 
-/// A delivery to a service that shows the certificate and, where it is trusted, takes
-/// what comes.
+/// Delivers to a TLS service that accepts the delivery if its certificate is trusted.
 async fn delivered() -> Result<(), HookError> {
     let service = Service::bind().await;
     let url = format!("https://127.0.0.1:{}/hook", service.port());

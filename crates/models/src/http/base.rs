@@ -1,16 +1,16 @@
-//! The addresses of providers.
+//! Base URLs of providers.
 
 use memoird_http::parse_url;
 use reqwest::Url;
 
 use crate::error::ModelError;
 
-/// Bytes of an address in the configuration.
+/// Maximum bytes of a base URL in the configuration.
 const URL_BYTES_MAX: usize = 1_024;
-/// The ends of OpenAI's hosts.
+/// Suffixes of OpenAI's hosts.
 const OPENAI_HOSTS: [&str; 2] = ["api.openai.com", ".openai.azure.com"];
 
-/// Parses the address of a provider.
+/// Parses the base URL of a provider.
 ///
 /// # Errors
 /// [`ModelError::BaseUrlInvalid`].
@@ -24,7 +24,7 @@ pub(crate) fn base(base_url: &str) -> Result<Url, ModelError> {
     Ok(url)
 }
 
-/// The same base without `/v1` at its end, which users write or leave out.
+/// Removes `/v1` from the end of a base URL, which users may write or omit.
 pub(crate) fn above_v1(mut base: Url) -> Url {
     let path = base.path().trim_end_matches('/');
     let above = path.strip_suffix("/v1").unwrap_or(path).to_owned();
@@ -32,14 +32,15 @@ pub(crate) fn above_v1(mut base: Url) -> Url {
     base
 }
 
-/// Whether the host is OpenAI's own, or Azure's: only these have some endpoints, and only
-/// these refuse some fields.
+/// Whether the host is OpenAI's or Azure's.
+///
+/// Only these have some endpoints, and only these reject some fields.
 pub(crate) fn is_openai(base: &Url) -> bool {
     let host = base.host_str().unwrap_or_default();
     OPENAI_HOSTS.iter().any(|openai| host.ends_with(openai))
 }
 
-/// The URL of an endpoint below a base; the base itself for an empty path.
+/// The URL of an endpoint below a base URL. For an empty path, the base URL itself.
 pub(super) fn below(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     if !path.is_empty() {
@@ -48,7 +49,7 @@ pub(super) fn below(base: &Url, path: &str) -> Url {
     url
 }
 
-/// Host, port and path of a base, without the query, which may hold a token.
+/// Host, port and path of a base URL, without the query, which may contain a token.
 pub(crate) fn shown(base: &Url) -> String {
     let host = base.host_str().unwrap_or_default();
     let port = base
@@ -58,7 +59,7 @@ pub(crate) fn shown(base: &Url) -> String {
     format!("{host}{port}{}", base.path().trim_end_matches('/'))
 }
 
-/// The same for text of a configuration; empty if it is no address.
+/// The same for a configured text. Empty if it is not a URL.
 pub(crate) fn shown_base(base_url: &str) -> String {
     base(base_url).as_ref().map(shown).unwrap_or_default()
 }

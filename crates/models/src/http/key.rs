@@ -17,10 +17,10 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// A key as it stands in a file or a variable; white space around it does not count.
+    /// Parses a key from the content of a file or variable, ignoring surrounding white space.
     ///
     /// # Errors
-    /// [`ModelError::ApiKeyInvalid`] when it is empty or no header can hold it.
+    /// [`ModelError::ApiKeyInvalid`] if it is empty or not valid in a header.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let key = text.trim();
         if key.is_empty() || !key.is_ascii() {
@@ -39,24 +39,25 @@ impl ApiKey {
         })
     }
 
-    /// For `authorization`.
+    /// Value for `authorization`.
     pub(crate) fn bearer(&self) -> HeaderValue {
         self.bearer.clone()
     }
 
-    /// For a header of the provider's own.
+    /// Value for the provider's own header.
     pub(crate) fn bare(&self) -> HeaderValue {
         self.bare.clone()
     }
 
-    /// For finding it in a provider's error.
+    /// For finding it in a provider's error message.
     pub(crate) fn as_str(&self) -> &str {
         &self.key
     }
 }
 
-/// Reads the key of a service, where the configuration names one, and makes what asks the
-/// service with it. A problem has a key of the configuration within `section`.
+/// Reads the configured key, if any, and creates a client with it.
+///
+/// Errors refer to a key of the configuration within `section`.
 pub(crate) fn with_key<T>(
     section: &str,
     api_key: &Option<SecretRef>,
@@ -81,7 +82,7 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// In tests every variable holds the key `sk-hunter2`, and there is no file.
+/// A test environment in which every variable is `sk-hunter2` and there are no files.
 #[cfg(test)]
 pub(crate) struct Hunter2;
 

@@ -1,5 +1,6 @@
-//! The meaning of a provider's refusal. Providers repeat keys and texts in their messages, so only
-//! their codes are shown.
+//! Classifies a provider's error response.
+//!
+//! Providers repeat keys and texts in their messages, so only their error codes are displayed.
 
 use std::time::Duration;
 
@@ -9,24 +10,23 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-/// A longer `Retry-After` is cut to this.
+/// Maximum accepted `Retry-After`. Longer ones are reduced to it.
 const AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Bytes of a provider's code.
+/// Maximum bytes of an error code.
 const CODE_BYTES_MAX: usize = 64;
-/// Bytes of a text that a code may not hold.
+/// Minimum bytes of a private text to search for in an error code.
 const PRIVATE_BYTES_LEAST: usize = 4;
 
-/// Codes for a request that is too long: OpenAI's and its imitators', llama.cpp's,
-/// Anthropic's.
+/// Codes for a request that is too long: of OpenAI and compatible servers, llama.cpp and Anthropic.
 const TOO_LONG_CODES: [&str; 4] = [
     "context_length_exceeded",
     "string_above_max_length",
     "exceed_context_size_error",
     "request_too_large",
 ];
-/// The same where there is only a message: OpenAI and vLLM (older and newer), llama.cpp,
-/// Ollama, Anthropic (the prompt alone, and with its answer), Gemini, Groq, and OpenAI for
-/// more tokens than an account has in a minute.
+/// The same for errors with only a message: OpenAI and vLLM (older and newer), llama.cpp, Ollama,
+/// Anthropic (prompt alone, and with its reply), Gemini, Groq, and OpenAI if an account's tokens
+/// per minute are exceeded.
 const TOO_LONG_WORDS: [&str; 11] = [
     "maximum context length",
     "maximum model length",
@@ -40,8 +40,9 @@ const TOO_LONG_WORDS: [&str; 11] = [
     "request too large",
     "request_too_large",
 ];
-/// Codes of OpenAI and its imitators for what only a configuration or money can mend, under 400 and
-/// 429.
+/// Codes of OpenAI and compatible servers for errors that only configuration or payment can fix.
+///
+/// Their status is 400 or 429.
 const WRONG_CODES: [&str; 8] = [
     "model_not_found",
     "invalid_model",
@@ -52,11 +53,10 @@ const WRONG_CODES: [&str; 8] = [
     "billing_error",
     "insufficient_quota",
 ];
-/// What they say under 400: Anthropic when there is no money, xAI and Gemini of a wrong key.
+/// Messages for these with status 400: Anthropic without credit, xAI and Gemini for a wrong key.
 const WRONG_WORDS: [&str; 2] = ["credit balance is too low", "api key"];
 
-/// The fault that a response with this status and this body means. The problem repeats nothing of
-/// `private`.
+/// Converts an error response to a fault whose message repeats nothing of `private`.
 pub(crate) fn refusal<'a>(
     status: StatusCode,
     headers: &HeaderMap,
@@ -69,7 +69,7 @@ pub(crate) fn refusal<'a>(
     if !codes.is_empty() {
         problem = format!("{problem} ({codes})");
     }
-    // The words of a rate limit may name a key.
+    // The message of a rate limit may mention a key.
     let is_out_of_money = status.as_u16() == 429 && refusal.has(&WRONG_CODES, &[]);
     match status.as_u16() {
         400 | 413 | 422 | 429 | 500 if refusal.is_too_long() => {
@@ -97,8 +97,8 @@ pub(crate) fn refusal<'a>(
     }
 }
 
-/// How providers name a field that they do not take: OpenAI, Azure, Groq, Gemini, and servers that
-/// check requests with Pydantic.
+/// How providers report an unknown field: OpenAI, Azure, Groq, Gemini, and servers that use
+/// Pydantic.
 const UNKNOWN_WORDS: [&str; 7] = [
     "unsupported",
     "not supported",
@@ -109,8 +109,9 @@ const UNKNOWN_WORDS: [&str; 7] = [
     "extra inputs are not permitted",
 ];
 
-/// True when a response with this status and this body refuses a field of the request, because the
-/// provider or the model does not take it. A value that is out of range is another refusal.
+/// Whether a response rejects a field because the provider or the model does not support it.
+///
+/// A value out of range is another error.
 pub(crate) fn is_unknown_field(status: StatusCode, body: &[u8], field: &str) -> bool {
     let text = String::from_utf8_lossy(body).to_lowercase();
     matches!(status.as_u16(), 400 | 422)
@@ -118,7 +119,7 @@ pub(crate) fn is_unknown_field(status: StatusCode, body: &[u8], field: &str) -> 
         && UNKNOWN_WORDS.iter().any(|word| text.contains(word))
 }
 
-/// What an error in the body of a response with status 200 means; some gateways send these.
+/// Converts an error in the body of a response with status 200, as some gateways send it.
 pub(crate) fn refusal_inside(body: &[u8]) -> ModelFault {
     let kind = match Refusal::read(body).is_too_long() {
         true => FaultKind::TooLong,
@@ -127,16 +128,18 @@ pub(crate) fn refusal_inside(body: &[u8]) -> ModelFault {
     ModelFault::new(kind, "the answer is an error")
 }
 
-/// The error that a provider describes.
+/// A parsed error response.
 struct Refusal {
     codes: Vec<String>,
-    /// In lower case. It is searched, and never shown.
+    /// In lower case. Only searched, never displayed.
     message: String,
 }
 
 impl Refusal {
-    /// Reads an error as OpenAI, Anthropic, vLLM, Ollama and TEI write it, or in a list as Gemini
-    /// does. What is no JSON is a message.
+    /// Parses an error in the format of OpenAI, Anthropic, vLLM, Ollama and TEI, or a list like
+    /// Gemini's.
+    ///
+    /// A body that is not JSON becomes the message.
     fn read(body: &[u8]) -> Self {
         let Ok(answer) = serde_json::from_slice::<Value>(body) else {
             let message = String::from_utf8_lossy(body).to_lowercase();
@@ -162,7 +165,7 @@ impl Refusal {
         }
     }
 
-    /// Its codes, such as `invalid_request_error, model_not_found`, without those that repeat private text.
+    /// Its codes, such as `invalid_request_error, model_not_found`, except those with private text.
     fn shown<'a>(&self, private: &(impl Iterator<Item = &'a str> + Clone)) -> String {
         let codes = self.codes.iter().map(String::as_str);
         let codes = codes.filter(|word| !private.clone().any(|private| meet(private, word)));
@@ -177,7 +180,7 @@ impl Refusal {
         self.has(&WRONG_CODES, &WRONG_WORDS)
     }
 
-    /// Whether it has one of these codes, or its message some of these words.
+    /// Whether it has one of these codes, or its message contains one of these texts.
     fn has(&self, codes: &[&str], words: &[&str]) -> bool {
         let is_known = |code: &String| codes.contains(&code.as_str());
         let stands = |words: &&str| self.message.contains(*words);
@@ -190,7 +193,7 @@ fn is_code(word: &str) -> bool {
     (1..=CODE_BYTES_MAX).contains(&word.len()) && word.bytes().all(is_of_codes)
 }
 
-/// Whether a code repeats something private. Every code has some short text in it.
+/// Whether a code repeats private text. Very short texts are ignored, as they occur in every code.
 fn meet(private: &str, word: &str) -> bool {
     private.contains(word) || (private.len() >= PRIVATE_BYTES_LEAST && word.contains(private))
 }

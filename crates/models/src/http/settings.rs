@@ -1,4 +1,4 @@
-//! The settings that all providers have: their address, and the ranges of the others.
+//! Settings common to all providers: base URL and valid ranges.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::base::shown_base;
 use crate::error::ModelError;
 
-/// The address of a service as it stands in a configuration. Its query, which may hold a
-/// token, is never shown.
+/// A configured base URL. Its query, which may contain a token, is never logged or displayed.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct BaseUrl(String);
@@ -24,17 +23,14 @@ const TIMEOUT_MOST: Duration = Duration::from_secs(600);
 const TRIES_MOST: u32 = 10;
 
 impl BaseUrl {
-    /// Anthropic itself.
     pub(crate) fn anthropic() -> Self {
         Self("https://api.anthropic.com".to_owned())
     }
 
-    /// Jina itself.
     pub(crate) fn jina() -> Self {
         Self("https://api.jina.ai/v1".to_owned())
     }
 
-    /// OpenAI itself.
     pub(crate) fn openai() -> Self {
         Self("https://api.openai.com/v1".to_owned())
     }
@@ -55,7 +51,7 @@ impl fmt::Debug for BaseUrl {
 }
 
 /// # Errors
-/// [`ModelError::SettingOutOfRange`] for the first setting that is.
+/// [`ModelError::SettingOutOfRange`] for the first invalid setting.
 pub(crate) fn check(checks: impl IntoIterator<Item = Check>) -> Result<(), ModelError> {
     match checks.into_iter().find(|(is_good, ..)| !is_good) {
         Some((_, setting, range)) => Err(ModelError::SettingOutOfRange { setting, range }),

@@ -1,41 +1,41 @@
-//! Further attempts, after pauses that grow or that the provider requested.
+//! Retries, after growing pauses or those requested by the provider.
 
 use std::time::Duration;
 
 use memoird_engine::{FaultKind, ModelFault};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How often something is tried, and how long.
+/// Limits of retries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tries {
-    /// At least 1.
+    /// Maximum number of attempts. At least 1.
     pub(crate) max: u32,
     pub(crate) limit: TimeLimit,
 }
 
-/// How long it may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimeLimit {
-    /// Limits each attempt. A long pause that the provider requests is then left to the
-    /// caller, which has other work meanwhile.
+    /// Timeout of each attempt. A long pause requested by the provider ends the attempts.
+    ///
+    /// The caller has other work in the meantime.
     Each(Duration),
-    /// Limits all attempts and pauses together. A pause is made if it ends before the limit.
+    /// Timeout of all attempts and pauses together. A pause that would exceed it ends the attempts.
     All(Duration),
 }
 
-/// The pause after the first failure; each further one is twice as long.
+/// Pause after the first failure. It doubles with each further one.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
-/// No pause is longer, unless the provider requests it and it ends before the limit.
+/// Longest pause, unless the provider requests a longer one that ends before the limit.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 impl Tries {
-    /// Attempts that end together within a time limit.
+    /// Attempts with a common time limit.
     pub(crate) fn within(max: u32, limit: Duration) -> Self {
         let limit = TimeLimit::All(limit);
         Self { max, limit }
     }
 
-    /// Makes attempts, as long as another is allowed and may help.
+    /// Makes attempts as long as another one is allowed and may succeed.
     ///
     /// # Errors
     /// The fault of the last attempt.
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// When the attempts were made, in milliseconds, and what came of them.
+    /// Times of the attempts in milliseconds, and the final outcome.
     async fn run(tries: Tries, script: &[Outcome]) -> (Vec<u128>, Outcome) {
         let start = Instant::now();
         let times = RefCell::new(Vec::new());

@@ -1,5 +1,4 @@
-//! The folder of a model as sentence-transformers writes it: the files that count, each
-//! within its size.
+//! Reads the directory of a sentence-transformers model, with a maximum size per file.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,34 +12,34 @@ use super::settings::{Pooling, Prompts, bert_config, pooling, pooling_folder};
 use crate::error::ModelError;
 use crate::tokenizer::{TOKENIZER_BYTES_MAX, read_file};
 
-/// Twice the largest of the family. Opening takes that memory twice.
+/// Twice the size of the largest BERT model. Opening takes that much memory twice.
 const WEIGHTS_BYTES_MAX: u64 = 3 * 1024 * 1024 * 1024;
 const JSON_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes of the digest in the model's name.
+/// Length of the digest in the model's name.
 const DIGEST_BYTES: usize = 8;
-/// Fewer tokens of a text would be special ones only.
+/// Minimum tokens per text. With fewer, all of them would be special tokens.
 const TOKENS_LEAST: usize = 8;
 
-/// All that is known of a model before it computes.
+/// Configuration and files of a model.
 pub(super) struct Folder {
     pub(super) config: Config,
     pub(super) pooling: Pooling,
     pub(super) prompts: Prompts,
-    /// Tokens of a text, the special ones included.
+    /// Maximum tokens per text, including special ones.
     pub(super) tokens_max: usize,
     pub(super) weights: Vec<u8>,
     pub(super) tokenizer: Vec<u8>,
-    /// Of every file that was read, in hexadecimal digits.
+    /// Hash of all files that were read, in hexadecimal.
     pub(super) digest: String,
 }
 
-/// A JSON file, which knows its path for errors.
+/// A JSON file, with its path for errors.
 pub(super) struct Json {
     path: PathBuf,
     pub(super) value: Value,
 }
 
-/// Reads files, and remembers what they were.
+/// Reads files and hashes them.
 struct Reader<'a> {
     dir: &'a Path,
     digest: Sha256,
@@ -48,7 +47,7 @@ struct Reader<'a> {
 
 impl Folder {
     /// # Errors
-    /// [`ModelError`] for a folder that is none of a model, or not of this family.
+    /// [`ModelError`] if the directory has no supported model.
     pub(super) fn read(dir: &Path) -> Result<Self, ModelError> {
         let mut reader = Reader {
             dir,
@@ -107,7 +106,7 @@ impl Json {
 }
 
 impl Reader<'_> {
-    /// A file; nothing where there is none.
+    /// Reads a file. `None` if it does not exist.
     fn file(&mut self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ModelError> {
         let content = match read_file(&self.dir.join(name), bytes_max) {
             Err(ModelError::FileUnreadable { error, .. })

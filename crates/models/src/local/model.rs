@@ -1,4 +1,4 @@
-//! Texts to tokens, tokens to vectors; all of it blocks.
+//! Tokenizes texts and computes vectors. All of it blocks.
 
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_nn::VarBuilder;
@@ -13,13 +13,15 @@ use crate::error::ModelError;
 use crate::tokenizer::{PROBE, parse};
 use crate::vector::unit;
 
-/// Bytes of a text that are looked at, for each token that the model reads: words have
-/// fewer, and the tokenizer need not read a book whose first page counts.
+/// Bytes of a text to tokenize per token of the model's maximum input.
+///
+/// Words have fewer bytes, and a book need not be tokenized to use its first page.
 const TOKEN_BYTES_MAX: usize = 64;
-/// Tokens that are computed at once, padding included, if there is more than one text. A
-/// query waits for that long behind memories.
+/// Maximum tokens per pass including padding, unless it has a single text.
+///
+/// A query may wait for such a pass of memories.
 const PASS_TOKENS_MAX: usize = 1_024;
-/// A model that can compute.
+/// A loaded model.
 pub(super) struct Model {
     tokenizer: Tokenizer,
     bert: BertModel,
@@ -28,17 +30,17 @@ pub(super) struct Model {
     tokens_max: usize,
 }
 
-/// A text's index in the order of the caller, and its tokens.
+/// Index of a text in the caller's order, and its tokens.
 type Indexed = (usize, Vec<u32>);
 
-/// Texts of about one length, computed together.
+/// Texts of similar length, computed together.
 pub(super) struct Pass {
     texts: Vec<Indexed>,
 }
 
 impl Model {
     /// # Errors
-    /// [`ModelError`] when the files do not fit each other, or compute nothing.
+    /// [`ModelError`] if the files are inconsistent, or produce no vector.
     pub(super) fn new(folder: Folder) -> Result<Self, ModelError> {
         let tokenizer = tokenizer(&folder)?;
         let weights = VarBuilder::from_slice_safetensors(&folder.weights, DType::F32, &Device::Cpu);
@@ -63,7 +65,7 @@ impl Model {
         Ok(model)
     }
 
-    /// The work for these texts, short ones first, so that little of it is padding.
+    /// Splits texts into passes, sorted by length to minimize padding.
     pub(super) fn passes(
         &self,
         purpose: Purpose,
@@ -95,7 +97,7 @@ impl Model {
         };
         let text = text.trim_start();
         let cut = text.floor_char_boundary(self.tokens_max * TOKEN_BYTES_MAX);
-        // What the library says may repeat the text.
+        // The library's message may repeat the text.
         let encoding = self
             .tokenizer
             .encode_fast(format!("{prompt}{}", &text[..cut]), true);
@@ -127,18 +129,18 @@ impl Model {
         for (_, tokens) in &pass.texts {
             ids.extend(tokens);
             seen.resize(ids.len(), 1.0);
-            // Any token does: nothing looks at it.
+            // Any token will do: padding is masked.
             ids.resize(ids.len() + longest - tokens.len(), 0);
             seen.resize(ids.len(), 0.0);
         }
         let ids = Tensor::from_vec(ids, (texts, longest), &Device::Cpu)?;
-        // Every token is of the first sentence.
+        // All tokens belong to the first sentence.
         let kinds = ids.zeros_like()?;
         let seen = Tensor::from_vec(seen, (texts, longest), &Device::Cpu)?;
         let hidden = self.bert.forward(&ids, &kinds, Some(&seen))?;
         match self.pooling {
             Pooling::Cls => hidden.narrow(1, 0, 1)?.squeeze(1)?.to_vec2(),
-            // The sum has the direction of the mean, and its length is made 1 anyway.
+            // The sum has the same direction as the mean, and is normalized anyway.
             Pooling::Mean => {
                 let seen = seen.unsqueeze(2)?;
                 hidden.broadcast_mul(&seen)?.sum(1)?.to_vec2()
@@ -147,7 +149,7 @@ impl Model {
     }
 }
 
-/// The tokenizer of the folder, which cuts where the model ends.
+/// The tokenizer, which truncates to the model's maximum input.
 fn tokenizer(folder: &Folder) -> Result<Tokenizer, ModelError> {
     let cut = TruncationParams {
         max_length: folder.tokens_max,

@@ -1,6 +1,6 @@
-//! What the JSON files of a model say: its shape, how the vectors of tokens become one, and
-//! the prompts before a text. A setting that is not understood is refused: with vectors that are
-//! slightly wrong, recall would silently find less.
+//! Parses a model's JSON files: its shape, pooling and prompts.
+//!
+//! An unknown setting is rejected: with slightly wrong vectors, recall would silently find less.
 
 use std::ops::RangeInclusive;
 
@@ -10,26 +10,25 @@ use serde_json::Value;
 use super::folder::Json;
 use crate::error::ModelError;
 
-/// A prompt before a text, at most.
+/// Maximum bytes of a prompt.
 const PROMPT_BYTES_MAX: usize = 4 * 1024;
 
-/// How the vectors of tokens become that of a text.
+/// How token vectors are combined into the vector of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pooling {
-    /// Their mean.
     Mean,
     /// The first one.
     Cls,
 }
 
-/// The prompts before texts.
+/// Prefixes of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prompts {
     pub(super) query: String,
     pub(super) memory: String,
 }
 
-/// The shape of the model, from its `config.json`.
+/// Parses the shape of the model from its `config.json`.
 pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
     let said = |name: &str| config.value[name].as_str();
     let family = said("model_type").unwrap_or("nothing");
@@ -65,7 +64,7 @@ pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
         max_position_embeddings: number("max_position_embeddings", 8..=8_192)?,
         type_vocab_size: number("type_vocab_size", 1..=16)?,
         layer_norm_eps: config.value["layer_norm_eps"].as_f64().unwrap_or(1e-12),
-        // The rest is for training, and says that weights may lie below `bert`.
+        // The rest is for training, and for weights with the prefix `bert`.
         ..Config::default()
     };
     match bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
@@ -74,7 +73,7 @@ pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
     }
 }
 
-/// Where `modules.json` has the pooling.
+/// Finds the directory of the pooling module in `modules.json`.
 pub(super) fn pooling_folder(modules: &Json) -> Result<String, ModelError> {
     let mut folder = None;
     for module in modules.value.as_array().into_iter().flatten() {
@@ -90,7 +89,7 @@ pub(super) fn pooling_folder(modules: &Json) -> Result<String, ModelError> {
         .ok_or_else(|| modules.invalid("it has no pooling".to_owned()))
 }
 
-/// The pooling of its `config.json`.
+/// Parses the pooling from its `config.json`.
 pub(super) fn pooling(config: &Json) -> Result<Pooling, ModelError> {
     let mut modes: Vec<&str> = Vec::new();
     for (name, value) in config.value.as_object().into_iter().flatten() {
@@ -111,8 +110,9 @@ pub(super) fn pooling(config: &Json) -> Result<Pooling, ModelError> {
 }
 
 impl Prompts {
-    /// What `config_sentence_transformers.json` says, by the names that sentence-transformers
-    /// looks for in `encode_query` and `encode_document`.
+    /// Reads prompts from `config_sentence_transformers.json`.
+    ///
+    /// The names are those that sentence-transformers uses in `encode_query` and `encode_document`.
     pub(super) fn read(config: &Json) -> Result<Self, ModelError> {
         let usual = config.value["default_prompt_name"].as_str();
         let prompt = |names: &[&str]| {

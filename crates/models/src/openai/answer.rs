@@ -1,4 +1,4 @@
-//! Reads the vectors of a provider's answer, and checks each.
+//! Parses and validates the vectors in a provider's response.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,24 @@ use serde_json::value::RawValue;
 
 use crate::vector::unit;
 
-/// Numbers in a vector. The longest that providers have take half of it.
+/// Maximum dimensions. The longest vectors of providers have half as many.
 pub(super) const DIMENSIONS_MAX: usize = 8_192;
-/// Bytes for each number, with white space of providers that indent.
+/// Maximum bytes per number, including indentation.
 const NUMBER_BYTES_MAX: usize = 40;
-/// Bytes for everything around the vectors.
+/// Maximum bytes of everything around the vectors.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 
-/// An object whose values are read later, or never. The numbers are read straight into
-/// place: a tree of values would take ten times their memory.
+/// An object whose values are parsed later, or never.
+///
+/// Numbers are parsed directly: a tree of JSON values would take ten times their memory.
 type Object<'a> = BTreeMap<String, &'a RawValue>;
 
-/// The most bytes of an answer with the vectors of `texts` texts.
+/// Maximum bytes of a response with the vectors of `texts` texts.
 pub(super) fn bytes_max(texts: usize) -> usize {
     texts * DIMENSIONS_MAX * NUMBER_BYTES_MAX + FRAME_BYTES_MAX
 }
 
-/// The vectors of `texts` texts, in their order, of one dimension and of length 1.
+/// Parses the vectors of `texts` texts, in order, normalized and with equal dimensions.
 pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelFault> {
     let answer: Object = serde_json::from_slice(body).map_err(|_| strange("is no JSON object"))?;
     let data = answer
@@ -39,7 +40,7 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelF
     }
     let mut vectors = vec![None; texts];
     for (position, item) in data.iter().enumerate() {
-        // Servers that leave it out answer in order.
+        // Servers that omit it reply in order.
         let index = match item.get("index") {
             Some(index) => from_str(index.get()).unwrap_or(texts),
             None => position,
@@ -61,7 +62,7 @@ fn vector(item: &Object) -> Result<Vec<f32>, ModelFault> {
     let numbers = numbers.and_then(|numbers| from_str::<Vec<Option<f32>>>(numbers.get()).ok());
     let numbers = numbers.filter(|numbers| (1..=DIMENSIONS_MAX).contains(&numbers.len()));
     let numbers = numbers.ok_or_else(|| strange("has an embedding that is no list of numbers"))?;
-    // Some servers write null for what their model could not compute, and would again.
+    // Some servers write null for what their model could not compute. A retry would not help.
     let numbers: Option<Vec<f32>> = numbers.into_iter().collect();
     numbers.and_then(unit).ok_or_else(|| {
         let problem = "the model makes no usable vector of a text: not finite, or zero";
@@ -69,7 +70,7 @@ fn vector(item: &Object) -> Result<Vec<f32>, ModelFault> {
     })
 }
 
-/// An answer that the API does not allow; proxies and starting servers give such answers.
+/// An invalid response, such as from a proxy or a server that is starting.
 fn strange(what: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of an OpenAI-compatible server?");
     ModelFault::new(FaultKind::Later, problem)

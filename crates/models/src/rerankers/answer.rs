@@ -1,23 +1,23 @@
-//! Reads the scores of a service's answer, and checks each.
+//! Parses and validates the scores in a service's response.
 
 use memoird_engine::{FaultKind, ModelFault};
 use serde_json::Value;
 
 use crate::http::refusal_inside;
 
-/// Bytes for what stands around each text that a service sends back.
+/// Maximum bytes around all texts, if a service returns them.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 const ITEM_BYTES_MAX: usize = 1_024;
-/// Bytes of one byte of a text that is escaped.
+/// Maximum bytes of an escaped byte of text.
 const ESCAPED_BYTES_MAX: usize = 6;
 
-/// The most bytes of an answer with these texts: some services send them back.
+/// Maximum bytes of a response for these texts, which some services return.
 pub(super) fn bytes_max(documents: &[&str]) -> usize {
     let texts: usize = documents.iter().map(|text| text.len()).sum();
     texts * ESCAPED_BYTES_MAX + documents.len() * ITEM_BYTES_MAX + FRAME_BYTES_MAX
 }
 
-/// The scores of all texts, in their order, each from 0 to 1.
+/// Parses the scores of all texts, in order, each from 0 to 1.
 pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFault> {
     let answer: Value = serde_json::from_slice(body).map_err(|_| strange("is no JSON"))?;
     if answer.get("error").is_some_and(|error| !error.is_null()) {
@@ -50,7 +50,7 @@ pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFau
         *slot = Some(score.ok_or_else(|| strange("has a score that is no number"))?);
     }
     let scores: Vec<f64> = scores.into_iter().flatten().collect();
-    // What is not from 0 to 1 is what a model says before it is made a probability.
+    // Scores outside 0 to 1 are logits.
     match scores.iter().all(|score| (0.0..=1.0).contains(score)) {
         true => Ok(scores),
         false => Ok(scores.into_iter().map(probability).collect()),
@@ -61,7 +61,7 @@ fn probability(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// An answer that no service gives: half of one, or that of another API.
+/// An invalid response: truncated, or of another API.
 fn strange(what: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of a service that reranks?");
     ModelFault::new(FaultKind::Unusable, problem)

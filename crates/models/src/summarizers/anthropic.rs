@@ -1,11 +1,11 @@
-//! Answers by Anthropic's Messages API.
+//! Anthropic's Messages API.
 
 use memoird_engine::{ModelFault, TextEnd};
 use serde_json::{Value, json};
 
 use super::{Ask, Protocol, Reply};
 
-/// `POST /v1/messages` to this model.
+/// `POST /v1/messages` with this model.
 #[derive(Debug)]
 pub(super) struct Messages {
     pub(super) model: String,
@@ -31,7 +31,7 @@ impl Protocol for Messages {
         if !answer["content"].is_array() {
             return Err(super::unexpected("has no list named content", API));
         }
-        // For a reason that is not known yet, the text decides.
+        // For an unknown reason, the text decides.
         let end = match answer["stop_reason"].as_str() {
             Some("max_tokens" | "model_context_window_exceeded") => TextEnd::CutOff,
             Some("refusal") => TextEnd::Refused,

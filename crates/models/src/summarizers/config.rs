@@ -1,4 +1,4 @@
-//! Which summarizer, which of its models, and within which bounds.
+//! Configuration of the summarizer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use crate::error::ModelError;
 use crate::extractive::ExtractiveSummarizer;
 use crate::http::{self, BaseUrl, with_key};
 
-/// Who writes summaries, as a configuration names it.
+/// Which summarizer to use.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummarizerSpec {
     /// None: windows are cut.
     None,
-    /// This process, without a model.
+    /// In this process, without a model.
     #[default]
     Extractive,
     /// Anthropic's Messages API.
     Anthropic(AnthropicSummarizerConfig),
-    /// Any service that speaks OpenAI's `/v1/chat/completions`.
+    /// Any service with OpenAI's `/v1/chat/completions`.
     OpenAi(OpenAiSummarizerConfig),
-    /// A service of the operator's own.
+    /// The operator's own service.
     Webhook(WebhookSummarizerConfig),
 }
 
 impl SummarizerSpec {
-    /// The summarizer; `None` for none. No request is sent yet.
+    /// Creates the summarizer. `None` if none is configured. No request is sent yet.
     ///
     /// # Errors
-    /// The [`Problem`] for which it cannot be.
+    /// A [`Problem`] if the configuration is invalid.
     pub fn build(
         &self,
         environment: &dyn Environment,
@@ -57,13 +57,15 @@ impl SummarizerSpec {
     }
 }
 
-/// A model of Anthropic, or of another service with its Messages API. The defaults suit a context of
-/// 200,000 tokens.
+/// Configuration of Anthropic's Messages API, or of a compatible service.
+///
+/// The defaults suit a context of 200,000 tokens.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnthropicSummarizerConfig {
-    /// Such as `https://api.anthropic.com`; `/v1/messages` is added. At most 1,024 bytes. A
-    /// token in its query is never shown.
+    /// For example `https://api.anthropic.com`; `/v1/messages` is appended.
+    ///
+    /// At most 1,024 bytes. A token in its query is never logged or displayed.
     #[serde(default = "BaseUrl::anthropic")]
     pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.
@@ -71,25 +73,27 @@ pub struct AnthropicSummarizerConfig {
     /// Sent as `x-api-key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<SecretRef>,
-    /// For a summary, all tries and pauses together: 10 ms to 10 minutes.
+    /// Timeout of a summary with all attempts and pauses, 10 ms to 10 minutes.
     #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// Tries of a request, 1 to 10.
+    /// Maximum attempts per request, 1 to 10.
     #[serde(rename = "tries", default = "tries")]
     pub tries_max: u32,
-    /// Tokens of turns that a request takes, 1,000 to 10,000,000: what the model reads,
-    /// less its answer and what counts may be wrong by.
+    /// Maximum tokens of turns per request, 1,000 to 10,000,000.
+    ///
+    /// This is the model's context less the reply and the error of token counts.
     #[serde(rename = "input_tokens", default = "anthropic_input_tokens")]
     pub input_tokens_max: u64,
 }
 
-/// A model of any provider that speaks OpenAI's `/v1/chat/completions`.
+/// Configuration of a provider with OpenAI's `/v1/chat/completions`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAiSummarizerConfig {
-    /// Such as `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`;
-    /// `/chat/completions` is added. At most 1,024 bytes. A token in its query is never
-    /// shown.
+    /// For example `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; `/chat/completions`
+    /// is appended.
+    ///
+    /// At most 1,024 bytes. A token in its query is never logged or displayed.
     #[serde(default = "BaseUrl::openai")]
     pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.
@@ -97,61 +101,61 @@ pub struct OpenAiSummarizerConfig {
     /// Sent as a bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<SecretRef>,
-    /// For a summary, all tries and pauses together: 10 ms to 10 minutes.
+    /// Timeout of a summary with all attempts and pauses, 10 ms to 10 minutes.
     #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// Tries of a request, 1 to 10.
+    /// Maximum attempts per request, 1 to 10.
     #[serde(rename = "tries", default = "tries")]
     pub tries_max: u32,
-    /// Tokens of turns that a request takes, 1,000 to 10,000,000. Some servers (Ollama) cut
-    /// what is too long without a word, so this has to be less than the context that the
-    /// server really gives the model.
+    /// Maximum tokens of turns per request, 1,000 to 10,000,000.
+    ///
+    /// Some servers (Ollama) silently truncate a longer prompt, so this must be less than the
+    /// context that the server actually configures for the model.
     #[serde(rename = "input_tokens", default = "openai_input_tokens")]
     pub input_tokens_max: u64,
-    /// In which field the limit of the answer stands.
+    /// Name of the field that limits the reply.
     #[serde(default)]
     pub token_limit: TokenLimit,
-    /// Added to the limit of the answer for a model that thinks before it writes: at most
-    /// 1,000,000.
+    /// Added to the limit of the reply for a reasoning model, at most 1,000,000.
     #[serde(default)]
     pub thinking_tokens: u64,
-    /// Asks for `response_format: json_object`. Not every server knows it.
+    /// Sends `response_format: json_object`, which not every server supports.
     #[serde(default)]
     pub json_object: bool,
 }
 
-/// The field for the limit of an answer that is sent first. OpenAI's newer models refuse
-/// `max_tokens`, and Ollama does not look at `max_completion_tokens`. A provider that refuses the one
-/// gets the other.
+/// Name of the field that limits the reply.
+///
+/// OpenAI's newer models reject `max_tokens`, and Ollama ignores `max_completion_tokens`. If a
+/// provider rejects one, the other is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenLimit {
-    /// `max_completion_tokens` at OpenAI itself and at Azure, else `max_tokens`.
+    /// `max_completion_tokens` for OpenAI and Azure hosts, otherwise `max_tokens`.
     #[default]
     Auto,
-    /// `max_tokens`.
     MaxTokens,
-    /// `max_completion_tokens`.
     MaxCompletionTokens,
 }
 
-/// The bot's own service.
+/// Configuration of the bot's own service.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookSummarizerConfig {
-    /// Where it is asked, as it stands. At most 1,024 bytes. A token in its query is never
-    /// shown.
+    /// Complete URL of the service.
+    ///
+    /// At most 1,024 bytes. A token in its query is never logged or displayed.
     pub url: BaseUrl,
     /// Sent as a bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<SecretRef>,
-    /// For a summary, all tries and pauses together: 10 ms to 10 minutes.
+    /// Timeout of a summary with all attempts and pauses, 10 ms to 10 minutes.
     #[serde(default = "timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// Tries of a request, 1 to 10.
+    /// Maximum attempts per request, 1 to 10.
     #[serde(rename = "tries", default = "tries")]
     pub tries_max: u32,
-    /// Tokens of turns that a request takes, 1,000 to 10,000,000.
+    /// Maximum tokens of turns per request, 1,000 to 10,000,000.
     #[serde(rename = "input_tokens", default = "webhook_input_tokens")]
     pub input_tokens_max: u64,
 }
@@ -203,7 +207,7 @@ impl WebhookSummarizerConfig {
 }
 
 /// # Errors
-/// [`ModelError::SettingOutOfRange`] for the first setting that is.
+/// [`ModelError::SettingOutOfRange`] for the first invalid setting.
 fn check(timeout: Duration, tries_max: u32, input_tokens_max: u64) -> Result<(), ModelError> {
     let input = (1_000..=10_000_000).contains(&input_tokens_max);
     http::check([

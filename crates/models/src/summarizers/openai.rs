@@ -1,5 +1,4 @@
-//! Answers by OpenAI's chat completions, which many servers offer: Ollama, vLLM, llama.cpp
-//! and most gateways.
+//! OpenAI's chat completions, also offered by Ollama, vLLM, llama.cpp and most gateways.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,20 +9,20 @@ use serde_json::{Value, json};
 use super::{Ask, OpenAiSummarizerConfig, Protocol, Reply, TokenLimit};
 use crate::http;
 
-/// `POST /chat/completions` to this model.
+/// `POST /chat/completions` with this model.
 #[derive(Debug)]
 pub(super) struct ChatCompletions {
     model: String,
-    /// Which of [`LIMITS`] the provider takes: the second one.
+    /// Index in [`LIMITS`] of the name that the provider accepts.
     is_limit_new: AtomicBool,
     thinking_tokens: u64,
     json_object: bool,
 }
 
-/// The older and the newer name of the field for the limit of the answer.
+/// Older and newer name of the field that limits the reply.
 const LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 const API: &str = "an OpenAI-compatible server";
-/// Around the thoughts of a model, which some servers leave in its answer.
+/// Tags around a model's reasoning, which some servers leave in the reply.
 const THOUGHTS: [&str; 2] = ["<think>", "</think>"];
 
 impl ChatCompletions {
@@ -79,7 +78,7 @@ impl Protocol for ChatCompletions {
             return Err(super::unexpected("has no choice with a message", API));
         }
         let refusal = message["refusal"].as_str().unwrap_or_default();
-        // For a reason that is not known yet, or none, the text decides.
+        // For an unknown or missing reason, the text decides.
         let end = match choice["finish_reason"].as_str() {
             _ if !refusal.is_empty() => TextEnd::Refused,
             Some("content_filter") => TextEnd::Refused,
@@ -103,8 +102,10 @@ fn is_limit_new(configured: TokenLimit, base: &Url) -> bool {
     }
 }
 
-/// The text behind a model's thoughts; empty if they do not end. Templates that begin the thoughts
-/// themselves leave only their end in the answer.
+/// The text after a model's reasoning. Empty if the reasoning does not end.
+///
+/// With a chat template that adds the opening tag to the prompt, the reply has only the closing
+/// one.
 fn without_thoughts(text: String) -> String {
     let [begin, end] = THOUGHTS;
     let said = text.trim_start();

@@ -1,22 +1,22 @@
 //! Summaries by the bot's own service.
 //!
-//! It gets `POST url` with JSON:
+//! It receives `POST url` with JSON:
 //!
-//! | field | says |
+//! | field | content |
 //! |---|---|
-//! | `version` | 2, the version of this table |
-//! | `tenant`, `session_id`, `generation` | whose conversation it is |
+//! | `version` | 2, the version of this format |
+//! | `tenant`, `session_id`, `generation` | the conversation |
 //! | `previous` | the last summary: its sections and its `text`; or null |
-//! | `pieces` | answers about pieces, oldest first |
+//! | `pieces` | summaries of pieces, oldest first |
 //! | `turns` | `seq`, `role` (`user`, `assistant`, `tool`, `system`), `said_at` (seconds since 1970, or null) and `text` of each |
 //! | `changes` | calls that changed something, each in one line with its outcome |
-//! | `tokens_max` | maximum size of the answer in tokens |
-//! | `system`, `prompt` | all of that as a prompt, for a service that asks a model itself |
+//! | `tokens_max` | maximum size of the reply in tokens |
+//! | `system`, `prompt` | all of the above as a prompt, for a service that uses a model itself |
 //!
-//! It answers 200 with JSON: `standing_instructions`, `withdrawn` and `open_questions`, which are
+//! It replies 200 with JSON: `standing_instructions`, `withdrawn` and `open_questions`, which are
 //! lists of texts, and `details`, which is a text. The prompt explains them. After 413 the turns
-//! are sent again in pieces. After 429 and 5xx the request is repeated, no earlier than
-//! `Retry-After`. 400 and 422 refuse the turns.
+//! are sent again in pieces. After 429 and 5xx the request is retried, respecting `Retry-After`.
+//! 400 and 422 reject the turns.
 
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Summary, changes, prompt};
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use super::{Ask, Protocol, Reply};
 
-/// The contract above.
+/// The format above.
 #[derive(Debug)]
 pub(super) struct Webhook;
 
@@ -37,7 +37,7 @@ impl Protocol for Webhook {
         (ask.for_service)()
     }
 
-    /// The text of the answer: it is parsed and checked like that of a model.
+    /// Returns the body as text. It is parsed and validated like a model's reply.
     fn read(&self, body: &[u8]) -> Result<Reply, ModelFault> {
         let text = str::from_utf8(body).map_err(|_| {
             ModelFault::new(FaultKind::Unusable, "the answer is no text; it takes JSON")
@@ -50,7 +50,7 @@ impl Protocol for Webhook {
     }
 }
 
-/// The body of a request for a summary.
+/// Formats the body of a request for a summary.
 pub(super) fn summary(request: &SummaryRequest, prompt: &str) -> Value {
     json!({
         "version": VERSION,
