@@ -1,6 +1,7 @@
-//! The bare server that `--baseline` compares with: it decodes the same
-//! requests, answers with the same messages, and keeps nothing. What memoird's CPU
-//! per call is beyond this server's is memoird's own.
+//! The bare gRPC server for `--baseline`.
+//!
+//! It decodes the same requests and replies with the same messages, but stores nothing. The
+//! difference in CPU per call is memoird's own cost.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,13 +25,13 @@ use tonic::{Request, Response, Status};
 use super::clock;
 use super::traffic::{Rng, turn};
 
-/// What a bare server is told.
+/// Options of the bare server.
 #[derive(Args)]
 pub(crate) struct BaselineArgs {
-    /// Where to write the address once it serves
+    /// File to write the address to once it serves
     #[arg(long, value_name = "FILE")]
     endpoints: PathBuf,
-    /// Turns of each history it answers
+    /// Turns in each history it returns
     #[arg(long, default_value_t = 50)]
     history_turns: u32,
     /// Bytes of text in each of these turns
@@ -38,12 +39,12 @@ pub(crate) struct BaselineArgs {
     bytes: u32,
 }
 
-/// Answers, and keeps nothing but how often it did.
+/// A service that only counts appends.
 #[derive(Clone)]
 struct Bare {
     seq: Arc<AtomicU64>,
     history: Arc<[Bytes]>,
-    /// What it says of a window.
+    /// The report in each window.
     report: Arc<ContextReport>,
 }
 
@@ -66,7 +67,7 @@ pub(crate) async fn run(args: BaselineArgs) -> Result<()> {
         report,
     };
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    // As `Server::serve` would do it.
+    // Same options as `Server::serve`.
     let incoming = TcpIncoming::bind(local)?.with_nodelay(Some(true));
     let addr = incoming.local_addr()?;
     let serving = Server::builder()
@@ -77,7 +78,7 @@ pub(crate) async fn run(args: BaselineArgs) -> Result<()> {
     Ok(serving.await?)
 }
 
-/// Writes the address in one piece: a reader never sees half a file.
+/// Writes the address atomically.
 fn announce(endpoints: &Path, addr: &str) -> std::io::Result<()> {
     let draft = endpoints.with_extension("tmp");
     std::fs::write(&draft, json!({ "grpc": addr, "admin": addr }).to_string())?;
@@ -94,7 +95,7 @@ fn unknown<T>() -> Answer<T> {
     ))
 }
 
-/// As long as memoird's of these turns, value by value.
+/// A report of the same size as memoird's for these turns.
 fn report(history: &[Bytes]) -> ContextReport {
     let turns = u32::try_from(history.len()).unwrap_or(u32::MAX);
     let tokens = |turn: &Bytes| turn.len() as u64 / 4;
@@ -128,7 +129,7 @@ fn report(history: &[Bytes]) -> ContextReport {
 }
 
 impl Bare {
-    /// As long as memoird's, value by value.
+    /// A session of the same size as memoird's.
     fn session(&self, session_id: String, last_seq: u64) -> SessionInfo {
         let now = now();
         let expires_at = Timestamp {

@@ -1,6 +1,8 @@
-//! `memoird-bench compaction`: whether windows of long sessions come later because their
-//! oldest exchanges become summaries meanwhile. Two daemons, one of which compacts, are asked
-//! for the same windows in the same small context window, each with an append.
+//! `memoird-bench compaction`: whether compaction in the background delays windows of long
+//! sessions.
+//!
+//! Two daemons, one of which compacts, build the same windows in the same small context window,
+//! each with an append.
 
 use anyhow::Result;
 use clap::Args;
@@ -15,42 +17,42 @@ use super::report::{Figure, Headline, Report};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, Durability, TrafficArgs};
 
-/// The goals for p99 and CPU, as multiples of windows without compaction.
+/// Goals for p99 and CPU, as multiples of windows without compaction.
 const GOAL_OF_P99: f64 = 1.2;
 const GOAL_OF_CPU: f64 = 1.15;
-/// Windows of a run: two hundred of them are slower than its p99.
+/// Windows per run, enough for 200 samples above p99.
 const CALLS: u64 = 20_000;
 
-/// Which sessions, and which window.
+/// Sessions and windows to measure.
 #[derive(Args)]
 pub(super) struct CompactionArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
-    /// Sessions of each daemon; as many calls are under way, at most
+    /// Sessions per daemon, and maximum number of calls in flight
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16_384))]
     sessions: u16,
-    /// Turns in every session before the load starts
+    /// Turns in each session before the load starts
     #[arg(long, value_name = "N", default_value_t = 200)]
     prefill: u32,
-    /// The context window, in tokens
+    /// Context window in tokens
     #[arg(long, value_name = "TOKENS", default_value_t = 8_192)]
     #[arg(value_parser = clap::value_parser!(u64).range(2_048..=1_000_000))]
     context_window: u64,
-    /// Turns that histories keep
+    /// Maximum turns of a history
     #[arg(long, value_name = "N", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u32).range(10..=100_000))]
     history_turns: u32,
     #[command(flatten)]
     run: RunArgs,
-    /// When the daemons call an append done
+    /// When an append is acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
 
-/// Fills both, asks for windows in turn, and prints.
+/// Fills both daemons, measures windows in turn, and prints.
 pub(super) async fn run(common: &CommonArgs, mut args: CompactionArgs) -> Result<()> {
-    // A bot waits for the answer to a message before it brings the next one.
+    // A bot waits for the reply to a message before it sends the next one.
     args.traffic.in_flight = args.traffic.in_flight.min(args.sessions);
     let seed = args.traffic.seed();
     let what = format!(

@@ -1,5 +1,6 @@
-//! Measures servers in turn: A B A B …, so that what else happens on the machine happens to all
-//! of them. A ratio is taken in each run; its median is the figure, its range the spread.
+//! Measures servers in turn (A B A B …), so that other load on the machine affects all of them.
+//!
+//! Each run yields a ratio. The result is the median, and the range is the spread.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,74 +18,68 @@ use super::postgres::Postgres;
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, TrafficArgs, Usage, spinner};
 
-/// Runs of each server where servers are compared.
+/// Default runs per server when servers are compared.
 const RUNS: u32 = 3;
 const SECONDS: Duration = Duration::from_secs(10);
-/// An append of a filling has at most so many bytes of text, and so many turns.
+/// Maximum bytes of text and maximum turns of an append while filling.
 const FILL_BYTES_MAX: usize = 512 << 10;
 const FILL_TURNS_MAX: usize = 100;
 
-/// How much to measure, and against what.
+/// Length of the measurement, and the server to compare with.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Calls of each run [default where servers are compared: as fits the measurement]
+    /// Calls per run [default when comparing: depends on the measurement]
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     calls: Option<u64>,
-    /// Seconds measured of each server, all runs together [default for one server: 10]
+    /// Seconds measured per server, for all runs together [default for one server: 10]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<Duration>,
     /// Seconds of load before the first run of each server
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
     warmup: Duration,
-    /// Runs of each server, in turn [default: 3 where servers are compared, otherwise 1]
+    /// Runs per server, in turn [default: 3 when comparing, otherwise 1]
     #[arg(long, value_name = "N", alias = "rounds")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
-    /// Start and fill the servers anew for every run
+    /// Restart and refill the servers for every run
     #[arg(long)]
     fresh: bool,
-    /// Compare with another daemon binary, such as that of the last release
+    /// Compare with another daemon binary, for example of the last release
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
 }
 
-/// A measurement.
+/// A measurement of one or more servers.
 pub(crate) struct Comparison<'a> {
-    /// The daemon, and the way to it.
     pub(crate) common: &'a CommonArgs,
-    /// The load.
     pub(crate) traffic: &'a TrafficArgs,
-    /// How much of it.
     pub(crate) args: &'a RunArgs,
-    /// Seeds texts and choices.
+    /// Seed of texts and choices.
     pub(crate) seed: u64,
-    /// Calls of a run by default.
+    /// Default number of calls per run.
     pub(crate) calls: u64,
-    /// The servers: the first is compared with the last.
+    /// The servers. The first is compared with the last.
     pub(crate) sides: Vec<SidePlan>,
 }
 
-/// A server that is to be measured.
+/// A server to measure.
 #[derive(Clone)]
 pub(crate) struct SidePlan {
-    /// What the report calls it.
+    /// Name in the report.
     pub(crate) name: String,
-    /// Which server.
     pub(crate) server: ServerPlan,
-    /// Its content before the load starts.
+    /// Content before the load starts.
     pub(crate) fill: Fill,
-    /// What it has to do.
     pub(crate) work: Work,
 }
 
 /// How a server is started.
 #[derive(Clone)]
 pub(crate) enum ServerPlan {
-    /// The daemon that `--daemon` names.
+    /// The daemon binary of `--daemon`.
     Memoird(Settings),
-    /// So many of them over a PostgreSQL of their own; where it is more than one, or false, they share
-    /// it.
+    /// Daemons over a private PostgreSQL. They form a cluster unless `is_alone`.
     OverPostgres {
         settings: Settings,
         daemons: u16,
@@ -93,35 +88,32 @@ pub(crate) enum ServerPlan {
     },
     /// Another daemon binary.
     Against(PathBuf, Settings),
-    /// The bare server, by turns of a history.
+    /// The bare server, with this number of turns per history.
     Bare(u32),
-    /// It runs already, at this address.
+    /// A running server at this address.
     Remote(String),
 }
 
-/// The content of a server before the load starts.
+/// Content of a server before the load starts.
 #[derive(Clone, Copy)]
 pub(crate) enum Fill {
-    /// Nothing.
     Nothing,
-    /// Sessions, and turns of each.
+    /// Sessions with turns.
     Turns {
-        /// The number of sessions.
         sessions: u64,
-        /// Turns of each.
+        /// Turns per session.
         turns: u32,
     },
-    /// Memories, and subjects they are spread over.
+    /// Memories of several subjects.
     Memories {
-        /// The number of subjects.
         subjects: u64,
-        /// Of all of them.
+        /// Total number of memories.
         memories: u64,
     },
 }
 
 impl RunArgs {
-    /// True where another binary is measured as well.
+    /// Whether another binary is measured as well.
     pub(crate) fn is_against(&self) -> bool {
         self.against.is_some()
     }
@@ -151,7 +143,7 @@ impl Comparison<'_> {
                     sides.push(self.open(plan, &spinner).await?);
                 }
             }
-            // The later runs need only to wake the server up.
+            // Later runs only need to wake the server up.
             let warmup = self.args.warmup / if is_new { 1 } else { runs };
             for (side, measured) in sides.iter().zip(&mut measured) {
                 let name = &measured.name;
@@ -164,7 +156,7 @@ impl Comparison<'_> {
         Ok(measured)
     }
 
-    /// Where another binary is named, the first server is compared with the same one of it.
+    /// With `--against`, adds a copy of the first server that runs the other binary.
     fn take_against(&mut self) -> Result<()> {
         let (Some(path), Some(subject)) = (&self.args.against, self.sides.first()) else {
             return Ok(());
@@ -182,7 +174,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// How many runs of each server, and how long each is.
+    /// Number of runs per server, and their length.
     fn runs(&self) -> (u32, Length) {
         let is_compared = self.sides.len() > 1;
         let default = if is_compared { RUNS } else { 1 };
@@ -232,7 +224,7 @@ impl Comparison<'_> {
         for server in &servers {
             targets.push(server.target()?);
         }
-        // Several daemons are each as busy as one.
+        // Each of several daemons gets the load of one.
         let in_flight = traffic
             .in_flight
             .saturating_mul(u16::try_from(targets.len())?);
@@ -273,7 +265,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Asks for the first window of each session, so that no run has any of them, and measures that.
+/// Builds and measures the first window of each session, so that no run includes any of them.
 async fn first_windows(driver: &Driver, plan: &SidePlan) -> Result<Option<f64>> {
     let Fill::Turns { sessions, .. } = plan.fill else {
         return Ok(None);
@@ -292,26 +284,24 @@ async fn first_windows(driver: &Driver, plan: &SidePlan) -> Result<Option<f64>> 
     Ok(Some(cpu_seconds * 1e6 / sessions as f64))
 }
 
-/// Fills sessions with the same number of turns each, in as few calls as the daemon takes.
+/// Fills sessions with the same number of turns each, in as few calls as possible.
 pub(crate) struct Filling {
-    /// The number of sessions.
     pub(crate) sessions: u64,
-    /// Turns of each.
+    /// Turns per session.
     pub(crate) turns: usize,
-    /// Bytes of text in each turn.
+    /// Bytes of text per turn.
     pub(crate) bytes: usize,
-    /// Turns of each append, where that matters.
+    /// Turns per append, if it matters.
     pub(crate) turns_per_append: Option<usize>,
-    /// Chooses the texts.
+    /// Seed of the texts.
     pub(crate) seed: u64,
 }
 
 impl Filling {
-    /// Fills.
     pub(crate) async fn run(&self, driver: &Driver) -> Result<()> {
         let fits = (FILL_BYTES_MAX / (self.bytes + 64)).clamp(1, FILL_TURNS_MAX);
         let most = self.turns_per_append.unwrap_or(fits);
-        // The whole appends first, then what is left over.
+        // First the full appends, then the rest.
         for (turns, rounds) in [(most, self.turns / most), (self.turns % most, 1)] {
             if turns == 0 || rounds == 0 {
                 continue;
@@ -329,12 +319,12 @@ impl Filling {
     }
 }
 
-/// What session ids start with.
+/// Prefix of session ids.
 pub(crate) fn prefix(seed: u64) -> String {
     format!("bench-{seed}-")
 }
 
-/// The connections to a server.
+/// Creates the connections to a server.
 pub(crate) fn driver(target: Target, traffic: &TrafficArgs, prefix: &str) -> Driver {
     Driver::new(target, traffic.connections, traffic.in_flight, prefix)
 }

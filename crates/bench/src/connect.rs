@@ -1,4 +1,4 @@
-//! How the load generator reaches a server: its address, its key, and its clients.
+//! Connections of the load generator: address, key and clients.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use tonic::transport::{Channel, Endpoint};
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A daemon that runs already, and the key to call it with.
+/// A running daemon, and the key for it.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
-    /// Drive the daemon at host:port or http://host:port, and not a private one
+    /// Use the daemon at host:port or http://host:port instead of a private one
     #[arg(long, global = true)]
     pub(crate) addr: Option<String>,
-    /// A file with the key to call it with; otherwise the environment's MEMOIRD_KEY is used
+    /// File with the key; the default is the environment variable MEMOIRD_KEY
     #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    // Only for its environment variable: every process of the machine could read an argument.
+    // Only for its environment variable: other processes could read an argument.
     #[arg(
         long = "key",
         id = "key",
@@ -34,7 +34,7 @@ pub(crate) struct ConnectArgs {
     key: Option<String>,
 }
 
-/// A server that is called.
+/// A server to call.
 #[derive(Clone)]
 pub(crate) struct Target {
     endpoint: Endpoint,
@@ -43,7 +43,7 @@ pub(crate) struct Target {
 }
 
 impl ConnectArgs {
-    /// The daemon that `--addr` names.
+    /// The daemon at `--addr`.
     pub(crate) fn target(&self, addr: &str) -> Result<Target> {
         let key = match &self.key_file {
             Some(path) => Some(
@@ -57,7 +57,7 @@ impl ConnectArgs {
 }
 
 impl Target {
-    /// Connects on the first call, and again whenever the connection broke.
+    /// Connects on the first call, and reconnects when the connection is lost.
     pub(crate) fn new(addr: &str, key: Option<&str>) -> Result<Self> {
         let url = match addr.starts_with("http://") {
             true => addr.to_owned(),
@@ -76,7 +76,7 @@ impl Target {
         })
     }
 
-    /// Another connection, made when it is first used.
+    /// A separate connection, opened on first use.
     pub(crate) fn another_channel(&self) -> Channel {
         self.endpoint.connect_lazy()
     }
@@ -90,28 +90,26 @@ impl Target {
         request
     }
 
-    /// The same with room for few bytes of an answer that is not read.
+    /// A separate connection with a small receive window, for responses that are not read.
     pub(crate) fn narrow_channel(&self) -> Channel {
         let endpoint = self.endpoint.clone();
         endpoint.initial_stream_window_size(1 << 16).connect_lazy()
     }
 
-    /// A client of the sessions with a connection of its own.
+    /// A session client with its own connection.
     pub(crate) fn sessions_anew(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.another_channel())
     }
 
-    /// A client of the memories with a connection of its own.
+    /// A memory client with its own connection.
     pub(crate) fn memories_anew(&self) -> MemoryServiceClient<Channel> {
         MemoryServiceClient::new(self.another_channel())
     }
 
-    /// A client of the sessions.
     pub(crate) fn sessions(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.channel.clone())
     }
 
-    /// A client for operators.
     pub(crate) fn admin(&self) -> AdminServiceClient<Channel> {
         AdminServiceClient::new(self.channel.clone())
     }

@@ -1,5 +1,6 @@
-//! `memoird-bench context`: whether a window of a long session costs more than one of a
-//! short session. Both are asked for windows of as many turns, each with an append.
+//! `memoird-bench context`: whether a window of a long session costs more than one of a short one.
+//!
+//! Both windows have the same number of turns, and each call appends.
 
 use anyhow::Result;
 use clap::Args;
@@ -16,22 +17,21 @@ use super::report::{Figure, Headline, Report};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, Durability, TrafficArgs};
 
-/// The goal for the cost of the longest session, as a multiple of the shortest.
+/// Goal for the cost of the longest session, as a multiple of the shortest.
 const GOAL: f64 = 1.1;
-/// Windows of a run.
+/// Windows per run.
 const CALLS: u64 = 20_000;
-/// What a turn weighs beside its text, at most.
+/// Maximum size in bytes of a turn without its text.
 const TURN_BYTES_BESIDE: u64 = 200;
-/// Histories have at least as much room as they have by default.
+/// Minimum history size, the daemon's default.
 const HISTORY_BYTES_MIN: u64 = 4 << 20;
 
-/// Which lengths to compare.
+/// Session lengths to compare.
 #[derive(Args)]
 pub(super) struct ContextArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
-    /// Turns of the sessions, for each length a daemon of its own; the last is compared
-    /// with the first
+    /// Turns per session, each length on its own daemon; the last is compared with the first
     #[arg(
         long,
         value_name = "N,N",
@@ -40,22 +40,22 @@ pub(super) struct ContextArgs {
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     session_turns: Vec<u32>,
-    /// Sessions of each daemon
+    /// Sessions per daemon
     #[arg(long, value_name = "N", default_value_t = 32)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
-    /// Turns of a window's tail, at most
+    /// Maximum turns in a window's tail
     #[arg(long, value_name = "N", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     window_turns: u32,
     #[command(flatten)]
     run: RunArgs,
-    /// When the daemons call an append done
+    /// When an append is acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Off)]
     durability: Durability,
 }
 
-/// Fills all, asks for windows in turn, and prints.
+/// Fills all daemons, measures windows in turn, and prints.
 pub(super) async fn run(common: &CommonArgs, args: ContextArgs) -> Result<()> {
     let seed = args.traffic.seed();
     let what = format!(
@@ -108,7 +108,7 @@ impl ContextArgs {
     }
 
     fn side(&self, turns: u32, seed: u64) -> SidePlan {
-        // As many turns at any length: what is compared is not the size of the answer.
+        // The same number of turns at any length, so that the responses have the same size.
         let policy = Policy::HeadTail(HeadTail {
             turns: self.window_turns,
         });

@@ -1,5 +1,6 @@
-//! The servers that are measured: memoird, and the bare server that it is compared with. Each
-//! is a process with a temporary directory, and both go with the value.
+//! Starts the servers to measure: memoird, and the bare server.
+//!
+//! Each is a process with a temporary directory. Both are removed on drop.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -20,47 +21,46 @@ use super::{Durability, clock};
 
 const PREFIX: &str = "memoird-bench-";
 const POLL_EVERY: Duration = Duration::from_millis(2);
-/// A journal of a hundred million turns would still be read in this.
+/// Timeout for starting. Enough to read a journal of a hundred million turns.
 const START_TIME_MAX: Duration = Duration::from_secs(600);
-/// Of a server that did not start, so much of the end of its log is shown.
+/// Maximum bytes of the log to print if a server does not start.
 const LOG_BYTES_SHOWN: usize = 2_000;
 
-/// How a private daemon is configured.
+/// Configuration of a private daemon.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
-    /// When an append is done.
     pub(crate) durability: Durability,
-    /// The cap on sessions; 0: none.
+    /// Maximum number of sessions; 0 for no limit.
     pub(crate) max_sessions: u64,
-    /// Turns of a history.
+    /// Maximum turns of a history.
     pub(crate) history_turns: u32,
-    /// Encoded bytes of a history.
+    /// Maximum encoded bytes of a history.
     pub(crate) history_bytes: u64,
-    /// How long a session lives untouched, in seconds.
+    /// Session TTL in seconds.
     pub(crate) session_ttl_s: u32,
-    /// True: a checkpoint in git when a session ends.
+    /// Whether ended sessions get a git checkpoint.
     pub(crate) checkpoints: bool,
-    /// Tokens of the default model's context window; `None`: as it is built in.
+    /// Context window of the default model in tokens. `None` for the built-in value.
     pub(crate) context_window: Option<u64>,
-    /// False: nothing is compacted, so that whatever else is measured is that alone.
+    /// Whether compaction runs. Off by default, to not affect other measurements.
     pub(crate) compaction: bool,
-    /// False: what was said is not indexed.
+    /// Whether transcripts are indexed for search.
     pub(crate) search: bool,
-    /// How long what was said in ended sessions stays, in seconds.
+    /// Retention of ended sessions in seconds.
     pub(crate) retention_s: u32,
-    /// Its tenants, each with a key; none: whoever calls is the only one.
+    /// Tenants with a key each. Without any, all calls belong to one tenant.
     pub(crate) tenants: &'static [&'static str],
 }
 
-/// Two tenants of a daemon that is shared: one that calls as people do, and one that floods.
+/// Tenants of a shared daemon: one with a normal load, and one that floods.
 pub(crate) const NEIGHBOURS: [&str; 2] = ["victim", "flood"];
 
-/// A process that ends with this value.
+/// A server process, killed on drop.
 pub(crate) struct Server {
     child: Child,
     binary: PathBuf,
     args: Vec<String>,
-    /// Where it writes its addresses once it serves.
+    /// File with its addresses, written once it serves.
     endpoints: PathBuf,
     dir: TempDir,
 }
@@ -84,12 +84,12 @@ impl Default for Settings {
 }
 
 impl Server {
-    /// A private daemon.
+    /// Starts a private daemon.
     pub(crate) async fn memoird(binary: &Path, settings: Settings, parent: &Path) -> Result<Self> {
         Self::memoird_over(binary, settings, "", parent).await
     }
 
-    /// The same with more in the section of its journal, such as where its database is.
+    /// The same with additional YAML in the `journal` section, such as a database.
     pub(crate) async fn memoird_over(
         binary: &Path,
         settings: Settings,
@@ -108,7 +108,7 @@ impl Server {
         Self::start(binary, args, endpoints, dir).await
     }
 
-    /// A bare server that keeps nothing: this very program as another process.
+    /// Starts the bare server: this binary in another process.
     pub(crate) async fn bare(history_turns: u32, bytes: u32, parent: &Path) -> Result<Self> {
         let dir = temp_dir(parent)?;
         let endpoints = dir.path().join("endpoints.json");
@@ -121,7 +121,7 @@ impl Server {
         Self::start(&std::env::current_exe()?, args, endpoints, dir).await
     }
 
-    /// Gives it another configuration, and makes it read that.
+    /// Replaces its configuration and reloads it.
     pub(crate) async fn reconfigure(&self, settings: Settings) -> Result<()> {
         let dir = self.dir.path();
         let yaml = settings.yaml(dir, knows_open_mode(&self.binary)?, "");
@@ -131,23 +131,23 @@ impl Server {
         Ok(())
     }
 
-    /// Where it serves.
+    /// Its address, without a key.
     pub(crate) fn target(&self) -> Result<Target> {
         Target::new(&self.addr()?, None)
     }
 
-    /// The same for a tenant of a shared daemon.
+    /// Its address, with the key of a tenant.
     pub(crate) fn target_of(&self, tenant: &str) -> Result<Target> {
         Target::new(&self.addr()?, Some(&key(tenant)))
     }
 
-    /// Where it serves, as host:port.
+    /// Its address as host:port.
     pub(crate) fn addr(&self) -> Result<String> {
         let addr = self.address();
         addr.context("the server has taken its endpoints away")
     }
 
-    /// What it says of itself: a line for each of its metrics.
+    /// Its metrics in text format.
     pub(crate) async fn metrics(&self) -> Result<String> {
         let admin = self.address_of("admin").context("it has no admin port")?;
         let mut stream = TcpStream::connect(admin).await?;
@@ -157,29 +157,27 @@ impl Server {
         Ok(answer)
     }
 
-    /// The number of its process.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its data directory.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 
-    /// Where the key of a tenant of a shared daemon is.
+    /// Path of a tenant's key.
     pub(crate) fn key_file(&self, tenant: &str) -> PathBuf {
         key_file(self.dir.path(), tenant)
     }
 
-    /// Kills it as a power cut would, and waits until it is gone.
+    /// Kills it with SIGKILL and waits for its end.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Starts it again on the same data. Gives the instant when it was started.
+    /// Restarts it with the same data. Returns the time of the start.
     pub(crate) async fn restart(&mut self) -> Result<Instant> {
         match fs::remove_file(&self.endpoints) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -209,7 +207,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits until it serves, or has ended.
+    /// Waits until it serves, or fails if it has exited.
     async fn wait(&mut self) -> Result<()> {
         let started = clock::monotonic();
         while self.address().is_none() {
@@ -227,7 +225,7 @@ impl Server {
         Ok(())
     }
 
-    /// Its address, once its endpoints are written whole.
+    /// Its address, once the endpoints file is complete.
     fn address(&self) -> Option<String> {
         self.address_of("grpc")
     }
@@ -248,7 +246,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -262,7 +260,7 @@ fn key_file(dir: &Path, tenant: &str) -> PathBuf {
     dir.join(format!("{tenant}.key"))
 }
 
-/// The version and the commit that a daemon prints.
+/// Version and commit of a daemon binary.
 pub(crate) fn version(binary: &Path) -> Result<String> {
     let output = Command::new(binary).arg("--version").output();
     let output = output.with_context(|| format!("cannot run {}", binary.display()))?;
@@ -293,8 +291,9 @@ fn spawn(binary: &Path, args: &[String], dir: &Path) -> Result<Child> {
         })
 }
 
-/// Whether a daemon has the setting `server.allow_without_keys`. Older ones, to which others are
-/// compared, refuse what they do not know.
+/// Whether a daemon has the setting `server.allow_without_keys`.
+///
+/// Older versions, as used for comparisons, reject unknown settings.
 fn knows_open_mode(binary: &Path) -> Result<bool> {
     let printed = Command::new(binary)
         .args(["config", "print-default"])
@@ -302,13 +301,13 @@ fn knows_open_mode(binary: &Path) -> Result<bool> {
     Ok(String::from_utf8_lossy(&printed.stdout).contains("allow_without_keys"))
 }
 
-/// A path as YAML: a JSON string is one, whatever the path has in it.
+/// Quotes a path for YAML, in which JSON strings are valid.
 fn quoted(path: &Path) -> String {
     Value::from(path.display().to_string()).to_string()
 }
 
 impl Settings {
-    /// `knows_open_mode`: the daemon wants to be told that it serves without keys.
+    /// `knows_open_mode`: whether `allow_without_keys` must be set.
     fn yaml(&self, dir: &Path, knows_open_mode: bool, journal: &str) -> String {
         let checkpoints = quoted(&dir.join("checkpoints"));
         let hooks = match self.checkpoints {

@@ -1,4 +1,4 @@
-//! Keeps a number of calls in flight and counts the replies.
+//! Keeps a number of calls in flight and counts the responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,90 +20,86 @@ use super::measure::stats;
 use super::mix::{CallKind, Mix};
 use super::traffic::{Bodies, Call, PAGE_SESSIONS, RawCodec, Rng};
 
-/// Codes of gRPC, from 0 for none.
+/// Number of gRPC status codes, including OK.
 pub(super) const CODES: usize = 17;
-/// A server that refuses at once is not asked again at once.
+/// Pause after an error, to not overload a server that rejects immediately.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(1);
 
-/// Daemons with connections to them: one, or some that share a database.
+/// Connections to one daemon, or to several that share a database.
 pub(super) struct Driver {
     targets: Vec<Target>,
     route: Route,
-    /// Connections, each to all daemons in turn.
+    /// Each entry has one connection to each daemon.
     channels: Vec<Vec<Channel>>,
     in_flight: usize,
     prefix: Arc<str>,
 }
 
-/// What to send.
+/// The calls to send.
 #[derive(Clone)]
 pub(super) struct Work {
-    /// Which calls.
     pub(super) mix: Mix,
-    /// Which sessions.
     pub(super) pick: Pick,
-    /// Their payload.
     pub(super) bodies: Bodies,
-    /// Seeds the choices.
+    /// Seed of the choices.
     pub(super) seed: u64,
 }
 
-/// Which of several daemons a call goes to.
+/// Which of several daemons handles a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Route {
-    /// That of its session, as a balancer does that looks at the session
+    /// By session, like a balancer with session affinity
     #[default]
     Session,
-    /// Any, as a balancer does that looks at nothing
+    /// Any of them, like a balancer without affinity
     Random,
 }
 
-/// Which session the next call is for.
+/// Chooses the session of the next call.
 #[derive(Clone)]
 pub(super) enum Pick {
     /// A random one of the first `n`.
     Random(u64),
-    /// One after the other, never the same again.
+    /// A new one for each call.
     Fresh(Arc<AtomicU64>),
-    /// The first `n`, one after the other, again and again.
+    /// The first `n` in turn, repeatedly.
     InTurn(u64),
 }
 
-/// The state that the tasks of a run share.
+/// State shared by the tasks of a run.
 pub(super) struct Gauge {
-    /// Calls begun.
+    /// Number of calls started.
     begun: AtomicU64,
-    /// Calls after which the run ends by itself.
+    /// Number of calls after which the run ends.
     calls_max: u64,
-    /// Calls answered well.
+    /// Number of successful calls.
     pub(super) done: Arc<AtomicU64>,
-    /// True when it is time to end.
+    /// Whether to end the run.
     pub(super) stop: AtomicBool,
-    /// True where the first error ends the run.
+    /// Whether the first error ends the run.
     stops_at_error: bool,
-    /// True where it is not asked how long calls took, and what they failed with.
+    /// Whether latencies and errors are not recorded.
     only_counts: bool,
 }
 
-/// The tasks of a run, and what each saw.
+/// Tasks of a run, which return their tallies.
 pub(super) type Tallies = JoinSet<Option<Tally>>;
 
-/// What came back.
+/// Latencies, sizes and errors of calls.
 #[derive(Clone)]
 pub(super) struct Tally {
-    /// Latencies in microseconds, by the number of the kind.
+    /// Latencies in microseconds, indexed by call kind.
     latencies: [Histogram<u64>; CallKind::ALL.len()],
-    /// Bytes of all replies.
+    /// Total bytes of responses.
     pub(super) reply_bytes: u64,
-    /// Errors by code.
+    /// Number of errors by status code.
     pub(super) errors: [u64; CODES],
-    /// The first of them.
     pub(super) first_error: Option<Status>,
 }
 
-/// One task's share of a run.
+/// One task of a run.
 struct Lane {
-    /// One for each daemon.
+    /// One client per daemon.
     grpcs: Vec<Grpc<Channel>>,
     route: Route,
     codec: RawCodec,
@@ -111,12 +107,12 @@ struct Lane {
     work: Work,
     rng: Rng,
     gauge: Arc<Gauge>,
-    /// `None` where calls are counted only: the latencies of each lane take 0.7 MB.
+    /// `None` to only count calls: the histograms take 0.7 MB per lane.
     tally: Option<Tally>,
 }
 
 impl Gauge {
-    /// Ends after this many calls.
+    /// Ends the run after this many calls.
     pub(super) fn new(calls_max: u64) -> Self {
         Self {
             begun: AtomicU64::new(0),
@@ -128,7 +124,7 @@ impl Gauge {
         }
     }
 
-    /// Goes on until it is dropped, and counts there.
+    /// Never ends the run. Counts in `done`, without recording latencies.
     pub(super) fn counting(done: Arc<AtomicU64>) -> Self {
         Self {
             done,
@@ -139,7 +135,7 @@ impl Gauge {
 }
 
 impl Driver {
-    /// Connects when it first runs.
+    /// Creates connections, which are opened on first use.
     pub(super) fn new(target: Target, connections: u16, in_flight: u16, prefix: &str) -> Self {
         Self::of(
             vec![target],
@@ -150,7 +146,7 @@ impl Driver {
         )
     }
 
-    /// The same to several daemons, with so many connections to each.
+    /// The same for several daemons, with `connections` connections to each.
     pub(super) fn of(
         targets: Vec<Target>,
         route: Route,
@@ -168,12 +164,12 @@ impl Driver {
         }
     }
 
-    /// The daemon, or the first of them.
+    /// The daemon, or the first of several.
     pub(super) fn target(&self) -> &Target {
         &self.targets[0]
     }
 
-    /// What all of them count: their CPU and memory are added up, the rest is that of the first.
+    /// Statistics of all daemons: CPU, memory and commits are summed, the rest is of the first.
     pub(super) async fn stats(&self) -> Result<GetStatsResponse> {
         let mut sum = stats(self.target()).await?;
         for target in &self.targets[1..] {
@@ -186,7 +182,7 @@ impl Driver {
         Ok(sum)
     }
 
-    /// Starts the tasks; they end by the gauge, or when there is nothing left to do.
+    /// Starts the tasks. They end when the gauge stops them or there is no work left.
     pub(super) fn start(&self, work: &Work, gauge: &Arc<Gauge>) -> Tallies {
         let mut tasks = JoinSet::new();
         for (index, channels) in self
@@ -213,7 +209,7 @@ impl Driver {
         tasks
     }
 
-    /// Makes `calls` calls to the first sessions in turn. Any error ends it.
+    /// Makes `calls` calls to the first `sessions` sessions in turn. Ends with the first error.
     pub(super) async fn fill(&self, work: Work, sessions: u64, calls: u64) -> Result<()> {
         let pick = Pick::InTurn(sessions);
         let gauge = Gauge {
@@ -228,7 +224,7 @@ impl Driver {
     }
 }
 
-/// Waits for the tasks and adds up what they saw.
+/// Waits for the tasks and adds up their tallies.
 pub(super) async fn collect(mut tasks: Tallies) -> Tally {
     let mut sum = Tally::default();
     while let Some(ended) = tasks.join_next().await {
@@ -269,7 +265,7 @@ impl Lane {
     async fn call(&mut self, session: u64, kind: CallKind) -> Result<u64, Status> {
         let body = self.work.bodies.draw(kind, &mut self.rng);
         let session = match kind {
-            // The ids of ten sessions begin with this number.
+            // Ten session ids have this number as their prefix.
             CallKind::List => session / u64::from(PAGE_SESSIONS),
             _ => session,
         };
@@ -311,12 +307,12 @@ impl Lane {
 }
 
 impl Tally {
-    /// Latencies of calls of this kind, in microseconds.
+    /// Latencies of calls of this kind in microseconds.
     pub(super) fn of(&self, kind: CallKind) -> &Histogram<u64> {
         &self.latencies[kind as usize]
     }
 
-    /// Latencies of all calls, in microseconds.
+    /// Latencies of all calls in microseconds.
     pub(super) fn all(&self) -> Histogram<u64> {
         let [first, others @ ..] = &self.latencies;
         let mut all = first.clone();
@@ -327,7 +323,6 @@ impl Tally {
         all
     }
 
-    /// All that another tally saw.
     pub(super) fn add(&mut self, other: &Self) {
         for (sum, latencies) in self.latencies.iter_mut().zip(&other.latencies) {
             // Both have the same bounds, so adding cannot fail.

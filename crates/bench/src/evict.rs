@@ -1,5 +1,5 @@
-//! `memoird-bench evict`: what a new session costs when another has to go for it,
-//! and whether that depends on how many there are.
+//! `memoird-bench evict`: the cost of a new session that evicts another one, and whether it depends
+//! on the number of sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,17 +17,17 @@ use super::report::{Figure, Headline, Report};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, Durability, TrafficArgs};
 
-/// The goal for the cost at the largest cap, as a multiple of the smallest.
+/// Goal for the cost at the largest cap, as a multiple of the smallest.
 const GOAL: f64 = 1.1;
-/// New sessions of a run.
+/// New sessions per run.
 const CALLS: u64 = 50_000;
 
-/// Which caps to compare.
+/// Caps to compare.
 #[derive(Args)]
 pub(super) struct EvictArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
-    /// Caps, each of a daemon of its own; the last is compared with the first
+    /// Session caps, each on its own daemon; the last is compared with the first
     #[arg(
         long,
         value_name = "N,N",
@@ -38,12 +38,12 @@ pub(super) struct EvictArgs {
     sessions: Vec<u64>,
     #[command(flatten)]
     run: RunArgs,
-    /// When the daemons call an append done
+    /// When an append is acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Off)]
     durability: Durability,
 }
 
-/// Fills each to its cap, then appends to new sessions only, and prints.
+/// Fills each daemon to its cap, then appends to new sessions only, and prints.
 pub(super) async fn run(common: &CommonArgs, args: EvictArgs) -> Result<()> {
     let seed = args.traffic.seed();
     let what = format!("appends to new sessions only, seed {seed}");

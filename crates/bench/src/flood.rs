@@ -1,5 +1,6 @@
-//! What a neighbour does: as many calls of one kind as it can, until its stdin is closed. It is
-//! a process of its own, so that it can be given a core.
+//! Floods a daemon with calls of one kind until stdin is closed.
+//!
+//! It is a separate process, so that it can be pinned to a core.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -20,25 +21,25 @@ use super::mix::{CallKind, Mix};
 use super::traffic::{Bodies, Call, RawCodec, Rng};
 use super::{CommonArgs, Usage, print};
 
-/// Calls under way, of those that are answered at once and of those with megabytes.
+/// Calls in flight: small ones, and those with megabytes.
 const IN_FLIGHT: u16 = 1_024;
 const ARRAYS_IN_FLIGHT: usize = 16;
-/// Connections whose answers nobody reads. All that a daemon takes would be another attack.
+/// Connections whose responses are not read. Using all that a daemon accepts is another attack.
 const UNREAD_CONNECTIONS: u64 = 256;
 const CONNECTIONS: u16 = 8;
-/// What is there before the flood: sessions with turns, and facts.
+/// Content before the flood: sessions with turns, and facts.
 const SESSIONS: u64 = 50;
 const TURNS: u64 = 100;
 const TURN_BYTES: usize = 2_000;
 const FACTS: u64 = 2_000;
 const FACT_BYTES: usize = 200;
-/// Messages of an array, and all their bytes.
+/// Number of messages in an array, and their total bytes.
 const ARRAY_MESSAGES: usize = 250;
 const ARRAY_BYTES: usize = 8_000_000;
-/// What is refused is not asked for again at once.
+/// Pause after a rejected call.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(1);
 
-/// What a neighbour does.
+/// Kind of a flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Flood {
     /// Small appends
@@ -51,17 +52,17 @@ pub(super) enum Flood {
     Recall,
     /// Appends of message arrays of 8 MB
     Array,
-    /// Histories that are asked for and not read
+    /// Histories whose responses are not read
     SlowReader,
-    /// Nothing: it only keeps its core busy
+    /// No calls: only occupies its core
     #[value(skip)]
     Spin,
 }
 
-/// Which flood.
+/// The flood to run.
 #[derive(Args)]
 pub(super) struct FloodArgs {
-    /// Its name
+    /// Kind of the flood
     #[arg(value_parser = parse)]
     flood: Flood,
 }
@@ -82,7 +83,7 @@ impl std::fmt::Display for Flood {
     }
 }
 
-/// Floods until stdin is closed, and prints how many calls were answered.
+/// Floods until stdin is closed, and prints the number of successful calls.
 pub(super) async fn run(common: &CommonArgs, args: FloodArgs) -> Result<()> {
     let Some(addr) = &common.connect.addr else {
         return Err(Usage("a flood needs the address of its daemon: --addr").into());
@@ -99,7 +100,7 @@ pub(super) async fn run(common: &CommonArgs, args: FloodArgs) -> Result<()> {
 }
 
 impl Flood {
-    /// All that are floods.
+    /// All floods that make calls.
     pub(super) const ALL: [Self; 6] = [
         Self::Append,
         Self::Window,
@@ -109,7 +110,7 @@ impl Flood {
         Self::SlowReader,
     ];
 
-    /// Makes what the flood asks for.
+    /// Creates the content that the flood needs.
     pub(super) async fn prepare(self, target: &Target) -> Result<()> {
         let driver = driver(target, 32);
         match self {
@@ -166,7 +167,7 @@ async fn drive(target: &Target, work: Work, done: Arc<AtomicU64>) {
     super::driver::collect(tasks).await;
 }
 
-/// Appends arrays, each to a session of its own.
+/// Appends arrays, each task to its own session.
 async fn arrays(target: &Target, done: Arc<AtomicU64>) {
     let message = format!(
         r#"{{"role":"user","content":"{}"}}"#,
@@ -192,7 +193,7 @@ async fn arrays(target: &Target, done: Arc<AtomicU64>) {
     tasks.join_all().await;
 }
 
-/// Asks for histories, and reads none of them.
+/// Requests histories without reading the responses.
 async fn unread(target: &Target, done: Arc<AtomicU64>) {
     let mut tasks = JoinSet::new();
     for number in 0..UNREAD_CONNECTIONS {
@@ -213,7 +214,7 @@ async fn unread(target: &Target, done: Arc<AtomicU64>) {
                     Err(_) => None,
                 };
                 answered(&done, answer.is_some()).await;
-                // What is kept is not read, and not given up either.
+                // Kept unread, but not closed either.
                 kept.extend(answer);
             }
         });
@@ -229,7 +230,7 @@ async fn answered(done: &AtomicU64, is_done: bool) {
 }
 
 async fn spin() {
-    // It ends with the process, which waits for no thread but the runtime's.
+    // The thread ends with the process, which only waits for the runtime's threads.
     std::thread::spawn(|| {
         loop {
             std::hint::spin_loop();

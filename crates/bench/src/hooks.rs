@@ -1,5 +1,5 @@
-//! `memoird-bench hooks`: many sessions end at once and each gets its checkpoint in git;
-//! how long that takes, and what the appends of other sessions notice of it.
+//! `memoird-bench hooks`: many sessions end at once, each with a git checkpoint. Measures how long
+//! it takes, and how it affects appends to other sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use super::report::{Report, SingleRun};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, TrafficArgs, clock, spinner};
 
-/// What ends, and what goes on meanwhile.
+/// Sessions that end, and sessions that continue.
 #[derive(Args)]
 pub(super) struct HooksArgs {
     #[command(flatten)]
@@ -30,37 +30,37 @@ pub(super) struct HooksArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
-    /// Turns of each of them
+    /// Turns in each of them
     #[arg(long, value_name = "N", default_value_t = 6)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     turns: u16,
-    /// Sessions that go on
+    /// Sessions that continue
     #[arg(long, value_name = "N", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     active: u64,
-    /// Seconds of quiet to compare with
+    /// Seconds of the measurement without ends, to compare with
     #[arg(long, value_name = "S", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 }
 
-/// Longer than any session of those that go on is left alone, in seconds.
+/// TTL in seconds. Sessions that continue are used more often than that.
 const SHORT_TTL_S: u32 = 3;
 const WARMUP: Duration = Duration::from_secs(2);
 const POLL_EVERY: Duration = Duration::from_millis(50);
 const ENDS_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// What was seen while all sessions ended.
+/// Measurements while all sessions ended.
 struct Ending {
-    /// Until the last of them had ended.
+    /// Time until the last session had ended.
     swept: Duration,
-    /// Until the last of them had its checkpoint.
+    /// Time until the last checkpoint was written.
     delivered: Duration,
     dead: u64,
     tally: Tally,
 }
 
-/// Fills, measures the quiet, ends all that is idle, and prints.
+/// Fills, measures without ends, ends all idle sessions, and prints.
 pub(super) async fn run(common: &CommonArgs, args: HooksArgs) -> Result<()> {
     let seed = args.traffic.seed();
     let what = format!("{} sessions end, seed {seed}", count(args.sessions));
@@ -112,7 +112,7 @@ pub(super) async fn run(common: &CommonArgs, args: HooksArgs) -> Result<()> {
     print(report, &args, &quiet, &ending)
 }
 
-/// Shortens the TTL under the load, and waits until nothing is owed any more.
+/// Shortens the TTL under load, and waits until no delivery is pending.
 async fn ended(
     server: &Server,
     short: Settings,

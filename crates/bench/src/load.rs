@@ -1,4 +1,4 @@
-//! `memoird-bench` itself: the same load on one server, or on two in turn.
+//! `memoird-bench` without a subcommand: the same load on one server, or on two in turn.
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -13,26 +13,32 @@ use super::report::{Figure, Headline, Report};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, Durability, TrafficArgs, Usage};
 
-/// The goals, as ratios: CPU of an append; calls/s of a window to a reply that was made
-/// beforehand; calls/s of `sync` to `off`, with few and with many calls in flight.
+/// Goals as ratios.
+///
+/// CPU of an append; calls/s of windows to canned responses; calls/s of `sync` to `off`, with few
+/// and with many calls in flight.
 const GOAL_OF_APPENDS: f64 = 1.25;
 const GOAL_OF_WINDOWS: f64 = 0.85;
 const GOAL_OF_SYNC: f64 = 0.5;
 const GOAL_OF_SYNC_MANY: f64 = 0.6;
-/// The goal for p99.9 with durability sync, as a multiple of p99.
+/// Goal for p99.9 with durability sync, as a multiple of p99.
 const GOAL_OF_TAIL: f64 = 3.0;
-/// The goals of memories in files: facts a second, and milliseconds of a recall in a subject of 10,000, by
-/// words and also by vectors, and in a larger one.
+/// Goals for memories in files.
+///
+/// Facts per second; milliseconds of a recall in a subject of 10,000 memories by words, and by
+/// words and vectors; and the same in a larger subject.
 const GOAL_OF_FACTS: f64 = 8_000.0;
 const GOAL_OF_RECALL_IN_FILES_MS: f64 = 1.0;
 const GOAL_OF_HYBRID_RECALL_MS: f64 = 3.0;
 const GOAL_OF_RECALL_OF_MANY_MS: f64 = 8.0;
 const MANY_MEMORIES: u64 = 10_000;
-/// The goal for a page of ten of 100,000 sessions, in milliseconds.
+/// Goal for a page of ten of 100,000 sessions, in milliseconds.
 const GOAL_OF_LIST_MS: f64 = 2.0;
-/// The goals of a journal in PostgreSQL: its calls/s to those of SQLite, with few and with many calls in
-/// flight; PostgreSQL's CPU in microseconds, likewise; bytes of its log; the daemons' CPU to that of
-/// one; and statements where calls go to any daemon.
+/// Goals for a journal in PostgreSQL.
+///
+/// Calls/s relative to SQLite, with few and with many calls in flight; PostgreSQL's CPU in
+/// microseconds for both; bytes of WAL; CPU of several daemons relative to one; and statements per
+/// call with random routing.
 const GOAL_OF_POSTGRES: f64 = 0.3;
 const GOAL_OF_POSTGRES_MANY: f64 = 0.35;
 const GOAL_OF_POSTGRES_CPU: [f64; 2] = [35.0, 25.0];
@@ -40,29 +46,29 @@ const GOAL_OF_WAL: f64 = 900.0;
 const GOAL_OF_DAEMONS: f64 = 1.15;
 const GOAL_OF_RECALL_MS: f64 = 4.0;
 const GOAL_OF_STATEMENTS: f64 = 2.2;
-/// As many calls in flight are many.
+/// Number of calls in flight from which on the goals for many apply.
 const MANY_IN_FLIGHT: u16 = 256;
-/// Calls of a run: appends, and whatever costs more.
+/// Calls per run: appends, and more expensive calls.
 const APPENDS: u64 = 100_000;
 const OTHERS: u64 = 20_000;
 
-/// The load. With --addr it drives that daemon, otherwise one of its own.
+/// The load. Drives the daemon at --addr, otherwise a private one.
 #[derive(Args)]
 pub(super) struct LoadArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
-    /// Sessions that the calls are spread over
+    /// Sessions to spread the calls over
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
-    /// Subjects that the calls are spread over, where the mix is remember or recall
+    /// Subjects to spread the calls over, for the mixes remember and recall
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     subjects: u64,
-    /// Memories of all subjects before the load starts, where the mix is recall
+    /// Total memories before the load starts, for the mix recall
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     memories: u64,
-    /// Dimensions of the vectors that facts and queries come with, where the mix is remember or recall
+    /// Dimensions of the vectors of facts and queries, for the mixes remember and recall
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=4_096))]
     dimensions: u16,
@@ -77,48 +83,46 @@ pub(super) struct LoadArgs {
     prefill: Option<u32>,
     #[command(flatten)]
     run: RunArgs,
-    /// Compare with a bare gRPC server that decodes and answers the same messages
+    /// Compare with a bare gRPC server that decodes and returns the same messages
     #[arg(long, conflicts_with = "against")]
     baseline: bool,
     /// Compare durability sync with durability off
     #[arg(long, conflicts_with_all = ["baseline", "durability", "against"])]
     compare_durability: bool,
-    /// Where our own daemon keeps its journal
+    /// Journal of the private daemon
     #[arg(long, value_enum, default_value_t = Store::Sqlite, conflicts_with = "baseline")]
     store: Store,
     /// Compare a journal in PostgreSQL with one in SQLite
     #[arg(long, conflicts_with_all = ["store", "daemons", "compare_durability", "baseline", "against"])]
     compare_store: bool,
-    /// Daemons over one PostgreSQL, each with --in-flight calls; compared with one where they are
-    /// several
+    /// Daemons over one PostgreSQL, each with --in-flight calls; several are compared with one
     #[arg(long, value_name = "N", requires = "store")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     daemons: Option<u16>,
-    /// Which of them a call goes to
+    /// Which of the daemons handles a call
     #[arg(long, value_enum, default_value_t = Route::Session, requires = "daemons")]
     route: Route,
-    /// When our own daemon calls an append done
+    /// When the private daemon acknowledges an append
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Our own daemon's cap on sessions [default: --sessions, at least 10000]
+    /// Session cap of the private daemon [default: --sessions, at least 10000]
     #[arg(long, value_name = "N")]
     max_sessions: Option<u64>,
-    /// Turns of our own daemon's histories, and of the bare server's
+    /// Maximum turns of histories of the private daemon and of the bare server
     #[arg(long, value_name = "N", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     history_turns: u32,
 }
 
-/// Where a daemon of our own keeps its journal.
+/// Journal of a private daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Store {
-    /// In files of its directory
+    /// Files in its directory
     Sqlite,
-    /// In a PostgreSQL that is started for it
+    /// A PostgreSQL started for it
     Postgres,
 }
 
-/// Measures and prints.
 pub(super) async fn run(common: &CommonArgs, args: LoadArgs) -> Result<()> {
     if common.connect.addr.is_some() && args.compare_durability {
         let problem = "--compare-durability starts daemons of its own: leave --addr out";
@@ -151,7 +155,7 @@ pub(super) async fn run(common: &CommonArgs, args: LoadArgs) -> Result<()> {
 }
 
 impl LoadArgs {
-    /// Calls of a run: enough that CPU is told in hundredths, in some seconds.
+    /// Calls per run: enough for CPU figures with two decimals, in a few seconds.
     fn calls(&self) -> u64 {
         match self.mix {
             Mix::Histories { history: 0, .. } => APPENDS,
@@ -212,7 +216,7 @@ impl LoadArgs {
         sides
     }
 
-    /// What a server has in it when the load starts.
+    /// Content of a server before the load starts.
     fn fill(&self) -> Fill {
         match self.mix {
             Mix::Facts => Fill::Nothing,
@@ -256,7 +260,7 @@ impl LoadArgs {
         }
     }
 
-    /// Daemons that share it, unless there is one and nobody has said how many there are.
+    /// Daemons over PostgreSQL. A single one forms a cluster only if `--daemons` is given.
     fn over_postgres(&self, daemons: u16) -> ServerPlan {
         ServerPlan::OverPostgres {
             settings: self.settings(Durability::Sync),
@@ -266,7 +270,7 @@ impl LoadArgs {
         }
     }
 
-    /// What is asked of daemons over PostgreSQL.
+    /// Goals of daemons over PostgreSQL.
     fn headlines_of_postgres(&self) -> Vec<Headline> {
         let (mix, in_flight) = (self.mix_name(), self.traffic.in_flight);
         let is_many = in_flight >= MANY_IN_FLIGHT;
@@ -376,7 +380,7 @@ impl LoadArgs {
         }
     }
 
-    /// What is recalled.
+    /// Describes the memories to recall.
     fn describe_memories(&self) -> String {
         let (memories, subjects) = (count(self.memories), count(self.subjects));
         let by = match self.dimensions {

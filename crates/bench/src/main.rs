@@ -1,8 +1,8 @@
-//! `memoird-bench`: drives a memoird daemon and prints what it costs.
+//! `memoird-bench`: generates load for a memoird daemon and reports its cost.
 //!
-//! The machine's cores are shared by the load generator and what it measures. So the figures
-//! that matter are ratios of two servers that do the same work in turn, and CPU is that of
-//! the server alone, as it reports it itself.
+//! The load generator shares the machine's cores with the server. So the relevant figures are
+//! ratios of two servers with the same work in turn. CPU is that of the server alone, as reported
+//! by itself.
 
 mod baseline;
 mod clock;
@@ -53,7 +53,7 @@ use rest::RestArgs;
 use search::SearchArgs;
 use soak::SoakArgs;
 
-/// The bare server allocates as the daemon does; otherwise two allocators are compared.
+/// The same allocator as the daemon's, for a fair comparison with the bare server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -72,7 +72,7 @@ struct Cli {
     common: CommonArgs,
 }
 
-/// What all measurements share.
+/// Options of all measurements.
 #[derive(Args)]
 pub(crate) struct CommonArgs {
     #[command(flatten)]
@@ -80,50 +80,50 @@ pub(crate) struct CommonArgs {
     /// Print JSON, for programs
     #[arg(long, global = true)]
     json: bool,
-    /// The daemon to measure [default: the memoird beside this program]
+    /// Daemon binary to measure [default: memoird in the directory of this program]
     #[arg(long, global = true, value_name = "PATH", env = "MEMOIRD_BIN")]
     daemon: Option<PathBuf>,
 }
 
-/// Measurements that need a daemon of their own.
+/// Measurements that start their own daemon.
 #[derive(Subcommand)]
 enum Scenario {
-    /// Fill sessions and compare the memory used with the bytes of the turns
+    /// Fill sessions and compare memory use with the bytes of the turns
     Memory(MemoryArgs),
     /// Compare windows of long sessions with windows of short ones
     Context(ContextArgs),
-    /// Compare windows of long sessions with compaction and without, in a small context window
+    /// Compare windows of long sessions with and without compaction, in a small context window
     Compaction(CompactionArgs),
     /// Fill to the cap, then append only to new sessions: each call evicts one
     Evict(EvictArgs),
-    /// End many sessions at once, with checkpoints in git, while appends go on
+    /// End many sessions at once, with git checkpoints, during appends
     Hooks(HooksArgs),
-    /// Fill the journal, kill the daemon, and time its next start
+    /// Fill the journal, kill the daemon, and time its restart
     Recover(RecoverArgs),
-    /// Call at a tenant's own pace while another tenant floods the daemon
+    /// Call at a fixed pace as one tenant while another tenant floods the daemon
     Neighbours(NeighboursArgs),
-    /// Compare appends with the index of what was said and without
+    /// Compare appends with and without the transcript index
     Search(SearchArgs),
-    /// Fill a PostgreSQL with sessions that nobody speaks in, and look what that costs
+    /// Fill a PostgreSQL with idle sessions, and measure what they cost
     Rest(RestArgs),
-    /// Use all of a daemon for a long time, on a disk that fills and empties
+    /// Use all features of a daemon for a long time, on a disk that fills up and empties
     Soak(SoakArgs),
     /// The flood that `neighbours` starts
     #[command(hide = true)]
     Flood(FloodArgs),
-    /// The bare server that `--baseline` compares with
+    /// The bare server for `--baseline`
     #[command(hide = true)]
     BareServer(BaselineArgs),
 }
 
-/// The load, and over how many connections.
+/// The load and its connections.
 #[derive(Args, Clone)]
 pub(crate) struct TrafficArgs {
     /// Connections to each server
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
-    /// Calls under way at any time, over all connections
+    /// Calls in flight, over all connections
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16384))]
     in_flight: u16,
@@ -131,32 +131,32 @@ pub(crate) struct TrafficArgs {
     #[arg(long, value_name = "N", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     bytes: u32,
-    /// Chooses texts and sessions; always printed [default: from the clock]
+    /// Seed of texts and sessions; always printed [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Where daemons of our own keep their data [default: the directory for temporary files]
+    /// Data directory of private daemons [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// When a daemon of our own calls an append done.
+/// When a private daemon acknowledges an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
-    /// Once it is on the disk
+    /// After the write to disk
     Sync,
-    /// Once it is in memory; on the disk soon after
+    /// Before the write to disk, which follows soon after
     Interval,
-    /// Once it is in memory; there is no journal
+    /// At once: there is no journal
     Off,
 }
 
-/// Arguments that parse and make no sense together; ends the process with 2, as clap does.
+/// Arguments that are invalid in combination. Exits with status 2, like clap.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(&'static str);
 
 impl CommonArgs {
-    /// The daemon to start.
+    /// The daemon binary to start.
     fn daemon(&self) -> Result<PathBuf> {
         match &self.daemon {
             Some(path) => Ok(path.clone()),
@@ -169,7 +169,7 @@ impl TrafficArgs {
     fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| {
             let since_epoch = clock::wall().duration_since(std::time::UNIX_EPOCH);
-            // Six digits are enough to differ and few enough to type again.
+            // Six digits are enough to differ, and few enough to retype.
             since_epoch.map_or(1, |time| u64::from(time.subsec_micros()))
         })
     }
@@ -194,7 +194,7 @@ fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(error) => error,
     };
-    // If stderr is closed, there is nothing to be done.
+    // Nothing can be done if stderr is closed.
     let _ = writeln!(io::stderr(), "error: {error:#}");
     match error.is::<Usage>() {
         true => ExitCode::from(2),
@@ -202,10 +202,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs to the end, or to Ctrl-C: dropping a measurement stops the daemons that it started and
-/// removes their directories.
+/// Runs to the end, or until Ctrl-C.
+///
+/// Dropping a measurement stops its daemons and removes their directories.
 fn block_on(cli: Cli) -> Result<()> {
-    // As the daemon makes its own: the bare server has as many threads.
+    // Like the daemon's runtime, so that the bare server has as many threads.
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         tokio::select! {
@@ -215,7 +216,6 @@ fn block_on(cli: Cli) -> Result<()> {
     })
 }
 
-/// Measures and prints.
 async fn run(cli: Cli) -> Result<()> {
     let common = cli.common;
     let Some(scenario) = cli.scenario else {
@@ -244,22 +244,21 @@ async fn run(cli: Cli) -> Result<()> {
     }
 }
 
-/// Writes to stdout.
 pub(crate) fn print(text: &str) -> Result<()> {
     writeln!(io::stdout(), "{}", text.trim_end()).context("cannot write the output")
 }
 
-/// Writes one JSON value, indented.
+/// Prints one JSON value, indented.
 pub(crate) fn print_json(value: &serde_json::Value) -> Result<()> {
     print(&format!("{value:#}"))
 }
 
-/// Says how far a long measurement is.
+/// Prints the progress of a long measurement.
 pub(crate) fn progress(line: &str) -> Result<()> {
     writeln!(io::stderr(), "{line}").context("cannot write the progress")
 }
 
-/// Shows progress on a terminal.
+/// A spinner on the terminal.
 pub(crate) fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! One run of a load against one server, and all runs of a server together.
+//! Runs a load against a server, and aggregates all runs of a server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,55 +14,50 @@ use super::daemon::Server;
 use super::driver::{Driver, Gauge, Tally, Work, collect};
 use super::postgres::{Postgres, Used};
 
-/// How long a run is.
+/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Length {
-    /// So many calls: the work is the same in every run, however fast the machine is.
+    /// A number of calls, so that the work does not depend on the machine's speed.
     Calls(u64),
-    /// So long.
     Time(Duration),
 }
 
-/// One of the servers of a measurement.
+/// A server of a measurement.
 pub(crate) struct Side {
-    /// The way to it.
     pub(crate) driver: Driver,
-    /// What it has to do.
     pub(crate) work: Work,
     /// CPU of the first window of a session that was only filled, in microseconds.
     pub(crate) first_window_us: Option<f64>,
-    /// Its process, where it is our own; or those that share the database.
+    /// Its process if it is private, or several that share the database.
     pub(crate) _servers: Vec<Server>,
-    /// Where the journal is, if that is in a database.
+    /// The database of the journal, if there is one.
     pub(crate) database: Option<Postgres>,
 }
 
-/// What one run showed.
+/// Results of one run.
 pub(crate) struct Run {
-    /// Calls answered well.
+    /// Successful calls.
     pub(crate) calls: u64,
-    /// How long it took.
     pub(crate) seconds: f64,
-    /// The server's CPU time in it; that of the load generator is not in it.
+    /// CPU time of the server, without that of the load generator.
     pub(crate) cpu_seconds: f64,
-    /// What came back.
     pub(crate) tally: Tally,
-    /// What the server counted, after the run.
+    /// The server's statistics after the run.
     pub(crate) stats: GetStatsResponse,
-    /// Sets of a commit, on the average.
+    /// Average number of change sets per commit.
     pub(crate) batch: f64,
-    /// What the database used in it, where there is one.
+    /// Resources used by the database, if there is one.
     pub(crate) database: Option<Used>,
 }
 
-/// All runs of one server.
+/// Results of all runs of one server.
 pub(crate) struct Measured {
-    /// What the report calls it.
+    /// Name in the report.
     pub(crate) name: String,
-    /// CPU of the first window of a session, before all runs, in microseconds: all of its turns are
-    /// counted for it, as after a restart.
+    /// CPU of the first window of a session before all runs, in microseconds.
+    ///
+    /// All of the session's turns are counted for it, as after a restart.
     pub(crate) first_window_us: Option<f64>,
-    /// One by one.
     pub(crate) runs: Vec<Run>,
 }
 
@@ -96,7 +91,7 @@ impl Side {
         }
     }
 
-    /// Calls, until the last is answered. Gives how many were answered well.
+    /// Makes calls, and waits for all responses. Returns the number of successful calls.
     async fn drive(&self, length: Length) -> (u64, Tally) {
         let calls_max = match length {
             Length::Calls(calls) => calls,
@@ -114,68 +109,66 @@ impl Side {
 }
 
 impl Run {
-    /// Calls per second.
     pub(crate) fn rate(&self) -> f64 {
         self.calls as f64 / self.seconds
     }
 
-    /// The server's CPU per call, in microseconds.
+    /// The server's CPU per call in microseconds.
     pub(crate) fn cpu_us(&self) -> f64 {
         self.cpu_seconds * 1e6 / self.calls as f64
     }
 
-    /// Something that the database used, of each call.
+    /// A resource used by the database, per call.
     pub(crate) fn of_database(&self, what: impl Fn(Used) -> f64) -> f64 {
         self.database
             .map_or(f64::NAN, |used| what(used) / self.calls as f64)
     }
 
-    /// The latency that half of the calls do not exceed, in microseconds.
+    /// Median latency in microseconds.
     pub(crate) fn p50_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.5) as f64
     }
 
-    /// The latency that 99 of 100 calls do not exceed, in microseconds.
+    /// 99th percentile of latency in microseconds.
     pub(crate) fn p99_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.99) as f64
     }
 
-    /// The latency that 999 of 1,000 calls do not exceed, in microseconds.
+    /// 99.9th percentile of latency in microseconds.
     pub(crate) fn p999_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.999) as f64
     }
 }
 
 impl Measured {
-    /// Calls answered well.
+    /// Successful calls.
     pub(crate) fn calls(&self) -> u64 {
         self.runs.iter().map(|run| run.calls).sum()
     }
 
-    /// Calls per second.
     pub(crate) fn rate(&self) -> f64 {
         self.calls() as f64 / self.runs.iter().map(|run| run.seconds).sum::<f64>()
     }
 
-    /// The server's CPU per call, in microseconds.
+    /// The server's CPU per call in microseconds.
     pub(crate) fn cpu_us(&self) -> f64 {
         let cpu_seconds: f64 = self.runs.iter().map(|run| run.cpu_seconds).sum();
         cpu_seconds * 1e6 / self.calls() as f64
     }
 
-    /// Sets of a commit, on the average.
+    /// Average number of change sets per commit.
     pub(crate) fn batch(&self) -> f64 {
         self.runs.iter().map(|run| run.batch).sum::<f64>() / self.runs.len() as f64
     }
 
-    /// What came back in all runs.
+    /// The tallies of all runs added up.
     pub(crate) fn tally(&self) -> Tally {
         let mut sum = Tally::default();
         self.runs.iter().for_each(|run| sum.add(&run.tally));
         sum
     }
 
-    /// What the server counted, after the last run.
+    /// The server's statistics after the last run.
     pub(crate) fn stats(&self) -> GetStatsResponse {
         self.runs
             .last()
@@ -183,7 +176,7 @@ impl Measured {
     }
 }
 
-/// The counters of a server.
+/// Queries the statistics of a server.
 pub(crate) async fn stats(target: &Target) -> Result<GetStatsResponse> {
     let request = target.request(GetStatsRequest::default());
     Ok(target.admin().get_stats(request).await?.into_inner())

@@ -1,5 +1,5 @@
-//! `memoird-bench memory`: what the daemon's memory is made of. Fills sessions and
-//! compares what the process grew by with the bytes of the turns in it.
+//! `memoird-bench memory`: fills sessions, and compares the growth of the daemon's memory with the
+//! bytes of the turns.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::output::count;
 use super::report::{Report, SingleRun};
 use super::{CommonArgs, Durability, TrafficArgs, spinner};
 
-/// The goals: a multiple of the bytes of the turns, plus bytes for each session.
+/// Goals: a multiple of the bytes of the turns, plus bytes per session.
 const GOAL_PER_TURN_BYTE: f64 = 1.5;
 const GOAL_PER_SESSION: f64 = 300.0;
-/// Queues drain and buffers shrink in this.
+/// Time for queues to drain and buffers to shrink.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// What to fill.
@@ -31,20 +31,19 @@ pub(super) struct MemoryArgs {
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     fill_sessions: u64,
-    /// Turns in each of them
+    /// Turns in each session
     #[arg(long, value_name = "N", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     turns_per_session: u32,
-    /// Turns in each append, as it may matter how a history grew
+    /// Turns in each append, because it may matter how a history grew
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     turns_per_append: u16,
-    /// When the daemon calls an append done
+    /// When an append is acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Off)]
     durability: Durability,
 }
 
-/// Fills, measures and prints.
 pub(super) async fn run(common: &CommonArgs, args: MemoryArgs) -> Result<()> {
     let seed = args.traffic.seed();
     let report = Report::begin(common, &format!("seed {seed}"), json!({ "seed": seed }))?;
@@ -52,7 +51,7 @@ pub(super) async fn run(common: &CommonArgs, args: MemoryArgs) -> Result<()> {
     let settings = Settings {
         durability: args.durability,
         max_sessions: args.fill_sessions,
-        // The first turn is held apart and does not count in the cap; nothing is dropped.
+        // The first turn is kept separately and does not count. No turn is dropped.
         history_turns: args.turns_per_session,
         ..Settings::default()
     };

@@ -1,48 +1,44 @@
-//! Which calls a load is made of.
+//! The mix of calls in a load.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::traffic::Rng;
 
-/// What a call asks.
+/// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
-    /// `Append`.
     Append,
-    /// `GetHistory`, whole.
+    /// `GetHistory` of the whole history.
     History,
-    /// `GetContext`.
     Context,
-    /// `Remember`.
     Remember,
-    /// `Recall`.
     Recall,
-    /// `ListSessions`, ten whose ids begin alike.
+    /// `ListSessions` of ten sessions with a common id prefix.
     List,
 }
 
-/// How many calls of each kind come on each other.
+/// Kinds of calls, and their weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mix {
     /// Appends, and reads of a whole history.
     Histories {
-        /// The weight of appends.
+        /// Weight of appends.
         append: u32,
-        /// The weight of reads.
+        /// Weight of reads.
         history: u32,
     },
-    /// Windows with an append in the same call, as a bot asks for the reply to a message;
-    /// and plain appends, as it brings that reply.
+    /// Windows with an append in the same call, like a bot that received a message, and plain
+    /// appends, like a bot that stores the reply.
     Windows {
-        /// The weight of plain appends.
+        /// Weight of plain appends.
         append: u32,
-        /// The weight of windows.
+        /// Weight of windows.
         context: u32,
     },
-    /// Windows alone: nothing is appended.
+    /// Windows without appends.
     Looks,
-    /// Facts, each another one.
+    /// Facts, all different.
     Facts,
     /// Recalls of facts.
     Recalls,
@@ -50,7 +46,7 @@ pub(super) enum Mix {
     Lists,
 }
 
-/// What the help says of it.
+/// Help text of `--mix`.
 pub(super) const MIX_HELP: &str = "\
 What to call: weights of appends and of reads of a whole history, such as 9:1; \
 append:context, each call a GetContext that appends first; append:context=1:1, weights of \
@@ -59,7 +55,7 @@ subject; recall, facts of a subject of --memories that were remembered before; l
 sessions whose ids begin alike";
 
 impl CallKind {
-    /// All of them, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub(super) const ALL: [Self; 6] = [
         Self::Append,
         Self::History,
@@ -69,7 +65,7 @@ impl CallKind {
         Self::List,
     ];
 
-    /// What a report calls it.
+    /// Name in the report.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Append => "append",
@@ -81,7 +77,7 @@ impl CallKind {
         }
     }
 
-    /// The number of the field with the id of its session or subject, or with what ids begin with.
+    /// Number of the request's field that has the session id, the subject or the id prefix.
     pub(super) fn id_field(self) -> u8 {
         match self {
             Self::Append | Self::History | Self::Context | Self::Remember => 1,
@@ -90,7 +86,7 @@ impl CallKind {
         }
     }
 
-    /// Where it is served.
+    /// The gRPC method.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Append => "/memoird.v1.SessionService/Append",
@@ -104,23 +100,23 @@ impl CallKind {
 }
 
 impl Mix {
-    /// Nothing but appends.
+    /// Only appends.
     pub(super) const APPENDS: Self = Self::Histories {
         append: 1,
         history: 0,
     };
-    /// Nothing but windows with an append in the same call.
+    /// Only windows with an append in the same call.
     pub(super) const WINDOWS: Self = Self::Windows {
         append: 0,
         context: 1,
     };
 
-    /// True when it is of memories, and not of sessions.
+    /// Whether it uses memories instead of sessions.
     pub(super) fn is_of_memories(self) -> bool {
         matches!(self, Self::Facts | Self::Recalls)
     }
 
-    /// The kind of the next call.
+    /// Chooses the kind of the next call.
     pub(super) fn draw(self, rng: &mut Rng) -> CallKind {
         let (append, other, kind) = match self {
             Self::Histories { append, history } => (append, history, CallKind::History),

@@ -1,9 +1,9 @@
-//! `memoird-bench neighbours`: what the calls of one tenant wait for while another one floods
-//! the daemon.
+//! `memoird-bench neighbours`: latency of one tenant's calls while another tenant floods the
+//! daemon.
 //!
-//! The victim calls at its own pace, a fifth of what the daemon can do, whether answers come or
-//! not. The flood is another process, on one core; where the victim is alone, a process that
-//! only spins has that core, so that both have the same machine.
+//! The victim calls at a fixed pace, a fifth of the daemon's capacity, whether responses arrive or
+//! not. The flood is another process, pinned to one core. When the victim is measured alone, a
+//! process that only spins has that core, so that the machine is the same.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -28,22 +28,22 @@ use super::output::{self, figure};
 use super::traffic::{Bodies, Rng, turn};
 use super::{CommonArgs, Durability, clock, print, print_json, progress, spinner};
 
-/// The goals: so many times what they are alone.
+/// Goals, as multiples of the latencies without a flood.
 const GOAL_P99: f64 = 2.0;
 const GOAL_WORST: f64 = 10.0;
-/// The victim calls at this share of what the daemon can do: one part of so many.
+/// The victim's pace is the daemon's capacity divided by this number.
 const SHARE: f64 = 5.0;
-/// Sessions of the victim, and calls that are under way while its capacity is measured.
+/// Sessions of the victim, and calls in flight while the capacity is measured.
 const SESSIONS: u64 = 100;
 const IN_FLIGHT: u16 = 64;
 /// Connections of the victim.
 const CONNECTIONS: u16 = 4;
 /// Bytes of a turn of the victim.
 const TURN_BYTES: usize = 200;
-/// How long a flood goes on before anything is measured.
+/// Duration of a flood before the measurement.
 const WARMUP: Duration = Duration::from_secs(1);
 
-/// What to flood with, and for how long.
+/// Floods to measure, and for how long.
 #[derive(Args)]
 pub(super) struct NeighboursArgs {
     /// Floods
@@ -54,25 +54,25 @@ pub(super) struct NeighboursArgs {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// How often each is measured, in turn with the victim alone; the median counts
+    /// Measurements of each flood, in turn with the victim alone; the median counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
-    /// The core that the flood has
+    /// Core of the flood
     #[arg(long, value_name = "N", default_value_t = 0)]
     core: u32,
-    /// Calls/s of the victim [default: a fifth of what the daemon does for it alone]
+    /// Calls/s of the victim [default: a fifth of the daemon's capacity]
     #[arg(long, value_name = "N")]
     rate: Option<u32>,
-    /// When the daemon calls an append done
+    /// When an append is acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Where the daemon keeps its data [default: the directory for temporary files]
+    /// Data directory of the daemon [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// What the victim's calls waited for, in milliseconds.
+/// Latencies of the victim's calls in milliseconds.
 #[derive(Clone, Copy)]
 struct Latencies {
     samples: u64,
@@ -81,21 +81,20 @@ struct Latencies {
     failed: u64,
 }
 
-/// The victim alone and beside a flood, in the same runs.
+/// The victim alone and during a flood, in the same runs.
 struct Beside {
     flood: Flood,
     alone: Vec<Latencies>,
     beside: Vec<Latencies>,
-    /// Calls of the flood that were answered, a second.
+    /// Successful calls of the flood per second.
     flood_rate: f64,
 }
 
-/// A process that has a core, until it is told to end.
+/// A process that occupies a core until its stdin is closed.
 struct Neighbour {
     child: Child,
 }
 
-/// Measures each flood, and prints.
 pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()> {
     let spinner = spinner();
     let settings = Settings {
@@ -150,7 +149,7 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
 }
 
 impl NeighboursArgs {
-    /// Starts a process on its core.
+    /// Starts a process on the flood's core.
     fn neighbour(&self, flood: Flood, server: &Server) -> Result<Neighbour> {
         let key_file = server.key_file(NEIGHBOURS[1]);
         let child = Command::new("taskset")
@@ -174,9 +173,9 @@ impl NeighboursArgs {
 }
 
 impl Neighbour {
-    /// Ends it; gives how many of its calls were answered.
+    /// Ends the process. Returns the number of its successful calls.
     fn end(mut self) -> Result<u64> {
-        // It ends when nobody holds its stdin any more.
+        // It ends when its stdin is closed.
         drop(self.child.stdin.take());
         let stdout = self.child.stdout.take();
         let text = stdout.map(std::io::read_to_string).transpose()?;
@@ -191,13 +190,13 @@ impl Neighbour {
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
-        // It has ended already, where it was told to.
+        // It has exited already if `end` was called.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Appends a second, with as many under way as it takes.
+/// Measures appends per second with the maximum load.
 async fn capacity(target: &Target) -> Result<f64> {
     const SPAN: Duration = Duration::from_secs(3);
     let driver = Driver::new(target.clone(), CONNECTIONS, IN_FLIGHT, "v");
@@ -217,7 +216,7 @@ async fn capacity(target: &Target) -> Result<f64> {
     Ok(gauge.done.load(Ordering::Relaxed) as f64 / SPAN.as_secs_f64())
 }
 
-/// Appends at this pace, whatever comes back.
+/// Appends at a fixed pace, whatever the responses are.
 async fn at_a_pace(target: &Target, pace: Duration, span: Duration) -> Result<Latencies> {
     let clients: Vec<_> = (0..CONNECTIONS).map(|_| target.sessions_anew()).collect();
     let mut rng = Rng::new(7);
@@ -228,7 +227,7 @@ async fn at_a_pace(target: &Target, pace: Duration, span: Duration) -> Result<La
         if due >= span {
             break;
         }
-        // Timers count in milliseconds: where the next calls are due within one, no sleep.
+        // Timers have a resolution of a millisecond: do not sleep if a call is already due.
         let early = due.saturating_sub(clock::since(started));
         if !early.is_zero() {
             sleep(early).await;
@@ -270,7 +269,7 @@ impl Beside {
         }
     }
 
-    /// How many times as long the calls wait beside the flood.
+    /// Latency during the flood, as a multiple of the latency alone.
     fn ratio(&self, of: fn(&Latencies) -> f64) -> f64 {
         median(&self.beside, of) / median(&self.alone, of)
     }
@@ -283,7 +282,7 @@ impl Beside {
         self.beside.iter().map(|run| run.samples).sum()
     }
 
-    /// What is said as soon as it is measured.
+    /// A line to print right after the measurement.
     fn line(&self) -> String {
         let [p99, worst] = [p99, worst].map(|of| {
             let ratio = figure(self.ratio(of), 2);

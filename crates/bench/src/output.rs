@@ -1,8 +1,8 @@
-//! Tables and figures as people read them.
+//! Formats tables and numbers for people.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// A table whose first column is text and the rest numbers.
+/// A table whose first column is text and whose other columns are numbers.
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = plain_table();
     table.set_header(header.to_vec());
@@ -12,7 +12,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Names and values, one a line.
+/// A table of names and values.
 pub(crate) fn rows(rows: &[(&str, String)]) -> Table {
     let mut table = plain_table();
     for (name, value) in rows {
@@ -30,7 +30,7 @@ fn plain_table() -> Table {
     table
 }
 
-/// The text of a table: its lines start at the margin and have no blanks at their ends.
+/// Formats a table without margin and trailing spaces.
 pub(crate) fn text(mut table: Table) -> String {
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
@@ -38,7 +38,7 @@ pub(crate) fn text(mut table: Table) -> String {
     table.trim_fmt()
 }
 
-/// A whole number with its thousands apart.
+/// Formats an integer with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -51,12 +51,12 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A number of bytes in MiB.
+/// Formats a number of bytes in MiB.
 pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// A number with this many decimals; a dash if it is not finite.
+/// Formats a number with this many decimals, or as a dash if it is not finite.
 pub(crate) fn figure(value: f64, decimals: usize) -> String {
     if value.is_finite() {
         format!("{value:.decimals$}")

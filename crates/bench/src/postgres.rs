@@ -1,6 +1,8 @@
-//! A PostgreSQL of a measurement's own, and what it uses. It is on the same disk as the daemons' files,
-//! reached by a Unix socket, flushes what it commits, and writes no checkpoint during a measurement,
-//! so that its log is that of a server whose pages are warm.
+//! A private PostgreSQL for a measurement, and the resources it uses.
+//!
+//! It is on the same disk as the daemons' files, is reached by a Unix socket, and syncs its
+//! commits. It writes no checkpoint during a measurement, so that its WAL is that of a server with
+//! warm pages.
 
 #[path = "../../postgres/tests/conformance/start.rs"]
 mod start;
@@ -18,19 +20,19 @@ pub(crate) struct Postgres {
     words: String,
 }
 
-/// What a server used up to a moment, or in a span.
+/// Resources used by a server, up to a moment or in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Used {
     /// CPU of all of its processes.
     pub(crate) cpu_seconds: f64,
-    /// Bytes of its log.
+    /// Bytes of WAL.
     pub(crate) wal_bytes: f64,
-    /// Statements that it was sent, those that begin and end transactions among them.
+    /// Number of statements received, including those that begin and end transactions.
     pub(crate) statements: f64,
 }
 
 impl Postgres {
-    /// Starts one. It ends with this value.
+    /// Starts a server, which ends when the value is dropped.
     pub(crate) fn start() -> Result<Self> {
         let special = Special {
             options: OPTIONS.to_owned(),
@@ -43,7 +45,7 @@ impl Postgres {
         Ok(Self { server, words })
     }
 
-    /// What the section `journal` of a daemon over it has more.
+    /// YAML for the `journal` section of a daemon that uses it.
     pub(crate) fn journal(&self, cluster: bool) -> String {
         format!(
             ", postgres: {{ url: '{}', cluster: {cluster} }}",
@@ -51,13 +53,13 @@ impl Postgres {
         )
     }
 
-    /// Runs statements in its database; what they say.
+    /// Runs statements in its database and returns their output.
     pub(crate) fn run(&self, sql: &str) -> String {
         let database = self.words.rsplit("dbname=").next().unwrap_or_default();
         self.server.run(database, sql)
     }
 
-    /// What it used since it was started.
+    /// Resources used since its start.
     pub(crate) fn used(&self) -> Result<Used> {
         let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8
                        || ' ' || (SELECT sum(calls) FROM pg_stat_statements)";
@@ -70,7 +72,7 @@ impl Postgres {
         })
     }
 
-    /// Its processes' CPU, also of those that have ended.
+    /// CPU of its processes, including those that have ended.
     #[cfg(target_os = "linux")]
     fn cpu_seconds(&self) -> Result<f64> {
         let file = self.server.dir().join("data/postmaster.pid");
@@ -78,7 +80,7 @@ impl Postgres {
         let pid: i32 = text.lines().next().unwrap_or_default().parse()?;
         let mut ticks = 0;
         for process in procfs::process::all_processes()? {
-            // Others come and go meanwhile.
+            // A process may end in the meantime.
             let Ok(stat) = process.and_then(|process| process.stat()) else {
                 continue;
             };
@@ -100,7 +102,7 @@ impl Postgres {
 }
 
 impl Used {
-    /// What it used since a moment.
+    /// The difference to an earlier value.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             cpu_seconds: self.cpu_seconds - before.cpu_seconds,

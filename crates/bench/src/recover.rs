@@ -1,5 +1,5 @@
-//! `memoird-bench recover`: how long a killed daemon takes to serve again, and
-//! whether all that it had acknowledged is there.
+//! `memoird-bench recover`: how long a killed daemon takes to serve again, and whether all
+//! acknowledged turns are still there.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::report::{Report, SingleRun};
 use super::traffic::Rng;
 use super::{CommonArgs, Durability, TrafficArgs, clock, spinner};
 
-/// The number of sessions that are read after the restart.
+/// Number of sessions to read after the restart.
 const SAMPLES: u64 = 100;
 
 /// What to fill.
@@ -30,16 +30,16 @@ pub(super) struct RecoverArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     recover_turns: u64,
-    /// Sessions that the turns are spread over
+    /// Sessions to spread the turns over
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     sessions: u64,
-    /// When the daemon calls an append done
+    /// When an append is acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
 
-/// What the restart showed.
+/// Measurements of the restart.
 struct Recovery {
     before: GetStatsResponse,
     after: GetStatsResponse,
@@ -48,14 +48,14 @@ struct Recovery {
     sample: Sample,
 }
 
-/// What the first reads after the restart showed.
+/// Results of the first reads after the restart.
 struct Sample {
     sessions: u64,
     whole: u64,
     time: Duration,
 }
 
-/// Fills, kills, restarts and prints.
+/// Fills, kills and restarts the daemon, and prints.
 pub(super) async fn run(common: &CommonArgs, args: RecoverArgs) -> Result<()> {
     let seed = args.traffic.seed();
     let sessions = args.sessions.min(args.recover_turns);
@@ -102,7 +102,7 @@ pub(super) async fn run(common: &CommonArgs, args: RecoverArgs) -> Result<()> {
     recovery.print(report)
 }
 
-/// Reads some sessions and counts those that have all their turns.
+/// Reads some sessions and counts those that have all of their turns.
 async fn sample(target: &Target, prefix: &str, sessions: u64, turns: u64) -> Result<Sample> {
     let mut rng = Rng::new(1);
     let started = clock::monotonic();
@@ -120,7 +120,7 @@ async fn sample(target: &Target, prefix: &str, sessions: u64, turns: u64) -> Res
     Ok(sample)
 }
 
-/// How many turns a session has; one that is gone has none.
+/// Number of turns in a session. 0 if it does not exist.
 async fn turns_of(target: &Target, session_id: String) -> Result<u64> {
     let mut client = target.sessions();
     let mut request = GetHistoryRequest {

@@ -1,5 +1,4 @@
-//! What a measurement prints: tables, ratios and a row for docs/benchmarks.md for people, one
-//! object for programs.
+//! Reports: tables, ratios and a row for docs/benchmarks.md for people, or one JSON object.
 
 use std::io::Write;
 
@@ -15,64 +14,58 @@ use super::mix::CallKind;
 use super::output::{self, count, figure, mib};
 use super::{CommonArgs, daemon, print, print_json};
 
-/// Above this, something else runs on the machine, and figures are worth less.
+/// Load average above which figures are unreliable, because something else runs on the machine.
 const LOAD_AVERAGE_MAX: f64 = 0.5;
 
 /// A figure of several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
-    /// The run in the middle.
     pub(super) median: f64,
-    /// The least.
     pub(super) min: f64,
-    /// The most.
     pub(super) max: f64,
-    /// A number of runs.
+    /// Number of runs.
     pub(super) runs: usize,
 }
 
-/// The report of a measurement.
+/// The figure that a measurement reports. All but `Rate` and `CallsPerSecond` must not exceed the
+/// goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Figure {
-    /// The server's CPU per call, as a ratio: at most the goal.
+    /// The server's CPU per call, as a ratio.
     Cpu,
     /// Calls per second, as a ratio: at least the goal.
     Rate,
-    /// The latency that 99 of 100 calls do not exceed, as a ratio: at most the goal.
+    /// 99th percentile of latency, as a ratio.
     P99,
-    /// The latency that 999 of 1,000 calls of one server do not exceed, as a multiple of its
-    /// p99: at most the goal.
+    /// 99.9th percentile of one server's latency, as a multiple of its p99.
     Tail,
-    /// Calls per second of one server.
+    /// Calls per second of one server: at least the goal.
     CallsPerSecond,
-    /// The latency that half of one server's calls do not exceed, in milliseconds: at most the goal.
+    /// Median latency of one server in milliseconds.
     Median,
-    /// CPU of the first server's PostgreSQL per call, in microseconds: at most the goal.
+    /// CPU of the first server's PostgreSQL per call, in microseconds.
     PostgresCpu,
-    /// Bytes of its log per call: at most the goal.
+    /// Bytes of its WAL per call.
     Wal,
-    /// Statements that it was sent per call: at most the goal.
+    /// Statements that it received per call.
     Statements,
 }
 
-/// A row of docs/benchmarks.md.
+/// A row of docs/benchmarks.md for a comparison.
 pub(super) struct Headline {
     name: String,
     figure: Figure,
     goal: Option<f64>,
 }
 
-/// A row of docs/benchmarks.md of what is measured once.
+/// A row of docs/benchmarks.md for a single measurement.
 pub(super) struct SingleRun {
-    /// What was measured.
     pub(super) name: String,
-    /// What was found.
     pub(super) figure: String,
-    /// What should be.
     pub(super) goal: &'static str,
 }
 
-/// What has to be said beside the figures.
+/// Context of the figures in a report.
 pub(super) struct Report {
     is_json: bool,
     setup: Map<String, Value>,
@@ -81,7 +74,7 @@ pub(super) struct Report {
 }
 
 impl Spread {
-    /// Of at least one figure.
+    /// The spread of at least one figure.
     pub(super) fn of(figures: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = figures.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -112,7 +105,7 @@ impl std::fmt::Display for Spread {
 }
 
 impl Figure {
-    /// Its spread: of the first server to the last, run by run.
+    /// Its spread over all runs, of the first server relative to the last.
     fn spread(self, measured: &[Measured]) -> Spread {
         let of = |run: &Run| match self {
             Self::Cpu => run.cpu_us(),
@@ -147,7 +140,7 @@ impl Figure {
         }
     }
 
-    /// What JSON calls it.
+    /// Key in JSON.
     fn key(self) -> &'static str {
         match self {
             Self::Cpu => "cpu_per_call",
@@ -188,20 +181,20 @@ impl Figure {
 }
 
 impl Headline {
-    /// A figure with its goal.
     pub(super) fn new(name: String, figure: Figure, goal: Option<f64>) -> Self {
         Self { name, figure, goal }
     }
 }
 
 impl Report {
-    /// Says what is measured, and what else runs on the machine. `setup` is what would have to
-    /// be said to measure the same again.
+    /// Prints what is measured, and warns about other load on the machine.
+    ///
+    /// `setup` has the parameters needed to repeat the measurement.
     pub(super) fn begin(common: &CommonArgs, what: &str, setup: Value) -> Result<Self> {
         let load_average = load_average();
         if load_average > LOAD_AVERAGE_MAX {
             let mut stderr = std::io::stderr();
-            // If stderr is closed, there is nothing to be done.
+            // Nothing can be done if stderr is closed.
             let _ = writeln!(
                 stderr,
                 "warning: the load average is {load_average}; figures are steady below \
@@ -226,7 +219,7 @@ impl Report {
         })
     }
 
-    /// Says more of what was measured.
+    /// Adds a parameter.
     pub(super) fn note(&mut self, name: &str, value: Value) {
         self.setup.insert(name.to_owned(), value);
     }
@@ -282,7 +275,7 @@ impl Report {
         Ok(())
     }
 
-    /// Prints names and values, one a line, or the same as JSON.
+    /// Prints names and values one per line, or the same as JSON.
     pub(super) fn print_values(
         self,
         rows: &[(&str, String)],
@@ -336,7 +329,7 @@ fn fields(value: Value) -> Map<String, Value> {
     }
 }
 
-/// How much ran on the machine in the last minute; 0 where the system does not tell.
+/// Load average of the last minute; 0 if the system does not report it.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split(' ').next().unwrap_or_default();
@@ -390,7 +383,7 @@ fn servers(measured: &[Measured]) -> Table {
     table
 }
 
-/// Run by run: what both needed, and the ratios.
+/// A table of all runs, with the figures of both servers and their ratios.
 fn runs(this: &Measured, that: &Measured) -> Table {
     let header = [
         "RUN",
@@ -464,7 +457,7 @@ fn server_json(server: &Measured) -> Value {
     object
 }
 
-/// The kinds of calls that there were.
+/// The kinds of calls in a tally.
 fn kinds(tally: &Tally) -> impl Iterator<Item = CallKind> {
     CallKind::ALL
         .into_iter()
@@ -492,7 +485,7 @@ fn ms(latencies: &Histogram<u64>, quantile: f64) -> String {
     format!("{:.2}", latencies.value_at_quantile(quantile) as f64 / 1e3)
 }
 
-/// A rate without its fraction.
+/// Formats a rate without decimals.
 fn whole(rate: f64) -> String {
     let text = figure(rate, 0);
     text.parse().map_or(text, count)

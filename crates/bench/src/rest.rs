@@ -1,5 +1,4 @@
-//! `memoird-bench rest`: what a daemon uses while very many sessions lie in its PostgreSQL and nobody
-//! speaks in them.
+//! `memoird-bench rest`: resources used by a daemon with very many idle sessions in its PostgreSQL.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,8 +18,7 @@ use super::report::{Report, SingleRun};
 use super::traffic::{Rng, turn};
 use super::{CommonArgs, clock, spinner};
 
-/// As many heads of sessions as there shall be, each like the one that is there. What they said is
-/// left out: nobody reads it.
+/// Inserts copies of an existing session's head. The copies have no turns, as these are never read.
 const FILL: &str = "
 DO $$ DECLARE names text; selected text; BEGIN
     SELECT string_agg(attname, ', ' ORDER BY attnum), string_agg(CASE attname
@@ -34,35 +32,35 @@ DO $$ DECLARE names text; selected text; BEGIN
         FROM memoird.generations, generate_series(1, SESSIONS) n', names, selected);
 END $$";
 
-/// How many, and how long to look.
+/// Number of sessions, and how long to measure.
 #[derive(Args)]
 pub(super) struct RestArgs {
-    /// Sessions at rest
+    /// Idle sessions
     #[arg(long, value_name = "N", default_value_t = 1_500_000)]
     sessions: u64,
-    /// Seconds of each look
+    /// Seconds of each measurement
     #[arg(long, value_name = "N", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// Where the daemon keeps its files [default: the directory for temporary files]
+    /// Data directory of the daemon [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// What is used while nobody calls: memory, and CPU in percent of a core.
+/// Resources used without calls: memory, and CPU in percent of a core.
 struct Idle {
     rss_bytes: u64,
     cpu: f64,
     postgres_cpu: f64,
 }
 
-/// Looks with one session, fills, looks again, and prints.
+/// Measures with one session, fills, measures again, and prints.
 pub(super) async fn run(common: &CommonArgs, args: RestArgs) -> Result<()> {
     let what = format!("{} sessions at rest", count(args.sessions));
     let report = Report::begin(common, &what, json!({ "sessions": args.sessions }))?;
     let spinner = spinner();
     let settings = Settings {
-        // A cap is what they are counted for.
+        // Sessions are counted only if there is a cap.
         max_sessions: args.sessions * 2 + 1,
         ..Settings::default()
     };
@@ -128,9 +126,9 @@ pub(super) async fn run(common: &CommonArgs, args: RestArgs) -> Result<()> {
     report.print_values(&rows, values, &headline)
 }
 
-/// Looks for so long.
+/// Measures for this duration.
 async fn idle(target: &Target, postgres: &Postgres, span: Duration) -> Result<Idle> {
-    // What a start does is over by then.
+    // The startup work is done by then.
     sleep(span / 4).await;
     let (before, used_before) = (stats(target).await?, postgres.used()?);
     let started = clock::monotonic();

@@ -1,4 +1,4 @@
-//! `memoird-bench search`: what the index of what was said costs appends.
+//! `memoird-bench search`: the cost of the transcript index for appends.
 
 use anyhow::Result;
 use clap::Args;
@@ -12,9 +12,9 @@ use super::report::{Figure, Headline, Report};
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, Durability, TrafficArgs};
 
-/// The goal for the cost with the index, as a multiple of that without.
+/// Goal for the cost with the index, as a multiple of that without.
 const GOAL: f64 = 1.05;
-/// Appends of a run, and the sessions that they are spread over.
+/// Appends per run, and the sessions to spread them over.
 const CALLS: u64 = 50_000;
 const SESSIONS: u64 = 1_000;
 
@@ -25,12 +25,12 @@ pub(super) struct SearchArgs {
     traffic: TrafficArgs,
     #[command(flatten)]
     run: RunArgs,
-    /// When the daemons call an append done
+    /// When an append is acknowledged
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
 
-/// Appends to a daemon with the index and to one without in turn, and prints.
+/// Measures appends with and without the index in turn, and prints.
 pub(super) async fn run(common: &CommonArgs, args: SearchArgs) -> Result<()> {
     let seed = args.traffic.seed();
     let what = format!("appends with the index of what was said and without, seed {seed}");

@@ -1,9 +1,9 @@
-//! `memoird-bench soak`: tenants that use all of a daemon for a long time, on a disk that fills
-//! and empties. What it uses has to stay flat, and what it acknowledged has to be there.
+//! `memoird-bench soak`: tenants use all features of a daemon for a long time, on a disk that fills
+//! up and empties.
 //!
-//! Memory grows with what the daemon is given to keep, so the table has that beside it: `clients_mib` is
-//! live sessions and events. Pages of files in memory grow with the files, until retention removes as
-//! much as is added.
+//! Resource usage must stay flat, and acknowledged turns must not be lost. Memory grows with live
+//! sessions and events, so the table has their size next to it, as `clients_mib`. Cached pages grow
+//! with the files until retention removes as much as is added.
 
 mod bot;
 mod disk;
@@ -30,47 +30,47 @@ use bot::Bot;
 use disk::Filler;
 
 const TENANTS: [&str; 8] = ["t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8"];
-/// Bots of a tenant, each with sessions of its own and one call at a time.
+/// Bots per tenant, each with its own sessions and one call at a time.
 const BOTS: u64 = 4;
-/// Turns of ended sessions stay so long, so that the journal stops growing.
+/// Retention of ended sessions. Short, so that the journal stops growing.
 pub(super) const RETENTION: Duration = Duration::from_secs(240);
-/// A row of the result each time.
+/// Interval between rows of the result.
 const ROW: Duration = Duration::from_secs(60);
-/// When the disk is full, in each minute.
+/// When the disk is filled, in each minute.
 const FULL_FROM: Duration = Duration::from_secs(25);
 const HEADER: &str = "seed\tminute\trss_mib\tclients_mib\tsessions\tturns_mib\tthreads\t\
                       descriptors\tjournal_mib\tindex_mib\tcheckpoints_mib\tcalls\terrors\tby_reason";
 
-/// How long, how much, and where.
+/// Duration, load and directories.
 #[derive(Args)]
 pub(super) struct SoakArgs {
-    /// Minutes in all; those that the result has of this seed are not done again
+    /// Minutes in total; minutes that the result already has for this seed are skipped
     #[arg(long, value_name = "N", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     minutes: u32,
-    /// Calls a second of all tenants together
+    /// Calls per second of all tenants together
     #[arg(long, value_name = "N", default_value_t = 160)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// Chooses calls and sessions
+    /// Seed of calls and sessions
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Where the daemon keeps its data: a small file system of its own, where it is to be full
+    /// Data directory of the daemon: on a small separate file system if it is to be filled
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Seconds of each minute in which that file system is full; 0: never
+    /// Seconds per minute in which that file system is full; 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=30))]
     full_seconds: u32,
-    /// Where the result is: soak.tsv, to which rows are added
+    /// Directory of the result: rows are appended to soak.tsv
     #[arg(long, value_name = "DIR", default_value = "target/soak")]
     out: PathBuf,
-    /// When the daemon calls an append done. It is not killed, so none may lose anything
+    /// When an append is acknowledged. The daemon is not killed, so no mode may lose anything
     #[arg(long, value_enum, default_value_t = Durability::Interval)]
     durability: Durability,
 }
 
-/// What the bots share.
+/// State shared by the bots.
 #[derive(Default)]
 pub(super) struct Gauge {
     is_over: AtomicBool,
@@ -78,10 +78,10 @@ pub(super) struct Gauge {
     errors: Mutex<BTreeMap<String, u64>>,
 }
 
-/// What a daemon uses at one moment.
+/// Resources of a daemon at one moment.
 struct Usage {
     rss_bytes: u64,
-    /// As `limits.memory` counts it.
+    /// As counted for `limits.memory`.
     clients_bytes: u64,
     sessions_live: u64,
     turns_bytes: u64,
@@ -92,7 +92,7 @@ struct Usage {
     checkpoints_bytes: u64,
 }
 
-/// Turns that were acknowledged, and what became of them.
+/// Acknowledged turns, and whether they were found.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Kept {
     pub(super) asked: u64,
@@ -105,7 +105,6 @@ impl Gauge {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Counts a call.
     pub(super) fn note(&self, outcome: Result<(), &Status>) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if let Err(status) = outcome {
@@ -116,7 +115,7 @@ impl Gauge {
         }
     }
 
-    /// Calls and errors since this was asked before.
+    /// Calls and errors since the last time.
     fn take(&self) -> (u64, BTreeMap<String, u64>) {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         (
@@ -126,7 +125,7 @@ impl Gauge {
     }
 }
 
-/// Uses a daemon for the minutes that are missing, and asks for what it acknowledged.
+/// Runs the load for the missing minutes, then reads back the acknowledged turns.
 pub(super) async fn run(common: &CommonArgs, args: SoakArgs) -> Result<()> {
     fs::create_dir_all(&args.out)?;
     let result = args.out.join("soak.tsv");
@@ -181,7 +180,7 @@ impl SoakArgs {
         Ok(bots)
     }
 
-    /// A minute, in which the disk is full for a while.
+    /// Waits for a minute, and fills the disk for a part of it.
     async fn minute(&self, gauge: &Gauge) -> Result<()> {
         let started = clock::monotonic();
         if self.full_seconds > 0 {
@@ -198,7 +197,7 @@ impl SoakArgs {
     }
 }
 
-/// Waits for the bots, and asks for what each of them was told is there.
+/// Waits for the bots, and reads back the acknowledged turns of each.
 async fn read_back(mut bots: JoinSet<Bot>) -> Result<Kept> {
     let mut sum = Kept::default();
     while let Some(bot) = bots.join_next().await {
@@ -210,7 +209,7 @@ async fn read_back(mut bots: JoinSet<Bot>) -> Result<Kept> {
     Ok(sum)
 }
 
-/// The first minute that the result does not have of this seed.
+/// The first minute that the result does not have for this seed.
 fn first_minute(result: &Path, seed: u64, minutes: u32) -> Result<u32> {
     let text = fs::read_to_string(result).unwrap_or_default();
     let mut lines = text.lines();
@@ -277,7 +276,7 @@ fn row(
 }
 
 impl Usage {
-    /// Of a daemon of our own, from what it and Linux say of its process.
+    /// Reads the usage of a private daemon from /proc and its metrics.
     async fn of(server: &Server) -> Result<Self> {
         let process = PathBuf::from(format!("/proc/{}", server.process()));
         let status = fs::read_to_string(process.join("status"))?;
@@ -306,7 +305,7 @@ impl Usage {
     }
 }
 
-/// A metric, of all tenants and parts together; 0 where a daemon does not know it.
+/// Sum of a metric over all labels. 0 if the daemon does not have it.
 fn sum(metrics: &str, name: &str) -> u64 {
     let of_it = metrics.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
@@ -317,7 +316,7 @@ fn sum(metrics: &str, name: &str) -> u64 {
     of_it.sum()
 }
 
-/// Bytes of a file, or of all files below a directory; 0 where there is none.
+/// Size of a file, or of all files below a directory. 0 if it does not exist.
 fn bytes(path: &Path) -> u64 {
     match fs::read_dir(path) {
         Ok(entries) => entries.flatten().map(|entry| bytes(&entry.path())).sum(),

@@ -1,9 +1,9 @@
-//! What a load sends, encoded before it starts, so that the client takes as little
-//! as it can of the cores that it shares with the server.
+//! Encoded requests of a load.
 //!
-//! Every request is the id of a session or subject, and a body that was encoded beforehand;
-//! only facts and what is recalled are made call by call, because each is another one.
-//! Replies are measured and thrown away.
+//! Requests are encoded before the load starts, so that the client uses little of the CPU that it
+//! shares with the server. A request is the id of a session or subject, and an encoded body. Only
+//! facts and queries are created per call, because each must be different. Responses are counted
+//! and discarded.
 
 use std::io::{Cursor, Write};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use super::mix::CallKind;
 
-/// The number of different appends, which are sent again and again.
+/// Number of different appends, which are sent repeatedly.
 const BODIES: usize = 64;
-/// A prefix and the digits of a number.
+/// Maximum bytes of a prefix and the digits of a number.
 const ID_BYTES_MAX: usize = 64;
 const WORDS: [&str; 24] = [
     "the", "flight", "is", "booked", "for", "two", "please", "change", "my", "seat", "to", "a",
@@ -31,28 +31,28 @@ const WORDS: [&str; 24] = [
     "Lisbon",
 ];
 
-/// Words of a fact, the first ones more often, and words of a query.
+/// Number of words to choose from for facts, lower ones more often; and words per query.
 const VOCABULARY: u64 = 20_000;
 const QUERY_WORDS: usize = 4;
-/// Sessions of a page of a list.
+/// Sessions per page of a list.
 pub(super) const PAGE_SESSIONS: u32 = 10;
-/// A word of the vocabulary has three of these.
+/// Words of the vocabulary have three of these.
 const SYLLABLES: [&str; 28] = [
     "ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "ri", "so", "tu", "va",
     "we", "xi", "yo", "zu", "bra", "cle", "dri", "flo", "gru", "pla", "ste", "tri",
 ];
 
-/// A small generator of random numbers: fast, and the same for the same seed.
+/// A small and fast random number generator with a seed.
 #[derive(Clone)]
 pub(super) struct Rng(u64);
 
 /// One request.
 pub(super) struct Call {
-    /// The number of the field that its id is in.
+    /// Number of the field that has the id.
     pub(super) field: u8,
-    /// Which session, or which subject.
+    /// Number of the session or subject.
     pub(super) session: u64,
-    /// All but its id.
+    /// All other fields, encoded.
     pub(super) body: Bytes,
 }
 
@@ -61,22 +61,21 @@ pub(super) struct Call {
 pub(super) struct Bodies {
     appends: Arc<[Bytes]>,
     contexts: Arc<[Bytes]>,
-    /// Bytes of a fact, and facts that were said.
+    /// Bytes of a fact, and the number of facts sent so far.
     fact_bytes: usize,
     facts: Arc<AtomicU64>,
-    /// Of the vectors of facts and queries; 0: they have none.
+    /// Dimensions of the vectors of facts and queries; 0 for none.
     dimensions: usize,
 }
 
-/// Writes requests and drops replies.
+/// Encodes requests and discards responses.
 #[derive(Clone)]
 pub(super) struct RawCodec {
-    /// What session ids start with.
+    /// Prefix of session ids.
     pub(super) prefix: Arc<str>,
 }
 
 impl Rng {
-    /// The stream of a seed.
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -97,7 +96,7 @@ impl Rng {
 }
 
 impl Bodies {
-    /// Appends, by turns and bytes of a turn, and windows without an append.
+    /// Appends with this many turns of this size, and windows without an append.
     pub(super) fn new(turns: usize, bytes: usize, rng: &mut Rng) -> Self {
         let appends = append_requests(turns, bytes, rng);
         let appends = appends
@@ -113,7 +112,7 @@ impl Bodies {
         }
     }
 
-    /// The same, with vectors of so many dimensions beside facts and queries.
+    /// The same, with vectors for facts and queries.
     pub(super) fn with_vectors(self, dimensions: u16) -> Self {
         Self {
             dimensions: dimensions.into(),
@@ -121,7 +120,7 @@ impl Bodies {
         }
     }
 
-    /// The same with windows that append as many turns first, chosen by this policy.
+    /// Windows with this policy that first append this many turns.
     pub(super) fn with_windows(
         turns: usize,
         bytes: usize,
@@ -159,7 +158,7 @@ impl Bodies {
         bodies.get(body).cloned().unwrap_or_default()
     }
 
-    /// A fact that was not said before.
+    /// A new fact.
     fn fact(&self, rng: &mut Rng) -> Bytes {
         let mut content = self.facts.fetch_add(1, Ordering::Relaxed).to_string();
         while content.len() < self.fact_bytes {
@@ -171,7 +170,7 @@ impl Bodies {
             kind,
             content,
             vector: vector(self.dimensions, rng),
-            // It is not compared with all others first.
+            // Skip the comparison with existing facts.
             near_duplicate: match self.dimensions {
                 0 => NearDuplicate::Unspecified.into(),
                 _ => NearDuplicate::Keep.into(),
@@ -198,7 +197,7 @@ impl Bodies {
     }
 }
 
-/// Of a list.
+/// Body of a list request.
 fn page() -> Bytes {
     let request = ListSessionsRequest {
         page_size: PAGE_SESSIONS,
@@ -207,7 +206,7 @@ fn page() -> Bytes {
     request.encode_to_vec().into()
 }
 
-/// A direction, none more often than another one in each of the dimensions.
+/// A random vector with equally distributed components.
 #[allow(clippy::cast_precision_loss, reason = "a number below 2,001")]
 fn vector(dimensions: usize, rng: &mut Rng) -> Vec<f32> {
     let value = |_| (rng.below(2_001) as f32 - 1_000.0) / 1_000.0;
@@ -215,7 +214,7 @@ fn vector(dimensions: usize, rng: &mut Rng) -> Vec<f32> {
 }
 
 fn push_word(text: &mut String, rng: &mut Rng) {
-    // Twice at random: some words come much more often than others, as in any language.
+    // Random twice, so that some words are much more frequent, as in natural language.
     let bound = rng.below(VOCABULARY) + 1;
     let mut word = rng.below(bound);
     for _ in 0..3 {
@@ -236,7 +235,7 @@ fn append_requests(turns: usize, bytes: usize, rng: &mut Rng) -> Vec<AppendReque
     (0..BODIES).map(request).collect()
 }
 
-/// A turn of plain text: the person's and the model's in turns.
+/// A text turn, alternating between user and assistant.
 pub(super) fn turn(index: usize, bytes: usize, rng: &mut Rng) -> Turn {
     let role = if index.is_multiple_of(2) {
         Role::User
@@ -254,7 +253,7 @@ pub(super) fn turn(index: usize, bytes: usize, rng: &mut Rng) -> Turn {
     }
 }
 
-/// Words, to the byte as long as asked.
+/// Random words with exactly this many bytes.
 pub(super) fn text(bytes: usize, rng: &mut Rng) -> String {
     let mut text = String::with_capacity(bytes + 16);
     while text.len() < bytes {
@@ -303,10 +302,10 @@ impl Decoder for RawCodec {
 }
 
 fn encode(prefix: &str, call: &Call, to: &mut impl BufMut) {
-    /// What is behind the field's number: that it is a string.
+    /// Wire type of a string.
     const STRING: u8 = 2;
     let mut id = Cursor::new([0; ID_BYTES_MAX]);
-    // A prefix of ours and twenty digits always fit.
+    // The prefix and twenty digits always fit.
     let _ = write!(id, "{prefix}{}", call.session);
     let length = u8::try_from(id.position()).unwrap_or(0);
     to.put_slice(&[call.field << 3 | STRING, length]);

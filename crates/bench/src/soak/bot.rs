@@ -1,5 +1,5 @@
-//! A bot that uses all that a daemon has for bots, one call at a time, and keeps a book of the
-//! turns that were acknowledged.
+//! A bot that uses all features of a daemon, one call at a time, and records the acknowledged
+//! turns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use super::super::connect::Target;
 use super::super::traffic::Rng;
 use super::{Gauge, Kept, RETENTION};
 
-/// Sessions of a bot.
+/// Sessions per bot.
 const SESSIONS: u64 = 12;
-/// Different facts of a bot: said again they are the same, so that memories stop growing.
+/// Number of different facts per bot. Repeated facts are not stored again, so memories stop
+/// growing.
 const FACTS: u64 = 200;
-/// Bytes of the longest turn.
+/// Maximum bytes of a turn.
 const TURN_BYTES_MAX: u64 = 1_500;
-/// How long a turn of an ended session is asked for: what is older may be forgotten already.
+/// Maximum age of an ended generation that is read back. Older ones may be pruned already.
 const ASKED_FOR: Duration = Duration::from_secs(RETENTION.as_secs() / 2);
-/// How long what was full has to be written again before turns are asked for.
+/// Maximum reads, so that a daemon can recover from a full disk before turns are read back.
 const READS_TRIED: u32 = 50;
 const READ_AGAIN: Duration = Duration::from_millis(200);
 
-/// One of them.
 pub(super) struct Bot {
     target: Target,
     sessions: SessionServiceClient<Channel>,
@@ -46,7 +46,7 @@ pub(super) struct Bot {
     books: BTreeMap<(u64, String), Book>,
 }
 
-/// What was acknowledged of one generation: the number that each turn says, by its seq.
+/// Acknowledged turns of a generation: the number in each turn's text, by seq.
 #[derive(Default)]
 struct Book {
     said: BTreeMap<u64, u64>,
@@ -66,7 +66,7 @@ impl Bot {
         }
     }
 
-    /// Calls at this pace until it is over.
+    /// Makes calls at this pace until the soak test is over.
     pub(super) async fn run(mut self, pace: Duration, gauge: Arc<Gauge>) -> Self {
         while !gauge.is_over() {
             let started = clock::monotonic();
@@ -228,7 +228,7 @@ impl Bot {
         }
     }
 
-    /// Writes down that the turn that was just said has this place.
+    /// Records the seq of the last appended turn.
     fn note(&mut self, session: u64, generation: String, seq: u64) {
         let now = clock::monotonic();
         let is_live = |key: &(u64, String)| *key == (session, generation.clone());
@@ -269,7 +269,7 @@ impl Bot {
         Ok(kept)
     }
 
-    /// What the journal has of a generation: the number that each turn says, by its seq.
+    /// Reads a generation from the journal: the number in each turn's text, by seq.
     async fn told(&mut self, session: u64, generation: String) -> Result<BTreeMap<u64, u64>> {
         let (mut told, mut after_seq) = (BTreeMap::new(), 0);
         loop {
@@ -309,7 +309,7 @@ impl Bot {
     }
 }
 
-/// A session that was never used, or has ended, is nothing to be counted.
+/// A missing session is not an error: it was never used, or has ended.
 fn found(outcome: Result<(), Status>) -> Result<(), Status> {
     match outcome {
         Err(status) if status.code() == tonic::Code::NotFound => Ok(()),
@@ -317,7 +317,7 @@ fn found(outcome: Result<(), Status>) -> Result<(), Status> {
     }
 }
 
-/// The number that a turn of a bot says first.
+/// The number at the start of a turn's text.
 fn number(turn: &Turn) -> u64 {
     let text = turn.parts.first().and_then(|part| part.part.as_ref());
     let Some(Kind::Text(text)) = text else {

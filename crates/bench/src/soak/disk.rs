@@ -1,4 +1,4 @@
-//! A file that takes all room that a small file system has.
+//! A file that fills up a small file system.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 const BLOCK_BYTES: usize = 256 << 10;
-/// Of a file system that takes more, somebody else has need as well.
+/// Maximum size of the file. A larger file system is not dedicated to the test.
 const FILLER_BYTES_MAX: u64 = 2 << 30;
 
-/// The file; the room is free again when it is dropped.
+/// The file. Dropping it frees the space.
 pub(super) struct Filler {
     path: PathBuf,
     file: File,
@@ -28,10 +28,10 @@ impl Filler {
         })
     }
 
-    /// Takes what is free.
+    /// Writes until the file system is full.
     pub(super) fn fill(&mut self) -> Result<()> {
         let block = vec![7; BLOCK_BYTES];
-        // Smaller and smaller, up to the last page.
+        // Smaller and smaller blocks, down to the last page.
         let mut size = block.len();
         while size >= 1 << 10 {
             match self.file.write(&block[..size]) {
@@ -49,7 +49,7 @@ impl Filler {
 
 impl Drop for Filler {
     fn drop(&mut self) {
-        // It goes with the directory at the latest.
+        // It is removed with the directory at the latest.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,5 +1,4 @@
-//! The counters that ask a provider: what they send, and that they answer soon or not at
-//! all.
+//! Remote token counters: their requests, and that they reply soon or fail.
 
 use std::sync::Arc;
 use std::time::Duration;

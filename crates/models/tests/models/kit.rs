@@ -1,4 +1,4 @@
-//! What the tests share: texts, errors, and a clock that runs as fast as it can.
+//! Shared helpers: texts, errors, and a fast clock.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, json};
 use tokio::time::{Instant, sleep};
 
-/// What must never be seen in an error.
+/// The API key, which must never occur in an error.
 pub(crate) const SECRET: &str = "sk-hunter2";
 
 pub(crate) type Outcome = Result<Vec<Vec<f32>>, ModelFault>;
 
-/// A configuration as a file has it.
+/// Deserializes a configuration.
 pub(crate) fn configured<T: DeserializeOwned>(config: Value) -> T {
     from_value(config).expect("a configuration")
 }
@@ -37,7 +37,7 @@ pub(crate) fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// One call, and what the service does meanwhile, under a paused clock.
+/// Embeds texts and runs the service concurrently, with a paused clock.
 pub(crate) async fn exchange<T>(
     embedder: &dyn Embedder,
     texts: &[&str],
@@ -46,7 +46,7 @@ pub(crate) async fn exchange<T>(
     while_ticking(embedder.embed(Purpose::Memory, strings(texts)), service).await
 }
 
-/// A call, and what the service does meanwhile, under a paused clock.
+/// Runs a call and the service concurrently, with a paused clock.
 pub(crate) async fn while_ticking<C: Future, S: Future>(
     call: C,
     service: S,
@@ -63,16 +63,17 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// A day in steps of a millisecond. A paused clock jumps to the next timer as soon as
-/// nothing else is to do, also while bytes are on their way through the kernel: with these
-/// steps it cannot jump far.
+/// A day in steps of a millisecond.
+///
+/// A paused clock jumps to the next timer as soon as all tasks are idle, even while bytes are in
+/// transit through the kernel. These steps limit how far it can jump.
 async fn ticks() {
     for _ in 0..24 * 60 * 60 * 1_000 {
         sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// The problem of an error that may pass.
+/// The message of a temporary error.
 #[track_caller]
 pub(crate) fn later(outcome: Outcome) -> String {
     match outcome {

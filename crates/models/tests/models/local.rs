@@ -1,4 +1,4 @@
-//! What a local model makes of texts.
+//! Vectors computed by a local model.
 
 use memoird_memories::{Embedder, Purpose};
 use memoird_models::{LocalEmbedder, open_local};
@@ -22,7 +22,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Texts of all lengths, long and short by turns.
+/// Texts of all lengths, long and short alternating.
 fn texts() -> Vec<String> {
     let words = |count: usize| (0..count).map(move |at| WORDS[(at * at + count) % WORDS.len()]);
     let text = |at: usize| words(1 + at * 7 % 19).collect::<Vec<_>>().join(" ");
@@ -49,7 +49,7 @@ async fn a_text_has_the_same_vector_alone_and_among_many_in_their_order() {
         assert!(cosine_of > 0.9999, "{text}: {cosine_of}");
         differing += usize::from(cosine(&alone, &together[0]) < 0.99);
     }
-    // All the same would pass above.
+    // Equal vectors would pass the checks above.
     assert!(differing > 40, "{differing} texts differ");
     assert_eq!(vectors(&*embedder, &[]).await, Vec::<Vec<f32>>::new());
 }
@@ -58,7 +58,7 @@ async fn a_text_has_the_same_vector_alone_and_among_many_in_their_order() {
 async fn a_long_text_is_cut_where_the_model_ends_and_not_before() {
     let dir = folder();
     let embedder = LocalEmbedder::open(dir.path()).expect("a model");
-    // Two of the positions are for marks.
+    // Two of the positions are for special tokens.
     let words = |count: usize| vec!["tea milk"; count / 2].join(" ");
     let full = vector(&embedder, &words(POSITIONS - 2)).await;
     let long = vector(&embedder, &words(100_000)).await;
@@ -146,13 +146,13 @@ async fn the_runtime_goes_on_while_a_model_computes() {
     let dir = folder();
     let embedder = LocalEmbedder::open(dir.path()).expect("a model");
     let texts = texts();
-    // On a runtime of one thread the first poll comes back before there is a vector.
+    // On a single-threaded runtime the first poll must return before there is a vector.
     let mut asked = embedder.embed(Purpose::Memory, texts.clone());
     let first = std::future::poll_fn(|context| {
         std::task::Poll::Ready(asked.as_mut().poll(context).is_ready())
     });
     assert!(!first.await, "it computed where it was polled");
-    // Who goes away takes nobody's turn along.
+    // A dropped call must release the lock.
     drop(asked);
     let (one, many) = tokio::join!(vector(&embedder, "tea"), vectors(&embedder, &texts));
     assert_eq!((one.len(), many.len()), (HIDDEN, texts.len()));

@@ -1,4 +1,4 @@
-//! Folders that are none of a model.
+//! Directories without a valid model.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::made::{config, folder, tokenizer, write};
 
-/// Why this folder is not taken.
+/// The error of opening this directory.
 #[track_caller]
 fn refused(dir: &Path) -> ModelError {
     LocalEmbedder::open(dir).expect_err("a refusal")

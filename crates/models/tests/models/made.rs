@@ -1,4 +1,4 @@
-//! A tiny BERT of random weights, in a folder as sentence-transformers writes it.
+//! A tiny BERT with random weights, in the directory layout of sentence-transformers.
 
 use std::fs;
 use std::path::Path;
@@ -8,19 +8,19 @@ use tempfile::TempDir;
 
 /// Dimensions of its vectors.
 pub(crate) const HIDDEN: usize = 16;
-/// Tokens that it reads.
+/// Maximum tokens of its input.
 pub(crate) const POSITIONS: usize = 24;
 const INTERMEDIATE: usize = 32;
-/// Fixed, so that a failure is the same again.
+/// Fixed, so that failures are reproducible.
 const SEED: u64 = 7_117;
 
-/// What it knows beside the marks.
+/// Its vocabulary besides special tokens.
 pub(crate) const WORDS: [&str; 10] = [
     "tea", "milk", "ann", "likes", "seattle", "live", "where", "do", "i", "in",
 ];
 const MARKS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
-/// A good folder.
+/// Creates a valid model directory.
 #[allow(clippy::print_stdout)]
 pub(crate) fn folder() -> TempDir {
     println!("seed {SEED}");
@@ -31,7 +31,7 @@ pub(crate) fn folder() -> TempDir {
     dir
 }
 
-/// Writes JSON to a file of the folder.
+/// Writes JSON to a file in the directory.
 pub(crate) fn write(dir: &Path, name: &str, value: &Value) {
     let path = dir.join(name);
     fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
@@ -48,7 +48,7 @@ pub(crate) fn config() -> Value {
     })
 }
 
-/// Cuts at 12 tokens and pads to 128, as the file of a real model does.
+/// Truncates at 12 tokens and pads to 128, like the file of a real model.
 pub(crate) fn tokenizer() -> Value {
     let mark = |id: usize| {
         json!({"id": id, "content": MARKS[id], "single_word": false, "lstrip": false,
@@ -83,7 +83,7 @@ pub(crate) fn tokenizer() -> Value {
     })
 }
 
-/// A file of the format safetensors: the length of a head, the head, the numbers.
+/// A file in the safetensors format: length of the header, header, numbers.
 pub(crate) fn weights(seed: u64) -> Vec<u8> {
     let mut head = serde_json::Map::new();
     let mut numbers: Vec<u8> = Vec::new();
@@ -91,7 +91,8 @@ pub(crate) fn weights(seed: u64) -> Vec<u8> {
     for (name, shape) in names() {
         let start = numbers.len();
         for _ in 0..shape.iter().product() {
-            // Norms change little, as trained ones do; else all texts look alike.
+            // Layer norms close to 1, as in trained models. Otherwise all texts get similar
+            // vectors.
             let number = match (name.contains("LayerNorm"), name.ends_with("weight")) {
                 (true, true) => 1.0 + random(&mut state) / 10.0,
                 (true, false) => random(&mut state) / 10.0,
@@ -147,7 +148,7 @@ fn names() -> Vec<(String, Vec<usize>)> {
     names
 }
 
-/// Between -1 and 1, by SplitMix64 (Steele et al., 2014).
+/// A number between -1 and 1 from SplitMix64 (Steele et al., 2014).
 fn random(state: &mut u64) -> f32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,5 +1,5 @@
-//! The models from outside: providers made of a bare socket, and a model made of random
-//! weights.
+//! Tests of models through the public API: providers on a bare socket, and a local model with
+//! random weights.
 
 mod counts;
 mod kit;

@@ -1,4 +1,4 @@
-//! What a provider gets, and what comes of its good answers.
+//! Requests to a provider of embeddings, and its valid responses.
 
 use memoird_memories::{Embedder, Purpose};
 use memoird_models::{OpenAiEmbedder, OpenAiEmbedderConfig};
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::kit::{config, embedder, exchange, strings};
 use crate::service::{Service, data, vector};
 
-/// What the service makes of a text, at length 1.
+/// The service's vector of a text, normalized.
 fn unit(text: &str) -> Vec<f32> {
     let vector = vector(text);
     let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();

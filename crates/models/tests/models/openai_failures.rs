@@ -1,4 +1,4 @@
-//! Providers that fail, lie, hang or tell secrets.
+//! Providers that fail, send wrong data, hang or leak secrets.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::io::AsyncWriteExt;
 use crate::kit::{SECRET, config, embedder, exchange, later, misconfigured, now, refused};
 use crate::service::{Service, data};
 
-/// What must never be seen in an error either.
+/// A text that must never occur in an error.
 const TEXT: &str = "my_password_is_swordfish";
 
-/// A refusal that repeats the key and the text, as some do.
+/// An error response that repeats the key and the text, as some providers' do.
 const CHATTY: &str = r#"{"error":{"message":"my_password_is_swordfish by sk-hunter2",
     "type":"some_error","code":"my_password_is_swordfish","param":"sk-hunter2"}}"#;
 

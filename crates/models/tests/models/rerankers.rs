@@ -1,4 +1,4 @@
-//! Rerankers: what they are asked, and services that fail, lie, hang or tell secrets.
+//! Rerankers: their requests, and services that fail, send wrong data, hang or leak secrets.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ async fn a_failure_of_any_kind_is_told_without_what_was_sent() {
     ] {
         let service = Service::bind().await;
         let reranker = jina(&service.url(), &json!({}));
-        // One attempt: a second answer would be waited for in vain.
+        // One attempt: the service would not reply to a second one.
         let (outcome, _) = asked(&reranker, &["a", "b"], service.answer(status, "", body)).await;
         let problem = outcome.expect_err(body).problem;
         assert!(problem.contains(word), "{word}: {problem}");
@@ -153,7 +153,7 @@ async fn a_service_that_is_slow_or_silent_is_waited_for_as_long_as_configured() 
     let waited = start.elapsed();
     assert!((500..700).contains(&waited.as_millis()), "{waited:?}");
 
-    // A head in time, and a body that never ends.
+    // The head arrives in time, the body never ends.
     let start = now();
     let (outcome, _) = asked(&reranker, &["a"], async {
         let (_, mut stream) = service.take().await;

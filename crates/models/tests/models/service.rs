@@ -1,20 +1,19 @@
-//! A provider made of a bare socket, so that it can answer in any wrong way.
+//! A provider on a bare socket, which can send any malformed response.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A socket that waits for requests.
 pub(crate) struct Service {
     listener: TcpListener,
 }
 
-/// What came.
+/// A received request.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// The method and the target, such as `POST /v1/embeddings`.
+    /// Method and target, such as `POST /v1/embeddings`.
     pub(crate) line: String,
-    /// The head in small letters.
+    /// In lower case.
     pub(crate) head: String,
     pub(crate) body: Value,
 }
@@ -37,19 +36,19 @@ impl Service {
         format!("http://{}", self.place())
     }
 
-    /// Takes one request and leaves the connection open.
+    /// Receives one request and leaves the connection open.
     pub(crate) async fn take(&self) -> (Request, TcpStream) {
         let (mut stream, _) = self.listener.accept().await.expect("a connection");
         let request = read_request(&mut stream).await;
         (request, stream)
     }
 
-    /// Takes one request and answers it; `more` are header lines.
+    /// Receives one request and replies. `more` has additional header lines.
     pub(crate) async fn answer(&self, status: &str, more: &str, body: &str) -> Request {
         let (request, mut stream) = self.take().await;
         let length = body.len();
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close");
-        // Whoever has read enough of it goes away.
+        // Fails if the client closes the connection after reading enough.
         let _ = stream
             .write_all(format!("{head}\r\n{more}\r\n{body}").as_bytes())
             .await;
@@ -57,7 +56,7 @@ impl Service {
         request
     }
 
-    /// Takes one request, says this, and goes away.
+    /// Receives one request, sends these bytes and closes the connection.
     pub(crate) async fn say(&self, bytes: &[u8]) -> Request {
         let (request, mut stream) = self.take().await;
         let _ = stream.write_all(bytes).await;
@@ -65,7 +64,7 @@ impl Service {
         request
     }
 
-    /// Takes one request and answers it with the vectors of its texts.
+    /// Receives one request and replies with the vectors of its texts.
     pub(crate) async fn good(&self) -> Request {
         let (request, mut stream) = self.take().await;
         let vectors = request
@@ -94,7 +93,7 @@ impl Request {
     }
 }
 
-/// An answer with these vectors at these indexes.
+/// A response with these vectors at these indexes.
 pub(crate) fn data<'a>(vectors: impl Iterator<Item = (usize, &'a Vec<f32>)>) -> String {
     let item =
         |(index, vector)| json!({"object": "embedding", "index": index, "embedding": vector});
@@ -102,13 +101,13 @@ pub(crate) fn data<'a>(vectors: impl Iterator<Item = (usize, &'a Vec<f32>)>) -> 
     json!({"object": "list", "data": items, "usage": {"total_tokens": 7}}).to_string()
 }
 
-/// The vector that the service makes of a text: its length in bytes, and a 3.
+/// The service's vector of a text: its length in bytes, and 3.
 pub(crate) fn vector(text: &str) -> Vec<f32> {
     let bytes = u16::try_from(text.len()).expect("a short text");
     vec![f32::from(bytes), 3.0]
 }
 
-/// Reads one request, of which the length of the body is announced.
+/// Reads one request with a `content-length`.
 async fn read_request(stream: &mut TcpStream) -> Request {
     let mut bytes = Vec::new();
     let end = loop {

@@ -1,4 +1,4 @@
-//! Providers that are busy, hang, go away, or answer nonsense.
+//! Providers that are busy, hang, close the connection, or reply with invalid data.
 
 use std::time::Duration;
 
@@ -136,8 +136,8 @@ async fn who_goes_away_or_speaks_no_http_is_tried_again_and_may_be_back_later() 
     }
 }
 
-/// An answer of a model is paid for, so a strange one is not asked for again: the service
-/// answers once only.
+/// A model's reply is paid for, so an invalid one is not requested again: the service replies only
+/// once.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_none_is_a_failure_that_may_pass_and_is_not_repeated_at_once() {
     for wire in MODELS {

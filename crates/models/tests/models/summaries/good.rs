@@ -1,4 +1,4 @@
-//! What a summarizer sends, and what becomes of what a model writes.
+//! Requests of summarizers, and how a model's reply is read.
 
 use std::sync::Arc;
 use std::time::Duration;

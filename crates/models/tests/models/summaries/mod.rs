@@ -1,5 +1,6 @@
-//! The summarizers that ask somebody else: what they send, and what comes of every wrong
-//! answer. All three go through the same trials.
+//! Remote summarizers: their requests, and how they handle every wrong response.
+//!
+//! All three run through the same tests.
 
 mod failures;
 mod good;
@@ -24,18 +25,18 @@ use serde_json::json;
 use crate::kit::{SECRET, configured, while_ticking};
 use crate::service::Service;
 
-/// What must never be seen in a problem either.
+/// A text that must never occur in an error.
 const TEXT: &str = "my_password_is_swordfish";
-/// A refusal that repeats the key and a turn, as some do, in everybody's words.
+/// An error response that repeats the key and a turn, in the formats of all providers.
 const CHATTY: &str = r#"{"type":"error","error":{"type":"some_error",
     "message":"my_password_is_swordfish by sk-hunter2","code":"my_password_is_swordfish",
     "param":"sk-hunter2"}}"#;
-/// All tries and pauses of a summary.
+/// Timeout of all attempts and pauses of a summary.
 const LIMIT: Duration = Duration::from_secs(20);
 
 type Outcome = Result<SummarizerAnswer, ModelFault>;
 
-/// Who speaks what on the wire.
+/// Protocol of the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wire {
     Anthropic,
@@ -44,11 +45,11 @@ enum Wire {
 }
 
 const WIRES: [Wire; 3] = [Wire::Anthropic, Wire::OpenAi, Wire::Webhook];
-/// Those that wrap what a model wrote.
+/// Protocols that wrap the text of a model.
 const MODELS: [Wire; 2] = [Wire::Anthropic, Wire::OpenAi];
 
 impl Wire {
-    /// A summarizer that asks this service, with a key.
+    /// A summarizer for this service, with a key.
     fn to(self, service: &Service) -> Arc<dyn Summarizer> {
         let api_key = Some(ApiKey::parse(SECRET).expect("a key"));
         let url = service.url();
@@ -79,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// An answer that says this and ended by itself.
+    /// A complete response with this text.
     fn saying(self, text: &str) -> String {
         let message = json!({"role": "assistant", "content": text, "refusal": null});
         match self {
@@ -100,7 +101,7 @@ impl Wire {
     }
 }
 
-/// A summary is asked for of two turns after another summary.
+/// A request for a summary of two turns after a previous summary.
 fn ask() -> Arc<SummaryRequest> {
     let body = Body {
         recent: "user: tea".to_owned(),
@@ -142,7 +143,7 @@ fn ask() -> Arc<SummaryRequest> {
     })
 }
 
-/// One call, and what the service does meanwhile, under a paused clock.
+/// Runs a summary and the service concurrently, with a paused clock.
 async fn exchange<T>(
     summarizer: &Arc<dyn Summarizer>,
     service: impl Future<Output = T>,
@@ -158,7 +159,7 @@ fn tells_nothing(problem: &str) {
     assert!(problem.starts_with("summaries of 127.0.0.1:"), "{problem}");
 }
 
-/// Its kind and its problem, which tells nothing.
+/// Kind and message of the error, after checking that it leaks nothing.
 #[track_caller]
 fn failed(outcome: Outcome) -> (&'static str, String) {
     let fault = outcome.expect_err("a failure");

@@ -1,5 +1,5 @@
-//! Providers that say no: for ever, until the configuration changes, or until there are
-//! fewer turns. Nobody is asked twice then.
+//! Providers that reject requests: permanently, until the configuration changes, or until there are
+//! fewer turns. None of these is retried.
 
 use serde_json::json;
 
@@ -45,7 +45,7 @@ async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
     assert_eq!(kind, "misconfigured");
 }
 
-/// OpenAI's refusal of a field.
+/// OpenAI's error for an unsupported field.
 fn unsupported(field: &str) -> String {
     json!({"error": {
         "message": format!("Unsupported parameter: '{field}' is not supported with this model."),
@@ -65,7 +65,7 @@ async fn a_limit_that_a_provider_does_not_take_is_sent_in_the_other_field() {
         let has = |field| request.body.get(field).is_some();
         (has(old), has(new))
     };
-    // There, remembered, and back when the provider changed its mind.
+    // Switched, remembered, and switched back when the provider changes.
     for (refused, first, second) in [
         (Some(old), (true, false), (false, true)),
         (None, (false, true), (false, true)),
@@ -84,7 +84,7 @@ async fn a_limit_that_a_provider_does_not_take_is_sent_in_the_other_field() {
         .await;
         outcome.expect("an answer");
     }
-    // Both are refused: it is asked twice, and no more.
+    // Both fields are rejected: exactly two requests.
     let (outcome, ()) = exchange(&summarizer, async {
         for field in [old, new] {
             service
