@@ -23,7 +23,7 @@ const FILES: [&str; 5] = [
     "memoird/v1/admin.proto",
 ];
 
-/// Messages whose `turns` are spliced, and their enclosing messages.
+/// Messages with spliced `turns`, and their enclosing messages.
 const SPLICED: [&str; 4] = [
     "GetHistoryResponse",
     "LeaseExtractionResponse",
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every message has its full name, by which its descriptor is found.
+/// Adds the full name to every message, for finding its descriptor.
 fn named() -> Config {
     let mut config = Config::new();
     config.enable_type_names();

@@ -1,7 +1,7 @@
 //! `memoird-bench compaction`: whether compaction in the background delays windows of long
 //! sessions.
 //!
-//! Two daemons, one of which compacts, build the same windows in the same small context window,
+//! Two daemons, one with compaction, build the same windows in the same small context window,
 //! each with an append.
 
 use anyhow::Result;

@@ -46,7 +46,7 @@ const GOAL_OF_WAL: f64 = 900.0;
 const GOAL_OF_DAEMONS: f64 = 1.15;
 const GOAL_OF_RECALL_MS: f64 = 4.0;
 const GOAL_OF_STATEMENTS: f64 = 2.2;
-/// Number of calls in flight from which on the goals for many apply.
+/// Minimum number of calls in flight for the goals of many.
 const MANY_IN_FLIGHT: u16 = 256;
 /// Calls per run: appends, and more expensive calls.
 const APPENDS: u64 = 100_000;

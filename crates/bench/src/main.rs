@@ -104,7 +104,7 @@ enum Scenario {
     Neighbours(NeighboursArgs),
     /// Compare appends with and without the transcript index
     Search(SearchArgs),
-    /// Fill a PostgreSQL with idle sessions, and measure what they cost
+    /// Fill a PostgreSQL with idle sessions, and measure their cost
     Rest(RestArgs),
     /// Use all features of a daemon for a long time, on a disk that fills up and empties
     Soak(SoakArgs),

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// A table whose first column is text and whose other columns are numbers.
+/// A table with text in the first column and numbers in the others.
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = plain_table();
     table.set_header(header.to_vec());

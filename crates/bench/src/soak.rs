@@ -58,7 +58,7 @@ pub(super) struct SoakArgs {
     /// Data directory of the daemon: on a small separate file system if it is to be filled
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Seconds per minute in which that file system is full; 0 for never
+    /// Seconds per minute that the file system is full; 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=30))]
     full_seconds: u32,

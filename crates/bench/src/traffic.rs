@@ -61,7 +61,7 @@ pub(super) struct Call {
 pub(super) struct Bodies {
     appends: Arc<[Bytes]>,
     contexts: Arc<[Bytes]>,
-    /// Bytes of a fact, and the number of facts sent so far.
+    /// Bytes of a fact, and the number of facts already sent.
     fact_bytes: usize,
     facts: Arc<AtomicU64>,
     /// Dimensions of the vectors of facts and queries; 0 for none.

@@ -55,7 +55,7 @@ enum Edit {
         at: Index,
         times: u8,
     },
-    /// Replaces a token by another one from any file of the corpus.
+    /// Replaces a token by one from any file of the corpus.
     Replace {
         at: Index,
         file: Index,

@@ -40,7 +40,7 @@ pub(crate) struct Provider {
 pub(crate) struct Auth {
     /// Sent with every request.
     headers: HeaderMap,
-    /// Redacted from error messages in which the provider repeats it.
+    /// Redacted from the provider's error messages.
     api_key: Option<ApiKey>,
 }
 
@@ -122,7 +122,7 @@ impl Provider {
     /// Sends a request, with retries, and reads the response.
     ///
     /// # Errors
-    /// A [`ModelFault`] whose message starts with the name of the provider.
+    /// A [`ModelFault`]. Its message starts with the name of the provider.
     pub(crate) async fn send<T>(
         &self,
         request: &Request<'_>,

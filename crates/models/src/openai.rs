@@ -29,7 +29,7 @@ pub struct OpenAiEmbedder {
     provider: Provider,
     config: OpenAiEmbedderConfig,
     model: String,
-    /// Dimensions of the vectors so far. If they change, the model must have been replaced.
+    /// Dimensions of the first vectors. If they change, the model must have been replaced.
     dimensions: OnceLock<usize>,
 }
 
@@ -297,7 +297,7 @@ pub struct OpenAiEmbedderConfig {
     pub memory_prefix: String,
 }
 
-/// Minimum bytes to which a text may be truncated.
+/// Minimum bytes of a truncated text.
 const TEXT_BYTES_LEAST: usize = 256;
 const PREFIX_BYTES_MAX: usize = 4 * 1024;
 const BATCH_MAX: usize = 2_048;

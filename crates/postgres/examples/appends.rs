@@ -124,7 +124,7 @@ fn commit(store: &PgStore, sets: &[ChangeSet]) {
     assert!(answers.iter().all(Result::is_ok));
 }
 
-/// CPU time of all PostgreSQL backends of the machine so far.
+/// Total CPU time of all PostgreSQL backends of the machine.
 fn server_ms() -> u64 {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let stats =

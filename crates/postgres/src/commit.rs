@@ -1,4 +1,4 @@
-//! Commits a part of a batch in one statement, and resolves commits whose reply was lost.
+//! Commits a part of a batch in one statement, and resolves commits without a reply.
 //!
 //! The statement calls the function `commit_batch` in `commit.sql`. `docs/cluster.md` explains the
 //! design.
@@ -189,7 +189,7 @@ impl Lane {
                         self.number += 1;
                         return Ok(Some(missed));
                     }
-                    // The row differs from what this process expects.
+                    // The epoch or number in the database is not the expected one.
                     is_unwritten = true;
                     "its lane had another epoch or number".to_owned()
                 }
@@ -323,7 +323,6 @@ impl Lane {
         Ok(())
     }
 
-    /// Builds the call that writes a part.
     fn call<'a>(&self, clock: &'a ClockAnchor, part: &'a Part) -> Call<'a> {
         let mut call = Call::default();
         call.put("of_node", self.node, Type::UUID);
@@ -510,7 +509,7 @@ fn turns<'a>(call: &mut Call<'a>, part: &'a Part) {
     call.put("turn_checksum", checksums, Type::INT8_ARRAY);
 }
 
-/// Adds turns whose content is replaced.
+/// Adds replaced turns.
 fn replacements<'a>(call: &mut Call<'a>, part: &'a Part) {
     let seqs = beside_each(part, |row| {
         row.replaced.keys().map(|seq| whole(*seq)).collect()
@@ -532,7 +531,6 @@ fn replacements<'a>(call: &mut Call<'a>, part: &'a Part) {
     call.put("replaced_checksum", checksums, Type::INT8_ARRAY);
 }
 
-/// Computes the headers and checksums of turns.
 fn protections<'a>(
     turns: impl Iterator<Item = (Generation, u64, &'a [u8])>,
 ) -> (Vec<Vec<u8>>, Vec<i64>) {

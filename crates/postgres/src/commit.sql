@@ -44,7 +44,7 @@ CREATE FUNCTION memoird.commit_batch(
     turn_content      bytea[]   DEFAULT NULL,
     turn_header       bytea[]   DEFAULT NULL,
     turn_checksum     bigint[]  DEFAULT NULL,
-    -- Turns whose content is replaced.
+    -- Replaced turns.
     replaced_row      int[]     DEFAULT NULL,
     replaced_seq      bigint[]  DEFAULT NULL,
     replaced_content  bytea[]   DEFAULT NULL,

@@ -20,7 +20,6 @@ use tokio_postgres::{Client, Config, Row};
 use crate::error::{failed, not_connected};
 use crate::tls::Tls;
 
-/// Timeout for connecting.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Timeout for a read, or for a write that is not a commit.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
@@ -50,7 +49,7 @@ pub enum Sharing {
     Unseen,
     /// None. A lease ensures this; see [`crate::PgStore::lost`].
     Nobody,
-    /// Other cluster members, one of which [leads](crate::PgStore::leads).
+    /// Other cluster members. One of them [leads](crate::PgStore::leads).
     Members,
 }
 
@@ -71,7 +70,6 @@ pub struct PgOptions {
     ///
     /// A change means that all older connections are dead. Shared by all clones of the options.
     pub(crate) silences: watch::Sender<u64>,
-    /// Which other processes may use the database concurrently.
     pub sharing: Sharing,
     /// Whether commits with an unknown outcome are fenced off.
     ///
@@ -297,7 +295,6 @@ impl Database {
         }
     }
 
-    /// Takes a connection from the pool.
     pub(crate) async fn take(&self) -> Result<Object, StoreError> {
         let silences = *self.options.silences.borrow();
         if self.silences.swap(silences, Ordering::Relaxed) != silences {
@@ -376,9 +373,8 @@ impl Database {
 /// Why waiting for a reply was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// Timeout.
     Within(Duration),
-    /// The connection went silent while another one works.
+    /// The connection went silent, but a new one works.
     Silence,
 }
 
@@ -392,7 +388,6 @@ impl From<NoAnswer> for StoreError {
     }
 }
 
-/// Why an action failed.
 struct Failed {
     error: StoreError,
     /// Whether the connection is closed.
@@ -416,7 +411,6 @@ pub(crate) async fn briefly<T>(
     Ok(answer)
 }
 
-/// Runs a statement and returns its rows.
 pub(crate) async fn query(
     client: &Client,
     sql: &str,
@@ -425,7 +419,6 @@ pub(crate) async fn query(
     client.query_typed(sql, args).await.map_err(failed)
 }
 
-/// Runs a statement and returns its first row.
 pub(crate) async fn first(
     client: &Client,
     sql: &str,

@@ -30,7 +30,7 @@ pub(crate) struct Version {
     pub(crate) last_seq: u64,
 }
 
-/// What was read before deciding a batch.
+/// Data read before deciding a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// The changed generations that are live.
@@ -39,18 +39,18 @@ pub(crate) struct Known {
     pub(crate) live: HashMap<SessionKey, Generation>,
     /// Generation ids that already exist, for those in [`Needs::begins`].
     pub(crate) taken: HashSet<Generation>,
-    /// Summaries of generations whose compaction changes. Bodies are loaded only for rewinds.
+    /// Summaries of generations with a changed compaction. Bodies are loaded only for rewinds.
     pub(crate) summaries: HashMap<Generation, BTreeMap<u32, Option<Summary>>>,
 }
 
-/// What must be read before a batch can be decided.
+/// Data to read before a batch can be decided.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     /// The generations that the batch changes, with the revision expected by the first change.
     pub(crate) versions: BTreeMap<Generation, u64>,
-    /// Generations to start whose conflicts the statement cannot detect by itself.
+    /// Generations to start that may have conflicts which the statement cannot detect.
     pub(crate) begins: Vec<(SessionKey, Generation)>,
-    /// Generations whose compaction changes. True if the bodies of summaries are needed as well.
+    /// Generations with a changed compaction. True if the bodies of summaries are needed as well.
     pub(crate) summaries: BTreeMap<Generation, bool>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) enum Before {
     Version { revision: u64, stamp: i64 },
 }
 
-/// State of a generation after the sets decided so far.
+/// A generation after the sets decided until now.
 #[derive(Clone, Debug)]
 struct Line {
     key: SessionKey,
@@ -149,7 +149,6 @@ pub(crate) struct RowChange {
     pub(crate) summaries_gone: BTreeSet<u32>,
 }
 
-/// A turn to insert.
 #[derive(Debug)]
 pub(crate) struct NewTurn {
     pub(crate) generation: Generation,
@@ -157,7 +156,6 @@ pub(crate) struct NewTurn {
     pub(crate) content: Arc<[u8]>,
 }
 
-/// An idempotency key to write.
 #[derive(Debug)]
 pub(crate) struct NewKey {
     pub(crate) generation: Generation,
@@ -169,7 +167,7 @@ pub(crate) struct NewKey {
 /// Rows that one statement writes.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// Sorted by generation, which is the order in which rows are locked.
+    /// Sorted by generation. Rows are locked in this order.
     pub(crate) rows: BTreeMap<Generation, RowChange>,
     /// In journal order.
     pub(crate) turns: Vec<NewTurn>,
@@ -181,7 +179,6 @@ pub(crate) struct Part {
     pub(crate) stamps: Vec<i64>,
 }
 
-/// A decided batch.
 #[derive(Debug, Default)]
 pub(crate) struct Decided {
     /// Refusal of each set, if it was refused.
@@ -233,7 +230,7 @@ pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Deci
 
 struct Batch {
     known: Known,
-    /// After the sets accepted so far.
+    /// After the sets accepted until now.
     lines: HashMap<Generation, Line>,
     live: HashMap<SessionKey, Option<Generation>>,
     rows: BTreeMap<Generation, RowChange>,

@@ -1,7 +1,7 @@
 //! Erasure jobs: recorded first, then executed in steps with a bounded number of rows.
 //!
-//! The scope of a job (`erasure_generations`) outlives the rows from which it was collected, so
-//! that the job can be resumed after a crash at any point.
+//! The scope of a job (`erasure_generations`) outlives the rows used to collect it, so that the job
+//! can be resumed after a crash at any point.
 
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use memoird_store::{

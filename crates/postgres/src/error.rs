@@ -27,7 +27,7 @@ pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
     }
 }
 
-/// What the operator can do about an error that persists.
+/// Advice to the operator for an error that persists.
 fn hint(code: &SqlState) -> &'static str {
     match code.code() {
         READ_ONLY => {
@@ -89,7 +89,6 @@ pub(crate) fn is_damage(error: &tokio_postgres::Error) -> bool {
     is_refused(error) && error.code().is_some_and(is_of)
 }
 
-/// Whether the server is read-only.
 pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == READ_ONLY)
 }

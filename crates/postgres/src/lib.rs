@@ -75,7 +75,7 @@ pub struct PgStore {
     doubts: Arc<DoubtCounters>,
     /// Versions that this process loaded or wrote. Its next changes are based on them.
     versions: Mutex<LruCache<Generation, Version>>,
-    /// Revision and stamp that the commit in flight gives to generations.
+    /// Revision and stamp of the generations in the commit in flight.
     writing: Mutex<HashMap<Generation, (u64, i64)>>,
     counters: TurnCounters,
     node: Ulid,
@@ -219,7 +219,7 @@ impl PgStore {
         locked(&self.versions)
     }
 
-    /// Returns what is needed to decide a batch. Reads what is not cached.
+    /// Returns the data to decide a batch, from the cache or the database.
     fn known(&self, mut needs: Needs) -> Result<Known, StoreError> {
         let mut versions = Vec::new();
         {

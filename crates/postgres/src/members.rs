@@ -25,11 +25,9 @@ pub struct Membership {
     pub members: Vec<Member>,
     /// Expiry of the leader's lease unless it is renewed. `None` without a leader.
     pub lease_until: Option<Timestamp>,
-    /// Number of hook deliveries that are due.
     pub deliveries_due: u64,
     /// Due time of the oldest of them, on the shared timeline.
     pub due_since: Option<Steady>,
-    /// Version of the schema.
     pub schema_version: u32,
 }
 
@@ -38,9 +36,7 @@ pub struct Membership {
 pub struct Member {
     /// Unique id.
     pub node: u128,
-    /// Name for display.
     pub name: String,
-    /// memoird's version.
     pub version: String,
     /// Whether it is the leader, which runs sweeps and hooks.
     pub leads: bool,
@@ -50,9 +46,9 @@ pub struct Member {
     pub is_here: bool,
     /// Its settings ([`PgOptions::settings`](crate::PgOptions::settings)).
     pub settings: Vec<u8>,
-    /// Number of its commits so far.
+    /// Total number of its commits.
     pub commits: u64,
-    /// Number of commits whose outcome it had to resolve.
+    /// Number of commits it had to resolve because there was no reply.
     pub commits_in_doubt: u64,
     /// Time of its last commit, by the database's clock.
     pub committed_at: Option<Timestamp>,
@@ -200,7 +196,7 @@ pub(crate) async fn heartbeat(
     let leads: bool = get(&row, 0)?;
     Ok(Standing {
         leads,
-        // The query sees the state before this statement, in which the new leader had no lease yet.
+        // The query sees the state before this statement: the new leader had no lease yet.
         is_taken: !leads && get(&row, 1)?,
     })
 }

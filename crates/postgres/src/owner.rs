@@ -116,7 +116,6 @@ impl Ownership {
         self.away.clone()
     }
 
-    /// Whether this daemon is the leader.
     pub(crate) fn leads(&self) -> watch::Receiver<bool> {
         self.leads.clone()
     }
@@ -201,13 +200,11 @@ struct Renewing {
     database: Database,
     client: Option<Client>,
     node: Ulid,
-    /// Error of the last attempt.
     problem: Option<StoreError>,
     away: watch::Sender<Option<String>>,
     lead: watch::Sender<bool>,
 }
 
-/// Result of renewing the lease.
 enum Renewed {
     /// This process still is the owner or a member. `leads`: whether it is the leader.
     Held { leads: bool },

@@ -42,7 +42,6 @@ pub(crate) async fn prune(
         }
         let generation: Ulid = get(&row, 0)?;
         if get(&row, 1)? {
-            // Delivered since? The outcome's transaction waits for this one, and then clears
             // An outcome written in the meantime waits for this transaction, then clears `held`.
             let sql = "UPDATE memoird.generations AS g SET held = true WHERE generation = $1
                            AND EXISTS (SELECT 1 FROM memoird.outbox AS owed

@@ -158,7 +158,6 @@ pub(crate) async fn newest(
     rows.iter().map(version).collect()
 }
 
-/// Reads what is needed to decide a batch.
 pub(crate) async fn known(client: &Client, needs: &Needs) -> Result<Known, StoreError> {
     let mut known = Known::default();
     if !needs.versions.is_empty() {
@@ -219,7 +218,6 @@ pub(crate) async fn known(client: &Client, needs: &Needs) -> Result<Known, Store
     Ok(known)
 }
 
-/// Result of loading a session.
 pub(crate) enum Loaded {
     /// The session is not live.
     Nothing,
@@ -746,7 +744,7 @@ fn written_turn(row: &Row, counters: &TurnCounters) -> Result<Option<WrittenTurn
     }))
 }
 
-/// Returns turns whose content was replaced after a change, in the same way.
+/// Returns turns with content replaced after a change, in the same way.
 pub(crate) async fn changed_after(
     client: &Client,
     change: u64,
@@ -964,7 +962,7 @@ impl TurnReader<'_> {
         Ok((seq, self.counters.content(place, &stored)))
     }
 
-    /// Error for a turn whose row is missing.
+    /// Error for a missing row.
     fn damaged(self, seq: u64) -> StoreError {
         StoreError::TurnDamaged {
             generation: self.generation.to_string(),

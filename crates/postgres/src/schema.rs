@@ -24,13 +24,11 @@ pub struct Step {
 /// All migration steps of one schema.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {
-    /// Name of the schema.
     pub schema: &'static str,
     /// From version 1 on. A released step is never changed.
     pub steps: &'static [Step],
 }
 
-/// Steps of the journal's schema.
 pub(crate) const JOURNAL: Steps = Steps {
     schema: "memoird",
     steps: &[
@@ -65,7 +63,7 @@ pub(crate) const JOURNAL: Steps = Steps {
     ],
 };
 
-/// The schema version from which on memoird checks for an unfinished migration of a journal.
+/// From this schema version on, memoird checks for an unfinished migration of a journal.
 pub(crate) const MIGRATION: i32 = 4;
 
 /// Oldest supported server version, for multiranges and their functions.
@@ -76,10 +74,10 @@ const TRIES_MAX: usize = 5;
 
 /// Lock timeout of a step.
 ///
-/// Other statements queue behind a waiting table lock. This includes the commits of running
-/// daemons, which wait about as long three times.
+/// Other statements queue after a waiting table lock. This includes the commits of running daemons,
+/// which wait about as long three times.
 const LOCK_TIME_MAX: &str = "SET LOCAL lock_timeout = '1500ms'";
-/// Pause between two attempts, in which other statements can proceed.
+/// Pause between two attempts. Other statements can proceed in the meantime.
 const LOCK_PAUSE: Duration = Duration::from_secs(5);
 /// Maximum number of attempts for a step.
 const LOCK_TRIES_MAX: usize = 12;
@@ -88,8 +86,8 @@ const LOCK_TRIES_MAX: usize = 12;
 ///
 /// Times are milliseconds. `steady` and the columns named `_at` are on memoird's own timeline.
 ///
-/// `rewinds` has the seqs removed by rewinds with an idempotency key. `turn_changes` has the turns
-/// whose content was replaced, for followers of the journal.
+/// `rewinds` has the seqs removed by rewinds with an idempotency key. `turn_changes` lists replaced
+/// turns for followers of the journal.
 ///
 /// Columns that change with an append are not indexed, so that updates are heap-only (HOT).
 const V1: &str = concat!(
@@ -422,7 +420,6 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
     }
 }
 
-/// Result of trying the next step.
 enum Stepped {
     Taken,
     /// The schema is up to date.
@@ -455,7 +452,6 @@ fn is_race(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| races.contains(code))
 }
 
-/// Applies the next step.
 async fn step(client: &Client, steps: &Steps) -> Result<Stepped, StoreError> {
     let schema = steps.schema;
     client.batch_execute("BEGIN").await.map_err(failed)?;

@@ -18,7 +18,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-/// TLS configuration of connections.
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<ClientConfig>);
 

@@ -1,9 +1,9 @@
 //! Synchronous transactions for data stored next to the journal, such as memories.
 //!
-//! Statements whose result is not needed are pipelined: they are sent without waiting, and the next
-//! statement with a result waits for all of them. Ten changes cost one round trip. Repeated
-//! statements are prepared, but only until the transaction ends, because a transaction pooler may
-//! be in between.
+//! Statements without a needed result are pipelined: they are sent without waiting, and the next
+//! one with a result waits for all of them. Ten changes cost one round trip. Repeated statements
+//! are prepared, but only until the transaction ends, because a transaction pooler may be in
+//! between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -72,7 +72,6 @@ pub enum Column<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A result row.
 #[derive(Debug)]
 pub struct FoundRow(tokio_postgres::Row);
 
@@ -140,8 +139,8 @@ impl Transactions {
 
     /// Runs a statement that is not allowed in a transaction. Blocks.
     ///
-    /// The time limit is one hour, whatever the database's statement timeout is. Behind a pooler
-    /// that rejects startup parameters, the statement timeout applies.
+    /// The time limit is one hour instead of the database's statement timeout. That still applies
+    /// if a pooler rejects startup parameters.
     ///
     /// # Errors
     /// If the database cannot be reached, or rejects the statement.
@@ -379,7 +378,7 @@ impl OpenTransaction {
 
     /// Ends the transaction after closing its prepared statements.
     ///
-    /// Behind a pooler, the server connection may serve another client afterwards.
+    /// With a pooler, the server connection may serve another client afterwards.
     fn end(&self, sql: &str) -> Result<(), StoreError> {
         self.uses.borrow_mut().clear();
         self.run_words(sql)

@@ -1,6 +1,6 @@
 //! A PostgreSQL journal as the source or target of a migration.
 //!
-//! Tables are read and written one by one. This process holds the exclusive lease meanwhile.
+//! Tables are read and written one by one, while this process holds the exclusive lease.
 
 use std::time::Duration;
 

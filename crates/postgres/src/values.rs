@@ -59,7 +59,6 @@ pub(crate) fn limit(rows: usize) -> i64 {
     i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
-/// Reads a column.
 pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError> {
     row.try_get(column).map_err(failed)
 }
@@ -123,7 +122,6 @@ impl GenerationRow {
     pub(crate) const COLUMNS: &str = "generation, tenant, session, subject, created_ms, \
         last_access, revision, last_seq, turns, bytes, tokens, partial, state_version, kept, \
         compaction, ended_ms, ended_at, reason, stamp, newest_seq, options";
-    /// Number of these columns.
     pub(crate) const COUNT: usize = 21;
 
     pub(crate) fn read(row: &Row) -> Result<Self, StoreError> {

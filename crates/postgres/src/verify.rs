@@ -88,7 +88,6 @@ async fn table(client: &Client) -> Result<Table, StoreError> {
     })
 }
 
-/// State of a running check.
 struct Scan<'a> {
     database: &'a Database,
     check: FileCheck,

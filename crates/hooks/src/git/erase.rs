@@ -100,7 +100,7 @@ pub(super) fn erase(
 /// Scope of the erasure: the requested generations, and older ones found on the branch.
 #[derive(Default)]
 struct Covered {
-    /// Generations whose files are removed.
+    /// Generations to remove.
     generations: HashSet<Generation>,
     /// Sessions that are erased completely, as they appear in commit messages.
     sessions: BTreeSet<String>,

@@ -3,7 +3,7 @@
 //! Links with other schemes than those of the web are deactivated, and tags are shown as text.
 //! Everything else is unchanged.
 
-/// Schemes whose links stay active.
+/// Schemes of links that stay active.
 const KNOWN: [&str; 3] = ["http:", "https:", "mailto:"];
 
 /// Whether a link target may have another scheme, however it is encoded.

@@ -82,7 +82,7 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// A test environment in which every variable is `sk-hunter2` and there are no files.
+/// A test environment: every variable is `sk-hunter2`, and there are no files.
 #[cfg(test)]
 pub(crate) struct Hunter2;
 

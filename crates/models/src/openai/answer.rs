@@ -15,7 +15,7 @@ const NUMBER_BYTES_MAX: usize = 40;
 /// Maximum bytes of everything around the vectors.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 
-/// An object whose values are parsed later, or never.
+/// An object with unparsed values.
 ///
 /// Numbers are parsed directly: a tree of JSON values would take ten times their memory.
 type Object<'a> = BTreeMap<String, &'a RawValue>;

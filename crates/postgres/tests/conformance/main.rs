@@ -1,5 +1,5 @@
 //! The suite that every store passes, over a real PostgreSQL, plus tests that only PostgreSQL
-//! needs: several stores over one database, and commits whose replies are lost.
+//! needs: several stores over one database, and commits without a reply.
 
 #![allow(
     clippy::unwrap_used,

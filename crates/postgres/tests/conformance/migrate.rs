@@ -101,7 +101,7 @@ fn rich(dir: &Path, seed: u64) {
     must_write(&store, update::decide(&mut chat, 1, "other", 714).changes);
     let chat = chat.reloaded(&store);
     must_write(&store, [compact(&chat, status_of(1), made(1))]);
-    // One erasure is deleting rows, another one is still collecting those of a subject.
+    // One erasure is deleting rows, and one is still collecting those of a subject.
     let tenant = key("t", "x").tenant;
     let whole = EraseTarget::Session {
         session: key("t", "gone").session,

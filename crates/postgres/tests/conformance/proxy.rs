@@ -32,7 +32,7 @@ pub(crate) struct Weather {
     pub(crate) stalls: AtomicBool,
     /// The same for connections with a smaller number, in the order of creation.
     pub(crate) silent_before: AtomicU64,
-    /// Number of connections so far.
+    /// Total number of connections.
     made: AtomicU64,
     /// Whether connections are refused.
     pub(crate) is_away: AtomicBool,

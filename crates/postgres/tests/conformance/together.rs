@@ -70,7 +70,7 @@ fn a_version_of_the_same_revision_that_is_another_one_is_refused() {
     let one = database.store();
     let mut chat = begun(&one, "s", 1);
     must_write(&one, [chat.append("u a", 2)]);
-    // As if a failover lost a commit and another one took its place.
+    // As if a failover lost a commit, and a different one was written.
     database.run("UPDATE memoird.generations SET stamp = stamp + 1");
     must_refuse(&one, chat.clone().append("u", 3));
     let mut chat = chat.reloaded(&one);
@@ -324,7 +324,7 @@ fn ghosts(has_fence: bool) -> Option<i64> {
         }
         let is_idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                        AND state = 'active' AND pid <> pg_backend_pid()";
-        // The server reads what has arrived within a moment.
+        // The server reads received bytes within a moment.
         let mut idle = 0;
         while idle < 20 {
             idle = if database.number(is_idle) == 0 {
@@ -441,7 +441,7 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
         options.sharing = Sharing::Nobody;
         options
     };
-    // Opens a store while another one has the database, and releases that one once this one waits.
+    // Opens a store while the first one has the database. Releases the first one during the wait.
     let standby = |first: PgStore, meanwhile: &dyn Fn()| {
         let options = options();
         let mut waits_for = options.waits_for.subscribe();
@@ -628,7 +628,7 @@ fn of_members_one_leads_and_another_one_follows_it() {
     let expected: [(_, _, _, &[u8]); 2] = [("a", true, true, b"of a"), ("b", false, true, b"of b")];
     assert_eq!(members, expected);
     assert!(membership.lease_until.is_some());
-    // One shared timeline: a member that lags behind jumps to the most advanced one.
+    // One shared timeline: a member that lags jumps to the most advanced one.
     assert_eq!(
         first.sync_clock(Steady(1_000_000)).unwrap(),
         Steady(1_000_000)
