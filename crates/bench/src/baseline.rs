@@ -50,7 +50,6 @@ struct Bare {
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// Serves until it is killed.
 pub(crate) async fn run(args: BaselineArgs) -> Result<()> {
     let mut rng = Rng::new(1);
     let history = (0..args.history_turns as usize).map(|index| {

@@ -50,7 +50,6 @@ pub(crate) struct RunArgs {
     against: Option<PathBuf>,
 }
 
-/// A measurement of one or more servers.
 pub(crate) struct Comparison<'a> {
     pub(crate) common: &'a CommonArgs,
     pub(crate) traffic: &'a TrafficArgs,
@@ -69,7 +68,6 @@ pub(crate) struct SidePlan {
     /// Name in the report.
     pub(crate) name: String,
     pub(crate) server: ServerPlan,
-    /// Content before the load starts.
     pub(crate) fill: Fill,
     pub(crate) work: Work,
 }
@@ -101,10 +99,8 @@ pub(crate) enum Fill {
     /// Sessions with turns.
     Turns {
         sessions: u64,
-        /// Turns per session.
         turns: u32,
     },
-    /// Memories of several subjects.
     Memories {
         subjects: u64,
         /// Total number of memories.
@@ -113,7 +109,6 @@ pub(crate) enum Fill {
 }
 
 impl RunArgs {
-    /// Whether another binary is measured as well.
     pub(crate) fn is_against(&self) -> bool {
         self.against.is_some()
     }
@@ -174,7 +169,6 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Number of runs per server, and their length.
     fn runs(&self) -> (u32, Length) {
         let is_compared = self.sides.len() > 1;
         let default = if is_compared { RUNS } else { 1 };
@@ -287,9 +281,7 @@ async fn first_windows(driver: &Driver, plan: &SidePlan) -> Result<Option<f64>> 
 /// Fills sessions with the same number of turns each, in as few calls as possible.
 pub(crate) struct Filling {
     pub(crate) sessions: u64,
-    /// Turns per session.
     pub(crate) turns: usize,
-    /// Bytes of text per turn.
     pub(crate) bytes: usize,
     /// Turns per append, if it matters.
     pub(crate) turns_per_append: Option<usize>,
@@ -319,12 +311,10 @@ impl Filling {
     }
 }
 
-/// Prefix of session ids.
 pub(crate) fn prefix(seed: u64) -> String {
     format!("bench-{seed}-")
 }
 
-/// Creates the connections to a server.
 pub(crate) fn driver(target: Target, traffic: &TrafficArgs, prefix: &str) -> Driver {
     Driver::new(target, traffic.connections, traffic.in_flight, prefix)
 }

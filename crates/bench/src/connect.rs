@@ -43,7 +43,6 @@ pub(crate) struct Target {
 }
 
 impl ConnectArgs {
-    /// The daemon at `--addr`.
     pub(crate) fn target(&self, addr: &str) -> Result<Target> {
         let key = match &self.key_file {
             Some(path) => Some(
@@ -96,12 +95,10 @@ impl Target {
         endpoint.initial_stream_window_size(1 << 16).connect_lazy()
     }
 
-    /// A session client with its own connection.
     pub(crate) fn sessions_anew(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.another_channel())
     }
 
-    /// A memory client with its own connection.
     pub(crate) fn memories_anew(&self) -> MemoryServiceClient<Channel> {
         MemoryServiceClient::new(self.another_channel())
     }

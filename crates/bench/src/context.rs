@@ -19,7 +19,6 @@ use super::{CommonArgs, Durability, TrafficArgs};
 
 /// Goal for the cost of the longest session, as a multiple of the shortest.
 const GOAL: f64 = 1.1;
-/// Windows per run.
 const CALLS: u64 = 20_000;
 /// Maximum size in bytes of a turn without its text.
 const TURN_BYTES_BESIDE: u64 = 200;

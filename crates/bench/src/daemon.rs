@@ -32,11 +32,8 @@ pub(crate) struct Settings {
     pub(crate) durability: Durability,
     /// Maximum number of sessions; 0 for no limit.
     pub(crate) max_sessions: u64,
-    /// Maximum turns of a history.
     pub(crate) history_turns: u32,
-    /// Maximum encoded bytes of a history.
     pub(crate) history_bytes: u64,
-    /// Session TTL in seconds.
     pub(crate) session_ttl_s: u32,
     /// Whether ended sessions get a git checkpoint.
     pub(crate) checkpoints: bool,
@@ -46,7 +43,6 @@ pub(crate) struct Settings {
     pub(crate) compaction: bool,
     /// Whether transcripts are indexed for search.
     pub(crate) search: bool,
-    /// Retention of ended sessions in seconds.
     pub(crate) retention_s: u32,
     /// Tenants with a key each. Without any, all calls belong to one tenant.
     pub(crate) tenants: &'static [&'static str],
@@ -84,7 +80,6 @@ impl Default for Settings {
 }
 
 impl Server {
-    /// Starts a private daemon.
     pub(crate) async fn memoird(binary: &Path, settings: Settings, parent: &Path) -> Result<Self> {
         Self::memoird_over(binary, settings, "", parent).await
     }
@@ -141,7 +136,6 @@ impl Server {
         Target::new(&self.addr()?, Some(&key(tenant)))
     }
 
-    /// Its address as host:port.
     pub(crate) fn addr(&self) -> Result<String> {
         let addr = self.address();
         addr.context("the server has taken its endpoints away")
@@ -165,7 +159,6 @@ impl Server {
         self.dir.path().join("data")
     }
 
-    /// Path of a tenant's key.
     pub(crate) fn key_file(&self, tenant: &str) -> PathBuf {
         key_file(self.dir.path(), tenant)
     }
@@ -189,7 +182,6 @@ impl Server {
         Ok(started)
     }
 
-    /// Starts a server and waits until it serves.
     async fn start(
         binary: &Path,
         args: Vec<String>,
@@ -236,7 +228,6 @@ impl Server {
         endpoints[port].as_str().map(str::to_owned)
     }
 
-    /// The end of its log.
     fn log(&self) -> String {
         let log = fs::read(self.dir.path().join("log")).unwrap_or_default();
         let end = &log[log.len().saturating_sub(LOG_BYTES_SHOWN)..];
@@ -260,7 +251,6 @@ fn key_file(dir: &Path, tenant: &str) -> PathBuf {
     dir.join(format!("{tenant}.key"))
 }
 
-/// Version and commit of a daemon binary.
 pub(crate) fn version(binary: &Path) -> Result<String> {
     let output = Command::new(binary).arg("--version").output();
     let output = output.with_context(|| format!("cannot run {}", binary.display()))?;

@@ -35,13 +35,11 @@ pub(super) struct Driver {
     prefix: Arc<str>,
 }
 
-/// The calls to send.
 #[derive(Clone)]
 pub(super) struct Work {
     pub(super) mix: Mix,
     pub(super) pick: Pick,
     pub(super) bodies: Bodies,
-    /// Seed of the choices.
     pub(super) seed: u64,
 }
 
@@ -66,7 +64,6 @@ pub(super) enum Pick {
     InTurn(u64),
 }
 
-/// State shared by the tasks of a run.
 pub(super) struct Gauge {
     /// Number of calls started.
     begun: AtomicU64,
@@ -82,7 +79,6 @@ pub(super) struct Gauge {
     only_counts: bool,
 }
 
-/// Tasks of a run, which return their tallies.
 pub(super) type Tallies = JoinSet<Option<Tally>>;
 
 /// Latencies, sizes and errors of calls.
@@ -90,14 +86,11 @@ pub(super) type Tallies = JoinSet<Option<Tally>>;
 pub(super) struct Tally {
     /// Latencies in microseconds, indexed by call kind.
     latencies: [Histogram<u64>; CallKind::ALL.len()],
-    /// Total bytes of responses.
     pub(super) reply_bytes: u64,
-    /// Number of errors by status code.
     pub(super) errors: [u64; CODES],
     pub(super) first_error: Option<Status>,
 }
 
-/// One task of a run.
 struct Lane {
     /// One client per daemon.
     grpcs: Vec<Grpc<Channel>>,
@@ -164,7 +157,6 @@ impl Driver {
         }
     }
 
-    /// The daemon, or the first of several.
     pub(super) fn target(&self) -> &Target {
         &self.targets[0]
     }

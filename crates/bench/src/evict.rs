@@ -19,7 +19,6 @@ use super::{CommonArgs, Durability, TrafficArgs};
 
 /// Goal for the cost at the largest cap, as a multiple of the smallest.
 const GOAL: f64 = 1.1;
-/// New sessions per run.
 const CALLS: u64 = 50_000;
 
 /// Caps to compare.

@@ -39,7 +39,6 @@ const ARRAY_BYTES: usize = 8_000_000;
 /// Pause after a rejected call.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(1);
 
-/// Kind of a flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Flood {
     /// Small appends

@@ -216,7 +216,6 @@ impl LoadArgs {
         sides
     }
 
-    /// Content of a server before the load starts.
     fn fill(&self) -> Fill {
         match self.mix {
             Mix::Facts => Fill::Nothing,
@@ -270,7 +269,6 @@ impl LoadArgs {
         }
     }
 
-    /// Goals of daemons over PostgreSQL.
     fn headlines_of_postgres(&self) -> Vec<Headline> {
         let (mix, in_flight) = (self.mix_name(), self.traffic.in_flight);
         let is_many = in_flight >= MANY_IN_FLIGHT;
@@ -380,7 +378,6 @@ impl LoadArgs {
         }
     }
 
-    /// Describes the memories to recall.
     fn describe_memories(&self) -> String {
         let (memories, subjects) = (count(self.memories), count(self.subjects));
         let by = match self.dimensions {

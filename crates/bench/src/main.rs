@@ -156,7 +156,6 @@ pub(crate) enum Durability {
 pub(crate) struct Usage(&'static str);
 
 impl CommonArgs {
-    /// The daemon binary to start.
     fn daemon(&self) -> Result<PathBuf> {
         match &self.daemon {
             Some(path) => Ok(path.clone()),
@@ -253,12 +252,10 @@ pub(crate) fn print_json(value: &serde_json::Value) -> Result<()> {
     print(&format!("{value:#}"))
 }
 
-/// Prints the progress of a long measurement.
 pub(crate) fn progress(line: &str) -> Result<()> {
     writeln!(io::stderr(), "{line}").context("cannot write the progress")
 }
 
-/// A spinner on the terminal.
 pub(crate) fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));

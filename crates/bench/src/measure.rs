@@ -22,7 +22,6 @@ pub(crate) enum Length {
     Time(Duration),
 }
 
-/// A server of a measurement.
 pub(crate) struct Side {
     pub(crate) driver: Driver,
     pub(crate) work: Work,
@@ -30,11 +29,9 @@ pub(crate) struct Side {
     pub(crate) first_window_us: Option<f64>,
     /// Its process if it is private, or several that share the database.
     pub(crate) _servers: Vec<Server>,
-    /// The database of the journal, if there is one.
     pub(crate) database: Option<Postgres>,
 }
 
-/// Results of one run.
 pub(crate) struct Run {
     /// Successful calls.
     pub(crate) calls: u64,
@@ -50,9 +47,7 @@ pub(crate) struct Run {
     pub(crate) database: Option<Used>,
 }
 
-/// Results of all runs of one server.
 pub(crate) struct Measured {
-    /// Name in the report.
     pub(crate) name: String,
     /// CPU of the first window of a session before all runs, in microseconds.
     ///
@@ -62,7 +57,6 @@ pub(crate) struct Measured {
 }
 
 impl Side {
-    /// Warms up, then measures.
     pub(crate) async fn run(&self, warmup: Duration, length: Length) -> Result<Run> {
         if !warmup.is_zero() {
             self.drive(Length::Time(warmup)).await;
@@ -124,24 +118,20 @@ impl Run {
             .map_or(f64::NAN, |used| what(used) / self.calls as f64)
     }
 
-    /// Median latency in microseconds.
     pub(crate) fn p50_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.5) as f64
     }
 
-    /// 99th percentile of latency in microseconds.
     pub(crate) fn p99_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.99) as f64
     }
 
-    /// 99.9th percentile of latency in microseconds.
     pub(crate) fn p999_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.999) as f64
     }
 }
 
 impl Measured {
-    /// Successful calls.
     pub(crate) fn calls(&self) -> u64 {
         self.runs.iter().map(|run| run.calls).sum()
     }
@@ -161,7 +151,6 @@ impl Measured {
         self.runs.iter().map(|run| run.batch).sum::<f64>() / self.runs.len() as f64
     }
 
-    /// The tallies of all runs added up.
     pub(crate) fn tally(&self) -> Tally {
         let mut sum = Tally::default();
         self.runs.iter().for_each(|run| sum.add(&run.tally));
@@ -176,7 +165,6 @@ impl Measured {
     }
 }
 
-/// Queries the statistics of a server.
 pub(crate) async fn stats(target: &Target) -> Result<GetStatsResponse> {
     let request = target.request(GetStatsRequest::default());
     Ok(target.admin().get_stats(request).await?.into_inner())

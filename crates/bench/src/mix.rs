@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use super::traffic::Rng;
 
-/// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     Append,
@@ -21,32 +20,24 @@ pub(super) enum CallKind {
 /// Kinds of calls, and their weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mix {
-    /// Appends, and reads of a whole history.
     Histories {
-        /// Weight of appends.
         append: u32,
-        /// Weight of reads.
         history: u32,
     },
     /// Windows with an append in the same call, like a bot that received a message, and plain
     /// appends, like a bot that stores the reply.
     Windows {
-        /// Weight of plain appends.
         append: u32,
-        /// Weight of windows.
         context: u32,
     },
     /// Windows without appends.
     Looks,
     /// Facts, all different.
     Facts,
-    /// Recalls of facts.
     Recalls,
-    /// Lists of sessions.
     Lists,
 }
 
-/// Help text of `--mix`.
 pub(super) const MIX_HELP: &str = "\
 What to call: weights of appends and of reads of a whole history, such as 9:1; \
 append:context, each call a GetContext that appends first; append:context=1:1, weights of \
@@ -65,7 +56,6 @@ impl CallKind {
         Self::List,
     ];
 
-    /// Name in the report.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Append => "append",
@@ -86,7 +76,6 @@ impl CallKind {
         }
     }
 
-    /// The gRPC method.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Append => "/memoird.v1.SessionService/Append",
@@ -100,7 +89,6 @@ impl CallKind {
 }
 
 impl Mix {
-    /// Only appends.
     pub(super) const APPENDS: Self = Self::Histories {
         append: 1,
         history: 0,
@@ -116,7 +104,6 @@ impl Mix {
         matches!(self, Self::Facts | Self::Recalls)
     }
 
-    /// Chooses the kind of the next call.
     pub(super) fn draw(self, rng: &mut Rng) -> CallKind {
         let (append, other, kind) = match self {
             Self::Histories { append, history } => (append, history, CallKind::History),

@@ -36,9 +36,7 @@ const SHARE: f64 = 5.0;
 /// Sessions of the victim, and calls in flight while the capacity is measured.
 const SESSIONS: u64 = 100;
 const IN_FLIGHT: u16 = 64;
-/// Connections of the victim.
 const CONNECTIONS: u16 = 4;
-/// Bytes of a turn of the victim.
 const TURN_BYTES: usize = 200;
 /// Duration of a flood before the measurement.
 const WARMUP: Duration = Duration::from_secs(1);
@@ -72,7 +70,6 @@ pub(super) struct NeighboursArgs {
     dir: Option<PathBuf>,
 }
 
-/// Latencies of the victim's calls in milliseconds.
 #[derive(Clone, Copy)]
 struct Latencies {
     samples: u64,
@@ -149,7 +146,6 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
 }
 
 impl NeighboursArgs {
-    /// Starts a process on the flood's core.
     fn neighbour(&self, flood: Flood, server: &Server) -> Result<Neighbour> {
         let key_file = server.key_file(NEIGHBOURS[1]);
         let child = Command::new("taskset")

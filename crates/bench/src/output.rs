@@ -12,7 +12,6 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// A table of names and values.
 pub(crate) fn rows(rows: &[(&str, String)]) -> Table {
     let mut table = plain_table();
     for (name, value) in rows {
@@ -51,7 +50,6 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// Formats a number of bytes in MiB.
 pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }

@@ -25,7 +25,6 @@ pub(crate) struct Postgres {
 pub(crate) struct Used {
     /// CPU of all of its processes.
     pub(crate) cpu_seconds: f64,
-    /// Bytes of WAL.
     pub(crate) wal_bytes: f64,
     /// Number of statements received, including those that begin and end transactions.
     pub(crate) statements: f64,

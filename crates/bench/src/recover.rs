@@ -39,7 +39,6 @@ pub(super) struct RecoverArgs {
     durability: Durability,
 }
 
-/// Measurements of the restart.
 struct Recovery {
     before: GetStatsResponse,
     after: GetStatsResponse,
@@ -55,7 +54,6 @@ struct Sample {
     time: Duration,
 }
 
-/// Fills, kills and restarts the daemon, and prints.
 pub(super) async fn run(common: &CommonArgs, args: RecoverArgs) -> Result<()> {
     let seed = args.traffic.seed();
     let sessions = args.sessions.min(args.recover_turns);

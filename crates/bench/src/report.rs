@@ -23,7 +23,6 @@ pub(super) struct Spread {
     pub(super) median: f64,
     pub(super) min: f64,
     pub(super) max: f64,
-    /// Number of runs.
     pub(super) runs: usize,
 }
 
@@ -45,7 +44,6 @@ pub(super) enum Figure {
     Median,
     /// CPU of the first server's PostgreSQL per call, in microseconds.
     PostgresCpu,
-    /// Bytes of its WAL per call.
     Wal,
     /// Statements that it received per call.
     Statements,
@@ -140,7 +138,6 @@ impl Figure {
         }
     }
 
-    /// Key in JSON.
     fn key(self) -> &'static str {
         match self {
             Self::Cpu => "cpu_per_call",
@@ -457,7 +454,6 @@ fn server_json(server: &Measured) -> Value {
     object
 }
 
-/// The kinds of calls in a tally.
 fn kinds(tally: &Tally) -> impl Iterator<Item = CallKind> {
     CallKind::ALL
         .into_iter()

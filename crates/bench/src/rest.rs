@@ -126,7 +126,6 @@ pub(super) async fn run(common: &CommonArgs, args: RestArgs) -> Result<()> {
     report.print_values(&rows, values, &headline)
 }
 
-/// Measures for this duration.
 async fn idle(target: &Target, postgres: &Postgres, span: Duration) -> Result<Idle> {
     // The startup work is done by then.
     sleep(span / 4).await;

@@ -70,7 +70,6 @@ pub(super) struct SoakArgs {
     durability: Durability,
 }
 
-/// State shared by the bots.
 #[derive(Default)]
 pub(super) struct Gauge {
     is_over: AtomicBool,

@@ -34,7 +34,6 @@ const WORDS: [&str; 24] = [
 /// Number of words to choose from for facts, lower ones more often; and words per query.
 const VOCABULARY: u64 = 20_000;
 const QUERY_WORDS: usize = 4;
-/// Sessions per page of a list.
 pub(super) const PAGE_SESSIONS: u32 = 10;
 /// Words of the vocabulary have three of these.
 const SYLLABLES: [&str; 28] = [
@@ -46,7 +45,6 @@ const SYLLABLES: [&str; 28] = [
 #[derive(Clone)]
 pub(super) struct Rng(u64);
 
-/// One request.
 pub(super) struct Call {
     /// Number of the field that has the id.
     pub(super) field: u8,
@@ -71,7 +69,6 @@ pub(super) struct Bodies {
 /// Encodes requests and discards responses.
 #[derive(Clone)]
 pub(super) struct RawCodec {
-    /// Prefix of session ids.
     pub(super) prefix: Arc<str>,
 }
 
@@ -144,7 +141,6 @@ impl Bodies {
         Self { contexts, ..bodies }
     }
 
-    /// The body of the next call of this kind.
     pub(super) fn draw(&self, kind: CallKind, rng: &mut Rng) -> Bytes {
         let bodies = match kind {
             CallKind::Append => &self.appends,
@@ -197,7 +193,6 @@ impl Bodies {
     }
 }
 
-/// Body of a list request.
 fn page() -> Bytes {
     let request = ListSessionsRequest {
         page_size: PAGE_SESSIONS,

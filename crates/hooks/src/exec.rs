@@ -57,7 +57,6 @@ pub struct ExecConfig {
     pub dir: Option<PathBuf>,
 }
 
-/// Name and value of a variable.
 type Variable = (OsString, OsString);
 
 fn path_only() -> Vec<String> {

@@ -60,7 +60,6 @@ use serde_json::{Value, json};
 
 use crate::time::rfc3339_exact;
 
-/// Value of `version`.
 pub const VERSION: u32 = 1;
 
 /// Formats the payload of a call.

@@ -38,10 +38,8 @@ pub struct HookSpec {
     /// Commits a checkpoint to a repository per tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitConfig>,
-    /// Runs a program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecConfig>,
-    /// Calls a webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookConfig>,
 }

@@ -99,7 +99,6 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 impl WebhookConfig {
-    /// All configured headers with their values.
     fn headers(&self, environment: &dyn Environment) -> Result<Vec<(String, String)>, String> {
         let mut headers = Vec::from_iter(self.headers.clone());
         for (name, reference) in &self.secret_headers {

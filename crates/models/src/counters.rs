@@ -26,7 +26,6 @@ pub struct RemoteCounter {
     api: Api,
 }
 
-/// The endpoint's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Api {
     /// Anthropic's `/v1/messages/count_tokens`, which is free and has its own rate limit.
@@ -238,7 +237,6 @@ fn malformed(what: &str) -> ModelFault {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CounterSpec {
-    /// Anthropic's `count_tokens`.
     Anthropic(AnthropicCounterConfig),
     /// OpenAI's `responses/input_tokens`, or vLLM's `tokenize`.
     OpenAi(OpenAiCounterConfig),
@@ -307,7 +305,6 @@ pub struct OpenAiCounterConfig {
     /// Total timeout of a request, 10 ms to 10 minutes. A window waits for it.
     #[serde(default = "default_timeout", with = "AsText::<Span>")]
     pub timeout: Duration,
-    /// The counting endpoint. There is no common one.
     #[serde(default)]
     pub endpoint: CountEndpoint,
 }

@@ -38,13 +38,11 @@ const WHAT: &str = "extractions";
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExtractorKeys {
-    /// Anthropic's Messages API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anthropic: Option<AnthropicSummarizerConfig>,
     /// Any service with OpenAI's `/v1/chat/completions`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub openai: Option<OpenAiSummarizerConfig>,
-    /// The operator's own service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookSummarizerConfig>,
 }
@@ -57,7 +55,6 @@ pub enum ExtractorSpec {
     None,
     Anthropic(AnthropicSummarizerConfig),
     OpenAi(OpenAiSummarizerConfig),
-    /// The operator's own service.
     Webhook(WebhookSummarizerConfig),
 }
 

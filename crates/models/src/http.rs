@@ -49,15 +49,12 @@ pub(crate) struct Request<'a> {
     pub(crate) body: String,
     /// Texts in the body that no error message may repeat.
     pub(crate) private: &'a [&'a str],
-    /// Maximum bytes of the response.
     pub(crate) bytes_max: usize,
     /// A field that some providers reject.
     pub(crate) optional_field: Option<&'static str>,
 }
 
-/// The outcome of a request.
 pub(crate) enum Outcome<T> {
-    /// The answer.
     Answer(T),
     /// The provider rejects [`Request::optional_field`].
     UnknownField(ModelFault),

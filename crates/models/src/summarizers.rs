@@ -39,11 +39,9 @@ pub(crate) struct RemoteModel {
 pub(crate) struct Ask<'a> {
     /// The part of the prompt before the conversation, if there is one.
     pub(crate) system: Option<&'a str>,
-    /// The complete request for a model.
     pub(crate) prompt: &'a str,
-    /// Maximum tokens of the reply.
     pub(crate) tokens_max: u64,
-    /// The same as data, for the operator's own service.
+    /// The request as data, for the operator's own service.
     pub(crate) for_service: &'a (dyn Fn() -> Value + Sync),
 }
 

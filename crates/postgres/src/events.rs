@@ -17,7 +17,6 @@ use crate::values::{Ulid, get, id, limit, whole};
 pub(crate) const KEPT_FOR: &str = "interval '10 minutes'";
 /// Maximum number of events retained per daemon.
 const KEPT_MAX: i64 = 1 << 16;
-/// Maximum number of events read from one daemon at once.
 const READ_MAX: usize = 1_024;
 
 /// Position of this process in the exchange.

@@ -80,7 +80,6 @@ pub struct PgStore {
     counters: TurnCounters,
     node: Ulid,
     ownership: Option<Ownership>,
-    /// Position of this process in the exchange of events.
     events: Mutex<Progress>,
 }
 

@@ -26,7 +26,7 @@ pub struct Membership {
     /// Expiry of the leader's lease unless it is renewed. `None` without a leader.
     pub lease_until: Option<Timestamp>,
     pub deliveries_due: u64,
-    /// Due time of the oldest of them, on the shared timeline.
+    /// Due time of the oldest due delivery, on the shared timeline.
     pub due_since: Option<Steady>,
     pub schema_version: u32,
 }
@@ -34,11 +34,9 @@ pub struct Membership {
 /// A daemon that shares the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Unique id.
     pub node: u128,
     pub name: String,
     pub version: String,
-    /// Whether it is the leader, which runs sweeps and hooks.
     pub leads: bool,
     /// Last heartbeat, by the database's clock.
     pub seen_at: Timestamp,

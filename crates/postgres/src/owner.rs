@@ -105,13 +105,11 @@ impl Ownership {
         })
     }
 
-    /// Returns once another daemon has the lease.
     pub(crate) async fn lost(&self) {
         // The lease also counts as lost if the task has ended.
         let _ = self.is_lost.clone().wait_for(|is_lost| *is_lost).await;
     }
 
-    /// Describes the problem while the database does not accept renewals.
     pub(crate) fn away(&self) -> watch::Receiver<Option<String>> {
         self.away.clone()
     }

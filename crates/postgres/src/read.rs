@@ -367,7 +367,6 @@ pub(crate) async fn keys(
     row.map_or_else(|| Ok(Keys::default()), |row| keys_of(&row, 0))
 }
 
-/// Reads the keys from a row, starting at a column.
 fn keys_of(row: &Row, from: usize) -> Result<Keys, StoreError> {
     let (names, contents) = (array::<&[u8]>(row, from)?, array::<&[u8]>(row, from + 1)?);
     let generations = array::<Ulid>(row, from + 2)?;

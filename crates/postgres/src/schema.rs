@@ -13,7 +13,6 @@ use tokio_postgres::types::Type;
 
 use crate::error::failed;
 
-/// A migration step to the next version.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     pub sql: &'static str,
@@ -442,7 +441,6 @@ async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
     client.batch_execute(&make).await.map_err(failed)
 }
 
-/// Whether another process is creating the schema concurrently.
 fn is_race(error: &tokio_postgres::Error) -> bool {
     let races = [
         SqlState::UNIQUE_VIOLATION,

@@ -33,7 +33,6 @@ pub struct PgTransfer {
     ownership: Ownership,
 }
 
-/// Role of a database in a migration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Source,

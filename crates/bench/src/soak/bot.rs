@@ -23,12 +23,10 @@ use super::super::connect::Target;
 use super::super::traffic::Rng;
 use super::{Gauge, Kept, RETENTION};
 
-/// Sessions per bot.
 const SESSIONS: u64 = 12;
 /// Number of different facts per bot. Repeated facts are not stored again, so memories stop
 /// growing.
 const FACTS: u64 = 200;
-/// Maximum bytes of a turn.
 const TURN_BYTES_MAX: u64 = 1_500;
 /// Maximum age of an ended generation that is read back. Older ones may be pruned already.
 const ASKED_FOR: Duration = Duration::from_secs(RETENTION.as_secs() / 2);
@@ -243,14 +241,14 @@ impl Bot {
         book.said.insert(seq, self.turns);
     }
 
-    /// Its generation may have ended: the daemon may forget it from now on.
+    /// Its generation may have ended. From now on, the daemon may prune it.
     fn close(&mut self, session: u64) {
         let now = clock::monotonic();
         let books = self.books.iter_mut().filter(|(key, _)| key.0 == session);
         books.for_each(|(_, book)| _ = book.ended.get_or_insert(now));
     }
 
-    /// Asks for all that was acknowledged and may not be forgotten yet.
+    /// Reads back all acknowledged turns that cannot have been pruned yet.
     pub(super) async fn read_back(mut self) -> Result<Kept> {
         let mut kept = Kept::default();
         let now = clock::monotonic();

@@ -28,7 +28,6 @@ impl Filler {
         })
     }
 
-    /// Writes until the file system is full.
     pub(super) fn fill(&mut self) -> Result<()> {
         let block = vec![7; BLOCK_BYTES];
         // Smaller and smaller blocks, down to the last page.

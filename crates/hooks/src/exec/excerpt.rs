@@ -15,7 +15,6 @@ pub(super) struct Excerpt {
 }
 
 impl Excerpt {
-    /// Appends output.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         let room = FIRST_BYTES - self.first.len();
         let (first, rest) = bytes.split_at(room.min(bytes.len()));

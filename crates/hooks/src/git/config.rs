@@ -29,7 +29,6 @@ pub struct GitConfig {
     /// The cost of a commit grows with the number of files of its day.
     #[serde(with = "AsText::<Span>")]
     pub batch_wait: Duration,
-    /// How an erasure changes the history.
     pub erase: EraseMode,
 }
 

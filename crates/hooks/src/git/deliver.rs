@@ -43,12 +43,10 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// File name of the Markdown document.
     fn markdown(&self) -> String {
         format!("{}{}", self.stem, names::MARKDOWN)
     }
 
-    /// File name of the turns.
     fn lines(&self) -> String {
         format!("{}{}", self.stem, names::LINES)
     }
@@ -159,7 +157,6 @@ impl Delivery<'_> {
         Ok(missing)
     }
 
-    /// Builds the objects of a commit on top of `tip`.
     fn build(
         &self,
         tip: Option<Oid>,

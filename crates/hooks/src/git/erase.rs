@@ -100,7 +100,6 @@ pub(super) fn erase(
 /// Scope of the erasure: the requested generations, and older ones found on the branch.
 #[derive(Default)]
 struct Covered {
-    /// Generations to remove.
     generations: HashSet<Generation>,
     /// Sessions that are erased completely, as they appear in commit messages.
     sessions: BTreeSet<String>,
@@ -145,7 +144,6 @@ struct NewObjects<'a> {
     trees: Trees<'a>,
 }
 
-/// State of a rewrite.
 struct History<'a> {
     repo: &'a Repo,
     stop: &'a Stop,
@@ -187,7 +185,6 @@ impl<'a> NewObjects<'a> {
         if is_full { self.flush(stop) } else { Ok(()) }
     }
 
-    /// Writes the objects as a pack.
     fn flush(&mut self, stop: &Stop) -> Result<(), GitError> {
         if self.objects.count() > 0 {
             let pack_dir = self.repo.pack_dir();
@@ -199,7 +196,6 @@ impl<'a> NewObjects<'a> {
 }
 
 impl History<'_> {
-    /// Creates the new commits, oldest first.
     fn rewrite(&mut self) -> Result<(), GitError> {
         for id in self.all_commits()? {
             self.stop.check()?;
@@ -448,7 +444,6 @@ impl History<'_> {
     }
 }
 
-/// Truncates all reflogs.
 fn empty_logs(folder: &Path) -> Result<(), GitError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -12,9 +12,7 @@ const FILES_MAX: usize = 100;
 pub struct LogEntry {
     /// Full object id.
     pub id: String,
-    /// Time of the commit.
     pub time: Timestamp,
-    /// Name of the author.
     pub author: String,
     /// First line of the message.
     pub subject: String,

@@ -258,7 +258,6 @@ fn target(uri: &str) -> String {
     escaped.collect()
 }
 
-/// Percent-encodes a character.
 fn percent(char: char) -> Vec<char> {
     let mut buffer = [0; 4];
     let bytes = char.encode_utf8(&mut buffer).bytes();

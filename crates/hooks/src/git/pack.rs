@@ -363,7 +363,6 @@ fn finish(hasher: Hasher) -> io::Result<Oid> {
     Oid::from_bytes(digest.as_ref()).map_err(io::Error::other)
 }
 
-/// Formats an entry with a delta against the object `base`.
 fn delta_entry(base: Oid, delta: &[u8]) -> io::Result<Vec<u8>> {
     let mut entry = Vec::new();
     put_head(&mut entry, REF_DELTA, delta.len());
@@ -373,7 +372,6 @@ fn delta_entry(base: Oid, delta: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Entry type of a complete object.
 fn type_number(kind: ObjectType) -> u8 {
     match kind {
         ObjectType::Commit => 1,

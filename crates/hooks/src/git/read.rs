@@ -40,7 +40,6 @@ pub struct CheckpointEntry {
     pub turns: u64,
 }
 
-/// The directory of a day.
 struct Day {
     path: String,
     id: Oid,

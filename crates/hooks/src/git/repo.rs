@@ -17,9 +17,7 @@ use super::names;
 const CONFIG: &[u8] = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
 
 pub(super) struct Repo {
-    /// The git directory.
     pub(super) git_dir: PathBuf,
-    /// The branch of checkpoints.
     pub(super) branch: String,
     /// Whether it has a work tree. Older versions created one on request.
     has_work_tree: bool,

@@ -43,7 +43,6 @@ pub(super) fn sweep(repo: &Repo, stop: &Stop) -> Result<(), GitError> {
     remove_loose(&repo.git_dir.join("objects"), &reachable)
 }
 
-/// All objects reachable from refs.
 fn reachable(repo: &Repo, stop: &Stop) -> Result<HashSet<Oid>, GitError> {
     let mut reachable = HashSet::new();
     let mut left: Vec<Oid> = Vec::new();
@@ -158,7 +157,6 @@ fn remove_derived(repo: &Repo) -> Result<(), GitError> {
     Ok(())
 }
 
-/// Deletes unreachable loose objects.
 fn remove_loose(objects: &Path, reachable: &HashSet<Oid>) -> Result<(), GitError> {
     for folder in fs::read_dir(objects).doing("read", objects)? {
         let folder = folder.doing("read", objects)?.path();

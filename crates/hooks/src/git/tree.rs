@@ -143,12 +143,10 @@ impl<'a> Trees<'a> {
         Ok(())
     }
 
-    /// Caches a tree that was created elsewhere.
     pub(super) fn note(&mut self, id: Oid, bytes: Vec<u8>) {
         self.known.insert(id, bytes);
     }
 
-    /// The bytes of a cached tree.
     pub(super) fn bytes(&self, id: Oid) -> &[u8] {
         self.known.get(&id).map_or(&[], Vec::as_slice)
     }

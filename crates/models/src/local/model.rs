@@ -21,7 +21,6 @@ const TOKEN_BYTES_MAX: usize = 64;
 ///
 /// A query may wait for such a pass of memories.
 const PASS_TOKENS_MAX: usize = 1_024;
-/// A loaded model.
 pub(super) struct Model {
     tokenizer: Tokenizer,
     bert: BertModel,

@@ -21,11 +21,9 @@ pub enum SummarizerSpec {
     /// In this process, without a model.
     #[default]
     Extractive,
-    /// Anthropic's Messages API.
     Anthropic(AnthropicSummarizerConfig),
     /// Any service with OpenAI's `/v1/chat/completions`.
     OpenAi(OpenAiSummarizerConfig),
-    /// The operator's own service.
     Webhook(WebhookSummarizerConfig),
 }
 
@@ -113,7 +111,6 @@ pub struct OpenAiSummarizerConfig {
     /// context that the server actually configures for the model.
     #[serde(rename = "input_tokens", default = "openai_input_tokens")]
     pub input_tokens_max: u64,
-    /// Name of the field that limits the reply.
     #[serde(default)]
     pub token_limit: TokenLimit,
     /// Added to the limit of the reply for a reasoning model, at most 1,000,000.
