@@ -1,5 +1,4 @@
-//! `memoird-bench compaction`: whether compaction in the background delays windows of long
-//! sessions.
+//! `memoird-bench compaction`: whether background compaction delays windows of long sessions.
 //!
 //! Two daemons, one with compaction, build the same windows in the same small context window,
 //! each with an append.

@@ -1,5 +1,6 @@
-//! `memoird-bench evict`: the cost of a new session that evicts another one, and whether it depends
-//! on the number of sessions.
+//! `memoird-bench evict`: the cost of a new session that evicts another one.
+//!
+//! Measures whether it depends on the number of sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

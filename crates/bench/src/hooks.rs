@@ -1,5 +1,6 @@
-//! `memoird-bench hooks`: many sessions end at once, each with a git checkpoint. Measures how long
-//! it takes, and how it affects appends to other sessions.
+//! `memoird-bench hooks`: many sessions end at once, each with a git checkpoint.
+//!
+//! Measures how long it takes, and how it affects appends to other sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

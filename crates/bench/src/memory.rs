@@ -1,5 +1,4 @@
-//! `memoird-bench memory`: fills sessions, and compares the growth of the daemon's memory with the
-//! bytes of the turns.
+//! `memoird-bench memory`: growth of the daemon's memory relative to the bytes of the turns.
 
 use std::time::Duration;
 

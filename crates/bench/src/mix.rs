@@ -24,8 +24,7 @@ pub(super) enum Mix {
         append: u32,
         history: u32,
     },
-    /// Windows with an append in the same call, like a bot that received a message, and plain
-    /// appends, like a bot that stores the reply.
+    /// Windows that append first, as a bot does for a message, and plain appends, as for its reply.
     Windows {
         append: u32,
         context: u32,

@@ -1,5 +1,4 @@
-//! `memoird-bench neighbours`: latency of one tenant's calls while another tenant floods the
-//! daemon.
+//! `memoird-bench neighbours`: latency of a tenant's calls while another one floods the daemon.
 //!
 //! The victim calls at a fixed pace, a fifth of the daemon's capacity, whether responses arrive or
 //! not. The flood is another process, pinned to one core. When the victim is measured alone, a

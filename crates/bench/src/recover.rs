@@ -1,5 +1,5 @@
-//! `memoird-bench recover`: how long a killed daemon takes to serve again, and whether all
-//! acknowledged turns are still there.
+//! `memoird-bench recover`: restart time of a killed daemon, and whether acknowledged turns
+//! survive.
 
 use std::time::Duration;
 

@@ -26,8 +26,7 @@ pub(super) struct Spread {
     pub(super) runs: usize,
 }
 
-/// The figure that a measurement reports. All but `Rate` and `CallsPerSecond` must not exceed the
-/// goal.
+/// Figure of a measurement. All but `Rate` and `CallsPerSecond` must not exceed the goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Figure {
     /// The server's CPU per call, as a ratio.

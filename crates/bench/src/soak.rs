@@ -1,5 +1,5 @@
-//! `memoird-bench soak`: tenants use all features of a daemon for a long time, on a disk that fills
-//! up and empties.
+//! `memoird-bench soak`: tenants use all features for a long time, on a disk that fills and
+//! empties.
 //!
 //! Resource usage must stay flat, and acknowledged turns must not be lost. Memory grows with live
 //! sessions and events, so the table has their size next to it, as `clients_mib`. Cached pages grow

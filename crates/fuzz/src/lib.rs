@@ -30,8 +30,7 @@ const ROUND: Duration = Duration::from_secs(10);
 pub struct Target<'a> {
     /// Name, which is also used as a file name.
     pub name: &'a str,
-    /// Directory of the crate, `env!("CARGO_MANIFEST_DIR")`. Its `corpus/NAME` has valid inputs as
-    /// files.
+    /// Directory of the crate, `env!("CARGO_MANIFEST_DIR")`, with valid inputs in `corpus/NAME`.
     pub crate_dir: &'a str,
     /// Words with a meaning to the tested code, inserted anywhere.
     pub words: &'a [&'a str],

@@ -57,8 +57,8 @@ fn concurrency() -> usize {
 }
 
 impl HookSpec {
-    /// Creates the hook. Adds all configuration errors to `problems`, and returns `None` if there
-    /// are any.
+    /// Creates the hook. `None` if the configuration is invalid; the errors are added to
+    /// `problems`.
     pub fn build(
         &self,
         environment: &dyn Environment,

@@ -21,8 +21,10 @@ const USER_AGENT_VALUE: &str = concat!("memoird/", env!("CARGO_PKG_VERSION"));
 /// Connection settings of a client, and headers for all requests.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Headers for all requests. `content-type: application/json` and `user-agent` are added if
-    /// missing.
+    /// Headers for all requests.
+    ///
+    /// `content-type: application/json` and `user-agent` are added if missing.
+    /// defaults.
     pub headers: HeaderMap,
     /// Timeout for name resolution, TCP and TLS together.
     pub connect_timeout: Duration,

@@ -1,5 +1,6 @@
-//! Embeddings of any provider with OpenAI's `/v1/embeddings`: OpenAI, Ollama, vLLM,
-//! text-embeddings-inference and many more.
+//! Embeddings of any provider with OpenAI's `/v1/embeddings`.
+//!
+//! For example OpenAI, Ollama, vLLM, text-embeddings-inference and many more.
 
 mod answer;
 
@@ -258,10 +259,10 @@ fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAiEmbedderConfig {
-    /// For example `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; `/embeddings` is
-    /// appended.
+    /// For example `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`.
     ///
-    /// At most 1,024 bytes. A token in its query is never logged or displayed.
+    /// `/embeddings` is appended. At most 1,024 bytes. A token in its query is never logged or
+    /// displayed.
     #[serde(default = "BaseUrl::openai")]
     pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.

@@ -1,4 +1,6 @@
-//! Rerankers behind HTTP: `/rerank` in the format of Jina, Cohere, vLLM and llama.cpp, or of
+//! Rerankers behind HTTP.
+//!
+//! They have a `/rerank` in the format of Jina, Cohere, vLLM and llama.cpp, or of
 //! text-embeddings-inference.
 
 mod answer;
@@ -37,10 +39,10 @@ pub enum RerankerSpec {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct JinaRerankerConfig {
-    /// For example `https://api.jina.ai/v1`, `https://api.cohere.com/v2` or
-    /// `http://127.0.0.1:8000/v1`; `/rerank` is appended.
+    /// For example `https://api.jina.ai/v1` or `https://api.cohere.com/v2`.
     ///
-    /// At most 1,024 bytes. A token in its query is never logged or displayed.
+    /// Also a local server such as `http://127.0.0.1:8000/v1`. `/rerank` is appended. At
+    /// most 1,024 bytes. A token in its query is never logged or displayed.
     #[serde(default = "BaseUrl::jina")]
     pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.

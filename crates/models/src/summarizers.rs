@@ -1,5 +1,4 @@
-//! Summarizers behind HTTP: Anthropic, providers with OpenAI's chat completions, or the bot's own
-//! service.
+//! Summarizers behind HTTP: Anthropic, OpenAI-compatible providers, or the bot's own service.
 
 mod anthropic;
 mod config;

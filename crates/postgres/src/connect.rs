@@ -90,8 +90,10 @@ impl std::fmt::Debug for PgOptions {
 }
 
 impl PgOptions {
-    /// Parses a URL (`postgres://user@host:port/database?sslmode=require`) or key-value string
-    /// (`host=… user=… dbname=…`).
+    /// Parses a URL or a key-value string.
+    ///
+    /// For example `postgres://user@host:port/database?sslmode=require` or `host=… user=…
+    /// dbname=…`.
     ///
     /// The password may be passed separately. With `ca_pem`, only these authorities are trusted
     /// instead of the system's. Certificates and host names are always verified, so
@@ -255,8 +257,7 @@ impl Database {
         }))
     }
 
-    /// Runs an action on a pooled connection, and once more if the connection turns out to be
-    /// closed.
+    /// Runs an action on a pooled connection, and once more if the connection is closed.
     ///
     /// The server may have restarted since the connection was last used. The action must be
     /// idempotent.

@@ -24,8 +24,7 @@ use memoird_store::{Refused, encoding, summaries, windows};
 pub(crate) struct Version {
     pub(crate) key: SessionKey,
     pub(crate) revision: u64,
-    /// Distinguishes it from another version with the same revision, which a failover may have
-    /// lost.
+    /// Distinguishes versions with the same revision. A failover may have lost one of them.
     pub(crate) stamp: i64,
     pub(crate) last_seq: u64,
 }
@@ -55,8 +54,7 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// `is_live` reports whether this process knows a generation as live: the batch may reuse its
-    /// id.
+    /// `is_live`: whether this process knows a generation as live. The batch may reuse its id.
     pub(crate) fn of(sets: &[ChangeSet], is_live: impl Fn(&Generation) -> bool) -> Self {
         let mut needs = Self::default();
         let (mut begins, mut begun) = (Vec::new(), HashSet::new());

@@ -192,8 +192,7 @@ impl PgStore {
             .call(async |client: &Client| members::all(client, now).await)
     }
 
-    /// Returns a secret shared by all daemons of the database. Stores `offered` if there is none
-    /// yet.
+    /// Returns a secret shared by all daemons of the database. The first call stores `offered`.
     ///
     /// # Errors
     /// If the database cannot be written.

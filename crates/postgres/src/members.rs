@@ -52,8 +52,7 @@ pub struct Member {
     pub committed_at: Option<Timestamp>,
 }
 
-/// Publishes the position of a member's timeline. Returns the most advanced position of all
-/// members.
+/// Publishes a member's timeline. Returns the most advanced position of all members.
 pub(crate) async fn sync_clock(
     client: &Client,
     node: Ulid,

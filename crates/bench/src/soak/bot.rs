@@ -1,5 +1,4 @@
-//! A bot that uses all features of a daemon, one call at a time, and records the acknowledged
-//! turns.
+//! A bot that uses all features of a daemon, and records the acknowledged turns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,8 +23,7 @@ use super::super::traffic::Rng;
 use super::{Gauge, Kept, RETENTION};
 
 const SESSIONS: u64 = 12;
-/// Number of different facts per bot. Repeated facts are not stored again, so memories stop
-/// growing.
+/// Number of different facts per bot. Repeated ones are not stored again, which limits memories.
 const FACTS: u64 = 200;
 const TURN_BYTES_MAX: u64 = 1_500;
 /// Maximum age of an ended generation that is read back. Older ones may be pruned already.

@@ -41,8 +41,9 @@ pub enum EraseMode {
     /// Existing clones diverge.
     #[default]
     Rewrite,
-    /// Keeps the history. A new commit removes the files, and the result names the commits that
-    /// still contain them.
+    /// Keeps the history, and removes the files with a new commit.
+    ///
+    /// The result names the commits that still contain them.
     Tombstone,
 }
 

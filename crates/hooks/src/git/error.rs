@@ -16,8 +16,7 @@ pub enum GitError {
         path: PathBuf,
         source: io::Error,
     },
-    /// The repository is damaged, of an unsupported kind, or has other files where checkpoints
-    /// belong.
+    /// The repository is damaged, unsupported, or has other files where checkpoints belong.
     ///
     /// An operator has to fix it.
     #[error("{problem}")]

@@ -77,8 +77,7 @@ impl Objects {
         self.entries.len()
     }
 
-    /// Memory for writing a pack: the compressed objects, plus the trees, which are read for
-    /// deltas.
+    /// Memory for writing a pack: the compressed objects, and the trees for computing deltas.
     pub(super) fn bytes(&self) -> usize {
         self.body.len() + self.folder_bytes
     }

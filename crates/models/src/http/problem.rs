@@ -24,9 +24,10 @@ const TOO_LONG_CODES: [&str; 4] = [
     "exceed_context_size_error",
     "request_too_large",
 ];
-/// The same for errors with only a message: OpenAI and vLLM (older and newer), llama.cpp, Ollama,
-/// Anthropic (prompt alone, and with its reply), Gemini, Groq, and OpenAI if an account's tokens
-/// per minute are exceeded.
+/// The same for errors with only a message.
+///
+/// OpenAI and vLLM (older and newer), llama.cpp, Ollama, Anthropic (prompt alone, and with its
+/// reply), Gemini, Groq, and OpenAI if an account's tokens per minute are exceeded.
 const TOO_LONG_WORDS: [&str; 11] = [
     "maximum context length",
     "maximum model length",
@@ -97,8 +98,7 @@ pub(crate) fn refusal<'a>(
     }
 }
 
-/// How providers report an unknown field: OpenAI, Azure, Groq, Gemini, and servers that use
-/// Pydantic.
+/// How OpenAI, Azure, Groq, Gemini and servers with Pydantic report an unknown field.
 const UNKNOWN_WORDS: [&str; 7] = [
     "unsupported",
     "not supported",
@@ -136,8 +136,7 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// Parses an error in the format of OpenAI, Anthropic, vLLM, Ollama and TEI, or a list like
-    /// Gemini's.
+    /// Parses an error in the format of OpenAI, Anthropic, vLLM, Ollama and TEI, or Gemini's list.
     ///
     /// A body that is not JSON becomes the message.
     fn read(body: &[u8]) -> Self {

@@ -88,10 +88,10 @@ pub struct AnthropicSummarizerConfig {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAiSummarizerConfig {
-    /// For example `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; `/chat/completions`
-    /// is appended.
+    /// For example `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`.
     ///
-    /// At most 1,024 bytes. A token in its query is never logged or displayed.
+    /// `/chat/completions` is appended. At most 1,024 bytes. A token in its query is never logged
+    /// or displayed.
     #[serde(default = "BaseUrl::openai")]
     pub base_url: BaseUrl,
     /// The provider's name of the model, at most 256 bytes.

@@ -1,5 +1,4 @@
-//! Tests of models through the public API: providers on a bare socket, and a local model with
-//! random weights.
+//! Tests of models against providers on a bare socket, and with random local weights.
 
 mod counts;
 mod kit;

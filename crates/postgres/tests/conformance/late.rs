@@ -279,8 +279,7 @@ fn a_step_of_a_schema_that_finds_a_table_in_use_lets_others_go_on_and_comes_agai
     );
 }
 
-/// A pooler may route the next statement to another connection, and this connection to another
-/// client.
+/// A pooler may assign this connection to another client after each statement.
 #[test]
 fn a_statement_that_stands_alone_changes_no_setting_of_a_session() {
     let Some(database) = database() else { return };

@@ -1,5 +1,6 @@
-//! The suite that every store passes, over a real PostgreSQL, plus tests that only PostgreSQL
-//! needs: several stores over one database, and commits without a reply.
+//! The suite that every store passes, over a real PostgreSQL, plus tests specific to PostgreSQL.
+//!
+//! These use several stores over one database, and commits without a reply.
 
 #![allow(
     clippy::unwrap_used,

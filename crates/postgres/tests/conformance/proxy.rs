@@ -1,5 +1,4 @@
-//! A proxy between memoird and PostgreSQL that injects network faults. Also used by the daemon's
-//! tests.
+//! A proxy to PostgreSQL that injects network faults. Also used by the daemon's tests.
 
 #![allow(dead_code, reason = "not all that include this file need all of it")]
 #![allow(

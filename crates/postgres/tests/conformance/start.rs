@@ -126,8 +126,9 @@ impl Server {
         Self::start(&Special::default())
     }
 
-    /// Starts a server in a temporary directory, on a Unix socket. `None` if PostgreSQL is not
-    /// installed.
+    /// Starts a server in a temporary directory. `None` if PostgreSQL is not installed.
+    ///
+    /// It listens on a Unix socket only.
     pub(crate) fn start(special: &Special) -> Option<Self> {
         let programs = programs()?;
         let dir = tempfile::tempdir().unwrap().keep();

@@ -136,8 +136,7 @@ async fn who_goes_away_or_speaks_no_http_is_tried_again_and_may_be_back_later() 
     }
 }
 
-/// A model's reply is paid for, so an invalid one is not requested again: the service replies only
-/// once.
+/// An invalid reply has been paid for and is not requested again: the service replies only once.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_none_is_a_failure_that_may_pass_and_is_not_repeated_at_once() {
     for wire in MODELS {

@@ -1,5 +1,6 @@
-//! Providers that reject requests: permanently, until the configuration changes, or until there are
-//! fewer turns. None of these is retried.
+//! Providers that reject requests, none of which is retried.
+//!
+//! They reject permanently, until the configuration changes, or until there are fewer turns.
 
 use serde_json::json;
 
