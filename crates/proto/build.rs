@@ -1,9 +1,9 @@
 //! Compiles the contract with `protox`, so that `protoc` need not be installed.
 //!
 //! There are two sets of bindings. The first is the plain contract, for clients and for the
-//! journal's encoding. The second, for the server, has the services, and messages in which the
-//! `turns` of a reply are `bytes`. On the wire, an embedded message and bytes are the same. So a
-//! turn is encoded once, when it arrives, and its bytes are spliced into every reply.
+//! journal's encoding. The second, for the server, has the services, and replies with `turns` of
+//! type `bytes`. On the wire, an embedded message and bytes are the same. So a turn is encoded
+//! once, when it arrives, and its bytes are spliced into every reply.
 
 use std::error::Error;
 use std::path::PathBuf;
