@@ -1,38 +1,39 @@
-//! A breaker: work that fails again and again is left alone for a while, and then tried
-//! again. Each session has its own, so that a session that fails stops no other one.
+//! Circuit breaker, which pauses work that fails repeatedly and then tries it again.
+//!
+//! Each session has its own, so that a failing session does not stop others.
 
 use crate::time::Steady;
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerPolicy {
-    /// Failures in a row that open it. At least 1.
+    /// Consecutive failures that open it. At least 1.
     pub failures_max: u32,
-    /// How long it stays open, in milliseconds. At least 1.
+    /// Time it stays open, in milliseconds. At least 1.
     pub cool_down_ms: u64,
 }
 
-/// What a breaker lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
-    /// All.
+    /// Everything is admitted.
     Closed,
-    /// Nothing: while a session's breaker is open, its windows are cut.
+    /// Nothing is admitted. The windows of a session with an open breaker are cut.
     Open,
-    /// One trial, which decides.
+    /// One trial is admitted, and its result decides.
     HalfOpen,
 }
 
-/// Whether work is worth trying (M. Nygard, "Release It!", 2007). It always closes again: a
-/// trial that is never heard of again counts as a failure once the pause is over, and then
-/// the next one is let through.
+/// A circuit breaker (M. Nygard, "Release It!", 2007).
+///
+/// It cannot stay open forever: a trial that never reports a result counts as failed after the
+/// pause, and the next one is admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breaker {
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Since when nothing is let through: the last failure, or the trial that is under way.
+    /// Start of the pause: the last failure, or the start of the trial in progress.
     closed_to_all: Option<Steady>,
-    /// For how long from then, in milliseconds, where that was asked for.
+    /// Requested length of the pause in milliseconds.
     asked_ms: Option<u64>,
 }
 
@@ -46,7 +47,7 @@ impl Default for BreakerPolicy {
 }
 
 impl BreakerState {
-    /// Its name in the API, metrics and events.
+    /// Name in the API, metrics and events.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -57,8 +58,9 @@ impl BreakerState {
 }
 
 impl Breaker {
-    /// True when work may be tried now. Of an open breaker whose pause is over it is true
-    /// once: that call is the trial.
+    /// Whether work may be attempted now.
+    ///
+    /// After the pause of an open breaker, one call returns true and is the trial.
     pub fn admits(&mut self, now: Steady, policy: &BreakerPolicy) -> bool {
         match self.state(now, policy) {
             BreakerState::Closed => true,
@@ -70,12 +72,12 @@ impl Breaker {
         }
     }
 
-    /// Work was done: all is well.
+    /// Records a success and closes the breaker.
     pub fn succeeded(&mut self) {
         *self = Self::default();
     }
 
-    /// Work failed. The one that is one too many opens the breaker, and so does a trial.
+    /// Records a failure. Too many in a row, or a failed trial, open the breaker.
     pub fn failed(&mut self, now: Steady, policy: &BreakerPolicy) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= policy.failures_max.max(1) {
@@ -83,8 +85,7 @@ impl Breaker {
         }
     }
 
-    /// Work failed, and nothing is to be tried for so many milliseconds: it is open for that long
-    /// at least, however few failures there were.
+    /// Opens the breaker for at least `asked_ms` milliseconds, even after a single failure.
     pub fn asked_to_wait(&mut self, now: Steady, asked_ms: u64, policy: &BreakerPolicy) {
         if asked_ms > self.pause_ms(now, policy) {
             self.close_to_all(now, Some(asked_ms));
@@ -96,7 +97,6 @@ impl Breaker {
         self.asked_ms = asked_ms;
     }
 
-    /// What it lets through at this moment.
     pub fn state(&self, now: Steady, policy: &BreakerPolicy) -> BreakerState {
         match (self.closed_to_all, self.pause_ms(now, policy)) {
             (None, _) => BreakerState::Closed,
@@ -105,14 +105,14 @@ impl Breaker {
         }
     }
 
-    /// How long nothing is let through from now on, in milliseconds.
+    /// Time until the next call is admitted, in milliseconds.
     pub fn pause_ms(&self, now: Steady, policy: &BreakerPolicy) -> u64 {
         let since = self.closed_to_all.map(|since| now.since(since));
         let pause_ms = self.asked_ms.unwrap_or(policy.cool_down_ms.max(1));
         since.map_or(0, |passed_ms| pause_ms.saturating_sub(passed_ms))
     }
 
-    /// Failures in a row.
+    /// Consecutive failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }
@@ -152,7 +152,7 @@ mod tests {
             (3, 99)
         );
         assert!(!breaker.admits(Steady(106), &POLICY));
-        // A clock that stands still, or was set back, opens nothing early.
+        // A clock that stands still or was set back does not open it early.
         assert!(!breaker.admits(Steady(0), &POLICY));
     }
 
@@ -181,12 +181,12 @@ mod tests {
         breaker.asked_to_wait(Steady(0), 250, &POLICY);
         assert!(!breaker.admits(Steady(249), &POLICY));
         assert!(breaker.admits(Steady(250), &POLICY));
-        // The trial is not heard of: after the pause of the policy comes the next one.
+        // The trial reports no result, so the next one follows after the pause of the policy.
         assert!(!breaker.admits(Steady(349), &POLICY));
         assert!(breaker.admits(Steady(350), &POLICY));
         breaker.succeeded();
         assert!(breaker.admits(Steady(350), &POLICY));
-        // A pause that is longer by itself stays.
+        // A longer remaining pause is not shortened.
         let mut breaker = opened_at(0);
         breaker.asked_to_wait(Steady(0), 20, &POLICY);
         assert!(!breaker.admits(Steady(99), &POLICY));

@@ -1,36 +1,32 @@
-//! The tokens that a window may use.
+//! Token budget of a window.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::CoreError;
 
-/// The tokens of a model call.
+/// Token budget of a model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// All tokens the model takes, request and reply.
+    /// Maximum tokens of request and reply together.
     pub context_window: u64,
-    /// Kept free for the reply.
+    /// Reserved for the reply.
     pub max_reply_tokens: u64,
-    /// Kept free against errors of counting.
+    /// Reserved for counting errors.
     pub safety_headroom: u64,
-    /// Kept free for the next tool results.
+    /// Reserved for the next tool results.
     pub tool_result_headroom: u64,
 }
 
-/// The fields of a budget that a call, or the configuration of a model, overrides.
+/// Budget fields that a call or a model's configuration overrides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetOverride {
-    /// See [`Budget::context_window`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
-    /// See [`Budget::max_reply_tokens`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_reply_tokens: Option<u64>,
-    /// See [`Budget::safety_headroom`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub safety_headroom: Option<u64>,
-    /// See [`Budget::tool_result_headroom`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_result_headroom: Option<u64>,
 }
@@ -48,14 +44,16 @@ impl BudgetOverride {
     }
 }
 
-/// Tries count up to here; the budget of later ones is that of this one.
+/// Maximum attempt number. Later attempts get the same budget.
 const ATTEMPT_MAX: u32 = 64;
 
 impl Budget {
-    /// The usual budget of a context window of this size. A model with a large window thinks
-    /// before it answers, and that is a part of its reply; in a small window the usual
-    /// 4,096, 2,048 and 8,192 would leave no room. The reserves are at most seven
-    /// sixteenths of the window.
+    /// Returns the default budget for a context window of this size.
+    ///
+    /// Models with large windows reason before they answer, which counts as reply tokens, so they
+    /// get larger reserves. In a small window the usual reserves of 4,096, 2,048 and 8,192 tokens
+    /// would leave no room, so they are fractions that add up to at most seven sixteenths of the
+    /// window.
     #[must_use]
     pub fn of_window(context_window: u64) -> Self {
         let (reply, safety, tool_results) = match context_window {
@@ -74,8 +72,8 @@ impl Budget {
 
     /// Returns this budget with the overrides applied.
     ///
-    /// An overridden context window also replaces the reserves: those that are not overridden are
-    /// the usual ones of that window ([`Self::of_window`]).
+    /// An overridden context window also replaces the reserves: those that are not overridden
+    /// become the defaults for that window ([`Self::of_window`]).
     #[must_use]
     pub fn overridden(self, by: BudgetOverride) -> Self {
         let base = by.context_window.map_or(self, Self::of_window);
@@ -87,11 +85,12 @@ impl Budget {
         }
     }
 
-    /// Tokens that a window may use: the context window without the reserves.
-    /// Each attempt after the first (0) takes a tenth off.
+    /// Returns the tokens available to a window, which is the context window minus the reserves.
+    ///
+    /// Each attempt after the first (0) subtracts a tenth.
     ///
     /// # Errors
-    /// [`CoreError::BudgetNotPositive`] when nothing is left.
+    /// [`CoreError::BudgetNotPositive`] if nothing remains.
     pub fn input(self, attempt: u32) -> Result<u64, CoreError> {
         let kept_free = self
             .max_reply_tokens

@@ -1,4 +1,4 @@
-//! What a command changes, as data: the rules decide it, a store writes it.
+//! The changes of a command as data: the rules decide them, a store writes them.
 
 use std::sync::Arc;
 
@@ -12,24 +12,20 @@ use crate::seq_ranges::SeqRanges;
 use crate::time::{Now, Steady, Timestamp};
 use crate::window::SavedCut;
 
-/// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndReason {
-    /// Nothing touched it for its TTL.
+    /// Not used for its TTL.
     Expired,
-    /// A cap was reached and it was the oldest-idle session.
+    /// A cap was reached, and the session was idle the longest.
     Evicted,
-    /// Its bot ended it.
     Ended,
-    /// Its bot reset it.
     Reset,
-    /// The daemon stopped and keeps no journal.
+    /// The daemon stopped and has no journal.
     Shutdown,
 }
 
 impl EndReason {
-    /// Every reason.
     pub const ALL: [Self; 5] = [
         Self::Expired,
         Self::Evicted,
@@ -38,7 +34,7 @@ impl EndReason {
         Self::Shutdown,
     ];
 
-    /// Its name in configurations, events and metrics.
+    /// Name in configurations, events and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -50,215 +46,202 @@ impl EndReason {
     }
 }
 
-/// All that one command changes; written whole or not at all.
+/// All changes of one command, written atomically.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeSet {
-    /// The changes, in the order in which they must be made.
+    /// The changes, in the order in which they must be applied.
     pub changes: Vec<Change>,
 }
 
 impl ChangeSet {
-    /// Roughly the bytes it holds, for bounding queues.
+    /// Approximate size in bytes, for bounding queues.
     pub fn weight_bytes(&self) -> usize {
         self.changes.iter().map(Change::weight_bytes).sum()
     }
 }
 
-/// One change of one generation.
+/// A change of one generation.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Which generation.
     pub generation: Generation,
-    /// How many changes the generation has seen: a store refuses a change that was built on
-    /// anything else. 0 for a start.
+    /// Number of changes that the generation has seen before this one, 0 for a start.
+    ///
+    /// The store rejects the change if its own count differs.
     pub expected_revision: u64,
-    /// What changes.
     pub kind: ChangeKind,
 }
 
-/// What changes.
 #[derive(Clone, Debug)]
 pub enum ChangeKind {
-    /// A generation starts; refused while another one of the session is live.
+    /// A generation starts. Rejected while another generation of the session is live.
     Begin {
-        /// Whose it is.
         key: SessionKey,
-        /// When it started, on the wall clock.
+        /// Start on the wall clock.
         created_at: Timestamp,
-        /// The same moment, for measuring idle times.
+        /// The same time on the monotonic clock, for measuring idle times.
         last_access: Steady,
     },
-    /// Turns are added.
+    /// Turns are appended.
     Append(Box<Appended>),
-    /// Its newest turns are taken back.
+    /// The newest turns are rewound.
     Rewind(Box<Rewound>),
-    /// A turn says something else from now on.
+    /// The content of a turn is replaced.
     UpdateTurn(Box<UpdatedTurn>),
-    /// The session's JSON changes.
+    /// The session's JSON state changes.
     PatchState(Box<Patched>),
-    /// What its bot decided about it changes; the last access stays.
+    /// The session's options change. The last access does not.
     SetOptions(Arc<SessionOptions>),
     /// The session was used, and nothing else changed.
     Touch {
-        /// When.
         last_access: Steady,
-        /// The cuts of its windows, where they changed.
+        /// Window cuts, if they changed.
         cuts: Option<Arc<[SavedCut]>>,
     },
-    /// Its compaction succeeded, failed or was undone; the turns and the last access stay.
+    /// A compaction succeeded, failed or was undone. Turns and last access do not change.
     Compact {
-        /// The status of its compaction from now on.
+        /// The new compaction status.
         status: Arc<CompactionStatus>,
-        /// What becomes of its summary.
         summary: SummaryChange,
-        /// The cuts of its windows, where they changed.
+        /// Window cuts, if they changed.
         cuts: Option<Arc<[SavedCut]>>,
     },
     /// The generation ends.
     End {
-        /// Why.
         reason: EndReason,
-        /// When.
         at: Now,
-        /// The hooks that are owed a delivery, each once.
+        /// Hooks to deliver to, each once.
         owed: Arc<[HookName]>,
     },
 }
 
-/// What becomes of a session's summary.
+/// Effect of a change on the session's summary.
 #[derive(Clone, Debug)]
 pub enum SummaryChange {
-    /// It stays: a compaction failed.
+    /// Unchanged, because the compaction failed.
     Stays,
-    /// This one replaces it; the store keeps the last one for an undo.
+    /// A new summary replaces the current one. The store keeps the replaced one for an undo.
     Made(Arc<Summary>),
-    /// The one of this number is forgotten, and the one before it stands again.
+    /// The summary of this number is deleted, and the one before it becomes current again.
     Undone(u32),
-    /// Those that stand for a turn after this one are forgotten, and the newest of the others stands
-    /// again. The store corrects the `through_seq` of the status, because only it knows them all.
+    /// Summaries that cover turns after `after_seq` are deleted.
+    ///
+    /// The newest remaining one becomes current. The store corrects `through_seq` of the status,
+    /// because only it has all summaries.
     Rewound {
-        /// The newest turn that stays.
+        /// Newest turn that remains.
         after_seq: u64,
     },
 }
 
-/// Turns that are taken back. They stay in the journal, marked, and their seqs are not given
-/// again.
+/// Rewound turns. They remain in the journal, marked, and their seqs are not reused.
 #[derive(Clone, Debug)]
 pub struct Rewound {
-    /// Whose they are; idempotency keys outlive a generation.
+    /// The session's key: idempotency keys outlive a generation.
     pub key: SessionKey,
-    /// The newest turn that stays.
+    /// Newest turn that remains.
     pub after_seq: u64,
-    /// The last seq that was given; the same where nothing is taken back.
+    /// Last seq assigned before the rewind. Equals `after_seq` if nothing is rewound.
     pub through_seq: u64,
-    /// The newest turn then: before `after_seq` where that one was taken back earlier.
+    /// Newest turn after the rewind. Smaller than `after_seq` if that turn was rewound earlier.
     pub newest_seq: u64,
-    /// The name of this rewind, and which turns it takes, for its repetition.
+    /// Idempotency key of this rewind and the rewound turns, for detecting a repetition.
     pub taken: Option<(Fingerprint, SeqRanges)>,
-    /// The turns that the history keeps.
+    /// Turns that the history retains.
     pub kept: LiveSet,
-    /// Number and size of those turns.
+    /// Number and size of the retained turns.
     pub totals: Totals,
-    /// True while a reply is still streaming.
+    /// Whether a reply is still streaming.
     pub partial: bool,
-    /// When.
     pub last_access: Steady,
-    /// The name of this rewind, and what to answer when it comes again, where it adds no turns.
+    /// Idempotency key and the recorded result, if the rewind appends no turns.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
-    /// The cuts of its windows, where they changed.
+    /// Window cuts, if they changed.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
-/// The JSON of a session after a patch.
+/// JSON state of a session after a patch.
 #[derive(Clone, Debug)]
 pub struct Patched {
-    /// Whose it is; idempotency keys outlive a generation.
+    /// The session's key: idempotency keys outlive a generation.
     pub key: SessionKey,
-    /// The whole new JSON.
+    /// The complete new JSON.
     pub state_json: Arc<str>,
-    /// Its version.
     pub version: u64,
-    /// When.
     pub last_access: Steady,
-    /// The name of this patch, and what to answer when it comes again.
+    /// Idempotency key and the recorded result.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
 }
 
-/// A turn that says something else: what it said before is to leave the store.
+/// A turn with replaced content. The store must delete the previous content.
 #[derive(Clone, Debug)]
 pub struct UpdatedTurn {
-    /// Which turn.
     pub seq: u64,
-    /// Its new content, with its seq.
+    /// New content, including the seq.
     pub content: Arc<[u8]>,
-    /// Bytes of the content before.
+    /// Size of the previous content.
     pub bytes_before: usize,
-    /// The turns that the history keeps.
+    /// Turns that the history retains.
     pub kept: LiveSet,
-    /// Number and size of those turns.
+    /// Number and size of the retained turns.
     pub totals: Totals,
-    /// The cuts of its windows, where they changed.
+    /// Window cuts, if they changed.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
-/// Turns that are added to a generation.
+/// Turns appended to a generation.
 #[derive(Clone, Debug)]
 pub struct Appended {
-    /// Whose it is; idempotency keys outlive a generation.
+    /// The session's key: idempotency keys outlive a generation.
     pub key: SessionKey,
-    /// The turns with their seqs, which follow each other.
+    /// Turns with consecutive seqs.
     pub turns: Vec<(u64, Arc<[u8]>)>,
-    /// The client's own ids of those that have one, as many as an event tells.
+    /// Client ids of the turns that have one, up to the maximum number in an event.
     pub client_ids: Vec<Box<str>>,
-    /// The turns that the history keeps after them.
+    /// Turns that the history retains after the append.
     pub kept: LiveSet,
-    /// Number and size of those turns.
+    /// Number and size of the retained turns.
     pub totals: Totals,
-    /// The subject, where the bot names one.
+    /// Subject, if the bot set one.
     pub subject: Option<Subject>,
-    /// True while a reply is still streaming.
+    /// Whether a reply is still streaming.
     pub partial: bool,
-    /// When.
     pub last_access: Steady,
-    /// The name of this append, and what to answer when it comes again.
+    /// Idempotency key and the recorded result.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
-    /// The cuts of its windows, where they changed.
+    /// Window cuts, if they changed.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
-/// Which turns of a generation its history keeps.
+/// The turns of a generation that its history retains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveSet {
-    /// The first user turn, held apart.
+    /// First user turn, retained separately.
     pub anchor: Option<u64>,
-    /// From here on all turns are kept, but for the `holes`.
+    /// All turns from this seq on are retained, except `holes`.
     pub floor: u64,
     /// Pinned turns before the floor, ascending.
     pub pinned: Vec<u64>,
-    /// System turns from before the anchor that have left, ascending.
+    /// System turns before the anchor that were dropped, ascending.
     pub preamble: Vec<u64>,
-    /// Turns after the floor that left with their unit, ascending.
+    /// Turns after the floor that were dropped with their unit, ascending.
     pub holes: Vec<u64>,
-    /// Calls that left without a result, oldest first.
+    /// Calls that were dropped without a result, oldest first.
     pub departed: Vec<Box<str>>,
-    /// True when `departed` had to forget some.
+    /// Whether `departed` exceeded its limit and lost entries.
     pub departed_overflow: bool,
 }
 
-/// Number and size of the turns of a history, the anchor included.
+/// Number and size of the turns of a history, including the anchor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Turns.
     pub turns: u64,
-    /// Their encoded bytes.
+    /// Encoded size.
     pub bytes: u64,
-    /// Their tokens, estimated.
+    /// Estimated tokens.
     pub tokens: u64,
 }
 
 impl Totals {
-    /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -268,7 +251,7 @@ impl Totals {
         }
     }
 
-    /// These totals less `other`, which must be part of them.
+    /// Subtracts `other`, which must be part of these totals.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self {
@@ -280,12 +263,12 @@ impl Totals {
 }
 
 impl Change {
-    /// True when hooks are owed something once it is written.
+    /// Whether the change creates pending deliveries.
     pub fn owes(&self) -> bool {
         matches!(&self.kind, ChangeKind::End { owed, .. } if !owed.is_empty())
     }
 
-    /// True when an idempotency key is kept with it.
+    /// Whether an idempotency key is stored with the change.
     pub fn has_idempotency_key(&self) -> bool {
         match &self.kind {
             ChangeKind::Append(appended) => appended.idempotency.is_some(),

@@ -1,4 +1,4 @@
-//! Days as people and models read them, always in UTC.
+//! Dates in UTC, formatted for people and models.
 
 use std::fmt;
 
@@ -7,22 +7,21 @@ use jiff::civil;
 
 use crate::time::Timestamp;
 
-/// Seconds of a day; days of UTC have no other length here.
+/// Seconds per day. UTC days have no leap seconds here.
 const DAY_S: i64 = 86_400;
 
 const EPOCH: civil::Date = civil::date(1970, 1, 1);
 
-/// A day of the Gregorian calendar, in UTC, from 1970 to 9999. It reads as `2026-11-22`.
+/// A day of the Gregorian calendar in UTC, from 1970 to 9999, displayed as `2026-11-22`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Date(civil::Date);
 
 impl Date {
-    /// The day of a moment.
     pub fn of(at: Timestamp) -> Self {
         Self(EPOCH.saturating_add(Span::new().days(day_number(at))))
     }
 
-    /// Its name in English.
+    /// English name of the weekday.
     pub fn weekday(self) -> impl fmt::Display {
         self.0.strftime("%A")
     }
@@ -34,7 +33,7 @@ impl fmt::Display for Date {
     }
 }
 
-/// A moment to the minute, such as `2026-11-22 09:05 UTC`.
+/// Formats a time to the minute, such as `2026-11-22 09:05 UTC`.
 pub fn minute(at: Timestamp) -> String {
     let minutes = at.seconds().rem_euclid(DAY_S) / 60;
     format!(
@@ -45,7 +44,7 @@ pub fn minute(at: Timestamp) -> String {
     )
 }
 
-/// Days from the first of January 1970 to the day of this moment.
+/// Days from 1 January 1970 to the day of `at`.
 pub fn day_number(at: Timestamp) -> i64 {
     at.seconds().div_euclid(DAY_S)
 }

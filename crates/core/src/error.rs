@@ -1,4 +1,4 @@
-//! Why a command was refused: always something the caller can change.
+//! Rejections of commands, each of which the caller can fix.
 
 use thiserror::Error;
 
@@ -6,168 +6,154 @@ use crate::budget::Budget;
 use crate::ids::{Generation, HOOK_NAME_BYTES_MAX};
 use crate::options::CLASS_NAME_BYTES_MAX;
 
-/// A command that the rules refuse. Nothing of it was done.
+/// A rejected command. Nothing was changed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CoreError {
     /// An id is empty or too long.
     #[error("{field} has {bytes} bytes; it takes 1 to {bytes_max}")]
     IdInvalid {
-        /// Which id.
         field: &'static str,
-        /// Its length in bytes.
         bytes: usize,
-        /// Its maximum length in bytes.
         bytes_max: usize,
     },
     /// A generation is not a ULID.
     #[error("generation {text:?} is not a ULID; send the one that SessionInfo gave")]
     GenerationInvalid {
-        /// The text that was sent, at most 64 characters of it.
+        /// First 64 characters of the received text.
         text: String,
     },
-    /// A memory's id is not a ULID.
+    /// A memory id is not a ULID.
     #[error("memory id {text:?} is not a ULID; send one that Remember or a list gave")]
     MemoryIdInvalid {
-        /// The text that was sent, at most 64 characters of it.
+        /// First 64 characters of the received text.
         text: String,
     },
-    /// A lease's id is not a ULID.
+    /// A lease id is not a ULID.
     #[error("lease {text:?} is not one that LeaseExtraction gave")]
     LeaseInvalid {
-        /// The text that was sent, at most 64 characters of it.
+        /// First 64 characters of the received text.
         text: String,
     },
-    /// An erasure's id is not a ULID.
+    /// An erasure job id is not a ULID.
     #[error("job_id {text:?} is not one that EraseSession or EraseSubject gave")]
     ErasureIdInvalid {
-        /// The text that was sent, at most 64 characters of it.
+        /// First 64 characters of the received text.
         text: String,
     },
-    /// A hook's name has other characters, or too many.
+    /// A hook name is too long or has invalid characters.
     #[error("hook name {text:?} takes 1 to {HOOK_NAME_BYTES_MAX} of a-z, 0-9, - and _")]
     HookNameInvalid {
-        /// The name that was given, at most 80 characters of it.
+        /// First 80 characters of the name.
         text: String,
     },
-    /// The id of a delivery is not `generation/hook`.
+    /// A delivery id is not `generation/hook`.
     #[error("delivery id {text:?} is not generation/hook; send one that a list gave")]
     DeliveryIdInvalid {
-        /// The text that was sent, at most 120 characters of it.
+        /// First 120 characters of the received text.
         text: String,
     },
-    /// A turn breaks a rule by itself.
+    /// A turn is invalid by itself.
     #[error("turns[{index}]: {problem}")]
     TurnInvalid {
-        /// Its place in the append, from 0.
+        /// Position in the append, from 0.
         index: usize,
-        /// The mistake, and how to correct it.
+        /// The problem and how to fix it.
         problem: String,
     },
-    /// A turn, or a part of it, is larger than a limit.
+    /// A turn, or a part of it, exceeds a limit.
     #[error("turns[{index}]: {what} is {actual}, the limit is {limit} ({setting})")]
     TurnTooLarge {
-        /// Its place in the append, from 0.
+        /// Position in the append, from 0.
         index: usize,
-        /// What was measured, with its unit.
+        /// The measured quantity with its unit.
         what: &'static str,
-        /// What it measures.
         actual: usize,
-        /// What it may measure.
         limit: usize,
-        /// The setting of this limit.
+        /// Name of the setting that limits it.
         setting: &'static str,
     },
-    /// An append without turns, or with too many.
+    /// An append has no turns or too many.
     #[error("an append takes 1 to {limit} turns (limits.turns_per_append), this one has {actual}")]
     TurnCountInvalid {
-        /// How many it has.
+        /// Turns in the append.
         actual: usize,
-        /// How many it may have.
         limit: usize,
     },
-    /// A provider's message array does not have the provider's shape.
+    /// A provider's message array is malformed.
     #[error("messages_json{path}: {problem}")]
     MessagesInvalid {
-        /// Where, such as `[3].content`.
+        /// Path of the invalid value, such as `[3].content`.
         path: String,
-        /// What is wrong.
         problem: String,
     },
-    /// A tool result answers no call that waits for one.
+    /// A tool result matches no pending call.
     #[error(
         "turns[{index}]: tool result for {id:?}, but no call of that id waits for a result; \
          append the assistant turn with the tool use first"
     )]
     ToolUseUnknown {
-        /// The turn's place in the append, from 0.
+        /// Position of the turn in the append, from 0.
         index: usize,
-        /// The id it names.
+        /// Id in the result.
         id: String,
     },
-    /// Pinned turns, with those they travel with, would take too much.
+    /// Pinned turns, with the turns of their units, would exceed a limit.
     #[error(
         "turns[{index}]: pinned turns would take {turns} turns and {bytes} bytes; \
          the limits are {turns_max} and {bytes_max}"
     )]
     PinnedTooMany {
-        /// The turn's place in the append, from 0.
+        /// Position of the turn in the append, from 0.
         index: usize,
-        /// Turns they would take.
         turns: usize,
-        /// Bytes they would take.
         bytes: usize,
-        /// Turns they may take.
         turns_max: usize,
-        /// Bytes they may take.
         bytes_max: usize,
     },
-    /// The caller's `expected_seq` is not the newest turn.
+    /// `expected_seq` is not the newest turn.
     #[error("expected_seq is {expected}, but the newest turn is {actual}; read the history again")]
     StaleSeq {
-        /// The value that the caller expected.
+        /// Seq in the command.
         expected: u64,
-        /// The value of the session.
+        /// Newest turn of the session.
         actual: u64,
     },
-    /// The caller's `expected_generation` is not the live one.
+    /// `expected_generation` is not the live generation.
     #[error("expected_generation is {expected}, but {}", match actual {
         Some(live) => format!("{live} is live"),
         None => "the session has ended".to_owned(),
     })]
     StaleGeneration {
-        /// What the caller expected.
         expected: Generation,
-        /// The live generation.
         actual: Option<Generation>,
     },
-    /// The caller's `expected_version` is not the state's.
+    /// `expected_version` is not the version of the state.
     #[error("expected_version is {expected}, but the state has {actual}; read it again")]
     StaleStateVersion {
-        /// The value that the caller expected.
+        /// Version in the command.
         expected: u64,
-        /// The value of the session.
+        /// Version of the session's state.
         actual: u64,
     },
-    /// A merge patch, or the state after it, is not acceptable.
+    /// A merge patch, or the state after it, is invalid.
     #[error("merge_patch_json: {problem}")]
     StateInvalid {
-        /// What is wrong.
+        /// The problem and how to fix it.
         problem: String,
     },
     /// The state after a patch would be too large.
     #[error("the state would be {actual} bytes, the limit is {limit}; remove members with null")]
     StateTooLarge {
-        /// What it would measure.
+        /// Size in bytes.
         actual: usize,
-        /// What it may measure.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// A label of a session has no name, or is too long.
+    /// A label has no name or is too long.
     #[error("label {name:?}: {problem}")]
     LabelInvalid {
-        /// Its name, at most 64 characters of it.
+        /// First 64 characters of the name.
         name: String,
-        /// What is wrong.
         problem: String,
     },
     /// A session would have too many labels.
@@ -175,71 +161,66 @@ pub enum CoreError {
         "the session would have {actual} labels, the limit is {limit}; an empty value takes a label away"
     )]
     LabelsTooMany {
-        /// How many it would have.
+        /// Labels after the patch.
         actual: usize,
-        /// How many it may have.
         limit: usize,
     },
-    /// The name of a class of TTLs has other characters, or too many.
+    /// The name of a TTL class is too long or has invalid characters.
     #[error("ttl_class {text:?} takes 1 to {CLASS_NAME_BYTES_MAX} of a-z, 0-9, - and _")]
     TtlClassInvalid {
-        /// The name that was given, at most 80 characters of it.
+        /// First 80 characters of the name.
         text: String,
     },
-    /// The tenant's configuration has no such class of TTLs.
+    /// The tenant's configuration has no such TTL class.
     #[error(
         "ttl_class {class:?} is not one of the tenant's ttl_classes, which are: {}",
         known.join(", ")
     )]
     TtlClassUnknown {
-        /// The name that was given.
         class: String,
-        /// The names that the configuration has, and `default`.
+        /// The configured names and `default`.
         known: Vec<String>,
     },
-    /// A session that keeps all of its history has no room for more.
+    /// A session with `keep_all` has no room for more turns.
     #[error(
         "the session keeps all of its history (keep_all), and {actual} bytes of turns would be more \
          than its {limit} (max_history_bytes); raise the limit, reset or rewind the session, or set \
          keep_all to false"
     )]
     HistoryFull {
-        /// Bytes that it would have.
+        /// Size in bytes that the history would have.
         actual: u64,
-        /// Bytes that it may have.
+        /// Maximum size in bytes.
         limit: u64,
     },
-    /// A rewind would take a part of a tool unit away.
+    /// A rewind would remove only a part of a tool unit.
     #[error(
         "after_seq {after_seq} is inside a tool unit: turns {first_seq} and {last_seq} hold a call \
          and its result, and go together; choose an after_seq before {first_seq} or from \
          {last_seq} on"
     )]
     RewindSplitsUnit {
-        /// What was asked for.
         after_seq: u64,
-        /// A turn of the unit that would stay.
+        /// Turn of the unit that would remain.
         first_seq: u64,
-        /// A turn of the unit that would go.
+        /// Turn of the unit that would be rewound.
         last_seq: u64,
     },
-    /// A rewind to behind the newest turn.
+    /// A rewind to a turn after the newest one.
     #[error("after_seq is {after_seq}, but the newest turn is {last_seq}")]
     RewindBeyondEnd {
-        /// What was asked for.
         after_seq: u64,
-        /// The newest turn.
+        /// Last assigned seq of the generation.
         last_seq: u64,
     },
-    /// A turn would get another place among the others.
+    /// An update would change a turn's position, role, calls or results.
     #[error(
         "turn {seq} has another {what}; role, calls and results stay, in their order, so that \
          no tool unit is torn apart"
     )]
     TurnUpdateInvalid {
-        /// Which turn.
         seq: u64,
-        /// What would be another one.
+        /// The property that would change.
         what: &'static str,
     },
     /// The turns of an idempotency key were rewound.
@@ -248,10 +229,10 @@ pub enum CoreError {
          append them again"
     )]
     IdempotencyKeyRewound,
-    /// An idempotency key came again with other content.
+    /// An idempotency key was reused with different content.
     #[error("idempotency_key was used with other content; choose a new key")]
     IdempotencyKeyReused,
-    /// Nothing is left for a window.
+    /// The budget leaves no tokens for a window.
     #[error(
         "no budget is left on attempt {attempt}: context_window {} - max_reply_tokens {} - \
          safety_headroom {} - tool_result_headroom {}; raise the first or lower the others",
@@ -259,35 +240,34 @@ pub enum CoreError {
         budget.tool_result_headroom
     )]
     BudgetNotPositive {
-        /// The budget.
         budget: Budget,
-        /// Which try it is, from 0.
+        /// Attempt number, from 0.
         attempt: u32,
     },
-    /// What must be in a window does not fit.
+    /// The required content of a window does not fit.
     #[error(
         "the window takes {budget} tokens, but what it may not leave out has {tokens}: \
          {system} of system prompt and tools, {pinned} of the first and of pinned turns, {turn} \
          of the current turn; shorten it, or ask for a larger context_window"
     )]
     CurrentTurnTooLarge {
-        /// Tokens the window may use.
+        /// Tokens available to the window.
         budget: u64,
-        /// Tokens of the parts that it may not leave out.
+        /// Tokens of the required content.
         tokens: u64,
-        /// Of these, the system prompt, the tool schemas and what the bot adds.
+        /// Share of the system prompt, the tool schemas and the bot's additions.
         system: u64,
-        /// Of these, the first turn or its shortest excerpt, system turns and pinned turns.
+        /// Share of the first turn or its shortest excerpt, system turns and pinned turns.
         pinned: u64,
-        /// Of these, the current turn with the other turns of its unit.
+        /// Share of the current turn and the other turns of its unit.
         turn: u64,
     },
     /// No profile has this name.
     #[error("model {model:?} is not known; known are {}", known.join(", "))]
     UnknownModel {
-        /// The name that was asked for, at most 256 bytes of it.
+        /// First 256 bytes of the requested name.
         model: String,
-        /// The names that are known.
+        /// Names of the configured profiles.
         known: Vec<String>,
     },
 }

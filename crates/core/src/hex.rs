@@ -1,11 +1,11 @@
-//! Bytes as hexadecimal digits.
+//! Hexadecimal encoding.
 
-/// Two lower-case digits for each byte.
+/// Encodes each byte as two lower-case digits.
 pub fn encode(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of such digits, in either case; `None` of anything else.
+/// Decodes digits of either case. `None` if the text is not valid hexadecimal.
 pub fn decode(digits: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     let value = |digit: u8| char::from(digit).to_digit(16);

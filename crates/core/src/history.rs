@@ -1,13 +1,17 @@
-//! The bounded history of a generation: first in, first out, in whole units.
+//! The bounded history of a generation, which drops turns first in, first out, in whole units.
 //!
-//! A unit is an assistant turn with tool uses and every turn that holds one of its
-//! results, and all turns whose parts name each other ([`crate::ties`]); it stays whole or leaves
-//! whole. A unit that goes on, and is too large, loses its oldest calls. The first user turn, the anchor, is held
-//! apart and never leaves; neither do pinned turns and the units they belong to. The last user
-//! turn, the request, stays until the next one where there is room for it.
+//! A unit is an assistant turn with tool uses and all turns with their results, plus all turns
+//! whose parts reference each other ([`crate::ties`]). A unit is retained or dropped as a whole.
+//! Only a unit in progress that is too large loses its oldest calls.
 //!
-//! Pinned turns count in the caps, and the anchor does not: a history is at most its cap and one
-//! turn long, but for a unit or a request that is larger than the cap.
+//! Three kinds of turns are exempt:
+//!
+//! - the first user turn, called the anchor, which is stored separately and never dropped,
+//! - pinned turns and their units,
+//! - the last user turn, called the request, until the next one, if there is room for it.
+//!
+//! Pinned turns count toward the caps, the anchor does not. A history can exceed its caps only by
+//! the anchor, or by a unit or request that is larger than the cap.
 
 mod plan;
 mod record;
@@ -32,40 +36,41 @@ pub use record::TurnRecord;
 pub use rewind::REWOUND_BEFORE_MAX;
 pub(crate) use view::View;
 
-/// The turns that a generation keeps.
+/// The turns that a generation retains.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     anchor: Option<TurnRecord>,
     tail: VecDeque<TurnRecord>,
-    /// What the caps count: the tail and the pinned turns, not the anchor.
+    /// Turns that count toward the caps: the tail and the pinned turns, but not the anchor.
     capped: Totals,
     aside: Option<Box<Aside>>,
     /// See [`View::reshaped`].
     reshaped: u64,
 }
 
-/// What only histories with pins or tool calls need.
+/// Data that only histories with pins, tool calls or rewinds need.
 #[derive(Clone, Debug, Default)]
 struct Aside {
-    /// Held turns, and the request, that first in, first out has passed; all are before the tail.
+    /// Held turns and the request that FIFO has passed. All precede the tail.
     pinned: Vec<TurnRecord>,
-    /// System turns from before the anchor that have left the history.
+    /// System turns from before the anchor that were dropped from the history.
     preamble: Vec<TurnRecord>,
-    /// Seqs after the tail's front whose turns left with their unit.
+    /// Seqs after the tail's front that were dropped with their unit.
     holes: BTreeSet<u64>,
-    /// Calls without a result by id: the seqs of their turns, oldest first.
+    /// Calls without a result by id, with the seqs of their turns, oldest first.
     open: BTreeMap<Box<str>, Vec<u64>>,
-    /// Ids of calls that left without a result, oldest first.
+    /// Ids of calls that were dropped without a result, oldest first.
     departed: VecDeque<Box<str>>,
-    /// True once `departed` had to forget an id: from then on an unknown result is
-    /// taken for a late one rather than refused wrongly.
+    /// Whether `departed` exceeded its limit and lost ids.
+    ///
+    /// If so, an unknown result is treated as late, so that no valid result is rejected.
     departed_overflow: bool,
-    /// Seqs of turns that were rewound: those after the tail's front, and the newest before.
+    /// Seqs of rewound turns: those after the tail's front, and the newest before it.
     rewound: SeqRanges,
 }
 
 impl History {
-    /// Adds turns, or none of them, and makes room. Gives the number of turns that left.
+    /// Appends turns atomically and makes room. Returns the number of dropped turns.
     ///
     /// # Errors
     /// [`CoreError::ToolUseUnknown`] or [`CoreError::PinnedTooMany`].
@@ -90,7 +95,7 @@ impl History {
         if is_new && let Some(passed) = self.passed_request() {
             self.remove_unit(passed, limits);
         }
-        // Only now are all units whole, and leave whole.
+        // Only now are all units complete, so they can be dropped as a whole.
         for seq in late {
             self.remove_unit(seq, limits);
         }
@@ -102,9 +107,10 @@ impl History {
         Ok((before - self.count()) as u64)
     }
 
-    /// Keeps what limits allow that may have been lowered: first the oldest pins lose
-    /// their hold, so that pins never leave no room for what is said now, then the oldest
-    /// units leave. Gives the number of turns that left.
+    /// Applies limits that may have been lowered. Returns the number of dropped turns.
+    ///
+    /// Releases the oldest pins first, so that pins always leave room for the conversation. Then
+    /// drops the oldest units.
     pub fn trim(&mut self, limits: &Limits) -> u64 {
         let before = self.count();
         self.release_pins(limits);
@@ -123,7 +129,7 @@ impl History {
                 return;
             };
             let unit = self.unit_of(oldest);
-            // What FIFO has passed is kept by its pin alone, and leaves whole.
+            // Only the pin retains a unit that FIFO has passed, so drop the whole unit.
             if self
                 .pinned()
                 .iter()
@@ -147,7 +153,7 @@ impl History {
         }
     }
 
-    /// Drops the oldest units until the caps are kept.
+    /// Drops the oldest units until the history is within its caps.
     fn make_room(&mut self, limits: &Limits) {
         while self.capped.turns > limits.max_history_turns as u64
             || self.capped.bytes > limits.max_history_bytes as u64
@@ -162,7 +168,7 @@ impl History {
         }
     }
 
-    /// True for the last user turn, where it leaves half of the caps to what answers it.
+    /// Whether `front` is the last user turn and leaves half of the caps for its answer.
     fn is_request(&self, front: &TurnRecord, limits: &Limits) -> bool {
         if !front.begins_exchange() {
             return false;
@@ -178,15 +184,17 @@ impl History {
             && last.is_some_and(|last| last.seq == front.seq)
     }
 
-    /// The request, where first in, first out has passed it.
+    /// The request, if FIFO has passed it.
     fn passed_request(&self) -> Option<u64> {
         let mut passed = self.pinned().iter();
         let request = passed.find(|record| !record.held && record.begins_exchange());
         request.map(|request| request.seq)
     }
 
-    /// Lets the oldest unit leave; where that is what is said now, rather the request that it
-    /// answers.
+    /// Drops the oldest unit.
+    ///
+    /// If that unit is still in progress, drops the request that FIFO has passed, or the unit's
+    /// oldest calls.
     fn remove_oldest(&mut self, front: u64, limits: &Limits) {
         let newest = self.tail.back().map_or(0, |newest| newest.seq);
         let is_current = |unit: &BTreeSet<u64>| unit.contains(&newest);
@@ -200,7 +208,9 @@ impl History {
         }
     }
 
-    /// False where later turns would name another turn without these: an id was used before.
+    /// Whether without these turns, references of later turns still resolve to the same turns.
+    ///
+    /// An id may occur twice. Without its newer use, a reference would resolve to an older turn.
     fn can_split(&self, close: &BTreeSet<u64>) -> bool {
         let mut leaving = close.iter().filter_map(|seq| self.find(*seq));
         leaving.all(|record| {
@@ -213,7 +223,7 @@ impl History {
         })
     }
 
-    /// Lets the oldest calls of a unit leave that is too large.
+    /// Drops the oldest calls of a unit that is too large.
     fn split_off(&mut self, close: &BTreeSet<u64>, limits: &Limits) {
         for seq in close {
             let Some(record) = self.take(*seq) else {
@@ -229,8 +239,9 @@ impl History {
         self.forget_holes_before_tail();
     }
 
-    /// The history that `kept` describes, from its turns in ascending order, and from what was
-    /// rewound. A result whose call is not among them, because a disk damaged it, is left out.
+    /// Restores a history from its stored turns in ascending order and the rewound seqs.
+    ///
+    /// Leaves out results whose call is missing because it was damaged on disk.
     pub fn restore(kept: &LiveSet, rewound: SeqRanges, arrivals: Vec<Arrival<'_>>) -> Self {
         let mut history = Self::default();
         if !rewound.is_empty() {
@@ -281,7 +292,7 @@ impl History {
         history
     }
 
-    /// What the history keeps, for a store. `last_seq` is the generation's newest turn.
+    /// Returns the retained turns for a store. `last_seq` is the newest turn of the generation.
     pub fn live_set(&self, last_seq: u64) -> LiveSet {
         let mut kept = LiveSet {
             anchor: self.anchor.as_ref().map(|anchor| anchor.seq),
@@ -298,7 +309,7 @@ impl History {
         kept
     }
 
-    /// What the history amounts to, the anchor included.
+    /// Totals including the anchor.
     pub fn totals(&self) -> Totals {
         self.anchor
             .iter()
@@ -319,7 +330,7 @@ impl History {
         .filter(move |record| record.seq > after_seq)
     }
 
-    /// Notes which turns have the mark of their session.
+    /// Records which turns contain the nonce of their session.
     pub(crate) fn note_mark(&mut self, mark: Mark) {
         self.reshaped += 1;
         let aside = self.aside.iter_mut();
@@ -336,7 +347,7 @@ impl History {
         self.aside.as_ref().map_or(&[], |aside| &aside.preamble)
     }
 
-    /// All turns that the caps count.
+    /// All turns that count toward the caps.
     fn capped_turns(&self) -> impl Iterator<Item = &TurnRecord> {
         self.pinned().iter().chain(&self.tail)
     }
@@ -346,7 +357,7 @@ impl History {
     }
 
     fn find(&self, seq: u64) -> Option<&TurnRecord> {
-        // Where nothing left from its middle, a turn stands where its seq says.
+        // If no turn was dropped from the middle, the index follows from the seq.
         let front = self.tail.front().map_or(0, |front| front.seq);
         let guess = usize::try_from(seq.saturating_sub(front)).ok();
         let guess = guess.and_then(|index| self.tail.get(index));
@@ -378,15 +389,15 @@ impl History {
         self.find(seq).is_some_and(|record| record.held)
     }
 
-    /// The seq of the latest call `id` that waits for a result, but for the latest `skip`.
+    /// The seq of the latest call `id` that waits for a result, not counting the latest `skip`.
     fn open_call(&self, id: &str, skip: usize) -> Option<u64> {
         let seqs = self.aside.as_ref()?.open.get(id)?;
         seqs.iter().rev().nth(skip).copied()
     }
 
-    /// What the results of one turn answer, where nothing can be wrong with them.
+    /// Finds the calls of a turn's results. The results must be valid.
     fn targets_of(&self, record: &TurnRecord, results: &[Box<str>]) -> Vec<Target> {
-        // One that came too late was never kept.
+        // Results that came too late were never stored.
         let otherwise = if record.takes_orphans {
             Target::Unknown
         } else {
@@ -401,7 +412,7 @@ impl History {
         (0..results.len()).map(target).collect()
     }
 
-    /// True when at least `times` calls `id` have left without a result.
+    /// Whether at least `times` calls `id` were dropped without a result.
     fn has_departed(&self, id: &str, times: usize) -> bool {
         self.aside.as_ref().is_some_and(|aside| {
             let known = aside.departed.iter().filter(|departed| &***departed == id);
@@ -409,12 +420,12 @@ impl History {
         })
     }
 
-    /// The seqs of all turns that travel with this one, ascending, itself included.
+    /// The seqs of all turns in this turn's unit, ascending, including itself.
     fn unit_of(&self, seq: u64) -> BTreeSet<u64> {
         self.unit_by(seq, TurnRecord::mates)
     }
 
-    /// The same by some of their ties.
+    /// Like [`Self::unit_of`], but follows only the given ties.
     fn unit_by<'a, I: Iterator<Item = u64>>(
         &'a self,
         seq: u64,
@@ -430,7 +441,7 @@ impl History {
         unit
     }
 
-    /// The latest turn before `seq` with a part of this name.
+    /// The latest turn before `seq` with a part of this id.
     fn named_before(&self, seq: u64, id: &str) -> Option<u64> {
         let end = self.tail.partition_point(|record| record.seq < seq);
         let tail = self.tail.range(..end).rev();
@@ -440,8 +451,9 @@ impl History {
         named.map(TurnRecord::seq)
     }
 
-    /// The turn directly before this one, `before` or the newest, where it is reasoning that led to
-    /// this one.
+    /// The turn directly before `record` if it ends in reasoning that led to `record`.
+    ///
+    /// That is `before`, or by default the newest turn.
     fn led_by(&self, record: &TurnRecord, before: Option<&TurnRecord>) -> Option<u64> {
         let newest = self.tail.back().or(self.pinned().last());
         let before = before.or(newest)?;
@@ -461,7 +473,7 @@ impl History {
         }
     }
 
-    /// Puts a turn at the end, tied to the calls that it answers and to the turns that it names.
+    /// Adds a turn at the end and ties it to the calls it answers and the turns it references.
     fn place(
         &mut self,
         mut record: TurnRecord,
@@ -498,7 +510,7 @@ impl History {
         joined.iter().for_each(|&named| self.join(named, seq));
     }
 
-    /// True where a turn that is none of its results follows a call.
+    /// Whether a turn other than its results follows the call.
     fn is_abandoned(&self, use_seq: u64) -> bool {
         let start = self.tail.partition_point(|record| record.seq <= use_seq);
         let apart = self.pinned().iter().chain(self.preamble());
@@ -535,7 +547,7 @@ impl History {
         }
     }
 
-    /// True for a system turn from before the anchor that is small enough to be remembered.
+    /// Whether `record` is a system turn from before the anchor and small enough to be retained.
     fn is_preamble(&self, record: &TurnRecord, limits: &Limits) -> bool {
         let all = self.preamble().iter().chain([record]);
         let bytes: usize = all.map(|record| record.content.len()).sum();
@@ -565,7 +577,7 @@ impl History {
         self.forget_holes_before_tail();
     }
 
-    /// Takes a turn out of the tail or the pinned ones.
+    /// Removes a turn from the tail or the pinned turns.
     fn take(&mut self, seq: u64) -> Option<TurnRecord> {
         if let Some(index) = self.pinned_index(seq) {
             self.reshaped += 1;

@@ -1,7 +1,7 @@
-//! Appends that may be said twice and are done once.
+//! Idempotency keys, which make repeated commands take effect once.
 //!
-//! Keys belong to the session id, not to a generation: a bot that repeats an append
-//! after the session ended must not start another life with it.
+//! Keys belong to the session id and not to a generation. A bot that repeats an append after the
+//! session ended must not start another generation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,11 +12,10 @@ use crate::ids::Generation;
 use crate::limits::Limits;
 use crate::time::Steady;
 
-/// A digest: of a key, or of the content it stands for.
+/// Digest of an idempotency key or of a command's content.
 pub type Fingerprint = [u8; 16];
 
-/// The digest of some texts, each with its length, so that their borders count: the first 16
-/// bytes of a SHA-256.
+/// Hashes texts with their lengths: the first 16 bytes of a SHA-256.
 pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint {
     let mut hasher = Sha256::new();
     for text in texts {
@@ -27,42 +26,39 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint
     std::array::from_fn(|index| digest[index])
 }
 
-/// The idempotency key of a command, and the digest of its content.
+/// An idempotency key with the digest of the command's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
-    /// Digest of the key.
     pub key: Fingerprint,
-    /// Digest of the append's content.
     pub content: Fingerprint,
 }
 
-/// What an append did, kept so that its repetition gets the same answer.
+/// Result of a command, stored so that a repetition gets the same response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// Digest of the append's content.
+    /// Digest of the command's content.
     pub content: Fingerprint,
-    /// The generation that took it.
+    /// Generation that the command was applied to.
     pub generation: Generation,
-    /// Its first turn.
+    /// First appended turn.
     pub first_seq: u64,
-    /// Its last turn.
+    /// Last appended turn.
     pub last_seq: u64,
-    /// Turns that left to make room.
+    /// Turns dropped to make room.
     pub dropped_turns: u64,
-    /// When it was done.
     pub at: Steady,
-    /// True once a rewind took one of its turns away.
+    /// Whether a rewind removed one of its turns.
     pub rewound: bool,
 }
 
 impl KeyRecord {
-    /// True when it took a turn after this one.
+    /// Whether the command appended a turn after `seq`.
     pub fn has_turn_after(&self, seq: u64) -> bool {
         self.first_seq <= self.last_seq && self.last_seq > seq
     }
 }
 
-/// The keys of one session, newest last.
+/// Idempotency keys of one session, newest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     records: BTreeMap<Fingerprint, KeyRecord>,
@@ -70,7 +66,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The keys that a store remembers, oldest first.
+    /// Restores the stored keys, oldest first.
     pub fn restore(records: impl IntoIterator<Item = (Fingerprint, KeyRecord)>) -> Self {
         let mut keys = Self::default();
         for (key, record) in records {
@@ -79,21 +75,19 @@ impl Keys {
         keys
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// True when there is none.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The record of a key that was used before; `None` for a new one.
+    /// Returns the record of a used key, or `None` for a new one.
     ///
     /// # Errors
-    /// [`CoreError::IdempotencyKeyReused`] when it stood for other content,
-    /// [`CoreError::IdempotencyKeyRewound`] when its turns are not there any more.
+    /// [`CoreError::IdempotencyKeyReused`] if the key was used with different content,
+    /// [`CoreError::IdempotencyKeyRewound`] if its turns were rewound.
     pub fn find(
         &self,
         key: IdempotencyKey,
@@ -108,7 +102,7 @@ impl Keys {
         }
     }
 
-    /// Remembers a key and forgets those that are too old or too many.
+    /// Stores a key and evicts expired and excess ones.
     pub fn remember(&mut self, key: Fingerprint, record: KeyRecord, limits: &Limits) {
         let now = record.at;
         self.insert(key, record);
@@ -118,7 +112,7 @@ impl Keys {
                 break;
             }
             self.order.pop_front();
-            // A key that was used anew has a younger place in the order.
+            // A key that was used again has a later entry in the order.
             let record = self.records.get(&oldest);
             if record.is_some_and(|record| record.at == at) {
                 self.records.remove(&oldest);
@@ -126,7 +120,7 @@ impl Keys {
         }
     }
 
-    /// Notes that the turns of a generation after this one were rewound.
+    /// Records that the turns of a generation after `after_seq` were rewound.
     pub fn rewind(&mut self, generation: Generation, after_seq: u64) {
         for record in self.records.values_mut() {
             record.rewound |= record.generation == generation && record.has_turn_after(after_seq);

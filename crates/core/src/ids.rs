@@ -1,5 +1,7 @@
-//! Names of things. An id is made by parsing and then known to be good, so that no
-//! function further in has to ask whether a string is empty or too long.
+//! Validated identifiers.
+//!
+//! An id can only be constructed by parsing, so other code does not check its length or characters
+//! again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,14 +12,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::CoreError;
 
-/// The longest id that any client may choose, in bytes of UTF-8.
+/// Maximum length in bytes of an id that a client chooses.
 pub const ID_BYTES_MAX: usize = 256;
 
-/// Maximum length in bytes of the id of a tool call. Gateways put the signature of Gemini's thoughts
-/// into it.
+/// Maximum length in bytes of a tool call id. Gateways put Gemini's thought signatures into it.
 pub const CALL_ID_BYTES_MAX: usize = 4 << 10;
 
-/// A name that was checked when it was parsed.
+/// Defines a validated name.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -25,7 +26,6 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The name as it was given.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -47,7 +47,7 @@ macro_rules! name {
     };
 }
 
-/// An id is a text where it is serialized, and checked where that is read.
+/// Serializes an id as text. Deserializing validates it.
 macro_rules! serialized_as_text {
     ($name:ident, $parse:expr) => {
         impl Serialize for $name {
@@ -70,10 +70,10 @@ macro_rules! text_id {
         name!($(#[$doc])* $name);
 
         impl $name {
-            /// Takes any characters, 1 to [`ID_BYTES_MAX`] bytes.
+            /// Accepts 1 to [`ID_BYTES_MAX`] bytes of any characters.
             ///
             /// # Errors
-            /// [`CoreError::IdInvalid`] when it is empty or too long.
+            /// [`CoreError::IdInvalid`] if the text is empty or too long.
             pub fn parse(text: &str) -> Result<Self, CoreError> {
                 match text.len() {
                     1..=ID_BYTES_MAX => Ok(Self(text.into())),
@@ -89,7 +89,7 @@ macro_rules! text_id {
 }
 
 text_id!(
-    /// An organisation or bot, bound to the credential of a call.
+    /// An organisation or bot. The credential of a call determines it.
     TenantId,
     "tenant"
 );
@@ -99,32 +99,33 @@ text_id!(
     "session_id"
 );
 text_id!(
-    /// The end user whose memories these are.
+    /// The end user that memories are about.
     Subject,
     "subject"
 );
 
 impl TenantId {
-    /// The tenant of a daemon without keys.
+    /// The tenant of a daemon that has no keys configured.
     pub fn default_tenant() -> Self {
         Self("default".into())
     }
 }
 
 name!(
-    /// The name of a hook, as it stands in the configuration.
+    /// Name of a hook in the configuration.
     HookName
 );
 
-/// The longest name of a hook, in bytes.
+/// Maximum length of a hook name in bytes.
 pub const HOOK_NAME_BYTES_MAX: usize = 64;
 
 impl HookName {
-    /// Takes 1 to [`HOOK_NAME_BYTES_MAX`] of `a-z`, `0-9`, `-`, `_`: it stands in file
-    /// names, in labels of metrics and in ids of deliveries.
+    /// Accepts 1 to [`HOOK_NAME_BYTES_MAX`] characters of `a-z`, `0-9`, `-` and `_`.
+    ///
+    /// The name is part of file names, metric labels and delivery ids.
     ///
     /// # Errors
-    /// [`CoreError::HookNameInvalid`] for anything else.
+    /// [`CoreError::HookNameInvalid`] for any other text.
     pub fn parse(text: &str) -> Result<Self, CoreError> {
         let is_good = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
         match (1..=HOOK_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good) {
@@ -136,13 +137,12 @@ impl HookName {
     }
 }
 
-/// What one hook is owed for one generation, and the key by which a receiver knows a
-/// repetition: `generation/hook`.
+/// Identifies the delivery of one generation to one hook, written `generation/hook`.
+///
+/// Receivers use it to detect repeated deliveries.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliveryId {
-    /// The generation that ended.
     pub generation: Generation,
-    /// The hook.
     pub hook: HookName,
 }
 
@@ -162,7 +162,7 @@ impl FromStr for DeliveryId {
     type Err = CoreError;
 
     /// # Errors
-    /// [`CoreError::DeliveryIdInvalid`] unless it is `generation/hook`.
+    /// [`CoreError::DeliveryIdInvalid`] unless the text is `generation/hook`.
     fn from_str(text: &str) -> Result<Self, CoreError> {
         let parsed = text.split_once('/').and_then(|(generation, hook)| {
             Some(Self {
@@ -177,12 +177,10 @@ impl FromStr for DeliveryId {
     }
 }
 
-/// The key of a session: there is no look-up by session id alone.
+/// Key of a session. No lookup uses a session id without its tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
-    /// Whose session it is.
     pub tenant: TenantId,
-    /// Which of the tenant's sessions.
     pub session: SessionId,
 }
 
@@ -190,7 +188,7 @@ pub struct SessionKey {
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const ULID_LEN: usize = 26;
 const RANDOM_BITS: u32 = 80;
-/// How far a clock may step back before ids follow it, in milliseconds.
+/// Clock step in milliseconds up to which new ids stay ahead of the clock.
 const STEP_BACK_MS_MAX: u128 = 1_000;
 
 macro_rules! ulid {
@@ -200,16 +198,18 @@ macro_rules! ulid {
         pub struct $name(u128);
 
         impl $name {
-            /// Names what starts at `ms` (since 1970); of `random` the lowest 80 bits count.
+            /// Creates an id from milliseconds since 1970 and the lowest 80 bits of `random`.
             pub fn new(ms: i64, random: u128) -> Self {
                 let time = u128::from(ms.max(0).unsigned_abs()) << RANDOM_BITS;
                 Self(time | (random & ((1 << RANDOM_BITS) - 1)))
             }
 
-            /// The same, but it sorts behind `last`, which was given out before it: in the
-            /// same millisecond it is the next number, as the specification says of monotonic
-            /// ULIDs, and also where the clock stepped back by up to [`STEP_BACK_MS_MAX`]. One
-            /// that was set back further is believed.
+            /// Creates an id that sorts after `last`.
+            ///
+            /// Within the millisecond of `last`, or if the clock stepped back by at most
+            /// [`STEP_BACK_MS_MAX`], it is `last` plus one, like the specification's monotonic
+            /// ULIDs. After a larger step back, the id takes the time of the clock and sorts before
+            /// `last`.
             #[must_use]
             pub fn after(last: Option<Self>, ms: i64, random: u128) -> Self {
                 let new = Self::new(ms, random);
@@ -220,12 +220,11 @@ macro_rules! ulid {
                 last.filter(is_near).map_or(new, |last| Self(last.0.saturating_add(1)))
             }
 
-            /// The 16 bytes, most significant first, as they are stored.
+            /// The 16 bytes, most significant first, as stored.
             pub fn to_bytes(self) -> [u8; 16] {
                 self.0.to_be_bytes()
             }
 
-            /// The id that [`Self::to_bytes`] gave.
             pub fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(u128::from_be_bytes(bytes))
             }
@@ -259,24 +258,25 @@ macro_rules! ulid {
 }
 
 ulid!(
-    /// One life of a session, from its first turn to its end: a ULID
-    /// (<https://github.com/ulid/spec>), so generations sort by their start.
+    /// One lifetime of a session, from its first turn to its end.
+    ///
+    /// A ULID (<https://github.com/ulid/spec>), so generations sort by start time.
     Generation,
     GenerationInvalid
 );
 ulid!(
-    /// One memory: a ULID, so memories sort by when they were made.
+    /// Id of a memory. A ULID, so memories sort by creation time.
     MemoryId,
     MemoryIdInvalid
 );
 ulid!(
-    /// One lease of turns for an extraction: a ULID that only its holder knows.
+    /// Id of a lease of turns for an extraction. Only the lease holder knows it.
     LeaseId,
     LeaseInvalid
 );
 
 ulid!(
-    /// One job that erases: a ULID, so jobs sort by when they were asked for.
+    /// Id of an erasure job. A ULID, so jobs sort by request time.
     ErasureId,
     ErasureIdInvalid
 );
@@ -315,7 +315,7 @@ mod tests {
             generation
         );
         assert_eq!(Generation::from_bytes(generation.to_bytes()), generation);
-        // The specification's own example of a time stamp.
+        // The example timestamp of the ULID specification.
         assert!(
             Generation::new(1_469_918_176_385, 0)
                 .to_string()
@@ -339,10 +339,10 @@ mod tests {
         }
         let later = MemoryId::after(Some(last), 1_700_000_000_001, 0);
         assert_eq!(later, MemoryId::new(1_700_000_000_001, 0));
-        // Set back by hand.
+        // The clock was set back by more than the tolerance.
         let earlier = MemoryId::after(Some(last), 1_699_999_998_999, 5);
         assert_eq!(earlier, MemoryId::new(1_699_999_998_999, 5));
-        // The last number of a millisecond is followed by one of the next.
+        // The last id of a millisecond is followed by one of the next millisecond.
         let full = MemoryId::new(5, u128::MAX);
         assert_eq!(MemoryId::after(Some(full), 5, 3), MemoryId::new(6, 0));
         let end = MemoryId(u128::MAX);

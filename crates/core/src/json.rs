@@ -1,11 +1,14 @@
-//! JSON of clients before it is read. As a tree each of its values takes some hundred bytes, so a
-//! request of a few megabytes could take most of a gigabyte.
+//! Size check for client JSON before it is parsed.
+//!
+//! As a tree, each JSON value takes some hundred bytes, so a request of a few megabytes could use
+//! almost a gigabyte.
 
-/// JSON with more values than these is not read as a tree.
+/// Maximum number of values in JSON that is parsed into a tree.
 pub const VALUES_MAX: usize = 1 << 18;
 
-/// True for JSON with more than [`VALUES_MAX`] values, names included. Its text is looked at once,
-/// whether it is JSON or not.
+/// Whether the JSON has more than [`VALUES_MAX`] values, counting member names.
+///
+/// Scans the text once and accepts text that is not JSON.
 pub fn has_too_many_values(json: &str) -> bool {
     if json.len() <= VALUES_MAX {
         return false;

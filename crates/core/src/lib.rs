@@ -1,9 +1,8 @@
-//! The rules of memoird, as pure functions of state, command, time and limits.
+//! The rules of memoird as pure functions.
 //!
-//! What a session is, which turns its history keeps, when an append is a repetition,
-//! how its JSON changes. Time, randomness and limits are arguments; there is no
-//! clock, no file, no lock and no wire format in here, so the same state and the same
-//! command always give the same result.
+//! They decide what a command changes in a session: its history, windows, compaction, state and
+//! idempotency keys. Time, randomness and limits are arguments. The crate uses no clock, files,
+//! locks or wire formats, so the same state and command always yield the same result.
 
 pub mod breaker;
 pub mod budget;

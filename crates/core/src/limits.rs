@@ -1,4 +1,4 @@
-//! A limit on everything, and all of them in one place.
+//! Limits on everything that clients send or store.
 
 use std::borrow::Cow;
 
@@ -8,69 +8,71 @@ use crate::config::{AsText, Problems, Size};
 use crate::error::CoreError;
 use crate::options::{LABELS_MAX, SessionOptions};
 
-/// Default of [`Limits::turn_bytes`]: an image of 15 MB as base64, about the most that providers take.
+/// Default of [`Limits::turn_bytes`]: a 15 MB image in base64, about the largest providers accept.
 const TURN_BYTES: usize = 20 << 20;
-/// The same for less memory than [`MEMORY_FOR_MEDIA`]: this share of it, but no less than before.
+/// Divisor of the memory for sessions that yields the default below [`MEMORY_FOR_MEDIA`].
 const TURN_SHARE: u64 = 32;
 const TURN_BYTES_MIN: usize = 1 << 20;
-/// Memory for sessions, in bytes, from which on the default holds.
+/// Memory for sessions in bytes from which [`TURN_BYTES`] is the default.
 const MEMORY_FOR_MEDIA: u64 = 512 << 20;
-/// Turns of the maximum size that the automatic `max_history_bytes` has room for.
+/// Number of maximum-size turns that the automatic `max_history_bytes` has room for.
 const LARGE_TURNS: usize = 2;
 /// Smallest automatic value of [`Limits::max_history_bytes`].
 const HISTORY_BYTES_MIN: usize = 4 << 20;
-/// Bytes of history per token of the largest context window. A token of English or JSON has about
-/// four encoded bytes, and half of the history has to be left when the next cut comes.
+/// Bytes of history per token of the largest context window.
+///
+/// A token of English or JSON has about four encoded bytes, and half of the history must remain
+/// when the next cut is made.
 const HISTORY_BYTES_PER_TOKEN: u64 = 8;
 
-/// A cap that no history reaches. Products with percentages do not overflow.
+/// A cap that no history reaches, small enough that multiplying by percentages does not overflow.
 const OUT_OF_REACH: usize = usize::MAX >> 16;
 
-/// What the clients of a tenant may send and keep. Sizes in bytes. In a configuration file it
-/// is the section `limits`; the two caps of a history stand in `short_term`.
+/// Limits on what the clients of a tenant send and store. Sizes are in bytes.
+///
+/// In a configuration file this is the section `limits`. The two caps of a history are in
+/// `short_term`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Turns a history keeps, the anchor not counted. At least 1.
+    /// Maximum turns of a history, not counting the anchor. At least 1.
     #[serde(skip)]
     pub max_history_turns: usize,
-    /// Encoded bytes of those turns. At least 1.
+    /// Maximum encoded bytes of those turns. At least 1.
     #[serde(skip)]
     pub max_history_bytes: usize,
-    /// One turn, encoded. A tenant's own `max_history_bytes` may be less, and limits its turns.
+    /// Encoded size of one turn. A smaller `max_history_bytes` of a tenant limits its turns too.
     #[serde(skip)]
     pub turn_bytes: usize,
-    /// Turns of one append.
     pub turns_per_append: usize,
-    /// Parts of one turn, those inside tool results counted.
+    /// Parts of one turn, including those inside tool results.
     pub parts_per_turn: usize,
-    /// Labels of one turn.
+    /// Metadata entries of one turn.
     pub metadata_entries: usize,
-    /// Names and values of those labels.
+    /// Names and values of those entries.
     #[serde(with = "AsText::<Size>")]
     pub metadata_bytes: usize,
-    /// What a client keeps beside a turn, for itself.
+    /// Client data stored with a turn.
     #[serde(with = "AsText::<Size>")]
     pub client_json_bytes: usize,
-    /// The free-form JSON of a session.
+    /// JSON state of a session.
     #[serde(with = "AsText::<Size>")]
     pub state_bytes: usize,
-    /// Turns kept by a pin, with those they must travel with; always less than
-    /// `max_history_turns`.
+    /// Turns retained by pins, with their units. Always less than `max_history_turns`.
     pub pinned_turns: usize,
-    /// Encoded bytes of those turns; never more than half of `max_history_bytes`.
+    /// Encoded bytes of those turns. At most half of `max_history_bytes`.
     #[serde(with = "AsText::<Size>")]
     pub pinned_bytes: usize,
-    /// Calls that left the history unanswered and whose results are still taken.
+    /// Calls dropped from the history without a result for which results are still accepted.
     #[serde(skip)]
     pub departed_calls: usize,
     /// Labels of a session.
     #[serde(skip)]
     pub labels: usize,
-    /// Idempotency keys remembered per session.
+    /// Idempotency keys stored per session.
     #[serde(skip)]
     pub idempotency_keys: usize,
-    /// How long an idempotency key is remembered, in milliseconds.
+    /// Retention of an idempotency key in milliseconds.
     #[serde(skip)]
     pub idempotency_ms: u64,
 }
@@ -98,8 +100,10 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns the automatic value of `turn_bytes` for `memory_bytes` of memory for sessions (0: no
-    /// limit): 20 MiB, or below 512 MiB of memory 1/32 of it, at least 1 MiB.
+    /// Returns the automatic value of `turn_bytes` for `memory_bytes` of memory for sessions.
+    ///
+    /// It is 20 MiB. Below 512 MiB of memory it is 1/32 of the memory, but at least 1 MiB. 0 means
+    /// no memory limit.
     pub fn turn_bytes_for(memory_bytes: u64) -> usize {
         match memory_bytes {
             1..MEMORY_FOR_MEDIA => {
@@ -110,12 +114,13 @@ impl Limits {
         }
     }
 
-    /// Returns the automatic value of `max_history_bytes` for models with windows of up to
-    /// `context_window` tokens and turns of up to `turn_bytes` bytes: 8 bytes per token, at least
-    /// two such turns and 4 MiB.
+    /// Returns the automatic value of `max_history_bytes`.
+    ///
+    /// It is 8 bytes per token of the largest `context_window`, but at least 4 MiB and two turns of
+    /// `turn_bytes`.
     pub fn history_bytes_for(context_window: u64, turn_bytes: usize) -> usize {
         let bytes = context_window.saturating_mul(HISTORY_BYTES_PER_TOKEN);
-        // A larger value would be out of reach anyway, and its products must not overflow.
+        // Cap the value, so that products with percentages do not overflow.
         let bytes = usize::try_from(bytes)
             .unwrap_or(usize::MAX)
             .min(OUT_OF_REACH);
@@ -123,15 +128,17 @@ impl Limits {
         bytes.max(turns).max(HISTORY_BYTES_MIN)
     }
 
-    /// Adds the problems of the limits that have a key.
+    /// Reports invalid values of the limits that have a configuration key.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("turns_per_append", self.turns_per_append);
         problems.at_least_one("parts_per_turn", self.parts_per_turn);
         problems.at_least_one("state_bytes", self.state_bytes);
     }
 
-    /// Those of a session of which this was decided: where it keeps all of its history, the caps of
-    /// first in, first out are out of reach. What bounds it then is looked at before turns are added.
+    /// Returns the limits that apply to a session with these options.
+    ///
+    /// With `keep_all` the history caps are out of reach. The append checks the size of such a
+    /// history instead.
     pub fn of_session(&self, options: Option<&SessionOptions>) -> Cow<'_, Self> {
         match options {
             Some(options) if options.keep_all => Cow::Owned(Self {
@@ -143,15 +150,15 @@ impl Limits {
         }
     }
 
-    /// The turn limit that applies: a turn larger than its history could not stay.
+    /// Effective turn limit: a turn larger than its history could not be retained.
     pub fn turn_bytes_effective(&self) -> usize {
         self.turn_bytes.min(self.max_history_bytes)
     }
 
-    /// Checks the encoded bytes of the turn at `index` of an append.
+    /// Checks the encoded size of the turn at `index` of an append.
     ///
     /// # Errors
-    /// [`CoreError::TurnTooLarge`], naming the setting that limits it.
+    /// [`CoreError::TurnTooLarge`] with the setting that limits it.
     pub fn check_turn_bytes(&self, index: usize, actual: usize) -> Result<(), CoreError> {
         let limit = self.turn_bytes_effective();
         if actual <= limit {
@@ -169,13 +176,13 @@ impl Limits {
         })
     }
 
-    /// The pin limit that applies: one place is always left for the conversation.
+    /// Effective pin limit: at least one turn of the history is left for the conversation.
     pub fn pinned_turns_effective(&self) -> usize {
         self.pinned_turns
             .min(self.max_history_turns.saturating_sub(1))
     }
 
-    /// The pin limit that applies: half of the history is always left.
+    /// Effective pin limit: at least half of the history is left for the conversation.
     pub fn pinned_bytes_effective(&self) -> usize {
         self.pinned_bytes.min(self.max_history_bytes / 2)
     }

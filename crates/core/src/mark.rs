@@ -1,8 +1,7 @@
-//! The number in memoird's own words: a model that reads a window or a prompt tells them by it
-//! from what a client says in the same words.
+//! Nonces that let a model tell text inserted by memoird from user text that imitates it.
 //!
-//! Stored summaries have no mark: it is added where a window shows them, so that it is that of the
-//! generation.
+//! Stored summaries contain no nonce. It is inserted when a window is built, so that it always
+//! matches the window's generation.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,50 +11,50 @@ use memchr::memmem;
 
 use crate::ids::Generation;
 
-/// Digits of a mark.
 const DIGITS: usize = 9;
-/// What is shown where content has the mark of its session: as long, also in JSON.
+/// Replaces the nonce where user content contains it. Same length, and a valid JSON number.
 const INSTEAD: &str = "999999999";
-/// Marks are from here on, so that they do not begin with a zero.
+/// Smallest nonce, chosen so that none has a leading zero.
 const FIRST: u64 = 100_000_000;
-/// So many there are: [`INSTEAD`] is none.
+/// Number of distinct nonces. [`INSTEAD`] is outside the range.
 const COUNT: u64 = 899_999_999;
 
-/// What the marks of all sessions are made from. Whoever does not know it cannot guess one.
+/// Key for deriving all nonces. Without it, nonces cannot be guessed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MarkSecret([u8; 32]);
 
-/// What the windows of one generation bear, always the same so that they stay the same to the
-/// byte; or a prompt.
+/// A nine-digit nonce for the windows of one generation, or for one prompt.
 ///
-/// All are of one length, in digits, because most tokenizers count those alike.
+/// It is stable, so that rebuilding a window yields the same bytes. The length is fixed because
+/// most tokenizers give digit strings of equal length the same token count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark([u8; DIGITS]);
 
 impl MarkSecret {
-    /// A secret of these random bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, to be kept over a restart.
+    /// The key, to be stored across restarts.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The mark of a generation's windows.
+    /// Returns the nonce for the windows of a generation.
     pub fn mark(&self, generation: Generation) -> Mark {
         self.derived(generation, 0)
     }
 
-    /// The mark of a prompt about a generation, which ends at this turn. A model may repeat it in
-    /// what it answers, so it is not that of the windows, nor that of the next prompt.
+    /// Returns the nonce for a prompt about the turns of a generation up to `through_seq`.
+    ///
+    /// It differs from the window nonce and from that of the next prompt, because a model may
+    /// repeat it in its reply.
     pub fn prompt_mark(&self, generation: Generation, through_seq: u64) -> Mark {
         self.derived(generation, through_seq.max(1))
     }
 
     fn derived(&self, generation: Generation, number: u64) -> Mark {
-        // All have a fixed length, and most of the digest stays unknown.
+        // The inputs have fixed lengths, and most of the digest stays secret.
         let digest = Sha256::new()
             .chain_update(self.0)
             .chain_update(generation.to_bytes())
@@ -80,18 +79,16 @@ impl fmt::Debug for MarkSecret {
 }
 
 impl Mark {
-    /// Its digits.
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// True where content has these digits: somebody was told them, for a model may repeat what
-    /// it reads.
+    /// Whether `content` contains the nonce, for example because a model repeated it.
     pub fn is_in(self, content: &[u8]) -> bool {
         memmem::find(content, &self.0).is_some()
     }
 
-    /// A text of somebody else without these digits: other ones stand there. JSON stays JSON.
+    /// Replaces the nonce in `text` with other digits. JSON stays valid.
     pub fn hidden_in<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.is_in(text.as_bytes()) {
             true => Cow::Owned(text.replace(self.as_str(), INSTEAD)),
@@ -100,7 +97,7 @@ impl Mark {
     }
 }
 
-/// A mark that no generation has.
+/// A placeholder that no generation has as its nonce.
 impl Default for Mark {
     fn default() -> Self {
         Self([b'0'; DIGITS])

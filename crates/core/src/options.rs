@@ -1,7 +1,6 @@
-//! What a bot decides about one session: labels to find it by, how long it lives, and whether it
-//! keeps all of its history.
+//! Options of one session: labels, TTL class, and whether it retains its whole history.
 //!
-//! They are a part of the head that is stored beside the generation, and written rarely.
+//! They are part of the stored session metadata and rarely written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,48 +8,47 @@ use std::sync::Arc;
 use crate::error::CoreError;
 use crate::limits::Limits;
 
-/// Labels of a session, at most; bytes of a name, and of a value.
+/// Maximum number of labels of a session.
 pub const LABELS_MAX: usize = 16;
-/// See [`LABELS_MAX`].
+/// Maximum length of a label name in bytes.
 pub const LABEL_NAME_BYTES_MAX: usize = 64;
-/// See [`LABELS_MAX`].
+/// Maximum length of a label value in bytes.
 pub const LABEL_VALUE_BYTES_MAX: usize = 256;
 
-/// Of sessions that live as long as all of their tenant.
+/// TTL class of sessions that use the tenant's default TTL.
 pub const DEFAULT_CLASS: &str = "default";
-/// The longest name of a class of TTLs, in bytes.
+/// Maximum length of a TTL class name in bytes.
 pub const CLASS_NAME_BYTES_MAX: usize = 64;
 
-/// What was decided about a session; nothing, unless its bot says something.
+/// Options of a session. The defaults apply unless the bot sets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Names and values to find it by.
+    /// Labels to find the session by.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// How long it lives untouched: a class of its tenant's configuration. `None`, and where the
-    /// configuration has no such class any more: as long as all.
+    /// TTL class of the tenant's configuration.
+    ///
+    /// `None`, or a class that is no longer configured, means the default TTL.
     pub ttl_class: Option<Arc<str>>,
-    /// First in, first out drops nothing of its history, which is bounded by bytes only.
+    /// Exempts the history from first in, first out. It is bounded by bytes only.
     pub keep_all: bool,
 }
 
-/// A change of them. What it does not name stays.
+/// A change of options. Absent fields stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptionsPatch {
-    /// Labels that it gets; an empty value takes the label away.
+    /// Labels to set. An empty value removes the label.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// How long it lives untouched; [`DEFAULT_CLASS`]: as long as all.
+    /// New TTL class. [`DEFAULT_CLASS`] selects the default TTL.
     pub ttl_class: Option<Arc<str>>,
-    /// Whether it keeps all of its history.
     pub keep_all: Option<bool>,
 }
 
 impl OptionsPatch {
-    /// True when it names nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Checks what can be checked without the session.
+    /// Checks everything that does not depend on the session.
     ///
     /// # Errors
     /// [`CoreError::LabelInvalid`], [`CoreError::TtlClassInvalid`].
@@ -66,13 +64,13 @@ impl OptionsPatch {
     }
 }
 
-/// True for what may name a class of TTLs.
+/// Whether `text` is a valid TTL class name.
 pub fn is_class_name(text: &str) -> bool {
     let is_good = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
     (1..=CLASS_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
 }
 
-/// Checks a label; its value may be empty.
+/// Checks a label. Its value may be empty.
 ///
 /// # Errors
 /// [`CoreError::LabelInvalid`].
@@ -91,7 +89,7 @@ pub fn check_label(name: &str, value: &str) -> Result<(), CoreError> {
 }
 
 impl SessionOptions {
-    /// These after a change; `None` where it changes nothing.
+    /// Returns the patched options, or `None` if the patch changes nothing.
     ///
     /// # Errors
     /// [`CoreError::LabelsTooMany`].
@@ -122,9 +120,9 @@ impl SessionOptions {
         Ok((patched != *self).then_some(patched))
     }
 
-    /// About the bytes of memory that it takes.
+    /// Approximate memory usage in bytes.
     pub fn bytes(&self) -> usize {
-        /// Of an entry, beside its texts.
+        /// Overhead per entry in addition to its texts.
         const LABEL_BYTES: usize = 64;
         let labels = self.labels.iter();
         labels

@@ -1,5 +1,4 @@
-//! What hooks are owed when generations end: who is owed what, and when a delivery that
-//! failed is tried again or given up.
+//! Deliveries to hooks when generations end: subscriptions, states and retries.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,50 +7,44 @@ use crate::config::{AsText, Millis};
 use crate::ids::{DeliveryId, HookName, SessionKey, TenantId};
 use crate::time::Steady;
 
-/// How far a delivery is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeliveryState {
-    /// Owed.
     Pending,
-    /// Made.
     Done,
-    /// Given up; its content stays until an operator retries or drops it.
+    /// Failed for good. Its content is stored until an operator retries or drops it.
     Dead,
 }
 
-/// What one hook is owed, or got, for one generation.
+/// The delivery of one generation to one hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its name, and the key by which a receiver knows a repetition.
+    /// Identifies the delivery. Receivers use it to detect repetitions.
     pub id: DeliveryId,
-    /// Whose session it was.
     pub key: SessionKey,
-    /// Why the generation ended.
     pub reason: EndReason,
-    /// How far it is.
     pub state: DeliveryState,
-    /// Tries so far, since it was last asked for.
+    /// Attempts since the delivery was last requested.
     pub tries: u32,
-    /// Why the last try failed; empty when none did.
+    /// Error of the last attempt, or empty.
     pub last_error: String,
-    /// When the next try is due; of one that is done or dead, when that happened.
+    /// When the next attempt is due. For a finished delivery, when it finished.
     pub due: Steady,
 }
 
-/// For which ends a hook is called.
+/// The ends for which a hook is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// The hook.
     pub hook: HookName,
-    /// For these ends. [`EndReason::Ended`] stands for every end by command: also for a
-    /// reset that asks for hooks, and for the shutdown of a daemon without a journal.
+    /// End reasons. [`EndReason::Ended`] includes every end by command.
+    ///
+    /// That is also a reset that requests hooks, and the shutdown of a daemon without a journal.
     pub on: Vec<EndReason>,
-    /// Only of these tenants; empty: of all.
+    /// Tenants to which it applies. Empty means all.
     pub tenants: Vec<TenantId>,
 }
 
 impl Subscription {
-    /// True when the hook is called for this end.
+    /// Whether the hook is called for this end.
     pub fn wants(&self, tenant: &TenantId, reason: EndReason) -> bool {
         let is_its = self.tenants.is_empty() || self.tenants.contains(tenant);
         let by_command = matches!(reason, EndReason::Reset | EndReason::Shutdown);
@@ -60,17 +53,17 @@ impl Subscription {
     }
 }
 
-/// When a delivery that failed is tried again, and how often.
+/// Retries of failed deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// Tries before it is given up. At least 1.
+    /// Attempts before the delivery is given up. At least 1.
     #[serde(rename = "tries")]
     pub tries_max: u32,
-    /// The pause after the first try, in milliseconds.
+    /// Pause after the first attempt in milliseconds.
     #[serde(rename = "pause", with = "AsText::<Millis>")]
     pub pause_ms_min: u64,
-    /// The longest pause, in milliseconds.
+    /// Maximum pause in milliseconds.
     #[serde(rename = "pause_max", with = "AsText::<Millis>")]
     pub pause_ms_max: u64,
 }
@@ -86,10 +79,11 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// How long to wait after this number of tries; `None`: give up. Exponential with "equal
-    /// jitter" (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,
-    /// 2015): half of the pause is fixed, and `random` decides the other half. A receiver
-    /// that asks for a longer pause gets it, up to the longest.
+    /// Returns the pause after this number of attempts, or `None` to give up.
+    ///
+    /// It is exponential with "equal jitter" (M. Brooker, "Exponential Backoff And Jitter", AWS
+    /// Architecture Blog, 2015): half of the pause is fixed, and `random` determines the other
+    /// half. A longer pause requested by the receiver applies, up to the maximum.
     pub fn pause_ms(&self, tries: u32, random: u64, asked_ms: Option<u64>) -> Option<u64> {
         if tries >= self.tries_max {
             return None;

@@ -1,5 +1,4 @@
-//! Text of clients inside a prompt: it keeps its meaning, and cannot be taken for the structure
-//! around it.
+//! Quoting of client text, so that it cannot be mistaken for the structure of a prompt.
 
 mod lookalike;
 
@@ -11,15 +10,17 @@ use memchr::{memchr2_iter, memchr3_iter};
 use crate::mark::Mark;
 use crate::turn::{Part, PartKind, Turn};
 
-/// The text in one line of at most `chars_max` characters. Blanks and control characters become
-/// single spaces. A longer text is cut after a word; its ellipsis counts.
+/// Returns `text` as one line of at most `chars_max` characters.
+///
+/// Runs of whitespace and control characters become single spaces. A longer text is cut after a
+/// word and gets an ellipsis, which counts.
 pub fn one_line(text: &str, chars_max: usize) -> String {
     let is_gap = |c: char| c.is_whitespace() || c.is_control();
     let mut line = String::new();
     let (mut chars, mut word_end) = (0, 0);
     for word in text.split(is_gap).filter(|word| !word.is_empty()) {
         let gap = usize::from(!line.is_empty());
-        // Of a word that is longer than any line only its beginning is looked at.
+        // Bound the work for a word that is longer than the line.
         let length = word.chars().take(chars_max + 1).count();
         if chars + gap + length > chars_max {
             return cut(line, word_end, word, chars_max);
@@ -30,15 +31,14 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
         line.push_str(word);
         chars += gap + length;
         if chars < chars_max {
-            // Here an ellipsis still fits.
+            // An ellipsis still fits here.
             word_end = line.len();
         }
     }
     line
 }
 
-/// The line when `word` does not fit: the words before it, or its beginning where there are
-/// none.
+/// Shortens the line to the words before `word`, or if there are none, to its first characters.
 fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> String {
     if word_end == 0 {
         let begun = if line.is_empty() {
@@ -56,10 +56,10 @@ fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> Strin
     line
 }
 
-/// The text with the tags of these names made harmless, opening and closing ones, in any
-/// case and letters and however spaced, and what looks like memoird's own words told from them.
-/// Every line but the first is indented, so that none looks like a line of the list that it
-/// stands in.
+/// Neutralizes the given tags and imitations of memoird's own text, and indents the lines.
+///
+/// It recognizes opening and closing tags in any case, look-alike letters and spacing. Every line
+/// but the first is indented, so that none looks like a line of the surrounding list.
 pub fn within(text: &str, tags: &[&str]) -> String {
     let mut quoted = String::with_capacity(text.len());
     let text = text.trim();
@@ -83,8 +83,10 @@ pub fn within(text: &str, tags: &[&str]) -> String {
     quoted
 }
 
-/// True for characters that reorder or hide what stands around them, or that nobody sees: marks
-/// of direction, blanks without a width, tags. Those that join and part letters are writing.
+/// Whether the character is invisible or reorders or hides text around it.
+///
+/// These are direction marks, zero-width spaces and tag characters. Characters that join or
+/// separate letters are part of writing systems and return false.
 pub fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -92,17 +94,17 @@ pub fn is_hidden(character: char) -> bool {
         | '\u{e0000}'..='\u{e007f}')
 }
 
-/// What stands for the content of a turn that was damaged on disk: memoird's own words, which a
-/// stored turn has.
+/// Stored in place of turn content that was damaged on disk.
 pub const DAMAGED_TEXT: &str =
     "[memoird: the content of this turn was damaged on disk and cannot be read]";
-/// What is put behind the bracket of a line that only looks like memoird's.
+/// Inserted after the bracket of an imitated memoird line.
 const TOLD: &str = "quoted ";
-/// What stands for the bracket of a tag that only looks like memoird's.
+/// Replaces the bracket of an imitated memoird tag.
 const TOLD_TAG: &str = "&lt;";
 
-/// The text with whatever looks like memoird's own words told from them, in any case and
-/// letters and however spaced. JSON stays JSON.
+/// Neutralizes imitations of memoird's own text. JSON stays valid.
+///
+/// It recognizes them in any case, look-alike letters and spacing.
 pub fn unmarked(text: &str) -> Cow<'_, str> {
     if !has_marks(text.as_bytes()) {
         return Cow::Borrowed(text);
@@ -129,7 +131,7 @@ fn push_told(told: &mut String, opening: char) {
     }
 }
 
-/// True where encoded content may have such words.
+/// Whether encoded content may imitate memoird's own text.
 pub fn has_marks(content: &[u8]) -> bool {
     let [first, second, third] = LEADS;
     let mut ascii = memchr2_iter(b'[', b'<', content);
@@ -138,8 +140,9 @@ pub fn has_marks(content: &[u8]) -> bool {
             .any(|at| may_be_bracket(&content[at..]) && begins_mark(&content[at..]))
 }
 
-/// The same for the texts of a turn, in which nobody can have the mark of the session either.
-/// What a model thought stays: it is signed.
+/// Applies [`unmarked`] to all texts of a turn and replaces the session's nonce in them.
+///
+/// Reasoning stays unchanged because it is signed.
 pub fn unmark(turn: &mut Turn, mark: Mark) {
     turn.parts
         .iter_mut()
@@ -149,7 +152,7 @@ pub fn unmark(turn: &mut Turn, mark: Mark) {
 fn unmark_part(part: &mut Part, mark: Mark) {
     let change = |text: &mut String| {
         if text == DAMAGED_TEXT {
-            // Whoever says just this forges nothing but that.
+            // A client that sends exactly this text can only imitate a damaged turn.
             *text = DAMAGED_TEXT.replacen(':', &format!(" {mark}:"), 1);
             return;
         }
@@ -280,7 +283,7 @@ mod tests {
         ] {
             assert!(is_hidden(hidden), "{hidden:?}");
         }
-        // In Persian and in emoji these two are part of what is written.
+        // U+200C and U+200D are part of the writing in Persian and in emoji.
         for shown in [
             'a',
             '\u{5d0}',

@@ -1,13 +1,13 @@
-//! Runs of seqs that follow each other: which turns of a generation were rewound.
+//! Ordered ranges of seqs, used for the rewound turns of a generation.
 
-/// Runs of seqs, ascending, with at least one seq between two of them.
+/// Ranges of seqs, ascending, with a gap of at least one seq between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeqRanges {
     runs: Vec<(u64, u64)>,
 }
 
 impl SeqRanges {
-    /// The runs that a store has, first and last of each, ascending.
+    /// Restores stored ranges, given as the first and last seq of each, ascending.
     pub fn restore(runs: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut ranges = Self::default();
         for (first, last) in runs {
@@ -16,8 +16,9 @@ impl SeqRanges {
         ranges
     }
 
-    /// Adds the seqs from `first` to `last`, where no known one is after `last`. Nothing where
-    /// `first` is after `last`.
+    /// Adds the seqs from `first` to `last`, which must not precede an existing seq.
+    ///
+    /// Does nothing if `first` is after `last`.
     pub fn add_last(&mut self, mut first: u64, last: u64) {
         if first > last {
             return;
@@ -28,41 +29,39 @@ impl SeqRanges {
         self.runs.push((first, last));
     }
 
-    /// First and last of each run, ascending.
+    /// First and last seq of each range, ascending.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         self.runs.iter().copied()
     }
 
-    /// How many seqs they are.
+    /// Number of seqs.
     pub fn count(&self) -> u64 {
         self.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// True when there is none.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The run that this seq is in.
+    /// The range that contains `seq`.
     pub fn run_of(&self, seq: u64) -> Option<(u64, u64)> {
         let index = self.runs.partition_point(|&(_, last)| last < seq);
         let run = self.runs.get(index).copied();
         run.filter(|&(first, _)| first <= seq)
     }
 
-    /// True for a seq of one of them.
     pub fn contains(&self, seq: u64) -> bool {
         self.run_of(seq).is_some()
     }
 
-    /// True when one of the seqs from `first` to `last` is in them.
+    /// Whether any seq from `first` to `last` is in the ranges.
     pub fn overlaps(&self, first: u64, last: u64) -> bool {
         let index = self.runs.partition_point(|run| run.1 < first);
         let run = self.runs.get(index);
         first <= last && run.is_some_and(|run| run.0 <= last)
     }
 
-    /// What is left of the seqs from `first` up to `end`: each part with its own end.
+    /// Returns the gaps in `first..end`, each as its first seq and its exclusive end.
     pub fn rest(&self, first: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let index = self.runs.partition_point(|run| run.1 < first);
         let mut runs = self.runs[index..].iter().copied();
@@ -83,7 +82,7 @@ impl SeqRanges {
         })
     }
 
-    /// Forgets the oldest of the runs that are before `seq`, but for the last `max` of them.
+    /// Removes the oldest ranges before `seq`, except the last `max` of them.
     pub fn bound_before(&mut self, seq: u64, max: usize) {
         let before = self.runs.partition_point(|run| run.1 < seq);
         self.runs.drain(..before.saturating_sub(max));

@@ -1,4 +1,4 @@
-//! The free-form JSON of a session, and how a merge patch (RFC 7396) changes it.
+//! The free-form JSON state of a session, changed by merge patches (RFC 7396).
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use serde_json::{Map, Value};
 use crate::error::CoreError;
 use crate::limits::Limits;
 
-/// A session's JSON with its version. A session starts with `{}` at version 0.
+/// A session's state with its version. A session starts with `{}` at version 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// A JSON object, compact.
+    /// A compact JSON object.
     pub json: Arc<str>,
-    /// How often it changed.
+    /// Number of changes.
     pub version: u64,
 }
 
-/// A change of a session's JSON.
+/// A change of a session's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatePatch {
-    /// A merge patch (RFC 7396), or the whole new object.
+    /// A merge patch (RFC 7396), or the complete new object.
     pub json: String,
-    /// True: `json` is the whole new object, whose nulls are kept.
+    /// Whether `json` is the complete new object. Its nulls are stored.
     pub replaces: bool,
-    /// Refuse unless the state has this version.
+    /// Reject the patch unless the state has this version.
     pub expected_version: Option<u64>,
 }
 
 impl From<&str> for StatePatch {
-    /// A merge patch of whatever version.
+    /// Creates a merge patch for any version.
     fn from(json: &str) -> Self {
         Self {
             json: json.to_owned(),
@@ -47,7 +47,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The state after `patch`, without changing this one.
+    /// Returns the patched state.
     ///
     /// # Errors
     /// [`CoreError::StaleStateVersion`], [`CoreError::StateInvalid`] or
@@ -86,12 +86,12 @@ impl State {
     }
 }
 
-/// Bytes of a patch: it may take out all that a state of so many bytes has, and put in as much.
+/// Maximum bytes of a patch: it may remove all members of a full state and add as many.
 pub fn patch_bytes_max(state_bytes: usize) -> usize {
     state_bytes.saturating_mul(2)
 }
 
-/// The parser itself refuses JSON that is nested deeper than 128 levels.
+/// The parser rejects JSON nested more than 128 levels deep.
 fn parse_object(text: &str) -> Result<Map<String, Value>, CoreError> {
     let invalid = |problem: String| CoreError::StateInvalid { problem };
     match serde_json::from_str(text) {
@@ -109,7 +109,7 @@ fn parse_object(text: &str) -> Result<Map<String, Value>, CoreError> {
     }
 }
 
-/// RFC 7396, section 2, as it is written there.
+/// Implements RFC 7396, section 2.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -119,7 +119,7 @@ fn merge(target: &mut Value, patch: Value) {
         Value::Object(members) => members,
         _ => Map::new(),
     };
-    // All at once: to take them out one by one is a walk over the rest for each.
+    // One pass: removing members one by one would shift the rest for each.
     members.retain(|name, _| patch.get(name).is_none_or(|value| !value.is_null()));
     for (name, value) in patch {
         if !value.is_null() {
@@ -133,7 +133,7 @@ fn merge(target: &mut Value, patch: Value) {
 mod tests {
     use super::*;
 
-    /// The examples of RFC 7396, appendix A, that start from an object and end in one.
+    /// The examples of RFC 7396, appendix A, that start and end with an object.
     #[test]
     fn patches_as_the_rfc_says() {
         let cases = [

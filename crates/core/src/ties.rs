@@ -1,9 +1,9 @@
-//! Ids in a provider's own fields that tie a part to parts of other turns.
+//! Ids in provider fields that tie a part to parts of other turns.
 //!
-//! Calls and results are parts of their own kind, with their ids. This is for everything else:
-//! calls that the provider answers itself, calls that a program makes, and types that a provider
-//! adds later. The rule needs no list of types: a part is tied to the latest earlier part whose id
-//! it names.
+//! Calls and results are their own kinds of parts and carry their ids. This module covers
+//! everything else: calls that the provider executes itself, calls that a program makes, and types
+//! that a provider adds later. It needs no list of types: a part is tied to the latest earlier part
+//! whose id it references.
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -11,25 +11,25 @@ use serde_json::{Map, Value};
 
 use crate::turn::{Part, PartKind};
 
-/// The ids in the fields of a part.
+/// The ids in the provider fields of a part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartIds {
-    /// The id under which later parts name it.
+    /// Id by which later parts reference it.
     pub name: Option<Box<str>>,
-    /// The part that it answers or continues: `call_id`, `tool_use_id`, `approval_request_id`.
+    /// Part that it answers or continues: `call_id`, `tool_use_id` or `approval_request_id`.
     pub answers: Option<Box<str>>,
-    /// The program that makes the call: each string in `caller` whose key ends in `id`.
+    /// Program that makes the call: each string in `caller` whose key ends in `id`.
     pub callers: Vec<Box<str>>,
 }
 
 impl PartIds {
-    /// The ids of earlier parts that it names.
+    /// Ids of earlier parts that it references.
     pub fn refs(self) -> impl Iterator<Item = Box<str>> {
         self.answers.into_iter().chain(self.callers)
     }
 }
 
-/// The fields with ids. Any other field is skipped unread.
+/// The fields with ids. Deserializing skips all others.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Fields {
@@ -42,13 +42,13 @@ struct Fields {
     caller: Option<Value>,
 }
 
-/// Tells null from a field that is absent.
+/// Distinguishes null from an absent field.
 fn present<'de, D: serde::Deserializer<'de>>(field: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(field).map(Some)
 }
 
 impl Part {
-    /// Reads the ids in its provider's fields. The id of a call or a result is not one of them.
+    /// Reads the ids in the provider fields. Does not include the id of a call or result part.
     pub fn ids(&self) -> PartIds {
         let is_opaque = matches!(&self.kind, PartKind::Text(text) if text.is_empty());
         let wanted: &[u8] = if is_opaque { b"id\"" } else { b"\"caller\"" };
@@ -72,7 +72,7 @@ impl Part {
         let answered = text(fields.tool_use_id.as_ref());
         let answered = answered.or_else(|| text(fields.approval_request_id.as_ref()));
         let (name, answers) = match (&fields.call_id, text(fields.call_id.as_ref())) {
-            // Calls that the provider answers itself need no id: they are paired by order.
+            // Calls that the provider executes itself need no id and are paired by order.
             (Some(Value::Null), _) => by_order(),
             (_, Some(id)) if kind.ends_with("_call") => (Some(id), None),
             (_, Some(id)) => (Some(id.clone()), Some(id)),
@@ -91,7 +91,7 @@ fn callers_of(caller: &Map<String, Value>) -> Vec<Box<str>> {
     ids.filter_map(|(_, id)| text(Some(id))).collect()
 }
 
-/// A text that is not empty.
+/// The string if it is not empty.
 fn text(value: Option<&Value>) -> Option<Box<str>> {
     let text = value?.as_str()?;
     (!text.is_empty()).then(|| text.into())

@@ -1,5 +1,4 @@
-//! A turn: one contribution by one role, made of parts; and what the rules need to
-//! know of it once its content is encoded.
+//! A turn, which is one contribution by one role, and its metadata once the content is encoded.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +11,10 @@ use crate::limits::Limits;
 use crate::ties::PartIds;
 use crate::time::Timestamp;
 
-/// Who contributed a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The person, or the program, that talks to the bot.
+    /// The person or program that talks to the bot.
     User,
-    /// The model.
     Assistant,
     /// A tool that the model called.
     Tool,
@@ -26,7 +23,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Its name in prompts and in most providers' messages.
+    /// Name in prompts and in the messages of most providers.
     pub fn name(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -37,102 +34,94 @@ impl Role {
     }
 }
 
-/// The shape of a provider's message array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageFormat {
-    /// OpenAI chat completions: the `messages` array.
+    /// The `messages` array of OpenAI chat completions.
     OpenAi,
-    /// OpenAI responses: the `input` item array.
+    /// The `input` item array of OpenAI responses.
     OpenAiResponses,
-    /// Anthropic messages: the `messages` array.
+    /// The `messages` array of Anthropic.
     Anthropic,
 }
 
-/// One contribution by one role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// Who contributed it.
     pub role: Role,
-    /// What it says, in order; at least one part.
+    /// The content in order, at least one part.
     pub parts: Vec<Part>,
-    /// When it was said; without it, when it arrives.
+    /// Time set by the bot. If absent, the arrival time applies.
     pub timestamp: Option<Timestamp>,
-    /// How important the bot finds it, 0 to 1.
+    /// Importance assigned by the bot, 0 to 1.
     pub salience: Option<f32>,
-    /// Keep it whatever is dropped.
+    /// Exempts the turn from being dropped.
     pub pinned: bool,
-    /// Free labels of the bot.
+    /// Labels for the bot's own use.
     pub metadata: BTreeMap<String, String>,
-    /// The provider's fields that memoird has no use for: a JSON object or empty.
+    /// Provider fields that memoird does not interpret: a JSON object, or empty.
     pub extra_json: String,
-    /// Whose fields those are, here and in the parts; `None`: any provider's.
+    /// Provider of the `extra_json` here and in the parts. `None` means any provider.
     pub format: Option<MessageFormat>,
-    /// The client's own id of the message; or empty. For no provider.
+    /// The client's own message id, or empty. Never sent to a provider.
     pub client_id: String,
-    /// What else the client wants to have back with it: JSON or empty. For no provider.
+    /// Client data returned with the turn: JSON, or empty. Never sent to a provider.
     pub client_json: String,
 }
 
-/// A piece of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// What it is.
     pub kind: PartKind,
-    /// The provider's fields that memoird has no use for: a JSON object or empty.
+    /// Provider fields that memoird does not interpret: a JSON object, or empty.
     pub extra_json: String,
 }
 
-/// What a part is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartKind {
     /// Plain text, possibly empty.
     Text(String),
-    /// A call of a tool.
+    /// A tool call.
     ToolUse {
         /// The provider's id of the call.
         id: String,
-        /// The tool's name.
         name: String,
-        /// The arguments, to the byte as the model wrote them.
+        /// The arguments, byte for byte as the model wrote them.
         input_json: String,
     },
-    /// What a tool answered.
+    /// The result of a tool call.
     ToolResult {
-        /// The call it answers.
+        /// Id of the call.
         tool_use_id: String,
-        /// The answer as text, to the byte.
+        /// The result as text, byte for byte.
         content: String,
-        /// The answer as rich content: text and media only.
+        /// The result as rich content. Only text and media are allowed.
         parts: Vec<Part>,
-        /// True when the tool failed.
+        /// Whether the tool failed.
         is_error: bool,
     },
-    /// An image, a document, a sound.
+    /// An image, document or sound.
     Media {
-        /// The IANA media type, or empty.
+        /// IANA media type, or empty.
         media_type: String,
-        /// A name for people.
+        /// Display name.
         name: String,
-        /// Where the content is.
         source: MediaSource,
     },
     /// The model's reasoning.
     Thinking {
         /// The reasoning, or the provider's opaque data.
         text: String,
-        /// The provider's signature over it.
+        /// The provider's signature over the reasoning.
         signature: String,
-        /// True when the provider hid the reasoning.
+        /// Whether the provider hid the reasoning.
         redacted: bool,
     },
 }
 
-/// Where the content of a media part is.
+/// Location of the content of a media part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaSource {
-    /// Here.
+    /// Inline content.
     Data(Vec<u8>),
-    /// Where the provider finds it.
+    /// URI from which the provider loads the content.
     Uri(String),
 }
 
@@ -146,7 +135,7 @@ impl From<PartKind> for Part {
 }
 
 impl Turn {
-    /// A turn of `role` with these parts and nothing else.
+    /// Creates a turn without optional fields.
     pub fn new(role: Role, parts: Vec<Part>) -> Self {
         Self {
             role,
@@ -162,7 +151,7 @@ impl Turn {
         }
     }
 
-    /// The tool uses and tool results in it, in order, and its other ties to other turns.
+    /// Returns the tool uses and results of the turn in order, and its other references to turns.
     pub fn links(&self) -> Links {
         let has_items = self.format == Some(MessageFormat::OpenAiResponses);
         let last = self.parts.last().map(|part| &part.kind);
@@ -184,15 +173,15 @@ impl Turn {
         links
     }
 
-    /// Bytes of what is for the client alone, and never sent to a provider.
+    /// Bytes of the fields that are only for the client and never sent to a provider.
     pub fn client_bytes(&self) -> usize {
         self.client_id.len() + self.client_json.len()
     }
 
-    /// Checks what a turn must keep by itself; `index` is its place in the append.
+    /// Checks the rules that apply to a single turn. `index` is its position in the append.
     ///
     /// # Errors
-    /// [`CoreError::TurnInvalid`] or [`CoreError::TurnTooLarge`], naming the place.
+    /// [`CoreError::TurnInvalid`] or [`CoreError::TurnTooLarge`], with the position.
     pub fn check(&self, index: usize, limits: &Limits) -> Result<(), CoreError> {
         let invalid = |problem: String| CoreError::TurnInvalid { index, problem };
         let at_most = |(what, setting), actual, limit| match actual <= limit {
@@ -242,7 +231,7 @@ impl Turn {
 }
 
 impl Part {
-    /// How many parts it is, with those inside.
+    /// Number of parts, including nested ones.
     fn count(&self) -> usize {
         match &self.kind {
             PartKind::ToolResult { parts, .. } => 1 + parts.len(),
@@ -303,7 +292,7 @@ fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), St
     }
 }
 
-/// The parser itself refuses JSON that is nested deeper than 128 levels.
+/// Checks `extra_json`. The parser rejects JSON nested more than 128 levels deep.
 fn check_extra(json: &str) -> Result<(), String> {
     if json.is_empty() {
         return Ok(());
@@ -316,7 +305,7 @@ fn check_extra(json: &str) -> Result<(), String> {
     object.map(drop).map_err(problem)
 }
 
-/// The same for JSON of any kind.
+/// Checks that `client_json` is JSON of any kind.
 fn check_client_json(json: &str) -> Result<(), String> {
     if json.is_empty() {
         return Ok(());
@@ -327,32 +316,36 @@ fn check_client_json(json: &str) -> Result<(), String> {
         .map_err(problem)
 }
 
-/// The tool uses and results of a turn, by the provider's ids.
+/// Ids by which a turn refers to other turns or is referred to. They are the provider's ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
-    /// Ids of the calls it makes.
+    /// Ids of the turn's tool calls.
     pub uses: Vec<Box<str>>,
-    /// Ids of the calls it answers.
+    /// Ids of the calls whose results the turn contains.
     pub results: Vec<Box<str>>,
-    /// Ids of its other parts that later turns may name. See [`crate::ties`].
+    /// Ids of its other parts that later turns may reference. See [`crate::ties`].
     pub names: Vec<Box<str>>,
-    /// Ids of parts of earlier turns that its parts name.
+    /// Ids of parts of earlier turns that its parts reference.
     pub refs: Vec<Box<str>>,
-    /// True where a result may answer a call that the history never had: lists of OpenAI's items
-    /// have such, as the first turn after a session expired.
+    /// Whether a result may belong to a call that the history never had.
+    ///
+    /// Such results occur in OpenAI item lists, for example in the first turn after a session
+    /// expired.
     pub takes_orphans: bool,
-    /// True where it ends in reasoning: OpenAI takes no such item without the one that follows.
+    /// Whether the turn ends in reasoning.
+    ///
+    /// OpenAI rejects a reasoning item without the item after it.
     pub leads_on: bool,
 }
 
 impl Links {
-    /// True when the turn stands by itself.
+    /// Whether the turn has no references to or from other turns.
     pub fn is_empty(&self) -> bool {
         let all = [&self.uses, &self.results, &self.names, &self.refs];
         all.iter().all(|ids| ids.is_empty()) && !self.leads_on
     }
 
-    /// Adds the ids of the next part. Ids that its own turn names are no ties to another.
+    /// Adds the ids of the next part. References to ids of the same turn are not recorded.
     fn add_ids(&mut self, ids: PartIds) {
         let PartIds {
             name,
@@ -377,27 +370,25 @@ impl Links {
     }
 }
 
-/// A turn that was checked and encoded, before it has its place.
+/// A checked and encoded turn that has no seq yet.
 #[derive(Clone, Debug)]
 pub struct NewTurn {
-    /// Its encoded content, without seq, and without the time where the bot gave none.
+    /// Encoded content, without seq, and without a timestamp if the bot set none.
     pub body: Vec<u8>,
-    /// Who contributed it.
     pub role: Role,
-    /// When it was said, where the bot gave a time.
+    /// Time set by the bot.
     pub timestamp: Option<Timestamp>,
-    /// Keep it whatever is dropped.
+    /// Exempts the turn from being dropped.
     pub pinned: bool,
-    /// Its calls and results.
     pub links: Links,
-    /// The client's own id of it, or empty.
+    /// The client's own message id, or empty.
     pub client_id: Box<str>,
-    /// Bytes of the body that are for the client alone: see [`Turn::client_bytes`].
+    /// Bytes of the body that are only for the client. See [`Turn::client_bytes`].
     pub client_bytes: usize,
 }
 
 impl NewTurn {
-    /// What the rules need to know of a turn, without its content.
+    /// Copies the metadata of a turn and leaves the body empty.
     pub fn of(turn: &Turn) -> Self {
         Self {
             body: Vec::new(),
@@ -411,8 +402,10 @@ impl NewTurn {
     }
 }
 
-/// Tokens of an encoded turn, without what is for the client alone, estimated as a quarter of its bytes and four for the
-/// message itself. A provider's tokenizer is more exact and slower.
+/// Estimates the tokens of an encoded turn as a quarter of its bytes, plus four for the message.
+///
+/// The bytes must not include the fields that are only for the client. A provider's tokenizer is
+/// more exact but slower.
 pub fn estimate_tokens(encoded_bytes: usize) -> u32 {
     u32::try_from(encoded_bytes.div_ceil(4) + 4).unwrap_or(u32::MAX)
 }

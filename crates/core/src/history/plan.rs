@@ -1,5 +1,4 @@
-//! What an append will do, worked out before anything is changed: so that it is done
-//! whole or refused whole.
+//! Plans an append before anything changes, so that it is applied or rejected as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +9,27 @@ use crate::turn::Role;
 
 use super::{History, TurnRecord};
 
-/// A turn to be added, and the ids of the calls that it answers.
+/// A turn to append, and the ids of the calls that it answers.
 pub type Arrival<'a> = (TurnRecord, &'a [Box<str>]);
 
-/// What a tool result answers.
+/// The call that a tool result belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A call of the turn with this seq.
+    /// A call in the turn with this seq.
     Use(u64),
-    /// A call that has left the history.
+    /// A call that was dropped from the history.
     Departed,
     /// A call that the history never had.
     Unknown,
 }
 
-/// What an append will do.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// For each turn, what each of its results answers.
+    /// For each turn, the calls of its results.
     pub(super) targets: Vec<Vec<Target>>,
-    /// For each turn, the earlier turns of its unit that no result ties it to.
+    /// For each turn, the earlier turns of its unit that are tied to it other than by results.
     pub(super) joined: Vec<Vec<u64>>,
-    /// Seqs of the turns that a pin will hold from now on.
+    /// Seqs of the turns that pins hold after the append.
     pub(super) held: BTreeSet<u64>,
 }
 
@@ -52,7 +50,7 @@ impl Plan {
     }
 }
 
-/// Finds the call of every result: the latest of its id that waits for one.
+/// Finds the call of every result, which is the latest call of its id without a result.
 fn match_results(
     history: &History,
     arrivals: &[Arrival<'_>],
@@ -92,8 +90,9 @@ fn match_results(
     Ok(all)
 }
 
-/// Finds the turns that the parts of each turn name, the latest that can be meant, and the turn
-/// with the reasoning that led to it.
+/// Finds the turns that each turn references, and the reasoning turn that led to it.
+///
+/// A reference resolves to the latest earlier turn with its id.
 fn match_refs(history: &History, arrivals: &[Arrival<'_>]) -> Vec<Vec<u64>> {
     let joined = |(index, (record, _)): (usize, &Arrival<'_>)| {
         let ids = record.refs().iter();
@@ -120,7 +119,7 @@ fn unknown(index: usize, id: &str) -> CoreError {
     CoreError::ToolUseUnknown { index, id }
 }
 
-/// Spreads the pins over the units they touch, and checks what that would hold.
+/// Extends pins to the units they touch, and checks the limits for pinned turns.
 fn held_by_pins(
     history: &History,
     arrivals: &[Arrival<'_>],
@@ -167,7 +166,7 @@ fn held_by_pins(
             rest.extend(history.find(seq).into_iter().flat_map(TurnRecord::mates));
         }
     }
-    // A unit that is held cannot leave with a result that came too late.
+    // A held unit cannot be dropped along with a late result.
     if let Some((_, index, id)) = late.into_iter().find(|(seq, ..)| held.contains(seq)) {
         return Err(unknown(index, id));
     }

@@ -1,5 +1,4 @@
-//! A turn in memory: its bytes as they were encoded when it arrived, and beside them
-//! the little that planning needs.
+//! A turn in memory: its encoded bytes and the metadata for planning.
 
 use std::sync::Arc;
 
@@ -9,48 +8,46 @@ use crate::quote;
 use crate::time::Timestamp;
 use crate::turn::{NewTurn, Role, estimate_tokens};
 
-/// A turn in memory.
 #[derive(Clone, Debug)]
 pub struct TurnRecord {
-    /// Its encoded content, seq included.
+    /// Encoded content, including the seq.
     pub content: Arc<[u8]>,
-    /// Its place in the generation, from 1.
+    /// Position in the generation, from 1.
     pub seq: u64,
-    /// Its tokens, estimated.
+    /// Estimated tokens.
     pub tokens: u32,
-    /// Who contributed it.
     pub role: Role,
-    /// Its time in seconds since 1970; 0 if unknown.
+    /// Time in seconds since 1970, or 0 if unknown.
     pub(crate) said_at: i64,
-    /// True when a text of it looks like memoird's own words, or has the mark of its session.
+    /// Whether a text imitates memoird's own text or contains the nonce of the session.
     pub(crate) is_marked: bool,
-    /// True when the bot pinned it.
+    /// Whether the bot pinned the turn.
     pub pinned: bool,
-    /// True when it belongs to a unit with a pinned turn, and so never leaves.
+    /// Whether its unit contains a pinned turn, which exempts it from being dropped.
     pub(super) held: bool,
-    /// True when it may answer a call that nobody knows.
+    /// Whether its results may belong to unknown calls.
     pub(super) takes_orphans: bool,
-    /// True when the assistant's next turn belongs to it.
+    /// Whether the assistant's next turn belongs to its unit.
     pub(super) leads_on: bool,
     ties: Option<Box<Ties>>,
 }
 
-/// What ties a turn to the others of its unit.
+/// Relations of a turn to the others of its unit.
 #[derive(Clone, Debug, Default)]
 struct Ties {
-    /// Its calls, and the turns that answered them.
+    /// Its calls, and the turns with their results.
     uses: Vec<(Box<str>, Option<u64>)>,
-    /// Seqs of the turns whose calls it answers; its own seq for an unknown call.
+    /// Seqs of the turns whose calls it answers. Its own seq stands for an unknown call.
     answers: Vec<u64>,
-    /// Ids under which later turns may name parts of it, and ids that its parts name.
+    /// Ids by which later turns may reference its parts.
     names: Vec<Box<str>>,
     refs: Vec<Box<str>>,
-    /// The turns that it names, and those that name it.
+    /// The turns that it references, and those that reference it.
     joined: Vec<u64>,
 }
 
 impl TurnRecord {
-    /// The record of a new turn whose encoded content, with its seq, is `content`.
+    /// Creates the record of a new turn. `content` is encoded and includes the seq.
     pub fn new(turn: &NewTurn, seq: u64, content: Arc<[u8]>) -> Self {
         let ties = (!turn.links.is_empty()).then(|| {
             let uses = turn.links.uses.iter();
@@ -77,14 +74,14 @@ impl TurnRecord {
         }
     }
 
-    /// Says something else from now on.
+    /// Replaces the content.
     pub(super) fn set_content(&mut self, content: Arc<[u8]>) {
         self.tokens = estimate_tokens(content.len());
         self.is_marked = quote::has_marks(&content);
         self.content = content;
     }
 
-    /// Notes whether it has the mark of its session.
+    /// Records whether the content contains the nonce of the session.
     pub(crate) fn note_mark(&mut self, mark: Mark) {
         self.is_marked |= mark.is_in(&self.content);
     }
@@ -93,96 +90,95 @@ impl TurnRecord {
         self.seq
     }
 
-    /// True when it is tied to no other turn.
+    /// Whether the turn is tied to no other turn.
     pub(crate) fn stands_alone(&self) -> bool {
         self.ties.is_none()
     }
 
-    /// True for a user's words: with all that follows them up to the next ones they are an
-    /// exchange.
+    /// Whether the turn is a user message, which starts an exchange.
+    ///
+    /// The exchange ends before the next such turn.
     pub(crate) fn begins_exchange(&self) -> bool {
         self.role == Role::User && self.answers().is_empty()
     }
 
-    /// The ids of all its calls.
+    /// Ids of all its calls.
     pub(super) fn uses(&self) -> impl Iterator<Item = &Box<str>> {
         self.calls().map(|(id, _)| id)
     }
 
-    /// Its calls, and the turns that answered them.
+    /// Its calls, and the turns with their results.
     fn calls(&self) -> impl Iterator<Item = &(Box<str>, Option<u64>)> {
         self.ties.iter().flat_map(|ties| &ties.uses)
     }
 
-    /// The ids of its calls that have no result yet.
+    /// Ids of its calls that have no result yet.
     pub(crate) fn open_uses(&self) -> impl Iterator<Item = &Box<str>> {
         let open = self.calls().filter(|(_, answer)| answer.is_none());
         open.map(|(id, _)| id)
     }
 
-    /// The seqs of the turns of its unit that it is tied to directly.
+    /// Seqs of the turns of its unit that it is tied to directly.
     pub(crate) fn mates(&self) -> impl Iterator<Item = u64> {
         self.close_mates().chain(self.joined())
     }
 
-    /// Of these the ones that it is never shown without: its calls and results.
+    /// The mates that it is never shown without: the turns of its calls and results.
     pub(crate) fn close_mates(&self) -> impl Iterator<Item = u64> {
         let answers = self.answers().iter().copied();
         let others = answers.filter(|seq| *seq != self.seq);
         others.chain(self.answered_by())
     }
 
-    /// The others: they leave together, but a unit that is too large is split between them.
+    /// The other mates. A unit that is too large can be split between them.
     pub(crate) fn joined(&self) -> impl Iterator<Item = u64> {
         let joined = self.ties.iter().flat_map(|ties| &ties.joined);
         joined.copied()
     }
 
-    /// True where later turns may name a part of it so.
+    /// Whether later turns may reference a part of it by `id`.
     pub(super) fn is_named(&self, id: &str) -> bool {
         let mut names = self.ties.iter().flat_map(|ties| &ties.names);
         names.any(|name| **name == *id) || self.uses().any(|used| **used == *id)
     }
 
-    /// The ids under which later turns may name parts of it.
     #[cfg(test)]
     pub(super) fn names(&self) -> &[Box<str>] {
         self.ties.as_ref().map_or(&[], |ties| &ties.names)
     }
 
-    /// The ids of earlier parts that its parts name.
+    /// Ids of earlier parts that its parts reference.
     pub(super) fn refs(&self) -> &[Box<str>] {
         self.ties.as_ref().map_or(&[], |ties| &ties.refs)
     }
 
-    /// Notes that it travels with this turn.
+    /// Ties it to this turn.
     pub(super) fn join(&mut self, seq: u64) {
         self.ties.get_or_insert_default().joined.push(seq);
     }
 
-    /// Notes that this turn has left without it.
+    /// Removes the tie to a turn that was dropped.
     pub(super) fn unjoin(&mut self, seq: u64) {
         let ties = self.ties.iter_mut();
         ties.for_each(|ties| ties.joined.retain(|joined| *joined != seq));
     }
 
-    /// For each of its results, the seq of the turn whose call it answers; its own seq for an
-    /// unknown call.
+    /// For each of its results, the seq of the turn with the call, or its own seq if unknown.
     pub(crate) fn answers(&self) -> &[u64] {
         self.ties.as_ref().map_or(&[], |ties| &ties.answers)
     }
 
-    /// The seqs of the turns that answered its calls; one may come more than once.
+    /// Seqs of the turns with results of its calls, possibly with repetitions.
     pub(crate) fn answered_by(&self) -> impl Iterator<Item = u64> {
         self.calls().filter_map(|(_, answer)| *answer)
     }
 
-    /// Notes that it answers a call of the turn `use_seq`.
+    /// Records that it answers a call of the turn `use_seq`.
     pub(super) fn note_answers(&mut self, use_seq: u64) {
         self.ties.get_or_insert_default().answers.push(use_seq);
     }
 
-    /// Notes that its call `id` was answered by the turn `result_seq`.
+    /// Records that the turn `result_seq` has the result of its call `id`.
     pub(super) fn note_answered(&mut self, id: &str, result_seq: u64) {
         let mut uses = self.ties.iter_mut().flat_map(|ties| &mut ties.uses);
         let is_meant =
@@ -192,7 +188,7 @@ impl TurnRecord {
         }
     }
 
-    /// The ids of its calls that the turn `result_seq` answered.
+    /// Ids of its calls that the turn `result_seq` answers.
     #[cfg(test)]
     pub(super) fn calls_answered_by(&self, result_seq: u64) -> impl Iterator<Item = &Box<str>> {
         self.calls()
@@ -200,7 +196,7 @@ impl TurnRecord {
             .map(|(id, _)| id)
     }
 
-    /// What it adds to a history.
+    /// Its share of the totals of a history.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             turns: 1,

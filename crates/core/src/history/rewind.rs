@@ -1,19 +1,22 @@
-//! Taking the newest turns back, in whole units.
+//! Rewinding the newest turns, in whole units.
 
 use super::{History, TurnRecord};
 use crate::error::CoreError;
 use crate::seq_ranges::SeqRanges;
 
-/// Runs of rewound turns before the tail's front that a history knows. What is older counts as
-/// dropped: windows then say of more turns than there were that they are not shown.
+/// Maximum runs of rewound turns before the tail's front that a history stores.
+///
+/// Older ones count as dropped, so windows then report more turns as not shown than there were.
 pub const REWOUND_BEFORE_MAX: usize = 256;
 
 impl History {
-    /// Removes all turns after `after_seq`, those that stand apart included, of a generation whose
-    /// newest turn is `last_seq`. Gives them, ascending; without those that had left already.
+    /// Removes all turns after `after_seq`, including the separately stored ones.
+    ///
+    /// `last_seq` is the newest turn of the generation. Returns the removed turns in ascending
+    /// order, without those that were dropped before.
     ///
     /// # Errors
-    /// [`CoreError::RewindSplitsUnit`]; then nothing is removed.
+    /// [`CoreError::RewindSplitsUnit`]. Nothing is removed then.
     pub fn rewind(&mut self, after_seq: u64, last_seq: u64) -> Result<Vec<TurnRecord>, CoreError> {
         if after_seq >= last_seq {
             return Ok(Vec::new());
@@ -45,7 +48,7 @@ impl History {
             !calls.is_empty()
         });
         if after_seq == 0 {
-            // Nobody waits for the calls that left any more.
+            // The dropped calls are rewound too, so their results are no longer accepted.
             aside.departed.clear();
             aside.departed_overflow = false;
         }
@@ -58,9 +61,10 @@ impl History {
         Ok(removed)
     }
 
-    /// True where first in, first out has dropped a turn after `after_seq` with its unit, of a
-    /// generation that gave seqs up to `last_seq`: whether a rewind would tear that unit apart,
-    /// only a journal knows. No unit reaches behind 0.
+    /// Whether FIFO has dropped a turn after `after_seq` along with its unit.
+    ///
+    /// `last_seq` is the last assigned seq of the generation. If so, only the journal can tell
+    /// whether a rewind would split that unit. A rewind to 0 splits no unit.
     pub fn has_dropped_after(&self, after_seq: u64, last_seq: u64) -> bool {
         if after_seq == 0 || after_seq >= last_seq {
             return false;
@@ -78,7 +82,7 @@ impl History {
         said > apart.count() as u64 || holes > 0
     }
 
-    /// True where turns were said between these two that the history does not have there.
+    /// Whether the generation had turns between these two that the history lacks there.
     pub fn has_gap(&self, first_seq: u64, last_seq: u64) -> bool {
         match self.rewound() {
             Some(rewound) => rewound.rest(first_seq + 1, last_seq).next().is_some(),
@@ -86,18 +90,18 @@ impl History {
         }
     }
 
-    /// The newest turn that was not rewound, of a generation that gave seqs up to `last_seq`.
+    /// The newest turn that was not rewound. `last_seq` is the last assigned seq of the generation.
     pub(crate) fn newest_seq(&self, last_seq: u64) -> u64 {
         let run = self.rewound().and_then(|rewound| rewound.run_of(last_seq));
         run.map_or(last_seq, |(first, _)| first - 1)
     }
 
-    /// The seqs of rewound turns: all after the tail's front, and the newest before.
+    /// Seqs of rewound turns: all after the tail's front, and the newest before it.
     pub fn rewound(&self) -> Option<&SeqRanges> {
         self.aside.as_ref().map(|aside| &aside.rewound)
     }
 
-    /// Forgets the oldest runs of rewound turns.
+    /// Removes the oldest runs of rewound turns.
     pub(super) fn bound_rewound(&mut self) {
         let front = self.tail.front().map_or(u64::MAX, |front| front.seq);
         if let Some(aside) = &mut self.aside {
@@ -105,7 +109,7 @@ impl History {
         }
     }
 
-    /// How many turns of the generation are before this one, without rewound ones.
+    /// Number of turns of the generation before `seq`, without rewound ones.
     pub(super) fn turns_before(&self, seq: u64) -> u64 {
         match self.rewound() {
             Some(rewound) => rewound.rest(1, seq).map(|(first, end)| end - first).sum(),

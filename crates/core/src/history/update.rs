@@ -1,4 +1,4 @@
-//! A turn says something else, in its place.
+//! Replacing the content of a turn in place.
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use crate::change::Totals;
 use crate::mark::Mark;
 
 impl History {
-    /// The turn of this seq, where the history or windows still have it.
+    /// The turn of this seq, if the history or its windows still have it.
     pub fn turn(&self, seq: u64) -> Option<&TurnRecord> {
         let apart = self.anchor.iter().chain(self.preamble());
         let found = self.find(seq);
         found.or_else(|| apart.into_iter().find(|record| record.seq == seq))
     }
 
-    /// Gives a turn another content; its role and what ties it to others stay. False where it has
-    /// none of this seq.
+    /// Replaces the content of a turn. Its role and ties stay.
+    ///
+    /// Returns false if there is no turn of this seq.
     pub(crate) fn update(&mut self, seq: u64, content: Arc<[u8]>, mark: Mark) -> bool {
         let aside = self.aside.iter_mut();
         let aside = aside.flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
@@ -30,7 +31,7 @@ impl History {
         true
     }
 
-    /// Counts what the caps count.
+    /// Recomputes the totals that count toward the caps.
     pub(super) fn count_capped(&mut self) {
         let records = self.capped_turns();
         self.capped = records.fold(Totals::default(), |sum, record| sum.plus(record.totals()));

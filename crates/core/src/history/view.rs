@@ -1,23 +1,23 @@
-//! What windows read of a history: the turns that stand apart, and the tail from a seq on.
+//! View of a history for windows: the separately stored turns, and the tail from a seq on.
 
 use super::{History, TurnRecord};
 use crate::turn::Role;
 
-/// So many turns at most are a system prompt.
+/// Number of first turns among which system turns form the preamble.
 const PREAMBLE_TURNS: u64 = 4;
 
-/// A history as windows read it.
 pub(crate) struct View<'a> {
     history: &'a History,
-    /// The newest turn of the generation.
+    /// Newest turn of the generation.
     pub(crate) last_seq: u64,
-    /// The turns that first in, first out has passed and that windows go on showing: system
-    /// turns from before the anchor, the anchor, pinned turns. Ascending.
+    /// Turns that FIFO has passed and that windows still show, ascending.
+    ///
+    /// These are system turns from before the anchor, the anchor, and pinned turns.
     pub(crate) apart: Vec<&'a TurnRecord>,
 }
 
 impl History {
-    /// This history for a window; `last_seq` is the generation's newest turn.
+    /// Creates a view for a window. `last_seq` is the newest turn of the generation.
     pub(crate) fn view(&self, last_seq: u64) -> View<'_> {
         let apart = self.preamble().iter().chain(&self.anchor);
         let mut apart: Vec<&TurnRecord> = apart.chain(self.pinned()).collect();
@@ -29,12 +29,12 @@ impl History {
         }
     }
 
-    /// The first turn of the tail; the turn after the newest where there is none.
+    /// The first turn of the tail, or the seq after the newest turn if the tail is empty.
     pub(crate) fn front_seq(&self, last_seq: u64) -> u64 {
         self.tail.front().map_or(last_seq + 1, |front| front.seq)
     }
 
-    /// True for a system turn at the very start, before the anchor.
+    /// Whether `record` is a system turn at the very start, before the anchor.
     pub(super) fn leads(&self, record: &TurnRecord) -> bool {
         record.role == Role::System
             && record.stands_alone()
@@ -49,7 +49,7 @@ impl<'a> View<'a> {
         self.history.anchor.as_ref()
     }
 
-    /// The last user turn: with all after it it is the newest exchange.
+    /// The last user turn. It starts the newest exchange.
     pub(crate) fn request(&self) -> Option<&'a TurnRecord> {
         let is_request = |record: &&TurnRecord| record.begins_exchange();
         let in_tail = self.tail_from(0).rev().find(is_request);
@@ -58,8 +58,9 @@ impl<'a> View<'a> {
         both.max_by_key(|request| request.seq)
     }
 
-    /// The same while the assistant has not finished answering it: until the newest words are its
-    /// own, without a call.
+    /// The request while the assistant is still answering it.
+    ///
+    /// The answer is complete once the newest turn is an assistant turn without calls.
     pub(crate) fn request_under_way(&self) -> Option<&'a TurnRecord> {
         let request = self.request()?;
         let mut later = self.tail_from(request.seq + 1).rev();
@@ -69,8 +70,10 @@ impl<'a> View<'a> {
         (!newest.is_some_and(is_answer)).then_some(request)
     }
 
-    /// The turn that is said now, with the calls and results it is tied to. Ascending. A result
-    /// that came too late for its call has left at once: then it is the turn before.
+    /// The newest turn with the calls and results it is tied to, ascending.
+    ///
+    /// A result that came too late for its call was dropped at once. In that case it is the turn
+    /// before.
     pub(crate) fn current_unit(&self) -> Vec<u64> {
         let mut unit = Vec::new();
         let newest = self.tail_from(0).next_back().into_iter();
@@ -92,7 +95,7 @@ impl<'a> View<'a> {
         seq: u64,
     ) -> impl DoubleEndedIterator<Item = &'a TurnRecord> + Clone + use<'a> {
         let tail = &self.history.tail;
-        // Mostly what came last, or all of it: nothing between is read for that.
+        // Most calls ask for all turns or the newest ones. Answer them without a search.
         let start = match (tail.front(), tail.back()) {
             (Some(front), _) if seq <= front.seq => 0,
             (_, Some(back)) if seq > back.seq => tail.len(),
@@ -110,23 +113,24 @@ impl<'a> View<'a> {
         self.history.tail.range(..end)
     }
 
-    /// How many turns the history keeps.
+    /// Number of retained turns.
     pub(crate) fn turns(&self) -> u64 {
         self.history.count() as u64
     }
 
-    /// The tokens of these turns, estimated.
+    /// Estimated tokens of the retained turns.
     pub(crate) fn tokens(&self) -> u64 {
         self.history.totals().tokens
     }
 
-    /// The first turn of the tail; the turn after the newest where there is none.
+    /// The first turn of the tail, or the seq after the newest turn if the tail is empty.
     pub(crate) fn front_seq(&self) -> u64 {
         self.history.front_seq(self.last_seq)
     }
 
-    /// How often something happened to turns that is neither a new one at the end nor a unit that
-    /// leaves at the front: what was put together before is then put together anew.
+    /// Counts the changes other than appending at the end and dropping a unit at the front.
+    ///
+    /// Each of them invalidates data that was derived from the history.
     pub(crate) fn reshaped(&self) -> u64 {
         self.history.reshaped
     }
@@ -140,7 +144,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// True when a turn from `seq` on has left that is not `known` to be left out.
+    /// Whether a turn from `seq` on was dropped that is outside the `known` ranges.
     pub(crate) fn has_lost_since(&self, seq: u64, known: &[(u64, u64)]) -> bool {
         let seq = seq.max(1);
         let is_known = |seq: u64| {
@@ -166,8 +170,9 @@ impl<'a> View<'a> {
         self.turns_between(seq, front) > apart(seq, front) + known.sum::<u64>()
     }
 
-    /// The turns from `first` up to `end` that were not rewound, whether they are there or not:
-    /// each run of them with its end.
+    /// The runs of turns in `first..end` that were not rewound, including dropped turns.
+    ///
+    /// Each run is its first seq and its exclusive end.
     pub(crate) fn said_between(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
         match self.history.rewound() {
             Some(rewound) => rewound.rest(first, end).collect(),
@@ -175,19 +180,20 @@ impl<'a> View<'a> {
         }
     }
 
-    /// How many they are.
+    /// Number of turns in [`Self::said_between`].
     fn turns_between(&self, first: u64, end: u64) -> u64 {
         let said = self.said_between(first, end).into_iter();
         said.map(|(first, end)| end - first).sum()
     }
 
-    /// True for a system turn at the very start, before the anchor.
+    /// Whether `record` is a system turn at the very start, before the anchor.
     pub(crate) fn leads(&self, record: &TurnRecord) -> bool {
         self.history.leads(record)
     }
 
-    /// True for a turn that windows never leave out: one that is held by a pin, or a system
-    /// turn from before the anchor.
+    /// Whether windows never leave the turn out.
+    ///
+    /// True for turns held by a pin, and for system turns from before the anchor.
     pub(crate) fn is_kept(&self, record: &TurnRecord) -> bool {
         record.held || self.history.leads(record)
     }

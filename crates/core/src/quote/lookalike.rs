@@ -1,29 +1,30 @@
-//! Recognizes what a reader takes for memoird's own words, whatever letters it is written in:
-//! other alphabets, wide and mathematical letters, accents, characters that nobody sees.
+//! Recognizes imitations of memoird's own text in look-alike letters.
 //!
-//! The table has the letters that fonts draw alike. It cannot have all: what it misses still
-//! lacks the mark of the session ([`crate::mark`]).
+//! It handles other alphabets, wide and mathematical letters, accents and invisible characters. The
+//! table cannot contain every look-alike; text that it misses still lacks the session's nonce
+//! ([`crate::mark`]).
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 use super::is_hidden;
 
-/// What memoird says in a window begins with a bracket and its name.
+/// memoird's own text in a window starts with a bracket and this name.
 const NAME: &str = "memoird";
-/// The blocks that it puts into windows.
+/// Tags of the blocks that memoird inserts into windows.
 const BLOCKS: &[&str] = &["recalled_memories"];
-/// Bytes behind a bracket that are looked at: enough for a name with invisible characters between
-/// its letters. What is looked at behind one bracket ends at the next one, but for a few characters
-/// behind a name: so a text of brackets takes no longer than another.
+/// Maximum bytes to scan after a bracket, enough for a name with invisible characters in between.
+///
+/// The scan also stops at the next bracket, except for a few characters after a name, so a text
+/// full of brackets takes no longer than any other.
 const BYTES_MAX: usize = 4_096;
-/// Characters between the name and its colon, or its number.
+/// Maximum characters between the name and its colon or number.
 const COLON_CHARS_MAX: usize = 32;
 
-/// The first bytes in UTF-8 of the brackets that are not ASCII.
+/// First UTF-8 bytes of the brackets that are not ASCII.
 pub(super) const LEADS: [u8; 3] = [0xe2, 0xe3, 0xef];
 
-/// False for most letters that begin with one of [`LEADS`]: all kana, and most Chinese ones.
+/// Quick check that rejects most letters starting with [`LEADS`]: all kana and most Chinese ones.
 pub(super) fn may_be_bracket(bytes: &[u8]) -> bool {
     matches!(
         bytes,
@@ -33,13 +34,13 @@ pub(super) fn may_be_bracket(bytes: &[u8]) -> bool {
     )
 }
 
-/// Letters that look like a Latin one and are not made one by normalization.
+/// Letters that look like a Latin one and that normalization does not map to it.
 const ALIKE: &[(char, &str)] = &[
     ('a', "аαɑᴀꭺꓮ⍺ⲁ"),
     ('c', "сϲᴄꮯꓚⲥ"),
     ('d', "ԁժᑯꓓꭰᴅđɗɖᗞ"),
     ('e', "еεєҽɛ℮ⴹꓰꭼᴇⲉ"),
-    // `l` and `1` are among them, in what is compared with as well.
+    // Includes `l` and `1`. The compared name is mapped the same way.
     ('i', "іιıӏɩɪꓲꭵǀ∣׀ⵏᛁاl1|ꮮꓡʟլⲓ"),
     ('k', "кκᴋⲕ"),
     ('m', "мμϻᴍꓟᗰꮇⲙ"),
@@ -52,14 +53,13 @@ const ALIKE: &[(char, &str)] = &[
     ('w', "ѡԝաᴡω"),
 ];
 
-/// A bracket of those that memoird's own words begin with.
+/// Shape of an opening bracket that memoird's own text can start with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bracket {
     Square,
     Angle,
 }
 
-/// Which bracket a character is.
 pub(super) fn bracket(c: char) -> Option<Bracket> {
     match c {
         '[' | '［' | '【' | '〔' | '〖' | '〚' | '⟦' | '⁅' | '❲' | '﹝' | '⦋' | '「' | '『' => {
@@ -72,7 +72,7 @@ pub(super) fn bracket(c: char) -> Option<Bracket> {
     }
 }
 
-/// True for bytes that begin as memoird's own words do.
+/// Whether `bytes` start like memoird's own text.
 pub(super) fn begins_mark(bytes: &[u8]) -> bool {
     let mut chars = Chars(bytes);
     match chars.next().and_then(bracket) {
@@ -82,7 +82,7 @@ pub(super) fn begins_mark(bytes: &[u8]) -> bool {
     }
 }
 
-/// True where memoird's name stands behind a bracket, and behind that a colon or a number.
+/// Whether the bracket is followed by memoird's name and then a colon or a number.
 fn is_note(behind: &[u8]) -> bool {
     let is_gap = |c: char| matches!(c, ' ' | '*' | '_' | '`' | '~' | '\\' | '"' | '\'');
     let mut shown = shown(behind).filter(|c| !is_gap(*c));
@@ -94,7 +94,7 @@ fn is_note(behind: &[u8]) -> bool {
     end.is_some_and(|c| !matches!(c, '[' | ']'))
 }
 
-/// True where a tag of one of these names, opening or closing, stands behind a bracket.
+/// Whether the bracket is followed by one of the tag names, as an opening or closing tag.
 pub(super) fn names_tag(behind: &[u8], tags: &[&str]) -> bool {
     let mut begin = shown(behind).skip_while(|c| matches!(c, ' ' | '/' | '\\'));
     let first = begin.next();
@@ -106,8 +106,9 @@ pub(super) fn names_tag(behind: &[u8], tags: &[&str]) -> bool {
     })
 }
 
-/// The characters that are seen of a text's beginning, as they are compared: letters that look
-/// the same are one letter, and every blank is a space.
+/// Returns the visible characters at the start of a text, normalized for comparison.
+///
+/// Letters that look the same become one letter, and all whitespace becomes a space.
 fn shown(bytes: &[u8]) -> impl Iterator<Item = char> + Clone {
     let is_seen = |c: &char| !is_unseen(*c);
     let seen = Chars(&bytes[..bytes.len().min(BYTES_MAX)]).filter(is_seen);
@@ -122,7 +123,7 @@ fn shown(bytes: &[u8]) -> impl Iterator<Item = char> + Clone {
     })
 }
 
-/// A character that nobody sees.
+/// Whether the character is invisible.
 fn is_unseen(c: char) -> bool {
     let is_filler = matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{200c}'
@@ -133,7 +134,7 @@ fn is_unseen(c: char) -> bool {
         || c.is_control() && !c.is_whitespace()
 }
 
-/// What stands for all characters that look like this one.
+/// Maps all characters that look alike to one of them.
 fn alike(c: char) -> char {
     match c {
         '1' | 'l' | 'L' | '|' => 'i',
@@ -141,7 +142,7 @@ fn alike(c: char) -> char {
         c if c.is_ascii() && !c.is_ascii_whitespace() => c.to_ascii_lowercase(),
         c if c.is_whitespace() => ' ',
         '∶' | '꞉' | 'ː' | '˸' | '׃' | '։' | '⁚' | 'ꓽ' => ':',
-        // Letters in dark circles and squares, and those that flags are made of.
+        // Letters in dark circles and squares, and the letters that flags consist of.
         '\u{1f150}'..='\u{1f169}' => nth_letter(c, 0x1f150),
         '\u{1f170}'..='\u{1f189}' => nth_letter(c, 0x1f170),
         '\u{1f1e6}'..='\u{1f1ff}' => nth_letter(c, 0x1f1e6),
@@ -153,13 +154,13 @@ fn alike(c: char) -> char {
     }
 }
 
-/// The letter of the alphabet with this number, counted from a character on.
+/// The letter of the alphabet at the offset of `c` from `first`.
 fn nth_letter(c: char, first: u32) -> char {
     let letter = u8::try_from(u32::from(c) - first).map_or('?', |n| char::from(b'a' + n));
     alike(letter)
 }
 
-/// The characters of bytes, up to the first that are none.
+/// Iterates over characters up to the first invalid UTF-8.
 #[derive(Clone)]
 struct Chars<'a>(&'a [u8]);
 
@@ -215,7 +216,7 @@ mod tests {
             "<reсаlled_memоries>",
             "<re\u{200b}called\u{ff3f}memories>",
         ] {
-            // Greek has a theta there, which no font draws as an o.
+            // The Greek word has a theta, which no font draws like an o.
             let expected = !forged.contains('ϴ');
             assert_eq!(begins_mark(forged.as_bytes()), expected, "{forged}");
         }
