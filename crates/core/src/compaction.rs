@@ -1,18 +1,16 @@
-//! Compaction: when the oldest exchanges of a session become a summary, which of them, and
-//! whether a summary is valid.
+//! Compaction: when and which oldest exchanges of a session become a summary, and its validation.
 //!
-//! A summary replaces all turns up to `through_seq` that windows do not show apart. The turns
-//! themselves stay where they are: in the history as long as first in, first out keeps
-//! them, in the journal until its retention. So whatever a summarizer does, nothing is lost.
+//! A summary replaces all turns up to `through_seq` that windows do not show separately. The turns
+//! themselves are not removed: they stay in the history as long as FIFO retains them, and in the
+//! journal until its retention. So no summarizer can lose data.
 //!
-//! Summaries are cumulative: the last one is part of the input of the next one, and there is
-//! always one at most.
+//! Summaries are cumulative: each is part of the input of the next, and at most one is current.
 //!
-//! A window shows a new summary from its next cut on, so that the prefix changes once. After
-//! `CompactSession` it shows it at once.
+//! A window shows a new summary from its next cut on, so that the prefix changes only once. After
+//! `CompactSession` it shows the summary at once.
 //!
-//! A session that was never asked for a window is not compacted by itself: nobody would read its
-//! summary, and a model's costs money.
+//! A session for which no window was ever requested is not compacted automatically: its summary
+//! would never be read, and a model's summary costs money.
 
 mod calls;
 mod changes;
@@ -41,42 +39,42 @@ pub use standing::Standing;
 pub use status::{CompactionStatus, Failure};
 pub use summary::{Body, Covered, Summary, UserTurn, acknowledgement};
 
-/// The settings of compaction.
+/// Configuration of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionPolicy {
-    /// False: nothing is compacted unless a call asks for it.
+    /// If false, only calls start compactions.
     pub enabled: bool,
-    /// A compaction is asked for when a window uses so much of its budget, in percent: 1 to 99.
+    /// Share of the budget at which a window requests a compaction, in percent: 1 to 99.
     #[serde(rename = "soft_watermark", with = "AsText::<Percent>")]
     pub soft_watermark_percent: u8,
-    /// Above so much a window makes a cut for itself, in percent: more than the soft one.
+    /// Share of the budget at which a window is cut, in percent. Must exceed the soft watermark.
     #[serde(rename = "hard_watermark", with = "AsText::<Percent>")]
     pub hard_watermark_percent: u8,
-    /// Turns from one compaction to the next, at least; turns that would be left out without a
-    /// summary do not wait for it.
+    /// Minimum number of turns between compactions.
+    ///
+    /// It does not apply if turns would be left out without a summary.
     pub turns_between_min: u64,
-    /// How long one waits for a pending call or a streaming reply, in milliseconds.
+    /// Maximum wait for a pending call or a streaming reply, in milliseconds.
     #[serde(rename = "defer_max", with = "AsText::<Millis>")]
     pub defer_ms_max: u64,
-    /// Maximum size of a summary in tokens, besides the current request.
+    /// Maximum size of a summary in tokens, not counting the current request.
     pub summary_tokens: SummaryTokens,
-    /// When a session whose compaction fails is left alone.
+    /// Circuit breaker for failing compactions of a session.
     pub breaker: SessionBreaker,
 }
 
-/// The maximum size of a summary in tokens: `auto`, or a number.
+/// Maximum size of a summary in tokens: `auto` or a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "SummaryTokensText", into = "SummaryTokensText")]
 pub enum SummaryTokens {
-    /// An eighth of what system prompt and tools leave of the window, 512 to 16,384.
+    /// An eighth of the tokens that system prompt and tools leave of the window, 512 to 16,384.
     #[default]
     Auto,
-    /// This number.
     Fixed(u64),
 }
 
-/// [`SummaryTokens`] as a configuration has it.
+/// [`SummaryTokens`] in a configuration file.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
 enum SummaryTokensText {
@@ -110,30 +108,30 @@ impl From<SummaryTokens> for SummaryTokensText {
 /// Maximum sizes of a summary's parts, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SummaryBudget {
-    /// Standing instructions, done and recent details together.
+    /// Standing instructions, done list and recent details together.
     pub summary: u64,
-    /// The opening of the task under way.
+    /// The opening of the current task.
     pub opening: u64,
     /// The newest other user turns.
     pub user_turns: u64,
 }
 
 impl SummaryBudget {
-    /// The budget in a window whose system prompt and tools leave `rest` tokens.
+    /// The budget for a window in which system prompt and tools leave `rest` tokens.
     pub fn of_rest(rest: u64, summary: SummaryTokens) -> Self {
         let most = match summary {
             SummaryTokens::Auto => (rest / 8).clamp(512, 16_384),
             SummaryTokens::Fixed(tokens) => tokens,
         };
         Self {
-            // In a small window the summary leaves room for the turns.
+            // In a small window, leave room for the turns.
             summary: most.min(rest / 4).max(128),
             opening: rest / 5,
             user_turns: rest / 16,
         }
     }
 
-    /// The same shares of at most `tokens` tokens.
+    /// Scales all parts down so that the total is at most `tokens`.
     #[must_use]
     pub fn within(self, tokens: u64) -> Self {
         let total = self.total();
@@ -150,23 +148,22 @@ impl SummaryBudget {
         }
     }
 
-    /// All parts together.
     pub fn total(self) -> u64 {
         self.summary + self.opening + self.user_turns
     }
 }
 
-/// When a session whose compaction fails is left alone, and for how long.
+/// Circuit breaker for failing compactions of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionBreaker {
-    /// Failures in a row that open the breaker. At least 1.
+    /// Consecutive failures that open the breaker. At least 1.
     #[serde(rename = "failures")]
     pub failures_max: u32,
-    /// It stays open for this number of turns,
+    /// Number of turns for which it stays open,
     #[serde(rename = "turns")]
     pub open_turns: u64,
-    /// or for this time in milliseconds, whichever ends first.
+    /// or time in milliseconds, whichever ends first.
     #[serde(rename = "cool_down", with = "AsText::<Millis>")]
     pub open_ms: u64,
 }
@@ -196,7 +193,7 @@ impl Default for SessionBreaker {
 }
 
 impl CompactionPolicy {
-    /// Adds its problems.
+    /// Reports invalid values.
     pub fn check(&self, problems: &mut Problems) {
         let (soft, hard) = (self.soft_watermark_percent, self.hard_watermark_percent);
         problems.percent("soft_watermark", soft, 1..=99);
@@ -220,21 +217,20 @@ impl CompactionPolicy {
     }
 }
 
-/// Why a compaction is made.
+/// Reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
     /// A window reached the soft watermark.
     Preemptive,
-    /// A window reached the hard one, or leaves turns out that no summary holds.
+    /// A window reached the hard watermark, or leaves out turns that no summary covers.
     Reactive,
-    /// First in, first out is about to drop turns that no summary holds.
+    /// FIFO is about to drop turns that no summary covers.
     History,
-    /// A call asked for it.
+    /// A call requested it.
     Command,
 }
 
 impl Trigger {
-    /// All of them.
     pub const ALL: [Self; 4] = [
         Self::Preemptive,
         Self::Reactive,
@@ -242,7 +238,7 @@ impl Trigger {
         Self::Command,
     ];
 
-    /// Its name in metrics, events and logs.
+    /// Name in metrics, events and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Preemptive => "preemptive",

@@ -1,4 +1,4 @@
-//! A session: how commands change it, and the changes that a store must write.
+//! A session: how commands change it, and which changes a store must write.
 
 mod compaction;
 mod rewind;
@@ -29,10 +29,10 @@ pub use compaction::{CompactionBlocked, Snapshot, WindowTokens};
 pub use rewind::{RewindCommand, RewindDecision};
 pub use update::{TurnUpdate, UpdateDecision};
 
-/// Finishes the encoding of a turn that now has its seq and its time.
+/// Finishes the encoding of a turn once its seq and time are assigned.
 pub type Seal<'a> = &'a dyn Fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
 
-/// One life of a session, in memory.
+/// One generation of a session in memory.
 #[derive(Clone, Debug)]
 pub struct Session {
     head: Head,
@@ -44,101 +44,92 @@ pub struct Session {
     mark: Mark,
 }
 
-/// The data of a session without its turns.
+/// The metadata of a session, without its turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// This life of the session.
     pub generation: Generation,
-    /// The subject that its memories belong to.
+    /// Subject that its memories belong to.
     pub subject: Option<Subject>,
-    /// When it started.
     pub created_at: Timestamp,
-    /// When it was last used.
     pub last_access: Steady,
-    /// The last seq that it gave; 0 before the first.
+    /// Last assigned seq, 0 before the first.
     pub last_seq: u64,
-    /// Its newest turn: the last one that was not taken back; 0 where there is none.
+    /// Newest turn that was not rewound, 0 if there is none.
     pub newest_seq: u64,
-    /// Changes it has seen.
+    /// Number of changes.
     pub revision: u64,
-    /// How often its JSON changed.
     pub state_version: u64,
-    /// Number and size of the turns of its history.
+    /// Number and size of the turns in its history.
     pub totals: Totals,
-    /// True while a reply is still streaming.
+    /// Whether a reply is still streaming.
     pub partial: bool,
-    /// The status of its compaction; `None` before the first one.
+    /// Compaction status. `None` before the first compaction.
     pub compaction: Option<Arc<CompactionStatus>>,
-    /// What its bot decided about it; `None`: nothing.
+    /// Options set by the bot. `None` if it set none.
     pub options: Option<Arc<SessionOptions>>,
 }
 
 /// A turn with the ids of the calls it answers.
 pub type SavedTurn = (TurnRecord, Vec<Box<str>>);
 
-/// A session as a store knows it.
+/// A session as stored.
 #[derive(Clone, Debug)]
 pub struct SavedSession {
-    /// All but the turns.
     pub head: Head,
-    /// Which turns its history keeps.
+    /// Turns that its history retains.
     pub kept: LiveSet,
     /// Those turns, ascending.
     pub turns: Vec<SavedTurn>,
-    /// The seqs of its rewound turns: all from the floor of the live set on, and the newest before.
+    /// Seqs of rewound turns: all from the floor of the live set on, and the newest before it.
     pub rewound: SeqRanges,
-    /// Its JSON.
     pub state: Option<State>,
-    /// Its idempotency keys.
     pub keys: Keys,
-    /// The cuts of its windows.
     pub cuts: Vec<SavedCut>,
-    /// The summary of its oldest exchanges.
+    /// Summary of its oldest exchanges.
     pub summary: Option<Arc<Summary>>,
-    /// Summaries before it that one of the cuts shows.
+    /// Earlier summaries that one of the cuts shows.
     pub earlier: Vec<Arc<Summary>>,
 }
 
-/// Turns to be added to a session.
+/// The `Append` command: turns to add to a session.
 #[derive(Clone, Debug, Default)]
 pub struct AppendCommand {
-    /// The turns, checked and encoded.
+    /// The checked and encoded turns.
     pub turns: Vec<NewTurn>,
-    /// Whose memories these are; `None` as before.
+    /// Subject of the session's memories. `None` leaves it unchanged.
     pub subject: Option<Subject>,
-    /// The name of this append.
     pub idempotency: Option<IdempotencyKey>,
-    /// Refuse unless this is the newest turn.
+    /// Reject the command unless this is the newest turn.
     pub expected_seq: Option<u64>,
-    /// Refuse unless this is the live generation.
+    /// Reject the command unless this is the live generation.
     pub expected_generation: Option<Generation>,
-    /// True while the reply is still streaming.
+    /// Whether the reply is still streaming.
     pub partial: bool,
-    /// What the provider charged for the last model call.
+    /// Usage of the last model call as charged by the provider.
     pub usage: Option<ModelUsage>,
-    /// A change of the session's JSON, made with the turns or not at all.
+    /// Patch of the session's state, applied atomically with the turns.
     pub state: Option<StatePatch>,
-    /// A change of what its bot decided about the session, made with the turns or not at all.
+    /// Patch of the session's options, applied atomically with the turns.
     pub options: OptionsPatch,
 }
 
-/// What a provider charged for a model call, in tokens.
+/// Token usage of a model call as charged by the provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelUsage {
-    /// The provider's name of the model, or a profile's; may be empty.
+    /// The provider's name of the model or a profile's name, possibly empty.
     pub model: String,
-    /// Of the request, as the provider says them.
+    /// Request tokens as reported by the provider.
     pub input_tokens: u64,
-    /// Of the reply.
+    /// Reply tokens.
     pub output_tokens: u64,
-    /// Of the request, read from the provider's cache and not among `input_tokens`.
+    /// Request tokens read from the provider's cache, not included in `input_tokens`.
     pub cache_read_tokens: u64,
-    /// Of the request, written to the provider's cache and not among `input_tokens`.
+    /// Request tokens written to the provider's cache, not included in `input_tokens`.
     pub cache_creation_tokens: u64,
 }
 
 impl ModelUsage {
-    /// All tokens of the request, however the provider tells those of its cache.
+    /// All request tokens, whether cached or not.
     pub fn request_tokens(&self) -> u64 {
         self.input_tokens
             .saturating_add(self.cache_read_tokens)
@@ -146,17 +137,17 @@ impl ModelUsage {
     }
 }
 
-/// What an append did.
+/// Result of an append.
 #[derive(Clone, Debug)]
 pub struct AppendDecision {
-    /// What to answer, now and to a repetition.
+    /// Response to this command and to its repetitions.
     pub record: KeyRecord,
-    /// What to write, all of it or nothing; none for a repetition, which adds nothing.
+    /// Changes to write atomically. Empty for a repetition.
     pub changes: Vec<Change>,
 }
 
 impl Session {
-    /// Starts a generation; the change that says so is the first of its set.
+    /// Starts a generation. The returned change must be the first of its change set.
     pub fn begin(key: &SessionKey, generation: Generation, now: Now) -> (Self, Change) {
         let head = Head::begin(generation, now.wall, now.steady);
         let begin = ChangeKind::Begin {
@@ -181,7 +172,7 @@ impl Session {
         (session, change)
     }
 
-    /// Brings back what a store knows.
+    /// Restores a session from its stored form.
     pub fn restore(saved: SavedSession) -> Self {
         let turns = saved.turns.iter();
         let arrivals: Vec<Arrival<'_>> = turns
@@ -205,29 +196,30 @@ impl Session {
         }
     }
 
-    /// Gives it the mark of its generation. To be called before anything is said in it, or
-    /// asked of it.
+    /// Sets the nonce of the generation.
+    ///
+    /// Must be called before turns are added or windows are built.
     pub fn set_mark(&mut self, mark: Mark) {
         self.mark = mark;
         self.history.note_mark(mark);
     }
 
-    /// What memoird's own words in its windows bear.
+    /// Nonce of memoird's own text in its windows.
     pub fn mark(&self) -> Mark {
         self.mark
     }
 
-    /// All but the turns.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// About the bytes of memory that it takes beside its head: what is free again once a
-    /// store alone has the session.
+    /// Approximate memory usage in bytes without the head.
+    ///
+    /// This memory is freed when the session is evicted from memory and only the store has it.
     pub fn content_bytes(&self) -> u64 {
-        /// Of an entry of the history, beside the turn's own bytes.
+        /// Overhead of a history entry in addition to the turn's bytes.
         const TURN_BYTES: u64 = size_of::<TurnRecord>() as u64 + 64;
-        /// Of an idempotency key, with its record.
+        /// Size of an idempotency key with its record.
         const KEY_BYTES: u64 = 128;
         let totals = self.history.totals();
         let keys = self.keys.as_ref().map_or(0, |keys| keys.len());
@@ -239,40 +231,40 @@ impl Session {
         totals.bytes + totals.turns * TURN_BYTES + beside
     }
 
-    /// The turns it keeps.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Its JSON; `{}` at version 0 before the first patch.
+    /// The session's state. `{}` at version 0 before the first patch.
     pub fn state(&self) -> State {
         self.state.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Its idempotency keys; `None` until they were loaded.
+    /// Idempotency keys, or `None` if they are not loaded yet.
     pub fn keys(&self) -> Option<&Keys> {
         self.keys.as_deref()
     }
 
-    /// Gives it the idempotency keys of its session id.
+    /// Sets the loaded idempotency keys of the session id.
     pub fn set_keys(&mut self, keys: Keys) {
         self.keys = Some(Box::new(keys));
     }
 
-    /// Takes the idempotency keys out, for the next generation.
+    /// Takes the idempotency keys, to pass them to the next generation.
     pub fn take_keys(&mut self) -> Option<Keys> {
         self.keys.take().map(|keys| *keys)
     }
 
-    /// Its tenant's limits, as they apply to it.
+    /// The tenant's limits as they apply to this session.
     pub fn limits<'a>(&self, limits: &'a Limits) -> Cow<'a, Limits> {
         limits.of_session(self.head.options.as_deref())
     }
 
-    /// Adds turns, all of them or none.
+    /// Appends turns atomically.
     ///
     /// # Errors
-    /// A stale expectation, a reused key, a result without its call, too many pins.
+    /// If an expectation is stale, a key was reused, a result has no call, or there are too many
+    /// pins.
     pub fn append(
         &mut self,
         key: &SessionKey,
@@ -290,12 +282,12 @@ impl Session {
         self.add_turns(key, command, limits, now, seal)
     }
 
-    /// True when this was done before, or is refused for its idempotency key.
+    /// Whether the command was done before or must be rejected because of its idempotency key.
     pub fn knows(&self, named: Option<IdempotencyKey>, limits: &Limits, now: Now) -> bool {
         !matches!(self.known_record(named, limits, now), Ok(None))
     }
 
-    /// What was done under this idempotency key before.
+    /// Returns the record of an earlier command with this idempotency key.
     ///
     /// # Errors
     /// [`CoreError::IdempotencyKeyReused`], [`CoreError::IdempotencyKeyRewound`].
@@ -311,7 +303,7 @@ impl Session {
         }
     }
 
-    /// Adds turns that were not added before.
+    /// Appends turns after the checks for repetition and expectations.
     fn add_turns(
         &mut self,
         key: &SessionKey,
@@ -387,8 +379,9 @@ impl Session {
         Ok(AppendDecision { record, changes })
     }
 
-    /// Where it keeps all of its history, whether that has room for turns of so many bytes in
-    /// the place of others. Its own limits are then above those of its tenant.
+    /// Checks that a history with `keep_all` has room if `bytes` replace `bytes_before`.
+    ///
+    /// Such a session is recognized by `own` limits above those of its tenant.
     fn check_room(
         &self,
         own: &Limits,
@@ -408,7 +401,7 @@ impl Session {
         }
     }
 
-    /// What is decided about it after a change; `None` where nothing changes.
+    /// Returns the patched options, or `None` if the patch changes nothing.
     ///
     /// # Errors
     /// See [`SessionOptions::patched`].
@@ -427,13 +420,12 @@ impl Session {
         Ok(patched.map(Arc::new))
     }
 
-    /// Decides this about it.
     pub fn set_options(&mut self, options: Arc<SessionOptions>) -> Change {
         self.head.options = Some(Arc::clone(&options));
         self.head.change(ChangeKind::SetOptions(options))
     }
 
-    /// Changes its JSON; without a patch it stays, and the change notes the key only.
+    /// Patches the state. Without a patch, the change only records the idempotency key.
     ///
     /// # Errors
     /// See [`State::patched`].
@@ -458,7 +450,7 @@ impl Session {
         Ok((state, change))
     }
 
-    /// What is kept of a command that adds no turns.
+    /// Creates the record of a command that appends no turns.
     fn record_of(&self, named: IdempotencyKey, now: Now) -> KeyRecord {
         let last_seq = self.head.last_seq;
         KeyRecord {
@@ -492,7 +484,7 @@ impl Session {
         self.head.change(patched)
     }
 
-    /// Notes that it was used, for a store.
+    /// Records a use of the session and returns the change to store.
     pub fn touch(&mut self, now: Now) -> Change {
         self.head.last_access = now.steady;
         let touch = ChangeKind::Touch {
@@ -502,12 +494,12 @@ impl Session {
         self.head.change(touch)
     }
 
-    /// The cuts to be written, where a store does not know them.
+    /// The cuts to write, if they differ from the stored ones.
     fn take_changed_cuts(&mut self) -> Option<Arc<[SavedCut]>> {
         self.windows.as_mut()?.take_changes()
     }
 
-    /// Drops what lowered limits no longer keep. Gives the number of turns that left.
+    /// Drops the turns that exceed lowered limits. Returns their number.
     pub fn trim(&mut self, limits: &Limits) -> u64 {
         let dropped = self.history.trim(&self.limits(limits));
         if let Some(windows) = self.windows.as_mut().filter(|_| dropped > 0) {
@@ -537,18 +529,17 @@ impl Head {
         }
     }
 
-    /// The value of a label; `None` without it.
     pub fn label(&self, name: &str) -> Option<&str> {
         let labels = &self.options.as_ref()?.labels;
         labels.get(name).map(|value| &**value)
     }
 
-    /// True once nothing touched it for `ttl_ms`.
+    /// Whether the session was not used for `ttl_ms` milliseconds.
     pub fn is_expired(&self, now: Steady, ttl_ms: u64) -> bool {
         now.since(self.last_access) >= ttl_ms
     }
 
-    /// The end of this generation, for which these hooks are owed a delivery.
+    /// Creates the change that ends this generation and enqueues deliveries to the hooks in `owed`.
     pub fn end(&self, reason: EndReason, at: Now, owed: Arc<[HookName]>) -> Change {
         Change {
             generation: self.generation,
@@ -557,7 +548,7 @@ impl Head {
         }
     }
 
-    /// Counts a change, which is built on the revision before.
+    /// Creates a change based on the current revision and increments the revision.
     fn change(&mut self, kind: ChangeKind) -> Change {
         self.revision += 1;
         Change {
@@ -568,7 +559,7 @@ impl Head {
     }
 }
 
-/// Checks what a command expects of the live generation, if there is one.
+/// Checks the expectations of a command against the live generation, if there is one.
 ///
 /// # Errors
 /// [`CoreError::StaleGeneration`] or [`CoreError::StaleSeq`].
@@ -586,10 +577,10 @@ pub fn check_expectations(command: &AppendCommand, live: Option<&Head>) -> Resul
     }
 }
 
-/// Bytes of the clients' own ids that the event of one append tells.
+/// Maximum total bytes of client ids in the event of one append.
 const CLIENT_IDS_BYTES_MAX: usize = 1 << 10;
 
-/// The clients' own ids of turns, the first of them.
+/// The client ids of the first turns that fit in an event.
 fn told_client_ids(turns: &[NewTurn]) -> Vec<Box<str>> {
     let named = turns.iter().map(|turn| &turn.client_id);
     let mut room = CLIENT_IDS_BYTES_MAX;

@@ -1,43 +1,44 @@
-//! Whether a call changes something. The names of tools tell, and the commands that shells are
-//! given; where they do not, it does.
+//! Classifies tool calls as reading or mutating, by tool name and shell command.
+//!
+//! Unknown calls count as mutating.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// First words of tools that look at something.
+/// Words at the start of the names of reading tools.
 const READS: &str = "analyse analyze ask browse calc calculate cat check compare compute count current \
     describe detect details diff estimate evaluate exists explain explore fetch find get glob goto grep has \
     head help history info inspect is list load locate logs look lookup ls measure open parse ping plan preview \
     print query read recall reflect retrieve screenshot scroll search select show stat status summarize \
     tail think thought validate verify view wait watch whoami";
 
-/// Words that say the opposite, wherever they stand: `find_and_replace`, `check_out`.
+/// Words that mark a tool as mutating at any position: `find_and_replace`, `check_out`.
 const CHANGES: &str = "add apply approve assign book buy cancel change charge checkout commit create delete \
     drop edit execute in insert install modify move out patch pay post publish push put refund remove rename \
     replace reserve reset run save schedule send set submit transfer update upload write";
 
-/// Words of tools that run commands.
+/// Words in the names of tools that run commands.
 const SHELLS: &str = "bash cmd command console exec execute powershell run sh shell terminal zsh";
-/// Labels of the commands that such tools are given.
+/// Arguments that contain the command.
 const COMMANDS: &[&str] = &["command", "cmd", "script", "commands", "keystrokes"];
 
-/// Labels of the word that tells what a tool for many things does.
+/// Arguments that select the action of a multi-purpose tool.
 const ACTIONS: &[&str] = &["action", "operation", "subcommand", "args"];
 
-/// Commands that look at something.
+/// Shell commands that only read.
 const LOOKS: &str = "awk basename cat cd cut date df diff dirname du echo egrep env fgrep file find grep head \
     history jq less ls man md5sum more nl objdump od printenv printf ps pwd readelf realpath rg sha256sum \
     sort stat strings tail test tr tree true type uname uniq wc whereis which whoami xxd";
-/// Programs whose next word tells.
+/// Programs whose subcommand decides.
 const PROGRAMS: &str = "apt aws az brew cargo docker gcloud gh helm kubectl npm pip pip3 podman systemctl terraform yarn";
 const GIT_LOOKS: &str = "blame branch diff grep log ls-files ls-tree rev-parse show status";
 
-/// True unless the call clearly only looks at something.
+/// Whether a call is mutating. False only if it clearly just reads.
 ///
-/// The first two words of the tool's name tell (`get_user`, `browserFind`, the last part of
-/// `mcp__server__list`), unless another word of it changes something. Of a tool that runs
-/// commands the commands tell. In any other language, and in doubt, a call changes something.
+/// The first two words of the tool's name decide (`get_user`, `browserFind`, the last part of
+/// `mcp__server__list`), unless another of its words is mutating. If the tool runs commands, the
+/// commands decide. Names in other languages and unclear ones count as mutating.
 pub fn is_change(name: &str, input: &str) -> bool {
     let name = name.rsplit("__").next().unwrap_or(name);
     let name = name.rsplit(['.', '/', ':']).next().unwrap_or(name);
@@ -71,8 +72,9 @@ pub fn is_change(name: &str, input: &str) -> bool {
     !is_read || words.iter().any(|word| has(CHANGES, word))
 }
 
-/// The command that a tool is given: a text, or a list of words, of which the last one is a script
-/// where the first one is a shell.
+/// Extracts a command that is a string or a list of words.
+///
+/// If the first word of a list is a shell, the last one is the script.
 fn command(value: &Value) -> Option<Cow<'_, str>> {
     let words = match value {
         Value::String(text) => return Some(Cow::Borrowed(text)),
@@ -87,7 +89,7 @@ fn command(value: &Value) -> Option<Cow<'_, str>> {
     })
 }
 
-/// True unless all parts of a shell's command look at something.
+/// Whether any part of a shell command is mutating.
 fn is_change_command(command: &str) -> bool {
     let first = command.trim().lines().next().unwrap_or_default();
     let is_written = |at: usize| {
@@ -108,12 +110,12 @@ fn is_change_command(command: &str) -> bool {
         let next = words.next().unwrap_or_default();
         match verb {
             "" => false,
-            // A file descriptor behind `2>&1`.
+            // The file descriptor after `2>&1`.
             number if number.bytes().all(|byte| byte.is_ascii_digit()) => false,
             "git" => !has(GIT_LOOKS, next),
             "sed" => next != "-n",
             program if has(PROGRAMS, program) => !has(READS, next),
-            // Tools of agents that are called as commands.
+            // Agent tools that are called as commands.
             other if other.contains('_') => is_change(other, ""),
             other => !has(LOOKS, other) && !has(READS, other),
         }
@@ -124,7 +126,7 @@ fn has(list: &str, word: &str) -> bool {
     list.split(' ').any(|known| known == word)
 }
 
-/// The words of a name, in small letters: `getUser`, `get_user`, `get-user`.
+/// Splits a name into lower-case words: `getUser`, `get_user`, `get-user`.
 fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut before = '_';

@@ -1,7 +1,7 @@
-//! Changes: one line for each call that changed something, with what came of it.
+//! The done list: one line for each mutating call, with its outcome.
 //!
-//! A line depends on the name of the tool and the form of its arguments, not on the language of the
-//! conversation. In doubt a call is a change.
+//! A line depends on the tool's name and the structure of its arguments, not on the language of the
+//! conversation. Unclear calls count as mutating.
 
 use std::collections::HashSet;
 
@@ -13,29 +13,29 @@ use super::transcript::TranscriptTurn;
 use crate::condense::{head_and_tail, parse, rows};
 use crate::quote::one_line;
 
-/// Maximum length in bytes of the arguments in a line, and of one of them.
+/// Maximum bytes of all arguments in a line, and of a single one.
 const ARGUMENTS_BYTES_MAX: usize = 160;
 const ARGUMENT_BYTES_MAX: usize = 72;
-/// Maximum length in bytes of the outcome in a line.
+/// Maximum bytes of the outcome in a line.
 const OUTCOME_BYTES_MAX: usize = 80;
-/// Maximum length in bytes of a value that is remembered as known.
+/// Maximum bytes of a value that is remembered as known.
 const KNOWN_BYTES_MAX: usize = 256;
-/// Between a call and its outcome.
+/// Separates a call from its outcome.
 const OUTCOME: &str = " → ";
 
-/// A call that changed something.
+/// A mutating call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Done {
-    /// The turn with the call.
+    /// Turn with the call.
     pub seq: u64,
-    /// `tool(key=value, …) → outcome`, in one line.
+    /// One line: `tool(key=value, …) → outcome`.
     pub text: String,
 }
 
-/// The calls of these turns that changed something, oldest first.
+/// Returns the mutating calls of these turns, oldest first.
 pub fn changes(turns: &[TranscriptTurn]) -> Vec<Done> {
     let mut done = Vec::new();
-    // Calls that wait for their result: id, and the line where the call is a change.
+    // Calls without a result yet: id, and the index of the line if the call is mutating.
     let mut open: Vec<(&str, Option<usize>)> = Vec::new();
     let mut known = Known::default();
     for turn in turns {
@@ -71,7 +71,7 @@ pub fn changes(turns: &[TranscriptTurn]) -> Vec<Done> {
     done
 }
 
-/// A call in one line: `tool(key=value, …)`.
+/// Formats a call as one line: `tool(key=value, …)`.
 pub(super) fn call_line(name: &str, input: &str) -> String {
     let arguments = match serde_json::from_str::<Value>(input) {
         Ok(Value::Object(fields)) => {
@@ -113,7 +113,7 @@ fn outcome(
                 .iter()
                 .filter(|(_, value)| !is_in_call(value))
                 .collect();
-            // New before known ones, and single values before what contains more of them.
+            // New before known values, scalars before nested ones.
             fields.sort_by_key(|(_, value)| {
                 (
                     !known.lacks_any(value),
@@ -130,7 +130,7 @@ fn outcome(
         Some(value) => rows(value),
         None => text.to_owned(),
     };
-    // A longer beginning than this is not read.
+    // Bounds the work for long results.
     let end = text.floor_char_boundary(4 * OUTCOME_BYTES_MAX);
     let line = one_line(&text[..end], OUTCOME_BYTES_MAX);
     match (is_error, line.is_empty()) {

@@ -1,4 +1,4 @@
-//! Validation: whether a summary may replace turns. One that fails here never does.
+//! Validation of summaries before they replace turns.
 
 mod refusal;
 
@@ -6,44 +6,42 @@ use super::merge::Written;
 
 pub use refusal::is_refusal;
 
-/// The size of a summary, and what it is compared with, in tokens.
+/// Token counts that decide whether a summary is worthwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// The summary as windows show it.
     pub summary: u64,
-    /// The turns that it is to stand for, and the summary before it.
+    /// The turns that it replaces, and the previous summary.
     pub replaced: u64,
-    /// The room that the rest of a window leaves it.
+    /// Tokens that the rest of a window leaves for it.
     pub room: u64,
 }
 
-/// Why an answer is rejected.
+/// Reason why a summary is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// It says nothing.
     Empty,
-    /// It ends in the middle.
+    /// The reply is truncated.
     CutOff,
-    /// It is not the structure that was asked for.
+    /// The reply does not have the requested structure.
     NotTheStructure {
         /// The problem, for an operator.
         problem: String,
     },
-    /// A field without which it is of no use is empty.
+    /// A required field is empty.
     FieldMissing {
-        /// Which one.
         field: &'static str,
     },
     /// It is longer than the turns that it replaces.
     LongerThanTheSpan,
-    /// It does not fit beside the rest of the window.
+    /// It does not fit in the rest of the window.
     OverBudget,
-    /// It is a refusal, an apology or an error text.
+    /// A refusal, an apology or an error text.
     Refusal,
 }
 
 impl Rejection {
-    /// Its name in metrics and events.
+    /// Name in metrics and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Empty => "empty",
@@ -57,13 +55,13 @@ impl Rejection {
     }
 }
 
-/// A summary of more turns than these needs details.
+/// Maximum number of turns whose summary may have no details.
 const TURNS_FEW: u64 = 20;
 
-/// Validates a model's answer about `turns` turns.
+/// Validates a model's reply about `turns` turns.
 ///
-/// Changes and the user's requests are not checked: the merge takes them from the turns themselves
-/// ([`super::merge::Merged::with_written`]).
+/// Mutating calls and the user's requests are not checked, because the merge takes them from the
+/// turns themselves ([`super::merge::Merged::with_written`]).
 ///
 /// # Errors
 /// [`Rejection::Empty`], [`Rejection::Refusal`], [`Rejection::FieldMissing`].
@@ -82,8 +80,7 @@ pub fn check_written(written: &Written, turns: u64) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Checks that a summary is worth having: shorter than what it replaces, and not too long for the
-/// window.
+/// Checks that a summary is shorter than what it replaces and fits in the window.
 ///
 /// # Errors
 /// [`Rejection::LongerThanTheSpan`], [`Rejection::OverBudget`].

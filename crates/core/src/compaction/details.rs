@@ -1,4 +1,4 @@
-//! Recent details: the end of the part that was summarized, one line for each turn.
+//! Recent details: the end of the summarized turns, one line per turn.
 
 use std::fmt::Write;
 
@@ -11,13 +11,14 @@ use crate::turn::Role;
 use super::changes::call_line;
 use super::transcript::TranscriptTurn;
 
-/// Maximum length in bytes of a user turn, and of a result or a reply.
+/// Maximum bytes of a user turn, and of a result or reply.
 const USER_BYTES_MAX: usize = 400;
 const TEXT_BYTES_MAX: usize = 4_000;
 
-/// Appends a line for each of these turns: words as they were, results of JSON as their distinct
-/// scalar values. A day that is another one than that of `until`, in seconds since 1970, has a line of
-/// its own.
+/// Appends a line for each turn: text verbatim, JSON results as their distinct scalar values.
+///
+/// A change of day since the previous turn, or at first since `until` (seconds since 1970), adds a
+/// line with the date.
 pub(super) fn append(recent: &mut String, turns: &[TranscriptTurn], until: i64) {
     let until = (until > 0).then(|| Timestamp::new(until, 0)).flatten();
     let mut day = until.map(Date::of);
@@ -68,7 +69,7 @@ fn flat(text: &str) -> String {
     one_line(text, text.len())
 }
 
-/// The last lines of `recent` that fit into `bytes_max` bytes; of the first of them its end.
+/// The end of `recent` in at most `bytes_max` bytes. The first line may be cut at its start.
 pub(super) fn last_lines(recent: &str, bytes_max: usize) -> String {
     if recent.len() <= bytes_max {
         return recent.to_owned();

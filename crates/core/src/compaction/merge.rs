@@ -1,7 +1,7 @@
-//! Merging: the last summary and the turns that leave become the next summary.
+//! Merging the previous summary and the turns that leave the window into the next summary.
 //!
-//! Nothing is summarized twice in other words: lines are kept or they leave. Measured against the
-//! raw end of the transcript in the same space by `tests/eval/after_cut.py`.
+//! Lines are retained or dropped, but never rephrased. `tests/eval/after_cut.py` compares the
+//! result with the verbatim end of the transcript at the same size.
 
 use super::changes::{Done, changes};
 use super::details;
@@ -12,38 +12,40 @@ use super::transcript::TranscriptTurn;
 use crate::condense::mostly_head;
 use crate::turn::Role;
 
-/// Maximum shares of the summary, in percent. What a section leaves free, recent details use.
+/// Maximum shares of the summary in percent. Recent details use what the sections leave free.
 const STANDING_PERCENT: usize = 33;
 const DONE_PERCENT: usize = 20;
-/// Maximum share of the details that a model wrote, in percent of what other sections leave.
+/// Maximum share of a model's details, in percent of what the other sections leave free.
 const WRITTEN_PERCENT: usize = 50;
-/// Maximum length in bytes of a user turn that is no opening.
+/// Maximum bytes of a user turn that is no opening.
 const USER_TURN_BYTES: usize = 400;
-/// User turns of a run that are part of an opening; the last of them is kept whole.
+/// Maximum consecutive user turns in an opening. The last of them is included whole.
 const RUN_TURNS_MAX: usize = 3;
 const RUN_TURN_BYTES: usize = 600;
-/// Maximum length in bytes of an opening that a later one has followed.
+/// Maximum bytes of an opening that is followed by a later one.
 const ANSWERED_BYTES: usize = 1_200;
 
-/// Maximum sizes of a summary, in bytes.
+/// Maximum sizes of a summary's parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummaryRoom {
-    /// Standing instructions, done and recent details together.
+    /// Standing instructions, done list and recent details together.
     pub summary: usize,
-    /// The opening of the task under way.
+    /// The opening of the current task.
     pub opening: usize,
     /// The newest other user turns.
     pub user_turns: usize,
 }
 
-/// Everything that the next summary may contain, before it is fitted into its room.
+/// All candidate content of the next summary, before it is fitted into its room.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
     body: Body,
 }
 
-/// Merges turns that leave into the last summary. `following` are the turns that stay; they tell
-/// which sentences of the user are taken up. Linear in the text.
+/// Merges turns into the previous summary.
+///
+/// `following` are the turns that stay. They show which sentences of the user are referred to
+/// later. Takes time linear in the text.
 pub fn merge(
     previous: Option<&Body>,
     turns: &[TranscriptTurn],
@@ -64,7 +66,7 @@ pub fn merge(
             && before
             && let Some(last) = body.user_turns.last_mut()
         {
-            // A run of user turns is one opening.
+            // Consecutive user turns are one opening.
             last.opens = true;
         }
         let text = if text.is_empty() {
@@ -97,7 +99,7 @@ pub fn merge(
     Merged { body }
 }
 
-/// True where a later turn starts another task: then the request of the summary is an earlier one.
+/// Whether a later turn starts another task, so that the summary's request is an earlier one.
 fn has_opening(mut openings: Openings, last_seq: u64, following: &[TranscriptTurn]) -> bool {
     let later = following.iter().filter(|turn| turn.seq > last_seq);
     later.into_iter().any(|turn| {
@@ -106,7 +108,7 @@ fn has_opening(mut openings: Openings, last_seq: u64, following: &[TranscriptTur
     })
 }
 
-/// The role of a turn, [`Role::Tool`] for a user turn with nothing but tool results.
+/// Role of a turn, [`Role::Tool`] for a user turn that only has tool results.
 fn spoken_role(turn: &TranscriptTurn, text: &str) -> Role {
     match turn.role {
         Role::User if text.is_empty() && !turn.results.is_empty() => Role::Tool,
@@ -114,28 +116,27 @@ fn spoken_role(turn: &TranscriptTurn, text: &str) -> Role {
     }
 }
 
-/// A model's answer about the turns, a part of a summary.
+/// Sections of a summary as written by a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Instructions that hold for the whole conversation, the earlier ones included.
+    /// Instructions for the whole conversation, including the earlier ones.
     pub standing: Vec<String>,
-    /// Earlier instructions that the user has taken back or changed.
+    /// Earlier instructions that the user withdrew or changed.
     pub withdrawn: Vec<String>,
-    /// Questions without an answer.
     pub open_questions: Vec<String>,
-    /// What happened and was found out.
+    /// Events and findings.
     pub details: String,
 }
 
 impl Merged {
-    /// Adds a model's answer.
+    /// Adds a model's reply.
     ///
-    /// Changes and the current request stay as they were said. Standing instructions are the
-    /// model's, and those of before that it neither repeats nor names as withdrawn; sentences of
-    /// the new turns stay only where they were acknowledged and nothing else took them up.
+    /// Mutating calls and the current request stay verbatim. Standing instructions are those of the
+    /// model, and earlier ones that the model neither repeats nor lists as withdrawn. Sentences of
+    /// the new turns stay only if they were acknowledged and nothing else refers to them.
     #[must_use]
     pub fn with_written(mut self, written: &Written, previous: Option<&Body>) -> Self {
-        /// The score of a sentence with rare words only that was acknowledged.
+        /// Score of an acknowledged sentence whose words are all rare.
         const CERTAIN: f32 = 1.2;
         let body = &mut self.body;
         let earlier = previous.map_or(&[][..], |body| &body.standing);
@@ -153,7 +154,7 @@ impl Merged {
             let mut same =
                 same.filter(|one| standing::is_same(&words, &standing::words(&one.text)));
             if let Some(known) = same.next() {
-                // The user's own words stay.
+                // Keep the user's wording.
                 known.score = known.score.max(1.0);
                 continue;
             }
@@ -171,7 +172,7 @@ impl Merged {
         self
     }
 
-    /// The summary in at most this room: in each section the oldest or least likely lines leave.
+    /// Fits the summary into `room`. Each section drops its oldest or least likely lines.
     pub fn fit(&self, room: SummaryRoom) -> Body {
         let all = &self.body;
         let standing = standing::best(&all.standing, room.summary * STANDING_PERCENT / 100);
@@ -204,7 +205,7 @@ impl Merged {
     }
 }
 
-/// Where the newest lines begin that together have at most `bytes_max` bytes.
+/// Index of the first of the newest lines that together have at most `bytes_max` bytes.
 fn newest(
     lengths: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator,
     bytes_max: usize,
@@ -221,7 +222,7 @@ fn newest(
     first
 }
 
-/// The newest opening, the newest other user turns, and the beginning of the first one.
+/// Selects the newest opening, the newest other user turns, and the start of the first one.
 fn user_turns(body: &Body, standing: &[Standing], room: SummaryRoom) -> Vec<UserTurn> {
     let all = &body.user_turns;
     let is_standing = |turn: &UserTurn| standing.iter().any(|one| one.text == turn.text.trim());

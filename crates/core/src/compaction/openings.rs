@@ -1,39 +1,40 @@
 //! Openings: the user turns that start a task.
 //!
-//! A session often holds several tasks, one after the other. The current request of a window is the
-//! newest opening. No words are matched, so this works in any language.
+//! A session often contains several tasks in sequence. The current request of a window is the
+//! newest opening. Detection does not match words, so it works in any language.
 
 use crate::time::Timestamp;
 use crate::turn::Role;
 
-/// Length in characters of the beginning that a harness's template gives its tasks.
+/// Characters at the start of a turn that identify a harness's task template.
 const TEMPLATE_CHARS: usize = 24;
-/// Maximum number of beginnings that are remembered; the oldest is forgotten first.
+/// Maximum number of stored template starts. The oldest is evicted first.
 const STARTS_MAX: usize = 64;
-/// A pause in seconds after which a user turn starts a task.
+/// Pause in seconds after which a user turn starts a task.
 const PAUSE_S: i64 = 30 * 60;
-/// Minimum length in bytes of a user turn that starts a task after a pause. A shorter one mostly
-/// takes up the task before it ("ok, go on").
+/// Minimum bytes of a user turn that starts a task after a pause.
+///
+/// A shorter one mostly continues the previous task ("ok, go on").
 const AFTER_PAUSE_BYTES_MIN: usize = 80;
 
-/// Recognizes openings, turn by turn.
+/// Detects openings, turn by turn.
 ///
 /// A user turn is an opening if
 /// - it is the first one,
-/// - the turn before it is not from the assistant: the exchange before ended without a reply,
-/// - it begins like an earlier opening, or
-/// - it is at least 80 bytes long and comes 30 minutes or more after the turn before it.
+/// - the previous turn is not from the assistant, so the previous exchange ended without a reply,
+/// - it starts like an earlier opening, or
+/// - it has at least 80 bytes and follows the previous turn after 30 minutes or more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Openings {
-    /// Beginnings of earlier openings, oldest first.
+    /// First characters of earlier openings, oldest first.
     starts: Vec<String>,
     before: Option<(Role, Option<Timestamp>)>,
 }
 
 impl Openings {
-    /// Starts from the beginnings of earlier openings.
+    /// Continues after earlier openings.
     pub(crate) fn with_starts(starts: &[String]) -> Self {
-        // The turn before a span that was summarized is the end of a unit: mostly a reply.
+        // The turn before a summarized span ends a unit, so it is mostly a reply.
         let before = (!starts.is_empty()).then_some((Role::Assistant, None));
         Self {
             starts: starts.to_vec(),
@@ -41,13 +42,14 @@ impl Openings {
         }
     }
 
-    /// Beginnings of all openings, oldest first.
+    /// First characters of all openings, oldest first.
     pub(crate) fn starts(&self) -> &[String] {
         &self.starts
     }
 
-    /// Reads the next turn and returns whether it is an opening. A user turn that brings tool
-    /// results has the role [`Role::Tool`] here. System turns are ignored.
+    /// Processes the next turn and returns whether it is an opening.
+    ///
+    /// Pass [`Role::Tool`] for a user turn with tool results. System turns are ignored.
     pub(crate) fn observe(&mut self, role: Role, text: &str, said_at: Option<Timestamp>) -> bool {
         if role == Role::System {
             return false;
@@ -74,7 +76,7 @@ impl Openings {
     }
 }
 
-/// The first characters of a text, with single spaces between its words.
+/// The first characters of a text, with single spaces between words.
 fn beginning(text: &str) -> String {
     let mut start = String::new();
     let mut chars = 0;

@@ -1,4 +1,4 @@
-//! The prompt for a model that summarizes, and its answer.
+//! The prompt for a summarizer model, and its reply.
 
 mod answer;
 #[cfg(test)]
@@ -13,33 +13,34 @@ use crate::quote::within;
 
 pub use answer::{as_json, parse_answer};
 
-/// The input of a summarizer.
+/// Input of a summarizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The last summary, which the answer continues.
+    /// Previous summary, which the reply continues.
     pub previous: Option<&'a Summary>,
-    /// Answers about pieces, where the span was too long for one call.
+    /// Replies about pieces, if the span was too long for one call.
     pub pieces: &'a [Written],
-    /// The turns, oldest first; none where pieces are joined.
+    /// The turns, oldest first. Empty when pieces are joined.
     pub turns: &'a [TranscriptTurn],
-    /// Maximum size of the answer in tokens.
+    /// Maximum size of the reply in tokens.
     pub tokens_max: u64,
-    /// The nonce of the tags around all of this.
+    /// Nonce of the tags in the prompt.
     pub mark: Mark,
 }
 
-/// Tags around the pieces of a prompt; text inside them cannot contain one.
+/// Tags around the pieces of a prompt. Text inside them cannot contain one.
 const TAGS: &[&str] = &["earlier", "piece", "transcript"];
 
 const SYSTEM: &str = include_str!("prompt/system.txt");
 
-/// The system prompt: the same for all, so that a provider may cache it.
+/// The system prompt. It is constant, so that providers can cache it.
 pub fn system() -> &'static str {
     SYSTEM
 }
 
-/// The prompt. It is a few thousand bytes longer than its parts; the same arguments give the
-/// same bytes.
+/// Builds the prompt, a few thousand bytes longer than its parts.
+///
+/// The same arguments yield the same bytes.
 pub fn prompt(ask: &Ask<'_>) -> String {
     let mut prompt = String::new();
     if let Some(previous) = ask.previous {

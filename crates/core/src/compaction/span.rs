@@ -1,40 +1,38 @@
-//! The turns that a compaction summarizes: the oldest ones, up to a boundary that tears no unit
-//! apart.
+//! The span of turns that a compaction summarizes: the oldest ones, up to a unit boundary.
 
 use crate::history::{TurnRecord, View};
 use crate::turn::Role;
 
-/// The turns that a compaction summarizes: all from `first_seq` to `through_seq` but pinned turns
-/// and system turns from before the first user turn.
+/// The turns that a compaction summarizes.
+///
+/// All from `first_seq` to `through_seq`, except pinned turns and system turns from before the
+/// first user turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first.
     pub first_seq: u64,
-    /// The last.
     pub through_seq: u64,
-    /// Tokens of the turns behind it.
+    /// Tokens of the turns after the span.
     pub tail_tokens: u64,
 }
 
-/// How much may stay as it was said.
+/// Maximum sizes of the turns that stay verbatim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keep {
-    /// Exchanges, at most; 0: none.
+    /// Maximum exchanges, 0 for none.
     pub(crate) exchanges: u32,
-    /// True where exactly this number of exchanges stays, whatever their size.
+    /// Whether exactly this number of exchanges stays, regardless of size.
     pub(crate) is_exact: bool,
-    /// Tokens.
     pub(crate) tokens: u64,
-    /// Turns.
     pub(crate) turns: u64,
-    /// Encoded bytes.
+    /// Encoded size.
     pub(crate) bytes: u64,
-    /// True where the exchange under way may be split, because some of its turns are not shown
-    /// any more or leave the history.
+    /// Whether the exchange in progress may be split.
+    ///
+    /// Set if some of its turns are already left out or leave the history.
     pub(crate) splits_exchange: bool,
 }
 
-/// What stays as it was said, walking from the newest turn to the oldest.
+/// Size of the verbatim turns while walking from the newest to the oldest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tail {
     tokens: u64,
@@ -43,20 +41,21 @@ struct Tail {
     exchanges: u32,
 }
 
-/// True for a turn that windows show whatever a summary stands for, as long as it is there.
+/// Whether windows show the turn in addition to a summary that covers it.
 pub(crate) fn is_apart(view: &View<'_>, record: &TurnRecord) -> bool {
     record.role == Role::System || view.is_kept(record)
 }
 
-/// True for a turn that is summarized with its exchange. A system turn behind the anchor is,
-/// although windows show it: once first in, first out drops it, the summary is what is left.
+/// Whether the turn is summarized with its exchange.
+///
+/// That includes system turns after the anchor, although windows show them: once FIFO drops them,
+/// only the summary has them.
 pub(crate) fn is_summarized(view: &View<'_>, record: &TurnRecord) -> bool {
     let is_system = record.role == Role::System && !view.is_kept(record);
     is_system || !is_apart(view, record)
 }
 
-/// True while the newest turn waits for a result: a call without all of its results, behind
-/// which nothing else was said.
+/// Whether the newest turn is a call without all results, or the newest results are incomplete.
 pub(crate) fn is_waiting(view: &View<'_>) -> bool {
     let Some(newest) = view.tail_from(0).next_back() else {
         return false;
@@ -70,8 +69,9 @@ pub(crate) fn is_waiting(view: &View<'_>) -> bool {
     is_open(newest) || calls.any(is_open)
 }
 
-/// The span after the last summary, which ends at `after_seq`; `None` where nothing is to be
-/// summarized.
+/// Chooses the span after the previous summary, which ends at `after_seq`.
+///
+/// `None` if there is nothing to summarize.
 pub(crate) fn choose(
     view: &View<'_>,
     after_seq: u64,
@@ -85,7 +85,7 @@ pub(crate) fn choose(
     };
     let chosen = match keep.exchanges {
         0 => Some(span(answered_through(view), 0)),
-        // All that is left may stay: what has left is summarized alone.
+        // If all remaining turns may stay, summarize only the dropped ones.
         _ => boundary(view, after_seq, keep, &tokens)
             .or_else(|| all_that_is_left(view, after_seq, &tokens))
             .map(|(seq, tail)| span(seq - 1, tail)),
@@ -93,9 +93,9 @@ pub(crate) fn choose(
     chosen.filter(|span| has_something(view, span))
 }
 
-/// The span between the last summary, which ends at `after_seq`, and a tail that begins at
-/// `tail_seq`; `None` where nothing is to be summarized. The current turn, and all it must travel
-/// with, stays.
+/// Returns the span between the previous summary (to `after_seq`) and a tail from `tail_seq`.
+///
+/// `None` if there is nothing to summarize. The current turn and its unit are not part of the span.
 pub(crate) fn before(
     view: &View<'_>,
     after_seq: u64,
@@ -124,8 +124,9 @@ pub(crate) fn before(
     Some(span).filter(|span| has_something(view, span))
 }
 
-/// The newest turn that needs no answer any more: the turns that the model answers next are
-/// never summarized.
+/// The newest turn that may be summarized.
+///
+/// The turns that the model answers next are never summarized.
 fn answered_through(view: &View<'_>) -> u64 {
     let is_said = |record: &&TurnRecord| record.role != Role::System;
     let in_tail = view.tail_from(0).rev().find(is_said);
@@ -143,9 +144,10 @@ fn answered_through(view: &View<'_>) -> u64 {
     }
 }
 
-/// Where the tail begins, and its tokens. The tail has `keep.exchanges` exchanges, or fewer if
-/// they do not fit, and at least the newest one. If that one alone is too large, the tail has
-/// those of its units that fit.
+/// Returns the start of the tail and its tokens.
+///
+/// The tail has `keep.exchanges` exchanges, or as many as fit, and at least the newest one. If the
+/// newest exchange alone is too large, the tail has those of its units that fit.
 fn boundary(
     view: &View<'_>,
     after_seq: u64,
@@ -155,7 +157,7 @@ fn boundary(
     let mut tail = Tail::default();
     let (mut oldest_mate, mut oldest_joined) = (u64::MAX, u64::MAX);
     let request = view.request_under_way().map_or(0, |request| request.seq);
-    // Where it may not be split, all of it stays.
+    // If the exchange in progress may not be split, all of it stays.
     let may_split = keep.splits_exchange || request == 0;
     // A unit that is too large is split between its calls.
     let (mut exchange, mut unit, mut split) = (None, None, None);
@@ -188,14 +190,14 @@ fn boundary(
             *best = Some((record.seq, tail.tokens));
         }
         if !may_split && record.seq <= request && exchange.is_none() {
-            // However large it is.
+            // Regardless of its size.
             exchange = Some((record.seq, tail.tokens));
         }
         if tail.exchanges >= keep.exchanges || (tail.exchanges > 0 && !fits) {
             return exchange.or(unit).or(split);
         }
     }
-    // All that is left is kept, unless even the newest exchange is too much.
+    // All remaining turns stay, unless even the newest exchange is too large.
     let is_all_kept = keep.is_exact || keep.holds(&tail);
     if is_all_kept {
         None
@@ -204,7 +206,7 @@ fn boundary(
     }
 }
 
-/// Where the turns behind the last summary begin that are still there, and their tokens.
+/// First remaining turn after the previous summary, and the tokens from there on.
 fn all_that_is_left(
     view: &View<'_>,
     after_seq: u64,
@@ -216,7 +218,7 @@ fn all_that_is_left(
     Some((first_seq, weighed.map(tokens).sum()))
 }
 
-/// True when a turn of the span would be summarized, here or in a journal.
+/// Whether the span has a turn to summarize, in the history or only in the journal.
 fn has_something(view: &View<'_>, span: &Span) -> bool {
     if span.through_seq < span.first_seq {
         return false;

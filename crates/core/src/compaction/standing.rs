@@ -1,8 +1,8 @@
-//! Standing instructions: what the user said once and expects to hold for the whole conversation.
+//! Standing instructions: statements of the user that apply to the whole conversation.
 //!
-//! "I have a severe peanut allergy" is followed by no call and no question; nothing in the dialogue
-//! takes it up. Requests are echoed, and answers turn up in the arguments of calls. So a sentence
-//! is scored by what the rest of the dialogue does with it, and no words are matched.
+//! "I have a severe peanut allergy" is followed by no call and no question, and later turns do not
+//! refer to it. Requests are repeated in replies, and answers appear in the arguments of calls. So
+//! a sentence is scored by how later turns use it, without matching particular words.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
@@ -19,36 +19,35 @@ use crate::words::{is_telling, tokens};
 
 /// Number of turns after a sentence whose calls may use it.
 const LATER_TURNS: usize = 40;
-/// Maximum length in bytes of a sentence, and minimum number of its words ("Be brief.").
+/// Maximum bytes of a sentence, and its minimum number of words ("Be brief.").
 const SENTENCE_BYTES_MAX: usize = 300;
 const WORDS_MIN: usize = 2;
-/// A longer user turn is a pasted text or a task, which the current request holds.
+/// Maximum bytes of a user turn with instructions. Longer ones are pasted text or a task.
 const TURN_BYTES_MAX: usize = 1_200;
-/// Length in bytes below which a reply is an acknowledgement.
+/// Replies shorter than this, in bytes, are acknowledgements.
 const SHORT_REPLY_BYTES: usize = 120;
 /// Maximum share of symbols in a sentence, in percent. Code and logs have more.
 const SYMBOLS_PERCENT_MAX: usize = 6;
-/// Two sentences that share this part of their words, in percent, say the same.
+/// Minimum share of common words of two equivalent sentences, in percent.
 const SAME_PERCENT: usize = 60;
-/// Sentences with a lower score are not instructions.
+/// Minimum score of an instruction.
 ///
-/// At 0.3 three of five lines of a summary were small talk or requests, at 0.6 instructions in the
+/// At 0.3, three of five lines of a summary were small talk or requests. At 0.6, instructions in the
 /// words of the conversation's subject were lost (`tests/eval/after_cut.py --hard`).
 const SCORE_MIN: f32 = 0.5;
 
 /// A sentence of the user that may be a standing instruction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Standing {
-    /// The turn that it is from; 0 where a model wrote it.
+    /// Its turn, or 0 if a model wrote it.
     pub seq: u64,
-    /// Its time in seconds since 1970; 0 if unknown.
+    /// Time in seconds since 1970, or 0 if unknown.
     pub said_at: i64,
-    /// The sentence, in one line.
+    /// The sentence in one line.
     pub text: String,
-    /// How likely it is an instruction, higher is likelier. Fixed when it enters, so that an old
-    /// instruction does not decay.
+    /// Likelihood of being an instruction. Fixed when added, so that old instructions do not decay.
     pub score: f32,
-    /// Number of times the user said it. A repeated sentence ("yes, please") is no instruction.
+    /// How often the user said it. A repeated sentence ("yes, please") is no instruction.
     pub count: u32,
 }
 
@@ -58,11 +57,12 @@ impl Standing {
     }
 }
 
-/// Adds the sentences of `turns`, which leave the window, to those that are known.
+/// Adds the candidate sentences of `turns`, which leave the window.
 ///
 /// The score of a sentence is the share of its words that occur in no other turn of `turns` and
 /// `following`, minus 0.5 if a string argument of one of the next calls occurs in it, minus 0.3 for
-/// a question, plus 0.3 if the reply is short, without a call and no question. Linear in the text.
+/// a question, plus 0.3 if the reply is short, without a call and not a question. Takes time linear
+/// in the text.
 pub(super) fn collect(
     standing: &mut Vec<Standing>,
     turns: &[TranscriptTurn],
@@ -113,20 +113,20 @@ pub(super) fn collect(
     }
 }
 
-/// Adds an instruction in place of the ones that say the same in other words.
+/// Adds an instruction and removes equivalent ones.
 pub(super) fn add(standing: &mut Vec<Standing>, new: Standing, words: &HashSet<u64>) {
     standing.retain(|known| !is_same(words, &self::words(&known.text)));
     standing.push(new);
 }
 
-/// True for two sentences that share most of their words.
+/// Whether two sentences share most of their words.
 pub(super) fn is_same(one: &HashSet<u64>, other: &HashSet<u64>) -> bool {
     let shared = one.intersection(other).count();
     let most = one.len().max(other.len());
     most > 0 && shared * 100 >= most * SAME_PERCENT
 }
 
-/// The best of them that fit into `bytes_max` bytes, in order of time.
+/// The best instructions that fit in `bytes_max` bytes, in order of time.
 pub(super) fn best(standing: &[Standing], bytes_max: usize) -> Vec<Standing> {
     let mut ranked: Vec<&Standing> = standing.iter().collect();
     ranked.retain(|one| one.rank() >= SCORE_MIN);
@@ -144,11 +144,12 @@ pub(super) fn best(standing: &[Standing], bytes_max: usize) -> Vec<Standing> {
     best
 }
 
-/// Bytes of a line besides its text: the dash, the date and the line break.
+/// Bytes of a line in addition to its text: the dash, the date and the line break.
 pub(super) const LINE_OVERHEAD: usize = 16;
 
-/// Hashes of the distinct words of a text, without those of one or two letters. Chinese and
-/// Japanese have pairs of characters instead.
+/// Hashes of the distinct words of a text, without words of one or two letters.
+///
+/// For Chinese and Japanese these are pairs of characters.
 pub(super) fn words(text: &str) -> HashSet<u64> {
     let long = tokens(text).filter(|token| !token.is_part && token.word.len() > 2);
     long.map(|token| {
@@ -185,7 +186,7 @@ fn add_strings(value: &Value, found: &mut HashSet<String>) {
     }
 }
 
-/// True where the next words of the assistant are short, ask nothing, and come without a call.
+/// Whether the next assistant turn is short, asks no question and has no call.
 fn is_acknowledged(later: &[&TranscriptTurn]) -> bool {
     let reply = later.iter().find(|turn| turn.role == Role::Assistant);
     reply.is_some_and(|reply| {
@@ -212,9 +213,9 @@ fn has_many_symbols(text: &str) -> bool {
     symbols * 100 > text.chars().count() * SYMBOLS_PERCENT_MAX
 }
 
-/// Punctuation and signs that prose has in every sentence.
+/// Whether prose normally contains the character as punctuation or sign.
 fn is_punctuation(c: char) -> bool {
-    // Combining marks and signs of other scripts are writing.
+    // Combining marks and signs of other scripts are part of writing.
     !c.is_ascii() || ".,!?'\"-:;()$%&".contains(c)
 }
 

@@ -1,46 +1,44 @@
-//! The status of a session's compaction: a small part of its head that survives a restart.
+//! The status of a session's compaction, a small part of its metadata that survives a restart.
 //!
-//! A failure changes nothing else: the breaker counts it, and windows are cut meanwhile. What fails
-//! because the summarizer is known to be down counts only where a call asked for the summary.
+//! A failure only increments the breaker's count, and windows are cut in the meantime. If the
+//! summarizer is known to be down, only failures of compactions that a call requested count.
 
 use crate::breaker::BreakerState;
 use crate::time::Steady;
 
 use super::CompactionPolicy;
 
-/// The status of a session's compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStatus {
-    /// Summaries that were made so far; the next one's number is one more.
+    /// Number of summaries made so far. The next summary gets the next number.
     pub summaries: u32,
-    /// The last turn that the summary stands for; 0 where there is none.
+    /// Last turn that the summary covers, or 0 without a summary.
     pub through_seq: u64,
-    /// The newest turn when the last one was made or undone; 0 before the first.
+    /// Newest turn when the last summary was made or undone, or 0 before the first.
     pub at_seq: u64,
     /// Failures since the last success.
     pub failures: u32,
-    /// Since when, and since which turn, its breaker is open.
+    /// Time and newest turn when its breaker opened.
     pub opened: Option<(Steady, u64)>,
-    /// Why the last one failed; empty when none did since the last success.
+    /// Error of the last failure, or empty after a success.
     pub last_error: Box<str>,
-    /// True while one is being made. Not kept across a restart.
+    /// Whether a compaction is running. Not stored across a restart.
     pub running: bool,
 }
 
-/// Why a compaction failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its name in metrics and events.
+    /// Name in metrics and events.
     pub reason: &'static str,
-    /// For an operator.
+    /// Details for an operator.
     pub problem: String,
 }
 
-/// Bytes of `last_error`.
+/// Maximum bytes of `last_error`.
 const ERROR_BYTES_MAX: usize = 512;
 
 impl CompactionStatus {
-    /// What its breaker lets through: after some turns or some time one trial.
+    /// State of its breaker, which admits one trial after some turns or some time.
     pub fn breaker(&self, now: Steady, last_seq: u64, policy: &CompactionPolicy) -> BreakerState {
         match self.opened {
             None => BreakerState::Closed,
@@ -54,7 +52,7 @@ impl CompactionStatus {
         }
     }
 
-    /// Notes a failure; the one that is one too many opens the breaker, and so does a trial.
+    /// Records a failure. Too many in a row, or a failed trial, open the breaker.
     pub fn failed(
         &mut self,
         failure: &Failure,
@@ -71,7 +69,7 @@ impl CompactionStatus {
         }
     }
 
-    /// Notes a success.
+    /// Records a success.
     pub fn succeeded(&mut self) {
         self.failures = 0;
         self.opened = None;

@@ -1,7 +1,7 @@
-//! The summary: one block that stands for the oldest turns, unchanged until the next one.
+//! The summary: one block that replaces the oldest turns, unchanged until the next summary.
 //!
-//! Where turns would leave without it, it may be longer than they are: very short turns would
-//! otherwise be hidden.
+//! If turns would be dropped without it, it may be longer than they are. Otherwise very short turns
+//! would be lost from windows.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -20,80 +20,75 @@ use crate::turn::{PartKind, Role, Turn};
 /// A summary of the oldest turns of a generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Counts the summaries of the generation, from 1.
+    /// Sequence number in the generation, from 1.
     pub number: u32,
-    /// The first turn that it added to the summary before.
+    /// First turn that it covers in addition to the previous summary.
     pub first_seq: u64,
-    /// The last turn that it stands for.
+    /// Last turn that it covers.
     pub through_seq: u64,
-    /// Number of turns that it stands for, without those that windows show as they were.
+    /// Number of covered turns, without those that windows show verbatim.
     pub turns: u64,
-    /// When it was made.
     pub made_at: Timestamp,
-    /// What made it: `extractive`, or a provider and its model.
+    /// Its summarizer: `extractive`, or a provider and its model.
     pub by: Box<str>,
-    /// Its sections.
     pub body: Body,
-    /// Its text, as the model reads it.
+    /// Its text for the model.
     pub text: Arc<str>,
 }
 
-/// The sections of a summary, and what the next merge needs of it.
+/// The sections of a summary, and state for the next merge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Body {
-    /// What the user said once and expects to hold, oldest first.
+    /// Standing instructions, oldest first.
     pub standing: Vec<Standing>,
-    /// The task under way and the user's last turns, oldest first.
+    /// The current task and the user's last turns, oldest first.
     pub user_turns: Vec<UserTurn>,
-    /// Calls that changed something, and decisions that the bot marked, oldest first.
+    /// Mutating calls, and decisions marked by the bot, oldest first.
     pub done: Vec<Done>,
-    /// Questions without an answer. Only a model finds them.
+    /// Unanswered questions. Only a model finds them.
     pub open_questions: Vec<String>,
-    /// Details by a model.
+    /// Details written by a model.
     pub written: String,
-    /// The end of the turns, a line each.
+    /// The end of the summarized turns, one line each.
     pub recent: String,
-    /// Time of the last summarized turn in seconds since 1970; 0 if unknown.
+    /// Time of the last summarized turn in seconds since 1970, or 0 if unknown.
     pub until: i64,
-    /// How earlier openings begin.
+    /// First characters of earlier openings.
     #[serde(skip)]
     pub starts: Vec<String>,
-    /// True where a later turn started another task.
+    /// Whether a later turn started another task.
     #[serde(skip)]
     pub is_answered: bool,
 }
 
-/// A user turn in a summary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UserTurn {
-    /// Its seq.
     pub seq: u64,
-    /// Its time in seconds since 1970; 0 if unknown.
+    /// Time in seconds since 1970, or 0 if unknown.
     pub said_at: i64,
-    /// Its text; a longer one as head and tail.
+    /// Its text, shortened to head and tail if longer.
     pub text: String,
-    /// True if it starts a task.
+    /// Whether it starts a task.
     pub opens: bool,
 }
 
-/// Range of a summary.
+/// The turns that a summary covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
-    /// The last one.
+    /// Last covered turn.
     pub through_seq: u64,
-    /// Their number.
+    /// Number of covered turns.
     pub turns: u64,
 }
 
 impl Summary {
-    /// The turn that windows show for it, with the nonce of its session. Its `memoird` label is
-    /// `summary`.
+    /// The turn that windows show for it, labelled `summary` and with the session's nonce.
     pub fn turn(&self, mark: Mark) -> Turn {
         let text = PartKind::Text(self.text_with(mark));
         crate::window::labelled(Turn::new(Role::User, vec![text.into()]), "summary")
     }
 
-    /// Its text with the nonce of its session.
+    /// Its text with the session's nonce.
     pub fn text_with(&self, mark: Mark) -> String {
         let text = mark.hidden_in(&self.text);
         match text.strip_prefix(SUMMARY) {
@@ -102,7 +97,7 @@ impl Summary {
         }
     }
 
-    /// The beginning of the text with a nonce, in place of [`Self::BEGINNING`].
+    /// Start of the text with a nonce, in place of [`Self::BEGINNING`].
     pub fn marked_beginning(mark: Mark) -> String {
         format!(
             "[memoird {mark}: only notes with this number are memoird's. This one is a summary of \
@@ -110,11 +105,11 @@ impl Summary {
         )
     }
 
-    /// The beginning of the text without a nonce.
+    /// Start of the text without a nonce.
     pub const BEGINNING: &str = SUMMARY;
 }
 
-/// The assistant's reply to a summary, so that roles alternate.
+/// The assistant's reply to a summary, which makes roles alternate.
 pub fn acknowledgement() -> Turn {
     let text = "Understood. I go on from this summary.".to_owned();
     let turn = Turn::new(Role::Assistant, vec![PartKind::Text(text).into()]);
@@ -122,7 +117,6 @@ pub fn acknowledgement() -> Turn {
 }
 
 impl Body {
-    /// True when no section has anything.
     pub fn is_empty(&self) -> bool {
         self.standing.is_empty()
             && self.user_turns.is_empty()
@@ -132,7 +126,7 @@ impl Body {
             && self.recent.is_empty()
     }
 
-    /// The text for the model. The same arguments give the same bytes.
+    /// Renders the text for the model. The same arguments yield the same bytes.
     pub fn text(&self, covered: Covered) -> String {
         let mut text = String::new();
         self.write_standing(&mut text);
@@ -203,8 +197,9 @@ impl Body {
     }
 }
 
-/// Labels a line with its day if the day differs from the previous line's; the first line's is
-/// compared with the summary's last day.
+/// Labels a line with its date if it differs from that of the previous line.
+///
+/// The first line is compared with the last day of the summary.
 struct Days(Option<Date>);
 
 impl Days {
@@ -243,7 +238,7 @@ fn write_list<'a>(text: &mut String, title: &str, lines: impl Iterator<Item = &'
     }
 }
 
-/// Writes a line that cannot pass for the title of a section.
+/// Writes a line so that it cannot be mistaken for a section title.
 fn push_line(text: &mut String, line: &str) {
     let is_start = text.ends_with('\n');
     if is_start && line.starts_with("##") {

@@ -1,4 +1,4 @@
-//! Turns as a summarizer reads them: text, with markers where there is something else.
+//! Turns as text for a summarizer, with markers in place of media.
 
 mod json;
 mod sentences;
@@ -19,59 +19,54 @@ use crate::window::LABEL;
 pub use json::compact;
 pub use sentences::sentences;
 
-/// A turn as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptTurn {
-    /// Its number.
     pub seq: u64,
-    /// Who said it.
     pub role: Role,
-    /// What was said: text, calls as `name(arguments)`, results, `[image]` and `[document]`
-    /// for media. No thinking, no recalled memories, no summary.
+    /// Text, calls as `name(arguments)`, results, and `[image]` or `[document]` for media.
+    ///
+    /// Does not contain reasoning, recalled memories or summaries.
     pub text: String,
-    /// Calls of tools in it.
+    /// Its tool calls.
     pub calls: Vec<Call>,
-    /// Results of tools in it, in the order of `text`.
+    /// Its tool results, in the order of `text`.
     pub results: Vec<CallResult>,
-    /// Its time; `None` if unknown.
+    /// Time, or `None` if unknown.
     pub said_at: Option<Timestamp>,
-    /// What the bot marked as decided, by the metadata label [`DECISION`].
+    /// Decisions marked by the bot with the metadata label [`DECISION`].
     pub decisions: Vec<String>,
-    /// Encoded bytes of the turn: an estimate of its size.
+    /// Encoded size of the turn, an estimate of its tokens.
     pub bytes: usize,
-    /// Where in `text` its role speaks: all of it but calls, results and media.
+    /// Ranges of `text` that the role wrote: everything but calls, results and media.
     spoken: Vec<Range<usize>>,
 }
 
-/// A call of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
-    /// Names its result.
+    /// Matches the call to its result.
     pub id: String,
-    /// The tool.
     pub name: String,
-    /// The arguments, as they were written.
+    /// The arguments as the model wrote them.
     pub input: String,
 }
 
-/// The result of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallResult {
-    /// That of the call; empty where it is not known.
+    /// Id of the call, or empty if unknown.
     pub call_id: String,
-    /// Where it stands in the turn's text, in bytes.
+    /// Byte range in the turn's text.
     pub range: Range<usize>,
-    /// True where its format says that the call failed.
+    /// Whether the format reports a failed call.
     pub is_error: bool,
 }
 
-/// The metadata label by which a bot marks what a turn decided.
+/// Metadata label by which a bot marks the decision of a turn.
 pub const DECISION: &str = "memoird.decision";
 
-/// Begins the result of a call that failed.
+/// Prefix of a failed call's result.
 const FAILED: &str = "failed: ";
 
-/// Values of the label [`LABEL`] that mark content which is no part of the conversation.
+/// Values of the label [`LABEL`] for content that is not part of the conversation.
 const NOT_SAID: &[&str] = &[
     "acknowledgement",
     "elision",
@@ -81,16 +76,16 @@ const NOT_SAID: &[&str] = &[
     "recalled_memories",
     "summary",
 ];
-/// How the text of a summary begins.
+/// Start of a summary's text.
 pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 
-/// A turn as a summarizer reads it.
+/// Converts a turn to text for a summarizer.
 ///
-/// Pieces stand in lines of their own. JSON is shown without the blanks between its tokens.
-/// Of a turn, or a part, whose label `memoird` says that it is a summary or recalled
-/// memories, nothing is shown: somebody sent a window back, and the user did not say that. A
-/// text is shown whatever it looks like, because users write texts; what looks like memoird's own
-/// words is told from them, in calls and results as well.
+/// Each piece is on lines of its own. JSON loses the whitespace between its tokens. Turns and parts
+/// whose `memoird` label marks them as a summary or recalled memories are left out: a client sent
+/// back a window, and the user did not write them. Text is never left out for its content, because
+/// users may write anything, but imitations of memoird's own text are neutralized, also in calls
+/// and results.
 pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     let label = |name| turn.metadata.get(name).map_or("", String::as_str);
     let mut transcribed = TranscriptTurn {
@@ -107,7 +102,7 @@ pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
 }
 
 impl TranscriptTurn {
-    /// A turn of text alone. That of a tool is a result.
+    /// Creates a turn of text alone. For [`Role::Tool`] the text is a result.
     pub fn new(seq: u64, role: Role, text: impl Into<String>) -> Self {
         let text = text.into();
         let all = 0..text.len();
@@ -130,7 +125,7 @@ impl TranscriptTurn {
         }
     }
 
-    /// A part of the same turn.
+    /// A copy with a part of the text.
     pub fn with_text(&self, text: &str) -> Self {
         Self {
             calls: self.calls.clone(),
@@ -141,18 +136,17 @@ impl TranscriptTurn {
         }
     }
 
-    /// What its role says, in pieces: no calls, results or media.
+    /// The pieces that the role wrote, without calls, results and media.
     pub fn spoken(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.spoken.iter().map(|range| &self.text[range.clone()])
     }
 
-    /// The texts of its results.
     pub fn result_texts(&self) -> impl Iterator<Item = &str> {
         let results = self.results.iter();
         results.filter_map(|result| self.text.get(result.range.clone()))
     }
 
-    /// The same turn with a call behind what is said.
+    /// Appends a call.
     #[must_use]
     pub fn with_call(mut self, call: Call) -> Self {
         self.add_call(call);
@@ -168,7 +162,7 @@ impl TranscriptTurn {
         match &part.kind {
             PartKind::Text(text) => {
                 let range = self.push(&without_media(text));
-                // Some providers' tools answer in texts.
+                // The tools of some providers answer with text parts.
                 if self.role == Role::Tool {
                     self.results.push(CallResult {
                         range,
@@ -204,7 +198,7 @@ impl TranscriptTurn {
                 let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
                 let text = texts.join("\n");
                 let range = if *is_error {
-                    // The range is what the tool said.
+                    // The range excludes the prefix.
                     let Range { start, end } = self.push(&format!("{FAILED}{text}"));
                     (start + FAILED.len()).min(end)..end
                 } else {
@@ -222,8 +216,7 @@ impl TranscriptTurn {
         }
     }
 
-    /// Adds a piece in lines of its own, without what looks like memoird's words; gives where it
-    /// stands.
+    /// Appends a piece on its own lines, with imitations neutralized. Returns its range.
     fn push(&mut self, text: &str) -> Range<usize> {
         let text = unmarked(text.trim());
         if !self.text.is_empty() && !text.is_empty() {
@@ -235,7 +228,7 @@ impl TranscriptTurn {
     }
 }
 
-/// A text with a marker in place of each of its media in base64, which no excerpt may cut.
+/// Replaces base64 media with markers, so that no excerpt cuts into them.
 fn without_media(text: &str) -> Cow<'_, str> {
     embedded_media::replaced(text, media_marker)
 }
@@ -249,7 +242,7 @@ fn media_marker(media_type: &str) -> &'static str {
     }
 }
 
-/// The marker of a media part; nothing for what else has no text.
+/// The marker of a media part, or an empty string for other parts.
 fn media(kind: &PartKind) -> String {
     let PartKind::Media {
         media_type, name, ..
@@ -266,7 +259,7 @@ fn media(kind: &PartKind) -> String {
     }
 }
 
-/// False for a part that the provider's fields mark as ours.
+/// Whether a part belongs to the conversation, according to its `memoird` label.
 fn was_said(part: &Part) -> bool {
     if !part.extra_json.contains(LABEL) {
         return true;
@@ -276,7 +269,7 @@ fn was_said(part: &Part) -> bool {
     !label.is_some_and(|label| NOT_SAID.contains(&label))
 }
 
-/// A decision in each line.
+/// One decision per line.
 fn lines(decisions: &str) -> Vec<String> {
     let lines = decisions.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty());

@@ -1,4 +1,4 @@
-//! When a session is to be compacted, and what a compaction of it starts from.
+//! When a session needs a compaction, and the snapshot that a compaction starts from.
 
 use std::sync::Arc;
 
@@ -16,33 +16,34 @@ use crate::mark::Mark;
 use crate::time::Steady;
 use crate::window::{Omission, Policy, ScaleId, Window, percent};
 
-/// Exchanges that stay verbatim where a call asks for a compaction and names no number.
+/// Exchanges that stay verbatim if a call requests a compaction and sets no number.
 const KEPT_EXCHANGES: u32 = 5;
 
-/// The share of what system prompt and tools leave that stays verbatim at most where a call asks
-/// for a compaction, in percent.
+/// Maximum share of the verbatim turns if a call requests a compaction, in percent.
+///
+/// The share is of the tokens that system prompt and tools leave.
 const KEPT_PERCENT: u8 = 30;
 
-/// The summary's budget of a session that was never asked for a window: that of 16,384 tokens.
+/// Window tokens that the summary budget assumes if no window was ever requested.
 const UNKNOWN_REST: u64 = 16_384;
 
-/// A history that takes less of a window, in percent, is what makes turns leave, not the window.
+/// If the history uses less of the window than this, in percent, the history's caps drop turns.
 const HISTORY_WINDOW_PERCENT: u8 = 80;
 
-/// Of a full history one part in so many stays as it was said, as far as the floor leaves room.
+/// Divisor of a full history's caps that yields the verbatim part, as far as the floor leaves room.
 const HISTORY_SHARE: u64 = 2;
 
-/// The state of a session's compaction besides its status.
+/// State of a session's compaction in addition to its status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compacting {
     pub(super) summary: Option<Arc<Summary>>,
-    /// Those before it, newest last, where no store keeps them.
+    /// Summaries before it, newest last, if no store has them.
     pub(super) earlier: Vec<Arc<Summary>>,
-    /// Since when one is wanted that has to wait for a result, or for the end of a reply.
+    /// Since when a compaction has been waiting for a result or for the end of a reply.
     wanted_since: Option<Steady>,
-    /// What the last window was built for.
+    /// Budget of the last window.
     target: Option<WindowTokens>,
-    /// Where its tail begins, or is about to begin, and turns before that have no summary.
+    /// Start of the tail in the next cut, if turns before it have no summary.
     tail_seq: Option<u64>,
 }
 
@@ -54,94 +55,93 @@ impl Compacting {
         }
     }
 
-    /// Forgets what depends on turns after this one.
+    /// Discards state that depends on turns after `seq`.
     pub(super) fn forget_after(&mut self, seq: u64) {
         self.wanted_since = None;
         self.tail_seq.take_if(|tail_seq| *tail_seq > seq);
     }
 
-    /// Bytes of its summaries.
+    /// Size of its summaries in bytes.
     pub(super) fn text_bytes(&self) -> usize {
         let summaries = self.summary.iter().chain(&self.earlier);
         summaries.map(|summary| summary.text.len()).sum()
     }
 }
 
-/// The token budget of a window, on one scale.
+/// Token budget of a window, counted on one scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowTokens {
-    /// What turns are counted on.
+    /// Scale on which turns are counted.
     pub scale: ScaleId,
-    /// Tokens it may use.
+    /// Tokens available to the window.
     pub budget: u64,
-    /// Tokens it uses beside the turns and the summary.
+    /// Tokens of everything but the turns and the summary.
     pub fixed: u64,
 }
 
-/// What a compaction starts from: the session as it was at one moment.
+/// Input of a compaction: the session at one point in time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Which life of the session.
     pub generation: Generation,
-    /// The newest turn.
+    /// Newest turn.
     pub last_seq: u64,
-    /// The last summary.
+    /// Previous summary.
     pub previous: Option<Arc<Summary>>,
-    /// The number of the one to be made.
+    /// Number of the new summary.
     pub number: u32,
-    /// What it newly stands for.
+    /// Turns that the new summary covers in addition to the previous one.
     pub span: Span,
-    /// Turns of the span that are not summarized, because windows show them: ascending.
+    /// Turns of the span that are not summarized because windows show them, ascending.
     pub apart: Vec<u64>,
-    /// The turns of the span that the history still keeps, without those: seq and content.
+    /// Seq and content of the summarized turns of the span that are still in the history.
     pub turns: Vec<(u64, Arc<[u8]>)>,
-    /// Tokens of these, as far as they are counted on `scale`: seq and tokens, ascending.
+    /// Seq and tokens of those turns that are counted on `scale`, ascending.
     pub tokens: Vec<(u64, u32)>,
-    /// The turns that windows go on showing: seq and content.
+    /// Seq and content of the turns that windows continue to show.
     pub shown: Vec<(u64, Arc<[u8]>)>,
     /// Maximum sizes of the summary's parts.
     pub budget: SummaryBudget,
-    /// Tokens that the rest of a window leaves it.
+    /// Tokens that the rest of a window leaves for the summary.
     pub room: u64,
-    /// On what these are counted; without one they are estimated.
+    /// Scale of the token counts. If `None`, they are estimated.
     pub scale: Option<ScaleId>,
-    /// What memoird's own words bear.
+    /// Nonce of memoird's own text.
     pub mark: Mark,
-    /// True where turns of it are not shown any more, or leave the history: then a summary that
-    /// is no shorter than they are is better than none.
+    /// Whether turns of the span are already left out or leave the history.
+    ///
+    /// If so, a summary that is not shorter than the turns is better than none.
     pub is_needed: bool,
 }
 
-/// Why no compaction starts.
+/// Reason why no compaction starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionBlocked {
-    /// There is nothing to summarize.
     Nothing,
     /// A call waits for its result, or a reply is streaming.
     Waiting,
-    /// One is being made.
     Running,
 }
 
 impl Session {
-    /// What stands for its oldest turns.
+    /// The summary of its oldest turns.
     pub fn summary(&self) -> Option<&Arc<Summary>> {
         self.compacting.as_ref()?.summary.as_ref()
     }
 
-    /// What its last window was built for.
+    /// Budget of its last window.
     fn target(&self) -> Option<WindowTokens> {
         self.compacting.as_ref()?.target
     }
 
-    /// How its compaction does.
+    /// Compaction status.
     pub fn compaction(&self) -> CompactionStatus {
         self.head.compaction.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Notes what a window says, and whether a compaction is wanted now because of it. Where
-    /// its tokens are to be counted elsewhere before that `is_sure`, nothing but a window
-    /// wants it later.
+    /// Records a built window and returns the trigger if a compaction should start now.
+    ///
+    /// If not `is_sure`, the window's tokens are yet to be counted by the provider. A preemptive
+    /// compaction that would have to wait is then not remembered; a later window may request it.
     pub fn consider_window(
         &mut self,
         window: &Window,
@@ -169,8 +169,9 @@ impl Session {
         self.consider(trigger, now, policy, None)
     }
 
-    /// Whether a compaction is wanted now that turns were added. Sessions that were never
-    /// asked for a window need no summary.
+    /// Returns the trigger if a compaction should start after an append.
+    ///
+    /// Sessions for which no window was ever requested need no summary.
     pub fn consider_append(
         &mut self,
         now: Steady,
@@ -183,7 +184,7 @@ impl Session {
         let is_full = self.is_about_to_drop(limits);
         let trigger = match (is_full, was_wanted) {
             (true, _) => Some(Trigger::History),
-            // What it waited for may have come.
+            // The pending result or reply may have arrived.
             (false, true) => Some(Trigger::Preemptive),
             (false, false) => None,
         };
@@ -191,8 +192,9 @@ impl Session {
         self.consider(trigger, now, policy, Some(limits))
     }
 
-    /// True when first in, first out will soon drop turns that no summary holds: with the
-    /// last tenth of its room.
+    /// Whether FIFO will soon drop turns that no summary covers.
+    ///
+    /// That is the case when less than a tenth of a cap is left.
     fn is_about_to_drop(&self, limits: &Limits) -> bool {
         let limits = self.limits(limits);
         let status = self.head.compaction.as_ref();
@@ -209,12 +211,12 @@ impl Session {
         if !is_near(totals) {
             return false;
         }
-        // Turns that the summary covers leave first, and make room.
+        // FIFO drops the turns that the summary covers first, which makes room.
         let view = self.history.view(self.head.last_seq);
         let covered = view.tail_before(through + 1);
         let covered = covered.filter(|record| !view.is_kept(record));
         let mut left = totals;
-        // A tenth of them is enough.
+        // Stop as soon as a tenth of the cap is free.
         covered.map(TurnRecord::totals).all(|covered| {
             left = left.minus(covered);
             is_near(left)
@@ -234,7 +236,8 @@ impl Session {
         };
         let last_seq = self.head.last_seq;
         let is_held_back = |status: &CompactionStatus| {
-            // Turns that nothing stands for do not wait; where it fails, the breaker opens.
+            // Turns without a summary do not wait for the minimum distance. Failures open the
+            // breaker.
             let is_urgent = trigger != Trigger::Preemptive;
             let is_early = status.at_seq > 0
                 && last_seq < status.at_seq.saturating_add(policy.turns_between_min)
@@ -251,8 +254,9 @@ impl Session {
         self.span(trigger, None, limits).map(|_| trigger)
     }
 
-    /// True while it has to wait for a result, or for the end of a reply, and not for too
-    /// long: from now on it is wanted.
+    /// Whether the compaction must wait for a result or the end of a reply.
+    ///
+    /// Records when the wait began. It is bounded by `defer_ms_max`.
     fn is_deferred(&mut self, now: Steady, policy: &CompactionPolicy) -> bool {
         let is_waiting = self.is_waiting();
         let compacting = self.compacting.get_or_insert_default();
@@ -264,19 +268,19 @@ impl Session {
         now.since(since) < policy.defer_ms_max
     }
 
-    /// Nothing is wanted that has to wait: what turns up is considered anew.
+    /// Ends the wait. Later triggers are considered from scratch.
     fn stop_wanting(&mut self) {
         if let Some(compacting) = &mut self.compacting {
             compacting.wanted_since = None;
         }
     }
 
-    /// True while a call waits for its result or a reply is streaming.
+    /// Whether a call waits for its result or a reply is streaming.
     pub fn is_waiting(&self) -> bool {
         self.head.partial || is_waiting(&self.history.view(self.head.last_seq))
     }
 
-    /// Starts a compaction. `exchanges`: how many of them the call wants to keep.
+    /// Starts a compaction. `exchanges` is the number of exchanges that the call wants verbatim.
     ///
     /// # Errors
     /// [`CompactionBlocked`].
@@ -294,7 +298,7 @@ impl Session {
         }
         let must_wait = match trigger {
             Trigger::Command => self.is_waiting(),
-            // A call may have been made since it was wanted.
+            // A tool call may have been appended since the trigger.
             _ => self.is_deferred(now, policy),
         };
         if must_wait {
@@ -325,8 +329,8 @@ impl Session {
         let mut apart: Vec<u64> = apart.map(|record| record.seq).collect();
         apart.sort_unstable();
         apart.dedup();
-        // The first user turn and the request leave with the others, also where first in, first
-        // out has passed them.
+        // The first user turn and the request are summarized like other turns, even if FIFO has
+        // passed them.
         let passed = passed.filter(|record| !is_apart(&view, record));
         let passed = passed.filter(|record| record.seq >= span.first_seq && in_span(record));
         let turns = older().filter(|record| is_summarized(&view, record));
@@ -372,10 +376,11 @@ impl Session {
         }
     }
 
-    /// The turns that a compaction summarizes; `None` where there are none.
+    /// Returns the turns that a compaction summarizes, or `None` if there are none.
     ///
-    /// A window that leaves turns out, or is about to, determines them itself. A history that is
-    /// about to drop turns keeps half of its room. A call names the exchanges that stay.
+    /// - A window that leaves turns out, or is about to, determines them itself.
+    /// - A history that is about to drop turns retains half of its caps.
+    /// - A call sets the number of exchanges that stay verbatim.
     fn span(
         &self,
         trigger: Trigger,
@@ -421,8 +426,10 @@ impl Session {
         choose(&view, after_seq, &keep, tokens)
     }
 
-    /// True where the history has no room, and a window has room for all that is left of it: then
-    /// half of the history is summarized, so that the next turns drop nothing without a summary.
+    /// Whether the caps of the history, and not the window, cause the compaction.
+    ///
+    /// That is so if the history is full and a window has room for all of it. Then half of the
+    /// history is summarized, so that the next turns drop nothing without a summary.
     fn is_of_history(&self, trigger: Trigger, view: &View<'_>) -> bool {
         let fits = |target: WindowTokens| {
             let tail = view.tail_from(self.compaction().through_seq + 1);
@@ -430,20 +437,21 @@ impl Session {
             let tokens: u64 = shown.map(|record| self.tokens_of(record)).sum();
             tokens < percent(self.rest(target, view), HISTORY_WINDOW_PERCENT)
         };
-        // Turns have left that no summary holds.
+        // Turns that no summary covers were dropped.
         let has_dropped = view.front_seq() > self.compaction().through_seq + 1;
         trigger == Trigger::History || has_dropped && self.target().is_some_and(fits)
     }
 
-    /// True where the history is about to drop the exchange under way.
+    /// Whether the history is about to drop the exchange in progress.
     fn is_request_leaving(&self, view: &View<'_>) -> bool {
         let next = (self.compaction().through_seq + 1).max(view.front_seq());
         view.request_under_way()
             .is_none_or(|request| next >= request.seq)
     }
 
-    /// Tokens that system prompt and tools leave of a window. A system prompt that comes as a turn
-    /// is no less fixed than one that comes with the call.
+    /// Tokens of a window without system prompt and tools.
+    ///
+    /// A system prompt that is a turn counts as fixed, like one that comes with the call.
     fn rest(&self, target: WindowTokens, view: &View<'_>) -> u64 {
         let first = view.apart.iter().copied().chain(view.tail_from(0).take(8));
         let leading = first.filter(|record| view.leads(record));

@@ -1,14 +1,14 @@
-//! The newest turns of a session are taken back, and others may take their place.
+//! Rewinding the newest turns of a session, optionally replacing them with others.
 //!
-//! One change set has all of it: the summaries that stand for a turn that goes (which one stands
-//! then only the store knows, so the session is loaded again), cuts that were made when the turn
-//! was there, the turns, and the new ones. A compaction under way loses its number, so it changes
-//! nothing.
+//! One change set contains everything: deleted summaries that cover a rewound turn, cuts made while
+//! the turns existed, the rewound turns, and the new ones. Only the store knows which summary
+//! becomes current, so the session must be loaded again. A running compaction loses its number and
+//! has no effect.
 //!
-//! The rows of the turns stay in the journal until retention, and their bytes count. A head has two
-//! ends: `last_seq`, the highest seq that was given, and `newest_seq`, the newest turn that is
-//! there, which `expected_seq` is compared with. A history knows which seqs behind its front were
-//! rewound, so that windows do not take them for turns that were dropped.
+//! The rows of the turns remain in the journal until retention, and their bytes count. The head has
+//! two ends: `last_seq` is the highest assigned seq. `newest_seq` is the newest remaining turn,
+//! which `expected_seq` is compared with. The history stores which seqs were rewound, so that
+//! windows do not report them as dropped.
 
 use std::sync::Arc;
 
@@ -21,37 +21,38 @@ use crate::limits::Limits;
 use crate::seq_ranges::SeqRanges;
 use crate::time::Now;
 
-/// Turns to be taken back.
+/// The command to rewind a session.
 #[derive(Clone, Debug, Default)]
 pub struct RewindCommand {
-    /// The newest turn that stays; 0: none.
+    /// Newest turn that remains, 0 for none.
     pub after_seq: u64,
-    /// What is said instead; it may have no turns. Its expectations and its idempotency key are
-    /// those of the rewind.
+    /// Replacement turns, possibly none. Its expectations and idempotency key apply to the rewind.
     pub append: AppendCommand,
 }
 
-/// What a rewind did.
+/// Result of a rewind.
 #[derive(Clone, Debug)]
 pub struct RewindDecision {
-    /// What to answer, now and to a repetition: which turns were added.
+    /// Response to this command and to its repetitions, with the appended turns.
     pub record: KeyRecord,
-    /// The turns that windows and the history had and that are gone, ascending: seq and content.
+    /// Seq and content of the rewound turns that were in the history or in windows, ascending.
     pub removed: Vec<(u64, Arc<[u8]>)>,
-    /// What to write, all of it or nothing; none for a repetition.
+    /// Changes to write atomically. Empty for a repetition.
     pub changes: Vec<Change>,
-    /// True when a summary was taken back of which a store may have the one before: then the
-    /// session must be loaded again.
+    /// Whether the session must be loaded again.
+    ///
+    /// True if a summary was deleted and the store may have the one before it.
     pub must_reload: bool,
 }
 
 impl Session {
-    /// Takes the turns after one of them back, and adds others: all of it or nothing. Seqs are
-    /// not given again. `is_stored`: a store has the summaries before the last.
+    /// Rewinds the turns after `command.after_seq` and appends others, atomically.
+    ///
+    /// Seqs are not reused. `is_stored` means that a store has the earlier summaries.
     ///
     /// # Errors
-    /// [`CoreError::RewindBeyondEnd`], [`CoreError::RewindSplitsUnit`], and what an append is
-    /// refused for.
+    /// [`CoreError::RewindBeyondEnd`], [`CoreError::RewindSplitsUnit`], and the errors of an
+    /// append.
     pub fn rewind(
         &mut self,
         key: &SessionKey,
@@ -80,11 +81,11 @@ impl Session {
                     last_seq,
                 });
             }
-            // There is nothing behind it that was not taken back before.
+            // All later turns were already rewound.
             after_seq if after_seq >= self.head.newest_seq => last_seq,
             after_seq => after_seq,
         };
-        // What is refused later leaves no trace.
+        // Work on a copy, so that a later rejection leaves no trace.
         let mut next = self.clone();
         let removed = next.history.rewind(after_seq, last_seq)?;
         let taken = append.idempotency.filter(|_| !removed.is_empty());
@@ -93,7 +94,7 @@ impl Session {
             (named.key, SeqRanges::restore(seqs))
         });
         if let Some(windows) = next.windows.as_mut().filter(|_| after_seq < last_seq) {
-            // Before the cuts are written: those that show what is gone are not.
+            // Before the cuts are written, remove those that show rewound turns.
             windows.rewind(after_seq, last_seq);
         }
         let compacted = next.rewind_summaries(after_seq);
@@ -118,8 +119,7 @@ impl Session {
         })
     }
 
-    /// Notes that the keys of the turns after this one stand for nothing any more, and what a rewind
-    /// that adds no turns did.
+    /// Marks the idempotency keys of rewound turns, and records a rewind that appends no turns.
     fn rewind_keys(
         &mut self,
         append: &AppendCommand,
@@ -145,7 +145,7 @@ impl Session {
         record
     }
 
-    /// Notes that the history has no turns after this one any more.
+    /// Creates the change for the rewound turns and updates the head.
     fn rewind_turns(
         &mut self,
         key: &SessionKey,
@@ -177,8 +177,7 @@ impl Session {
         self.head.change(rewound)
     }
 
-    /// Takes back the summaries that stand for a turn after this one, and sees to it that none is
-    /// made of what was there.
+    /// Deletes summaries that cover turns after `after_seq` and invalidates a running compaction.
     pub(super) fn rewind_summaries(&mut self, after_seq: u64) -> Option<Change> {
         let last_seq = self.head.last_seq;
         if after_seq >= last_seq {
@@ -201,7 +200,7 @@ impl Session {
             return None;
         }
         if status.running {
-            // The one that is being made does not get this number.
+            // The running compaction must not get this number.
             status.summaries += 1;
         }
         if !has_covered {

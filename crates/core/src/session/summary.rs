@@ -1,4 +1,4 @@
-//! A session gets a summary, goes without one, or gives it back.
+//! Setting, failing and undoing summaries of a session.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use crate::ids::Generation;
 use crate::time::Now;
 use crate::window::ScaleId;
 
-/// Summaries before the last one that are remembered where no store keeps them.
+/// Maximum number of earlier summaries in memory if no store has them.
 const EARLIER_MAX: usize = 4;
 
 impl Session {
-    /// Sets the summary that was made when `at_seq` was the newest turn. `None`, and no change, where
-    /// the session is no longer in the state that the summary was made of. `remembers`: keep the
-    /// summary before it in memory, because no store does. `is_due`: windows show it at once, not
-    /// when they would be cut.
+    /// Sets a summary that was made when `at_seq` was the newest turn.
+    ///
+    /// Returns `None` and changes nothing if the session has changed in a way that invalidates the
+    /// summary. With `remembers`, the replaced summary stays in memory because no store has it.
+    /// With `is_due`, windows show the summary at once and not only from the next cut on.
     pub fn compact(
         &mut self,
         generation: Generation,
@@ -52,7 +53,7 @@ impl Session {
         Some(self.compaction_change(status, SummaryChange::Made(Arc::clone(summary))))
     }
 
-    /// Notes what the turn of its summary weighs on a scale, so that no window has to.
+    /// Records the token count of the summary on a scale, so that windows need not count it.
     pub fn note_summary_tokens(&mut self, scale: ScaleId, tokens: u64) {
         let number = self.summary().map_or(0, |summary| summary.number);
         self.windows
@@ -60,7 +61,7 @@ impl Session {
             .note_summary(number, scale, tokens);
     }
 
-    /// Notes that a compaction failed.
+    /// Records a failed compaction.
     pub fn compaction_failed(
         &mut self,
         generation: Generation,
@@ -77,10 +78,10 @@ impl Session {
         Some(self.compaction_change(status, SummaryChange::Stays))
     }
 
-    /// Notes that a compaction is not under way any more, and did nothing.
+    /// Records that a compaction ended without a result.
     pub fn compaction_over(&mut self, generation: Generation) {
         if self.head.generation == generation && self.compaction().running {
-            // Not tried again at once: what stood in its way is still there.
+            // Do not retry at once, because its obstacle is still there.
             let status = CompactionStatus {
                 running: false,
                 at_seq: self.head.last_seq,
@@ -90,9 +91,10 @@ impl Session {
         }
     }
 
-    /// Takes the last summary back. Gives the change, and how many turns windows show again;
-    /// `None` where there is no summary, or the one before it is lost. Where a store has that
-    /// one, the session must be loaded again.
+    /// Undoes the last summary. Returns the change and the number of turns that windows show again.
+    ///
+    /// `None` if there is no summary, or the one before it is lost. If the store has that one, the
+    /// session must be loaded again.
     pub fn undo_compaction(&mut self, is_stored: bool) -> Option<(Change, u64)> {
         let summary = Arc::clone(self.summary()?);
         let compacting = self.compacting.as_mut()?;
@@ -111,7 +113,7 @@ impl Session {
         status.at_seq = self.head.last_seq;
         let view = self.history.view(self.head.last_seq);
         let span = summary.first_seq..=summary.through_seq;
-        // The first user turn is summarized like any other, and stored apart from the others.
+        // The first user turn is summarized like any other, but stored separately.
         let apart = view.apart.iter().copied();
         let back = view.tail_from(summary.first_seq).chain(apart);
         let back = back.filter(|record| span.contains(&record.seq) && !is_apart(&view, record));
@@ -120,8 +122,10 @@ impl Session {
         Some((change, restored))
     }
 
-    /// Its last access stays: a compaction is no use of the session. Its cuts are written with it,
-    /// so that a restart knows which windows go on with what they showed before.
+    /// Creates the change with the new status and summary.
+    ///
+    /// It does not change the last access, because a compaction is no use of the session. It
+    /// includes the cuts, so that after a restart, windows continue with their prefix.
     pub(super) fn compaction_change(
         &mut self,
         status: CompactionStatus,

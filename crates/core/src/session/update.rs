@@ -1,8 +1,8 @@
-//! A turn says something else: what it said before is nowhere any more.
+//! Replacing the content of a turn, so that the old content is gone everywhere.
 //!
-//! What has the old words is taken back: summaries that stand for the turn, all cuts of the
-//! session, counts and notes. The turn keeps its number, so stores number such changes apart, for
-//! whoever follows the journal.
+//! Invalidates everything derived from the old content: summaries that cover the turn, all cuts of
+//! the session, token counts and excerpts. The turn keeps its seq, so stores number such changes
+//! separately for readers that follow the journal.
 
 use std::sync::Arc;
 
@@ -14,36 +14,38 @@ use crate::limits::Limits;
 use crate::time::Now;
 use crate::turn::NewTurn;
 
-/// What a turn is to say.
+/// A replacement of a turn's content.
 #[derive(Clone, Debug)]
 pub struct TurnUpdate {
-    /// Which turn.
     pub seq: u64,
-    /// As it is.
+    /// Current turn.
     pub before: NewTurn,
-    /// Bytes of its content, as it is.
+    /// Size of the current content.
     pub bytes_before: usize,
-    /// As it will be.
+    /// New turn.
     pub after: NewTurn,
 }
 
-/// What the update of a turn did.
+/// Result of a turn update.
 #[derive(Clone, Debug)]
 pub struct UpdateDecision {
-    /// The turn as it is now.
+    /// Encoded new content.
     pub content: Arc<[u8]>,
-    /// Turns that left the history, because this one takes more room.
+    /// Turns dropped because the new content takes more room.
     pub dropped_turns: u64,
-    /// What to write, all of it or nothing.
+    /// Changes to write atomically.
     pub changes: Vec<Change>,
-    /// True when a summary was taken back of which a store may have the one before: then the
-    /// session must be loaded again.
+    /// Whether the session must be loaded again.
+    ///
+    /// True if a summary was deleted and the store may have the one before it.
     pub must_reload: bool,
 }
 
 impl Session {
-    /// Gives a turn another content. Summaries that stand for it and the cuts of its windows go, as
-    /// they have what it said. `is_stored`: a store has the summaries before the last.
+    /// Replaces the content of a turn.
+    ///
+    /// Deletes the summaries that cover the turn, and all window cuts, because they contain the old
+    /// content. `is_stored` means that a store has the earlier summaries.
     ///
     /// # Errors
     /// [`CoreError::TurnUpdateInvalid`], [`CoreError::HistoryFull`].

@@ -1,4 +1,4 @@
-//! A session as windows use it: turns to be counted, windows, and what a look leaves behind.
+//! Windows of a session: counting turns, building windows, and recording a read as a use.
 
 use std::sync::Arc;
 
@@ -9,9 +9,10 @@ use crate::time::{Now, Steady};
 use crate::window::{Ask, NextCut, ScaleId, Window, Windows};
 
 impl Session {
-    /// The turns, with their content, that a window may need and that have no count on this scale
-    /// yet: of a policy that looks at so many tokens ([`crate::window::Policy::looks_at`]). They
-    /// must be counted before the window is built.
+    /// Returns the turns that a window may need and that are not counted on this scale yet.
+    ///
+    /// They must be counted before the window is built. `budget` is the number of tokens the policy
+    /// reads ([`crate::window::Policy::looks_at`]).
     pub fn uncounted(&mut self, scale: ScaleId, budget: u64) -> Vec<(u64, Arc<[u8]>)> {
         let last_seq = self.head.last_seq;
         let windows = self.windows.get_or_insert_default();
@@ -33,7 +34,7 @@ impl Session {
         windows.window(&self.history, self.head.last_seq, summary, ask)
     }
 
-    /// What the next cut of its windows would do if it were made now; `None` where they slide.
+    /// Previews the next cut as if it were made now. `None` for sliding windows.
     ///
     /// # Errors
     /// [`CoreError::CurrentTurnTooLarge`].
@@ -44,20 +45,20 @@ impl Session {
         windows.next_cut(&self.history, self.head.last_seq, summary, ask)
     }
 
-    /// What it remembers of its windows; `None` before the first.
+    /// State of its windows, or `None` before the first window.
     pub fn windows_mut(&mut self) -> Option<&mut Windows> {
         self.windows.as_deref_mut()
     }
 
-    /// The last window of a model that a charge is known of: its tokens as counted, and as
-    /// charged.
+    /// Counted and charged tokens of the last window of this model for which a charge is known.
     pub fn last_charge(&self, model: &str) -> Option<(u64, u64)> {
         self.windows.as_deref()?.last_charge(model)
     }
 
-    /// Notes that it was used for a window. Gives what a store must write, which is not
-    /// every time: the moment that is written lies `grain_ms` (milliseconds) ahead, so that a
-    /// restart never makes a session older than it is. Nothing while it `may_write` nothing.
+    /// Records a use for a window. Returns the change to store, which is not needed every time.
+    ///
+    /// The stored last access is `grain_ms` milliseconds ahead, so that a restart never shortens
+    /// the life of a session. Returns `None` if `may_write` is false.
     pub fn look(&mut self, now: Now, grain_ms: u64, may_write: bool) -> Option<Change> {
         self.head.last_access = now.steady;
         let windows = self.windows.get_or_insert_default();
@@ -66,13 +67,14 @@ impl Session {
         (may_write && !is_known).then(|| self.touch(now))
     }
 
-    /// Corrects the last access: a store may have one that lies ahead of the last use, or, where
-    /// commits failed, before it.
+    /// Corrects the last access.
+    ///
+    /// The stored value may be ahead of the last use or, after failed commits, before it.
     pub fn used_at(&mut self, moment: Steady) {
         self.head.last_access = moment;
     }
 
-    /// The last access that a store gets for a use at this moment.
+    /// The last access to store for a use at `now`.
     pub(super) fn written_access(&mut self, now: Steady) -> Steady {
         self.windows
             .as_mut()

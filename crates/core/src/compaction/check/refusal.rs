@@ -1,14 +1,15 @@
-//! Whether a text is a refusal, an apology or the report of an error instead of an answer.
+//! Detects replies that are a refusal, an apology or an error report.
 
-/// A longer text says something, however it begins; in bytes.
+/// Maximum bytes of a refusal. Longer texts have content, however they start.
 const REFUSAL_BYTES_MAX: usize = 400;
 
-/// How they begin, each in a line and in quotes, in small letters and with a plain apostrophe.
+/// Refusal prefixes, one quoted per line, in lower case with plain apostrophes.
 const BEGINNINGS: &str = include_str!("refusals.txt");
 
-/// True when all of a text is a refusal, an apology or an error. A conversation may be about
-/// errors, so only a short text that begins as such is one: a summary begins with what the
-/// user wants or did, in the third person.
+/// Whether the whole text is a refusal, an apology or an error.
+///
+/// A conversation may be about errors, so only a short text that starts as one counts. A summary
+/// starts with the user's wishes or actions, in the third person.
 pub fn is_refusal(text: &str) -> bool {
     let text = text
         .trim()
@@ -23,8 +24,9 @@ pub fn is_refusal(text: &str) -> bool {
         && !goes_on(&text)
 }
 
-/// True of a summary that begins with the name of an error and goes on with what the user or
-/// the assistant did.
+/// Whether a text that starts with the name of an error continues like a summary.
+///
+/// It does if it mentions the user or the assistant.
 fn goes_on(text: &str) -> bool {
     ["the user", "the assistant", "user:", "assistant:"]
         .iter()

@@ -1,29 +1,30 @@
-//! The answer of a model: one JSON object with the fields of a [`Written`].
+//! A model's reply: one JSON object with the fields of [`Written`].
 
 use serde_json::{Map, Value, json};
 
 use crate::compaction::check::{Rejection, is_refusal};
 use crate::compaction::merge::Written;
 
-/// Bytes of an answer that are read; a longer one is no summary.
+/// Maximum bytes of a reply.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of a text.
+/// Maximum bytes of a text.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of an entry of a list.
+/// Maximum bytes of a list entry.
 const ENTRY_BYTES_MAX: usize = 4 * 1024;
-/// Entries of a list.
+/// Maximum entries of a list.
 const ENTRIES_MAX: usize = 2_048;
 
-/// Reads a model's answer: the JSON object that was asked for, bare or in a code fence, with
-/// or without prose around it, as long as it is the only one. Fields that are not known are
-/// passed over, `null` is a field that is not there.
+/// Parses a model's reply.
+///
+/// Accepts the requested JSON object bare or in a code fence, with or without prose around it, if
+/// it is the only one. Ignores unknown fields and treats `null` as absent.
 ///
 /// # Errors
-/// [`Rejection::Empty`] for nothing, [`Rejection::Refusal`] for prose that refuses,
-/// apologizes or reports an error, [`Rejection::CutOff`] for JSON that ends in the middle,
-/// [`Rejection::FieldMissing`] for an object without any field of a summary, and
-/// [`Rejection::NotTheStructure`] for everything else, more than 1 MiB or 2,048 entries
-/// included.
+/// - [`Rejection::Empty`] if the reply is empty
+/// - [`Rejection::Refusal`] for prose that refuses, apologizes or reports an error
+/// - [`Rejection::CutOff`] for truncated JSON
+/// - [`Rejection::FieldMissing`] for an object without any field of a summary
+/// - [`Rejection::NotTheStructure`] for everything else, including more than 1 MiB or 2,048 entries
 pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
     let answer = answer.trim();
     if answer.is_empty() {
@@ -56,7 +57,6 @@ pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
     written(&fields)
 }
 
-/// Serializes an answer.
 pub fn as_json(written: &Written) -> Value {
     json!({
         "standing_instructions": written.standing,
@@ -76,7 +76,7 @@ fn written(fields: &Map<String, Value>) -> Result<Written, Rejection> {
     if written != Written::default() {
         return Ok(written);
     }
-    // Providers answer with an object of this name where a model did not.
+    // Providers reply with such an object if the model failed.
     if fields.contains_key("error") || fields.contains_key("refusal") {
         return Err(Rejection::Refusal);
     }

@@ -1,11 +1,12 @@
-//! JSON as a summarizer reads it: the same tokens, without the white space between them.
+//! Compact JSON for summarizers: the same tokens, without whitespace in between.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-/// The text without blanks between its tokens where it is a JSON object or list, else as it
-/// is. Linear in the text.
+/// Removes whitespace between tokens if the text is a JSON object or list. Otherwise only trims it.
+///
+/// Takes time linear in the text.
 pub fn compact(text: &str) -> Cow<'_, str> {
     let trimmed = text.trim();
     let is_json =

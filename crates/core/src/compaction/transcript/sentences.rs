@@ -1,11 +1,12 @@
-//! Sentences of a text.
+//! Splitting text into sentences.
 
-/// A longer one is no sentence and is cut at a blank, in bytes.
+/// Maximum bytes of a sentence. A longer one is cut at a space.
 const SENTENCE_BYTES_MAX: usize = 600;
 
-/// The sentences of a text, in order and without the blanks around them: each line, and in a
-/// line each piece that ends with `.`, `!` or `?` (or what other scripts have for them)
-/// before a blank. Linear in the text.
+/// Returns the trimmed sentences of a text in order.
+///
+/// Each line is split after every `.`, `!` or `?` (or the equivalents of other scripts) that
+/// precedes whitespace. Takes time linear in the text.
 pub fn sentences(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| {
         let mut rest = line.trim();
@@ -20,7 +21,7 @@ pub fn sentences(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the first sentence of a line ends; always above 0.
+/// End of the first sentence of a line, always above 0.
 fn end(line: &str) -> usize {
     let mut blank = 0;
     let mut behind = 0;
@@ -30,7 +31,7 @@ fn end(line: &str) -> usize {
             return if blank > 0 { blank } else { offset };
         }
         behind += 1;
-        // Nearly all are like this one.
+        // Fast path for most characters.
         if byte.is_ascii_alphanumeric() {
             continue;
         }
@@ -44,7 +45,7 @@ fn end(line: &str) -> usize {
             '.' | '!' | '?' | '…' => !line[behind..].starts_with(|c: char| !c.is_whitespace()),
             _ => false,
         };
-        // "1." begins a list, "e.g." and "Dr." go on.
+        // "1." starts a list item; "e.g." and "Dr." do not end a sentence.
         if is_end && !(c == '.' && is_short(&line[..offset])) {
             return behind;
         }
@@ -52,7 +53,7 @@ fn end(line: &str) -> usize {
     line.len()
 }
 
-/// True where the word before a full stop is a number at the start or an abbreviation.
+/// Whether the word before a full stop is an abbreviation, or a list number at the line start.
 fn is_short(before: &str) -> bool {
     let word = before.rsplit(char::is_whitespace).next().unwrap_or(before);
     let is_first = word.len() == before.len();
