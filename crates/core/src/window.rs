@@ -1,19 +1,20 @@
-//! Windows: which turns the next model call sees, and why.
+//! Windows: the turns that the next model call sees, and the report that explains them.
 //!
-//! A window is the system prompt, pinned turns, the first user turn or a summary that holds it, the
-//! request that is being answered, and a tail. Until it would use more than the `watermark` of its
-//! budget it only grows at its end, so that the prefix stays byte-identical and a provider's cache
-//! holds. Then a **cut** is made, which goes down to the `floor`; see [`choose`]. How turns are
-//! shown is decided at a cut and kept until the next one.
+//! A window consists of the system prompt, pinned turns, the first user turn or a summary that
+//! covers it, the request that is being answered, and a tail of the newest turns. While it stays
+//! within the `watermark` share of its budget, it only grows at its end, so the prefix stays
+//! byte-identical and the provider's cache remains valid. Beyond the watermark, a **cut** reduces
+//! it to the `floor`; see [`choose`]. How turns are shown is decided at a cut and does not change
+//! until the next one.
 //!
-//! Only a cut counts text or decodes turns, and, where summaries are prepared, the plan of the next
-//! one, once for each twentieth of the budget above the soft watermark. Everything else adds counts
-//! that were made once.
+//! Only cuts count text and decode turns. So does the plan of the next cut if summaries are
+//! prepared, once per twentieth of the budget above the soft watermark. All other windows add up
+//! cached counts.
 //!
-//! A system turn at the very start stays when the history drops it: bots that send their provider's
-//! array have their system prompt there. A later system turn belongs to its exchange. The margin of
-//! a count is taken from `safety_headroom` first. The window of a session that is compacted is cut
-//! at its `hard_watermark`.
+//! A system turn at the very start stays when the history drops it, because bots that send their
+//! provider's message array have their system prompt there. Later system turns belong to their
+//! exchange. The error margin of token counts is taken from `safety_headroom` first. The windows of
+//! a session with compaction are cut at `hard_watermark`.
 
 mod block;
 mod choose;
@@ -55,81 +56,81 @@ pub use report::{Blocks, Omission, OmissionReason, Report};
 pub use words::LABEL;
 pub(crate) use words::labelled;
 
-/// Asks for a window. Tokens are as they are counted: without the factor.
+/// Input for building a window. Token numbers are as counted, without the factor.
 pub struct Ask<'a> {
-    /// The model profile's name.
+    /// Name of the model profile.
     pub model: &'a str,
-    /// The budget it has, for the report.
+    /// Budget of the model, for the report.
     pub model_budget: Budget,
-    /// How to choose turns.
     pub policy: Policy,
-    /// What the window may use, as the provider counts.
+    /// Tokens available to the window, on the provider's scale.
     pub input_budget: u64,
-    /// The same as counted here, less the margin.
+    /// The same on the local scale, minus the margin.
     pub budget: u64,
-    /// What it uses beside the turns: system prompt, tools, what the bot adds, memories.
+    /// Tokens of everything but the turns: system prompt, tools, the bot's additions, memories.
     pub fixed: u64,
-    /// What of that is kept free for the block of memories behind the turns.
+    /// The part of `fixed` that is reserved for the block of memories after the turns.
     pub memories: u64,
-    /// What of that was not counted but learnt from what a provider charged; it may be below 0.
+    /// The part of `fixed` learned from the provider's charges instead of counted. May be negative.
     pub learnt: i64,
-    /// Tells that from another system prompt and other tools.
+    /// Digest that distinguishes system prompts and tools.
     pub fixed_digest: u64,
-    /// By what counts are multiplied to get what the provider charges.
+    /// Factor from counted to charged tokens.
     pub factor: f64,
-    /// How far that may be off, as a share.
+    /// Relative error bound of the factor.
     pub margin: f64,
-    /// What an operator decided.
     pub settings: &'a WindowSettings,
-    /// The limits of the history.
+    /// Limits of the history.
     pub limits: &'a Limits,
-    /// What turns are counted on.
+    /// Scale on which turns are counted.
     pub scale: ScaleId,
-    /// Tokens of what memoird itself says.
+    /// Tokens of memoird's own text.
     pub overheads: Overheads,
-    /// Counts a turn.
+    /// Counts the tokens of a turn.
     pub weigh: &'a dyn Fn(&Turn) -> u64,
-    /// What memoird's own words in it bear.
+    /// Nonce of memoird's own text.
     pub mark: Mark,
-    /// Reads and writes content.
+    /// Decodes and encodes content.
     pub codec: Codec,
-    /// True when the decision applies to the next window as well.
+    /// Whether to store the decision for the next window.
     pub keep: bool,
-    /// Fill in percent of the budget at which the summary for the next cut is requested; `None` if
-    /// summaries are made at the cut, or never.
+    /// Share of the budget, in percent, at which the summary for the next cut is requested.
+    ///
+    /// `None` if summaries are made at the cut, or never.
     pub soft_percent: Option<u8>,
-    /// The maximum size of a summary; `None` where nothing is summarized.
+    /// Maximum size of a summary. `None` if nothing is summarized.
     pub summary_tokens: Option<SummaryTokens>,
 }
 
-/// Reads and writes the content of turns, whose encoding the rules do not know.
+/// Decodes and encodes turns, because this crate does not know their encoding.
 #[derive(Clone, Copy, Debug)]
 pub struct Codec {
-    /// Decodes a turn; `None` when it is damaged.
+    /// Decodes a turn. `None` if it is damaged.
     pub open: fn(&[u8]) -> Option<Turn>,
     /// Encodes a turn with its seq.
     pub seal: fn(Turn, u64) -> Arc<[u8]>,
 }
 
 impl Ask<'_> {
-    /// A cut is made when a window has more than this many tokens.
+    /// Maximum tokens of a window before it is cut.
     fn watermark(&self) -> u64 {
         percent(self.budget, self.settings.watermark_percent)
     }
 
-    /// The tokens from which on a summary is prepared.
+    /// Tokens from which on a summary is prepared.
     fn soft(&self) -> Option<u64> {
         Some(percent(self.budget, self.soft_percent?))
     }
 
-    /// Counted tokens as the provider may charge them at most: with the margin, so that what
-    /// does not fit is more than the input budget.
+    /// Upper bound of the tokens that the provider charges for counted tokens.
+    ///
+    /// It includes the margin, so that content that does not fit always exceeds the input budget.
     fn at_most(&self, tokens: u64) -> u64 {
         let most = u128::from(tokens) * u128::from(self.input_budget);
         u64::try_from(most.div_ceil(u128::from(self.budget.max(1)))).unwrap_or(u64::MAX)
     }
 
-    /// Counted tokens as the provider charges them.
+    /// Tokens that the provider charges for counted tokens.
     fn shown(&self, tokens: u64) -> u64 {
         kept::charged(tokens, self.factor)
     }
@@ -139,27 +140,26 @@ pub(crate) fn percent(whole: u64, percent: u8) -> u64 {
     u64::try_from(u128::from(whole) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
-/// How a window chooses its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Policy {
-    /// The last turns and nothing else: gives up the anchor and the stable prefix.
+    /// Only the last turns, without the anchor and without a stable prefix.
     SlidingWindow {
-        /// How many, at least 1.
+        /// Number of turns, at least 1.
         turns: u32,
     },
     /// System prompt, anchor and the last turns.
     HeadTail {
-        /// At most this many turns of the tail; 0: all that the budget holds.
+        /// Maximum turns of the tail. 0 means as many as fit the budget.
         turns: u32,
     },
-    /// System prompt, anchor and as many of the last turns as the budget holds.
+    /// System prompt, anchor and as many of the last turns as fit the budget.
     TokenBudget,
-    /// The same, but the least important units of the middle leave first.
+    /// Like `TokenBudget`, but drops the least important units from the middle first.
     Salience,
 }
 
 impl Policy {
-    /// For a window of so many tokens: of how many it looks at the turns, at least.
+    /// Minimum number of tokens of turns that the policy reads for a window with this budget.
     #[must_use]
     pub fn looks_at(self, budget: u64) -> u64 {
         match self {
@@ -169,39 +169,35 @@ impl Policy {
     }
 }
 
-/// The name of a [`Policy`], without its number of turns.
+/// Name of a [`Policy`], without its number of turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyName {
-    /// See [`Policy::SlidingWindow`].
     SlidingWindow,
-    /// See [`Policy::HeadTail`].
     HeadTail,
-    /// See [`Policy::TokenBudget`].
     TokenBudget,
-    /// See [`Policy::Salience`].
     Salience,
 }
 
-/// What an operator decides of windows.
+/// Configuration of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WindowSettings {
-    /// How a window chooses its turns where the call does not say.
+    /// Default policy of calls.
     pub policy: PolicyName,
-    /// The number of turns, for the policies that have one.
+    /// Number of turns, for the policies that have one.
     pub turns: u32,
-    /// A cut is made when a window would use more of its budget, in percent: 1 to 100.
+    /// Share of the budget at which a window is cut, in percent: 1 to 100.
     #[serde(rename = "watermark", with = "AsText::<Percent>")]
     pub watermark_percent: u8,
-    /// The part that a cut fills of what system prompt and tools leave, summary included, in
-    /// percent: less than the watermark.
+    /// Share that a cut fills of the tokens left by system prompt and tools, in percent.
+    ///
+    /// Includes the summary. Must be less than the watermark.
     #[serde(rename = "floor", with = "AsText::<Percent>")]
     pub floor_percent: u8,
-    /// Results that a later call of the same tool with the same arguments made old are
-    /// replaced by a line.
+    /// Whether a line replaces a result once a later call repeats its tool and arguments.
     pub supersede: bool,
-    /// The pause after which a user turn gets a time marker.
+    /// Pause after which a user turn gets a time marker.
     #[serde(with = "AsText::<Off>")]
     pub time_marks: Option<Duration>,
 }
@@ -220,7 +216,7 @@ impl Default for WindowSettings {
 }
 
 impl WindowSettings {
-    /// The policy of a call that names none.
+    /// Policy of a call that sets none.
     pub fn policy(&self) -> Policy {
         let turns = self.turns;
         match self.policy {
@@ -231,7 +227,7 @@ impl WindowSettings {
         }
     }
 
-    /// Adds their problems.
+    /// Reports invalid values.
     pub fn check(&self, problems: &mut Problems) {
         problems.percent("watermark", self.watermark_percent, 1..=100);
         problems.percent("floor", self.floor_percent, 1..=100);
@@ -254,7 +250,7 @@ impl WindowSettings {
 }
 
 impl Policy {
-    /// Its name in the configuration and in reports.
+    /// Name in the configuration and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::SlidingWindow { .. } => "sliding_window",

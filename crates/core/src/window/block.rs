@@ -1,5 +1,6 @@
-//! The summary as windows show it: a block before the tail, byte-identical until another summary
-//! takes its place.
+//! The summary as a block of window turns before the tail.
+//!
+//! It is byte-identical until the next summary.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::cut::Cut;
 use super::items::Composer;
 use super::{Ask, WindowTurn};
 
-/// A summary, encoded and weighed.
+/// An encoded and counted summary.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) summary: Arc<Summary>,
@@ -21,7 +22,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Encodes a summary, and weighs it where its tokens are not `known`.
+    /// Encodes a summary, and counts it if its tokens are not `known`.
     pub(super) fn new(summary: &Arc<Summary>, known: Option<u64>, ask: &Ask<'_>) -> Self {
         let window_turn = |turn, known: Option<u64>| {
             let tokens = known.unwrap_or_else(|| (ask.weigh)(&turn));
@@ -40,39 +41,39 @@ impl Block {
         }
     }
 
-    /// True when it is this summary on this scale.
+    /// Whether this is the block of the summary on this scale.
     pub(super) fn is(&self, summary: &Summary, scale: ScaleId) -> bool {
         self.summary.number == summary.number && self.scale == scale
     }
 
-    /// True for the scale it was weighed on.
+    /// Whether it was counted on this scale.
     pub(super) fn is_on(&self, scale: ScaleId) -> bool {
         self.scale == scale
     }
 
-    /// The last turn that it stands for.
+    /// Last turn that the summary covers.
     pub(super) fn through_seq(&self) -> u64 {
         self.summary.through_seq
     }
 
-    /// Time of the last summarized turn in seconds since 1970; 0 if unknown.
+    /// Time of the last summarized turn in seconds since 1970, or 0 if unknown.
     pub(super) fn until(&self) -> i64 {
         self.summary.body.until
     }
 
-    /// Its tokens.
     pub(super) fn tokens(&self) -> u64 {
         self.said.tokens + self.acknowledged.tokens
     }
 
-    /// Its two turns: the summary, and the assistant's acknowledgement, so that roles alternate.
+    /// Its two turns: the summary and the assistant's acknowledgement, so that roles alternate.
     pub(super) fn turns(&self) -> [&WindowTurn; 2] {
         [&self.said, &self.acknowledged]
     }
 }
 
-/// A window's decisions where a summary has just taken the place of the oldest turns, or was
-/// taken back: everything behind it, as it was said. Turns that are never summarized stay.
+/// The cut of a window right after its summary changed: everything after the summary, verbatim.
+///
+/// Turns that are never summarized are included.
 pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
     let Some(block) = composer.block else {
         return Cut::default();

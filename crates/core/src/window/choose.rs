@@ -1,15 +1,15 @@
-//! Making a cut: the contents of a window from now on.
+//! Making a cut: selects the contents of a window until the next cut.
 //!
-//! A cut goes down to the floor and stops there, in this order:
+//! A cut reduces the window until it reaches the floor, in this order:
 //!
-//! 1. Results that a later call made old become a marker.
-//! 2. Old results and long texts are trimmed. The newest results stay whole if they fit at all, the
-//!    other results of the newest half of the room as well.
-//! 3. Turns leave, oldest first, in whole exchanges where that costs little, else in whole units. A
+//! 1. Results superseded by a later call become a marker.
+//! 2. Old results and long texts are trimmed. The newest results stay whole if they fit at all.
+//!    Other results stay whole if they are in the newest half of the room.
+//! 3. The oldest turns leave, in whole exchanges if that costs little, otherwise in whole units. A
 //!    summary replaces them.
-//! 4. Room that is left goes to trimmed results, newest first.
+//! 4. Trimmed results get the remaining room, newest first.
 //!
-//! Where a cap on turns or bytes makes the cut, it goes down to 80 % of the cap. The parameters were
+//! If a cap on turns or bytes causes the cut, the target is 80 % of the cap. The parameters were
 //! tuned on recorded conversations with `tests/eval/after_cut.py`.
 
 use crate::compaction::{Openings, SummaryBudget};
@@ -25,45 +25,49 @@ use super::salience;
 use super::tail_starts::{TailStart, TailStarts};
 use super::{Ask, Policy, percent};
 
-/// Maximum length in bytes of a trimmed result. Of a small window it is a sixteenth of what system
-/// prompt and tools leave.
+/// Maximum bytes of a trimmed result.
+///
+/// In a small window it is a sixteenth of the room that system prompt and tools leave.
 const RESULT_BYTES_MAX: usize = 480;
-/// Length of a trimmed text, and the length above which a user turn and a reply are trimmed, as
-/// multiples of that of a result.
+/// Length of a trimmed text as a multiple of a trimmed result.
+///
+/// The next two are the lengths above which user turns and replies are trimmed, as multiples of the
+/// same.
 const TEXT_RESULTS: f64 = 1.5;
 const USER_RESULTS: f64 = 2.5;
 const REPLY_RESULTS: usize = 10;
-/// The newest share of the room in which turns stay whole, in percent.
+/// Newest share of the room in which turns stay whole, in percent.
 const WHOLE_PERCENT: u8 = 50;
-/// The minimum room of the tail, in percent of what system prompt and tools leave.
+/// Minimum room of the tail, as a percentage of what system prompt and tools leave.
 const TAIL_PERCENT_MIN: u8 = 15;
-/// The tail may lose this share of what system prompt and tools leave, in percent, to begin with an
-/// exchange.
+/// Maximum share that the tail gives up to start with an exchange.
+///
+/// A percentage of what system prompt and tools leave.
 const EXCHANGE_PERCENT: u8 = 5;
-/// Tokens below which an excerpt is of no use.
+/// Minimum tokens of a useful excerpt.
 const EXCERPT_TOKENS_MIN: u64 = 48;
-/// Tokens below which room is not worth a longer excerpt.
+/// Minimum free tokens that are used to extend an excerpt.
 const SPARE_TOKENS_MIN: u64 = 64;
-/// Bytes of a token, about: for the sizes of texts that were not counted.
+/// Approximate bytes per token, for texts that were not counted.
 const BYTES_PER_TOKEN: u64 = 4;
-/// Tokens of a summary besides its sections: its first line, titles, and the acknowledgement.
+/// Tokens of a summary in addition to its sections: first line, titles and acknowledgement.
 const SUMMARY_OVERHEAD: u64 = 120;
-/// How often an excerpt is shortened until it fits.
+/// Maximum attempts to shorten an excerpt until it fits.
 const TRIES_MAX: u32 = 8;
 
-/// Maximum contents of a window after a cut.
+/// Maximum size of a window after a cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// Tokens of everything.
+    /// Tokens of the whole window.
     pub(super) tokens: u64,
-    /// Turns of the tail, and the same where the exchange under way is all of it.
+    /// Maximum turns of the tail, and the maximum if the tail is all in the current exchange.
     pub(super) turns: u64,
     pub(super) exchange_turns: u64,
     /// Encoded bytes of those turns.
     pub(super) bytes: u64,
 }
 
-/// Makes a cut of a window that was decided to be `from`.
+/// Makes a cut of a window whose previous cut is `from`.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
@@ -71,7 +75,7 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     cut_ahead(composer, from, 0, ask)
 }
 
-/// The same for a cut that is made once the window has grown by `growth` tokens.
+/// Like [`cut`], but for a future cut when the window has grown by `growth` tokens.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
@@ -81,7 +85,7 @@ pub(super) fn cut_ahead(
     growth: u64,
     ask: &Ask<'_>,
 ) -> Result<Cut, CoreError> {
-    // Behind a new summary nothing was left out yet, and nothing should be.
+    // Nothing was left out after a new summary yet, and nothing should be.
     let is_fresh = from.made_at == 0 && composer.block.is_some();
     let mut maker = Maker::new(composer, from, ask);
     salience::leave_torn(&mut maker);
@@ -114,7 +118,7 @@ pub(super) fn cut_ahead(
     maker.trim_older(target.tokens);
     let unthinned = maker.made.clone();
     if ask.policy == Policy::Salience {
-        // Turns that the history is about to drop leave first, however important they are.
+        // Turns that the history is about to drop leave first, regardless of importance.
         maker.begin_within(Target {
             tokens: u64::MAX,
             ..target
@@ -131,7 +135,7 @@ pub(super) fn cut_ahead(
     maker.fit()
 }
 
-/// The last turns and nothing else: decided for each window from scratch.
+/// Selects only the last turns, from scratch for each window.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
@@ -144,25 +148,25 @@ pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Resul
     maker.checked()
 }
 
-/// A cut while it is made.
+/// A cut in progress.
 pub(super) struct Maker<'a> {
     pub(super) composer: &'a Composer<'a>,
     pub(super) ask: &'a Ask<'a>,
     pub(super) made: Cut,
-    /// The turns that always stay: `current`, and the request that is being answered.
+    /// Turns that always stay: `current`, and the request that is being answered.
     pub(super) unit: Vec<u64>,
-    /// That request, unless a summary holds it.
+    /// That request, unless a summary covers it.
     request: Option<&'a TurnRecord>,
-    /// The newest turn, with all it must travel with.
+    /// The newest turn and its unit.
     current: Vec<u64>,
-    /// The turns with the results that the model reads next, or read last.
+    /// Turns with the results that the model reads next, or read last.
     newest_results: Vec<u64>,
     /// Maximum sizes of a summary's parts, in tokens.
     summary: SummaryBudget,
 }
 
 impl<'a> Maker<'a> {
-    /// Begins with what was decided before; how turns are shown is decided again.
+    /// Starts from the previous cut. How turns are shown is decided again.
     fn new(composer: &'a Composer<'a>, from: &Cut, ask: &'a Ask<'a>) -> Self {
         let view = composer.view;
         let current = view.current_unit();
@@ -184,7 +188,7 @@ impl<'a> Maker<'a> {
             newest_results: newest_results(composer),
             summary: SummaryBudget::default(),
         };
-        // Turns that were kept and have left since.
+        // Remove turns that have left the history since.
         maker.made.kept.retain(|&seq| view.record(seq).is_some());
         let summary = ask.summary_tokens.unwrap_or_default();
         maker.summary = SummaryBudget::of_rest(maker.rest(), summary);
@@ -199,13 +203,13 @@ impl<'a> Maker<'a> {
         self.unit.dedup();
     }
 
-    /// From now on the request is a turn like any other.
+    /// Treats the request like any other turn from now on.
     fn forget_request(&mut self) {
         self.request = None;
         self.set_unit();
     }
 
-    /// Tokens of system prompt and tools, those of a system prompt that came as turns included.
+    /// Tokens of system prompt and tools, including a system prompt that consists of turns.
     fn fixed(&self) -> u64 {
         let (composer, view) = (self.composer, self.composer.view);
         let apart = view.apart.iter().copied().chain(view.tail_from(0).take(8));
@@ -218,31 +222,31 @@ impl<'a> Maker<'a> {
         self.ask.budget.saturating_sub(self.fixed())
     }
 
-    /// Tokens of a window that uses this share of what system prompt and tools leave.
+    /// Tokens of a window that uses `share` percent of what system prompt and tools leave.
     fn floor(&self, share: u8) -> u64 {
         self.fixed() + percent(self.rest(), share)
     }
 
-    /// Maximum tokens after a cut, however large the newest result is: a sixth of what system
-    /// prompt and tools leave is free for the next turns.
+    /// Maximum tokens after a cut, however large the newest result is.
+    ///
+    /// A sixth of what system prompt and tools leave stays free for the next turns.
     fn most(&self) -> u64 {
         (self.fixed() + self.rest() * 5 / 6).min(self.ask.watermark())
     }
 
-    /// The first turn of the tail that belongs to the exchange under way; `u64::MAX` where none
-    /// does.
+    /// First turn of the tail that belongs to the exchange in progress, or `u64::MAX`.
     pub(super) fn exchange_seq(&self) -> u64 {
         let first = self.request.map(|request| request.seq.max(self.made.seq));
         let first = first.and_then(|seq| self.composer.view.tail_from(seq).next());
         first.map_or(u64::MAX, |first| first.seq)
     }
 
-    /// Tokens of the window that it makes.
+    /// Tokens of the resulting window.
     fn tokens(&self) -> u64 {
         self.ask.fixed + self.composer.compose(&self.made).tokens
     }
 
-    /// The caps on turns and bytes, and no limit on tokens.
+    /// The caps on turns and bytes, without a token limit.
     fn caps(&self) -> Target {
         let of_cap = |cap: usize| (cap as u64).saturating_mul(4) / 5;
         let limits = self.ask.limits;
@@ -258,7 +262,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// True if every turn fits.
+    /// Whether all turns fit.
     fn holds(&self, target: Target) -> bool {
         let view = self.composer.view;
         let composed = self.composer.compose(&self.made);
@@ -276,12 +280,12 @@ impl<'a> Maker<'a> {
                 == first
     }
 
-    /// Tokens of a window with nothing but what always stays.
+    /// Tokens of a window with only the turns that always stay.
     fn least(&self) -> u64 {
         self.smallest().map_or(self.ask.fixed, |least| least.tokens)
     }
 
-    /// Tokens of a window with the tail from the call of the newest results on.
+    /// Tokens of a window whose tail starts with the call of the newest results.
     fn tokens_of_newest(&self) -> u64 {
         let view = self.composer.view;
         let results = self
@@ -301,7 +305,7 @@ impl<'a> Maker<'a> {
         tokens
     }
 
-    /// The target where turns leave: the summary that is made of them takes its part of the floor.
+    /// The target if turns leave. Their summary uses a part of the floor.
     fn target_beside_summary(&self, floor: u64, newest: u64, caps: Target) -> Target {
         let shown = self.composer.block.map_or(0, Block::tokens);
         let least = self.least();
@@ -322,8 +326,7 @@ impl<'a> Maker<'a> {
         if self.ask.summary_tokens.is_none() {
             return target(0);
         }
-        // The request that leaves is a part of the summary, and which one that is depends on where
-        // the tail begins.
+        // The summary includes the request that leaves, which depends on where the tail starts.
         let mut guess = target(self.opening_tokens(u64::MAX));
         if let Some(start) = self.start_within(guess) {
             guess = target(self.opening_tokens(start.seq));
@@ -331,8 +334,9 @@ impl<'a> Maker<'a> {
         guess
     }
 
-    /// Tokens of the current request in a summary of the turns before `end`, without the request
-    /// that the window shows itself.
+    /// Tokens of the current request in a summary of the turns before `end`.
+    ///
+    /// 0 if the window itself shows that request.
     fn opening_tokens(&self, end: u64) -> u64 {
         let (composer, view) = (self.composer, self.composer.view);
         let known = composer.block.map(|block| &block.summary.body);
@@ -393,8 +397,9 @@ impl<'a> Maker<'a> {
         texts.collect::<Vec<_>>().join("\n")
     }
 
-    /// Trims the newest results if they do not fit: each gets an equal share of the room, and the
-    /// unused part of a share goes to the others.
+    /// Trims the newest results if they do not fit.
+    ///
+    /// Each gets an equal share of the room. The unused part of a share goes to the others.
     fn fit_newest_results(&mut self) {
         let view = self.composer.view;
         let records = self.newest_results.clone();
@@ -428,12 +433,12 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Shows a turn in at most about `tokens` tokens, and returns how many it has then.
+    /// Shortens a turn to about `tokens` tokens and returns its resulting size in tokens.
     fn shorten_to(&mut self, record: &TurnRecord, tokens: u64) -> u64 {
         let (composer, ask) = (self.composer, self.ask);
         let whole = composer.tokens(record).max(1);
         let bytes = reduce::text_bytes(record, ask) as u64;
-        // Media leave before text does.
+        // Media are dropped before text.
         let mut wanted = match self.has_media(record) {
             true => bytes,
             false => bytes.saturating_mul(tokens) / whole,
@@ -444,7 +449,7 @@ impl<'a> Maker<'a> {
             if shown <= tokens || wanted == 0 {
                 break;
             }
-            // A marker costs bytes as well: a short text has to lose much to get shorter.
+            // The marker has bytes too, so a short text must lose much to get smaller.
             let less = if shown >= whole {
                 wanted * 2 / 3
             } else {
@@ -455,7 +460,7 @@ impl<'a> Maker<'a> {
         shown
     }
 
-    /// Trims old results and long texts, from where the newest half of the room ends.
+    /// Trims the results and long texts that are older than the newest half of the room.
     fn trim_older(&mut self, target: u64) {
         let (composer, ask) = (self.composer, self.ask);
         let view = composer.view;
@@ -479,15 +484,17 @@ impl<'a> Maker<'a> {
             if !self.unit.contains(&record.seq) {
                 used += tokens;
             }
-            // Older ones leave.
+            // Even older turns leave.
             if used > room + room / 4 {
                 break;
             }
         }
     }
 
-    /// Shortens the request, and the first user turn where it is shown: the request only where it
-    /// does not fit next to the current turn, the first user turn to the share of an opening.
+    /// Shortens the request and, if it is shown, the first user turn.
+    ///
+    /// The request is only shortened if it does not fit next to the current turn, the first user
+    /// turn to the share of an opening.
     fn trim_request(&mut self) {
         let anchor =
             self.composer.view.anchor().filter(|anchor| {
@@ -514,7 +521,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The length in bytes of a turn once it is old; `None` where it stays whole.
+    /// Maximum bytes of a turn once it is old, or `None` if it stays whole.
     fn trimmed_bytes(&self, record: &TurnRecord) -> Option<usize> {
         let tokens = self.composer.tokens(record);
         let result_bytes = small(self.rest() * BYTES_PER_TOKEN / 16).min(RESULT_BYTES_MAX);
@@ -544,7 +551,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// True for a user turn that starts a task, as far as it and the turn before it tell.
+    /// Whether a user turn starts a task, judging by it and the previous turn.
     fn is_opening(&self, record: &TurnRecord, text: &str) -> bool {
         let view = self.composer.view;
         let before = view.tail_before(record.seq).next_back();
@@ -564,7 +571,7 @@ impl<'a> Maker<'a> {
         openings.observe(Role::User, text, None)
     }
 
-    /// Gives the room that is left to trimmed turns of the tail, newest first.
+    /// Extends trimmed turns of the tail into the remaining room, newest first.
     fn untrim(&mut self, target: u64) {
         let composer = self.composer;
         let mut spare = target.saturating_sub(self.tokens());
@@ -597,8 +604,9 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Joined runs may tear a unit apart, or in a long history leave next to nothing; then the
-    /// front leaves after all.
+    /// Whether thinning out the middle is better than dropping the oldest turns.
+    ///
+    /// Joining runs of dropped turns may split a unit, or leave almost nothing of a long history.
     fn is_worth_it(&self, target: Target) -> bool {
         let composed = self.composer.compose(&self.made);
         let is_joined = self.made.holes.len() >= salience::HOLES_MAX;
@@ -607,7 +615,7 @@ impl<'a> Maker<'a> {
         composed.is_whole && is_enough && (!is_joined || tokens >= target.tokens / 2)
     }
 
-    /// The longest tail of whole units within so many tokens and turns; at least the current unit.
+    /// The longest tail of whole units within these limits, at least the current unit.
     fn last_units(&self, tokens_max: u64, turns_max: u64) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
         let first = starts.next();
@@ -626,25 +634,26 @@ impl<'a> Maker<'a> {
         whole.or(split)
     }
 
-    /// The smallest tail: the current turn, and what it must travel with.
+    /// The smallest tail: the current turn and its unit.
     fn smallest(&self) -> Option<TailStart> {
         TailStarts::new(self.composer, &self.made, &self.unit, self.ask).next()
     }
 
-    /// Lets the tail begin where it is small enough.
+    /// Starts the tail where it fits the target.
     fn begin_within(&mut self, target: Target) {
         if let Some(start) = self.start_within(target) {
             self.begin_at(start.seq);
         }
     }
 
-    /// The longest tail of whole units that is small enough; of whole exchanges where that costs
-    /// little; the exchange under way, as far as the caps on turns have room for it, where nothing
-    /// is small enough.
+    /// The start of the longest tail of whole units that fits the target.
+    ///
+    /// Prefers to start with an exchange if that costs little. If nothing fits, returns the
+    /// exchange in progress, as far as the caps on turns allow.
     fn start_within(&self, target: Target) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
         let (mut exchange, mut unit, mut current) = (None::<TailStart>, None::<TailStart>, None);
-        // A unit under way that is too large is split between its calls.
+        // A unit in progress that is too large is split between its calls.
         let mut split = None;
         let exchange_seq = self.exchange_seq();
         let mut is_inside = true;
@@ -675,12 +684,12 @@ impl<'a> Maker<'a> {
         unit.or(split).or(current)
     }
 
-    /// Lets the tail begin at `seq`; turns that are never left out are still shown.
+    /// Starts the tail at `seq`. Turns that are never left out are still shown.
     fn begin_at(&mut self, seq: u64) {
         let view = self.composer.view;
         let anchor = view.anchor().map(|anchor| anchor.seq);
         let made = &mut self.made;
-        // The current unit stays; of the turns kept before, those that are never left out.
+        // The current unit stays, and the kept turns that are never left out.
         let earlier = made.kept.iter().filter_map(|&seq| view.record(seq));
         let passed = view
             .tail_from(made.seq)
@@ -699,7 +708,7 @@ impl<'a> Maker<'a> {
         });
     }
 
-    /// The cut, with less of what stays where it does not fit otherwise.
+    /// Finishes the cut, shrinking the turns that always stay if nothing else helps.
     fn fit(mut self) -> Result<Cut, CoreError> {
         let budget = self.ask.budget;
         if self.tokens() <= budget {
@@ -728,7 +737,7 @@ impl<'a> Maker<'a> {
             self.shorten_to(record, shown.saturating_sub(excess).max(EXCERPT_TOKENS_MIN));
         }
         if self.tokens() > budget {
-            // There is no room even for an excerpt of it.
+            // Not even an excerpt of the request fits.
             self.forget_request();
             if let Some(least) = self.smallest() {
                 self.begin_at(least.seq);
@@ -761,8 +770,9 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// Unread results: turns with results after the assistant's newest turn, or without any the last
-/// turn with results.
+/// Turns with unread results, which come after the assistant's newest turn.
+///
+/// If there are none, the last turn with results.
 pub(super) fn newest_results(composer: &Composer<'_>) -> Vec<u64> {
     let mut newest = Vec::new();
     let mut is_read = false;

@@ -1,5 +1,4 @@
-//! The content of a window's turns: as it was encoded when it arrived, unless a rule shows
-//! it in other words.
+//! The content of a window's turns: the stored bytes, unless a rule changes how a turn is shown.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use super::cut::Cut;
 use super::items::{Composer, Item, Kind};
 use super::{Ask, reduce, words};
 
-/// The content of an item; `None` where nothing is left of it.
+/// The content of an item, or `None` if nothing of it remains.
 pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[u8]>> {
     let record = item.record;
     match item.kind {
@@ -39,7 +38,7 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
     }
 }
 
-/// A turn as it was said, where nothing of it can be taken for memoird's own words.
+/// The turn verbatim, with imitations of memoird's own text neutralized.
 pub(super) fn said(record: &TurnRecord, ask: &Ask<'_>) -> Option<Turn> {
     let mut turn = (ask.codec.open)(&record.content)?;
     if record.is_marked {
@@ -48,7 +47,7 @@ pub(super) fn said(record: &TurnRecord, ask: &Ask<'_>) -> Option<Turn> {
     Some(turn)
 }
 
-/// Makes anew what a cut shows in other words and a restart has forgotten.
+/// Recreates the shortened turns of a cut after a restart.
 pub(super) fn remake(composer: &Composer<'_>, cut: &mut Cut, ask: &Ask<'_>) {
     for (&seq, reduced) in &mut cut.reduced {
         if reduced.shown.is_none()
@@ -59,7 +58,7 @@ pub(super) fn remake(composer: &Composer<'_>, cut: &mut Cut, ask: &Ask<'_>) {
     }
 }
 
-/// Those results of a turn that answer the calls of another one, or what else it holds.
+/// Keeps only the results for the calls of one turn, or everything but the results.
 fn split(mut turn: Turn, record: &TurnRecord, kind: Kind) -> Turn {
     let mut place = 0;
     turn.parts.retain(|part| {

@@ -1,52 +1,52 @@
-//! Tokens of turns, counted once. Beside the turns and not in them, because most sessions
-//! are never asked for a window.
+//! Cached token counts of turns.
+//!
+//! They are separate from the turns, because most sessions are never asked for a window.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::history::{TurnRecord, View};
 use crate::turn::Role;
 
-/// What counts turns: turns counted on one scale need not be counted on it again.
+/// Identifies a way of counting tokens. Counts of the same scale are reusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScaleId(pub u32);
 
-/// The tokens of a history's turns on one scale.
+/// Token counts of a history's turns on one scale.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     pub(super) scale: ScaleId,
-    /// The seq of the first in `tail`.
+    /// Seq of the first entry of `tail`.
     base: u64,
-    /// By seq; 0 for one that was not counted.
+    /// Counts by seq, 0 for turns that were not counted.
     tail: VecDeque<u32>,
-    /// Their sum.
+    /// Sum of `tail`.
     tail_tokens: u64,
-    /// Of turns that stand apart, and of those of the tail before `older_from`.
+    /// Counts of separately stored turns, and of turns of the tail before `older_from`.
     apart: BTreeMap<u64, u32>,
-    /// From here on the tail's turns are counted without gaps, or about to be.
+    /// From this seq on, the tail is counted without gaps, or about to be.
     older_from: u64,
-    /// Turns before `base` that windows show wherever they stand.
+    /// Turns before `base` that windows show regardless of their position.
     held: Held,
-    /// Where the history's tail begins: earlier turns stand apart.
+    /// Start of the history's tail. Earlier turns are stored separately.
     front: u64,
-    /// The first user turn, which stands apart also where the tail begins before it.
+    /// First user turn, which is stored separately even if the tail starts before it.
     anchor: Option<u64>,
-    /// How often a count was added or changed that is not of a turn after all others.
+    /// Number of counts added or changed, except for turns after all others.
     pub(super) recounts: u64,
 }
 
-/// Turns of the tail that windows show wherever they stand.
+/// Turns of the tail that windows show regardless of their position.
 #[derive(Clone, Debug, Default)]
 struct Held {
     /// Pinned turns and system turns that are not counted, ascending.
     seqs: Vec<u64>,
-    /// [`View::reshaped`] when they were looked for.
+    /// [`View::reshaped`] at the time of the search.
     reshaped: Option<u64>,
-    /// The last user turn; 0 where it is not known.
+    /// Last user turn, or 0 if unknown.
     request: u64,
 }
 
 impl Counts {
-    /// None yet.
     pub(super) fn new(scale: ScaleId, view: &View<'_>) -> Self {
         Self {
             scale,
@@ -62,7 +62,7 @@ impl Counts {
         }
     }
 
-    /// A turn's tokens, where they were counted.
+    /// Tokens of a turn, if it was counted.
     pub(super) fn get(&self, seq: u64) -> Option<u32> {
         let index = seq.checked_sub(self.base);
         let index = index.and_then(|index| usize::try_from(index).ok());
@@ -71,7 +71,7 @@ impl Counts {
         in_tail.or_else(|| self.apart.get(&seq).copied())
     }
 
-    /// Notes a turn's tokens, at least 1.
+    /// Stores the tokens of a turn, at least 1.
     pub(super) fn put(&mut self, seq: u64, tokens: u64) {
         let tokens = u32::try_from(tokens.max(1)).unwrap_or(u32::MAX);
         let is_next = seq >= self.base + self.tail.len() as u64;
@@ -93,7 +93,7 @@ impl Counts {
         self.tail_tokens = self.tail_tokens + u64::from(tokens) - u64::from(before);
     }
 
-    /// Forgets turns that the history does not show any more.
+    /// Removes turns that the history no longer shows.
     pub(super) fn forget(&mut self, view: &View<'_>) {
         let front = view.front_seq();
         self.anchor = view.anchor().map(|anchor| anchor.seq);
@@ -114,7 +114,7 @@ impl Counts {
         self.apart.retain(|&seq, _| view.record(seq).is_some());
     }
 
-    /// Forgets the turns after `after_seq`, of `last_seq` that there were.
+    /// Removes the turns after `after_seq`. `last_seq` is the last assigned seq.
     pub(super) fn rewind(&mut self, after_seq: u64, last_seq: u64) {
         while self.base + self.tail.len() as u64 > after_seq + 1
             && let Some(tokens) = self.tail.pop_back()
@@ -129,9 +129,10 @@ impl Counts {
         self.recounts += 1;
     }
 
-    /// The turns that have no count yet and that a window of so many tokens may look at,
-    /// ascending: of the older ones of a long history, which it has no room for, only those that
-    /// it shows all the same.
+    /// Turns without a count that a window with this budget may read, ascending.
+    ///
+    /// Of older turns that do not fit the budget, only those that the window shows regardless of
+    /// their position.
     pub(super) fn missing<'a>(&mut self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
         let newer = view.tail_from(self.base + self.tail.len() as u64);
         let apart = view.apart.iter().copied();
@@ -149,8 +150,9 @@ impl Counts {
         missing
     }
 
-    /// Those of the tail before `base`, ascending: as many as such a window looks at, which is at
-    /// least the exchange under way, and those that it shows wherever they stand.
+    /// Turns of the tail before `base` that such a window reads, ascending.
+    ///
+    /// At least the exchange in progress, plus the turns shown regardless of their position.
     fn older<'a>(&mut self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
         self.held.look_for(view, self.base);
         let mut seqs = std::mem::take(&mut self.held.seqs);
@@ -175,7 +177,7 @@ impl Counts {
 }
 
 impl Held {
-    /// Looks for them among the turns before `end`, where they may be others than before.
+    /// Searches the turns before `end`, unless nothing has changed since the last search.
     fn look_for(&mut self, view: &View<'_>, end: u64) {
         if self.request == 0 {
             self.request = view.request().map_or(0, |request| request.seq);

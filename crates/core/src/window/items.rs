@@ -1,8 +1,8 @@
-//! The contents of a window, in the order in which a provider takes them.
+//! Composing a window: its items in the order in which a provider expects them.
 //!
-//! The order is chronological: turns that the summary does not replace come before it, the tail
-//! after it. Every result is directly after its call. A call that was never answered has an error
-//! result, and a marker is where turns are missing.
+//! The order is chronological. Turns that the summary does not replace precede it, the tail follows
+//! it. Every result directly follows its call. A call that was never answered gets an error result,
+//! and a marker shows where turns are missing.
 
 use crate::history::{TurnRecord, View};
 use crate::turn::{Part, PartKind, Turn};
@@ -16,43 +16,41 @@ use super::words::Gap;
 /// One turn of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item<'a> {
-    /// The stored turn that it shows, or before or behind which it stands.
+    /// The stored turn that it shows, precedes or follows.
     pub(super) record: &'a TurnRecord,
     pub(super) seq: u64,
     pub(super) kind: Kind,
-    /// The newest turn without which it would not be here, or not so.
+    /// Newest turn on which its presence or form depends.
     pub(super) since: u64,
     pub(super) tokens: u64,
 }
 
 impl Item<'_> {
-    /// True when it is a stored turn, or something of one.
+    /// Whether it shows a stored turn or a part of one.
     pub(super) fn is_stored(&self) -> bool {
         !matches!(self.kind, Kind::Gap(_) | Kind::Pause(_) | Kind::Abandoned)
     }
 }
 
-/// What a turn of a window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The stored turn, as it was said.
+    /// The stored turn verbatim.
     Whole,
-    /// The stored turn with results in other words.
+    /// The stored turn with shortened results.
     Reduced,
-    /// A marker where turns are missing.
+    /// A marker in place of missing turns.
     Gap(Gap),
-    /// A marker after a long pause; when the turn before it was said.
+    /// A marker after a long pause, with the time of the previous turn.
     Pause(i64),
-    /// The results of calls that were never answered.
+    /// Error results of calls that were never answered.
     Abandoned,
-    /// Those results of a turn that answer the calls of this one, where other turns stand
-    /// between the two.
+    /// A turn's results for the calls of this earlier turn, if other turns are in between.
     ResultsFor(u64),
-    /// What else that turn holds.
+    /// Everything else in a turn with such results.
     Rest,
 }
 
-/// Puts windows together.
+/// Composes windows.
 #[derive(Clone, Copy)]
 pub(super) struct Composer<'a> {
     pub(super) view: &'a View<'a>,
@@ -60,64 +58,64 @@ pub(super) struct Composer<'a> {
     pub(super) overheads: Overheads,
     /// Decodes a turn.
     pub(super) open: fn(&[u8]) -> Option<Turn>,
-    /// True where the anchor is shown though the cut has passed it.
+    /// Whether the anchor is shown even if it precedes the tail.
     pub(super) with_anchor: bool,
-    /// The pause in seconds after which a user turn gets a time marker; 0: none does.
+    /// Pause in seconds after which a user turn gets a time marker, or 0 for no markers.
     pub(super) pause_s: i64,
-    /// What stands for the oldest turns.
+    /// The summary of the oldest turns.
     pub(super) block: Option<&'a Block>,
 }
 
-/// Tokens of what memoird itself says, at most.
+/// Maximum tokens of memoird's own text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overheads {
-    /// Of a marker where turns are missing.
+    /// Marker in place of missing turns.
     pub elision: u64,
-    /// Of a time marker.
+    /// Time marker.
     pub pause: u64,
-    /// Of the error result of one call, without the call's id.
+    /// Error result of one call, without the call's id.
     pub abandoned: u64,
 }
 
-/// A window put together.
+/// A composed window.
 #[derive(Debug, Default)]
 pub(super) struct Composed<'a> {
-    /// What stands before the items as it did in the window before, the summary included.
+    /// Cached prefix of the previous window before the items, including the summary.
     pub(super) kept: Option<Kept>,
     pub(super) items: Vec<Item<'a>>,
-    /// Of all items, of the summary, and of what is kept.
+    /// Tokens of all items, the summary and the cached prefix.
     pub(super) tokens: u64,
-    /// Before which item the summary stands, where there is one and nothing is kept.
+    /// Index of the item after the summary, if there is a summary and no cached prefix.
     pub(super) block_at: usize,
-    /// Before which item something has left that the cut would show.
+    /// Index of the item before which turns are missing that the cut would show.
     pub(super) lost_at: Option<usize>,
-    /// Stored turns that it shows, and of these those of the tail that are not kept apart.
+    /// Number of stored turns it shows, and of those in the tail that are not shown separately.
     pub(super) turns: u64,
     pub(super) tail_turns: u64,
-    /// False when a unit would be torn apart: the cut does not hold any more.
+    /// Whether no unit is split. If false, the cut is no longer valid.
     pub(super) is_whole: bool,
-    /// The runs of turns before the last one here that are not shown, ascending: first and last.
+    /// First and last seq of each run of hidden turns before its last turn, ascending.
     pub(super) gaps: Vec<(u64, u64)>,
-    /// The last turn of it, shown or not; 0 where it has none.
+    /// Its last turn, shown or not, or 0 for an empty window.
     pub(super) last: u64,
-    /// What the next window may go on from.
+    /// State from which the next window may continue.
     pub(super) front: Front,
 }
 
 impl Composed<'_> {
-    /// How many items at the front are followed by what followed them when the cut was made.
+    /// Number of items at the front that directly follow each other as when the cut was made.
     pub(super) fn whole_items(&self) -> usize {
         self.lost_at.unwrap_or(self.items.len())
     }
 }
 
 impl<'a> Composer<'a> {
-    /// Puts the window of a cut together.
+    /// Composes the window of a cut.
     pub(super) fn compose(&self, cut: &Cut) -> Composed<'a> {
         self.compose_behind(cut, None)
     }
 
-    /// The same behind what the window before has kept, where that still holds.
+    /// Composes a window after the cached prefix of the previous one, if that is still valid.
     pub(super) fn compose_behind(&self, cut: &Cut, kept: Option<Kept>) -> Composed<'a> {
         let kept = kept.filter(|kept| kept.basis.holds(self, cut));
         let mut draft = Draft::behind(self, cut, kept);
@@ -148,12 +146,12 @@ impl<'a> Composer<'a> {
         draft.out
     }
 
-    /// The turns before the tail that are shown, ascending.
+    /// Turns before the tail that are shown, ascending.
     pub(super) fn apart(&self, cut: &Cut) -> Vec<&'a TurnRecord> {
         let anchor = self.view.anchor().filter(|_| self.with_anchor);
         let anchor = anchor.map(|anchor| anchor.seq);
         let through_seq = self.through_seq();
-        // A request that first in, first out has passed is shown where the cut shows it.
+        // A request that FIFO has passed is shown if the cut shows it.
         let is_shown = |record: &&TurnRecord| {
             let is_anchor = Some(record.seq) == anchor && record.seq > through_seq;
             let is_always = self.view.is_kept(record) || is_anchor;
@@ -169,27 +167,27 @@ impl<'a> Composer<'a> {
         apart
     }
 
-    /// True for a turn after the cut that is shown.
+    /// Whether a turn of the tail is shown.
     fn shows_of_tail(&self, cut: &Cut, record: &TurnRecord) -> bool {
         !cut.leaves_out(record.seq) || self.view.is_kept(record) || cut.keeps(record.seq)
     }
 
-    /// The last turn that the summary stands for; 0 without one.
+    /// Last turn that the summary covers, or 0 without a summary.
     pub(super) fn through_seq(&self) -> u64 {
         self.block.map_or(0, Block::through_seq)
     }
 
-    /// The tokens of a turn as it was said; a turn that was not counted is not small.
+    /// Tokens of a turn verbatim, estimated if it was not counted.
     pub(super) fn tokens(&self, record: &TurnRecord) -> u64 {
         self.counts.get(record.seq).unwrap_or(record.tokens).into()
     }
 
-    /// A turn in fewer bytes, where the cut shows it so.
+    /// The shortened form of a turn, if the cut has one.
     pub(super) fn shown<'c>(&self, cut: &'c Cut, record: &TurnRecord) -> Option<&'c Shown> {
         cut.reduced_turn(record.seq)
     }
 
-    /// The tokens of a turn as the cut shows it, with the error results of its calls.
+    /// Tokens of a turn as the cut shows it, including the error results of its calls.
     pub(super) fn shown_tokens(&self, cut: &Cut, record: &TurnRecord) -> u64 {
         let shown = self.shown(cut, record);
         let tokens = shown.map_or_else(|| self.tokens(record), |shown| shown.tokens);
@@ -206,15 +204,15 @@ impl<'a> Composer<'a> {
             .sum()
     }
 
-    /// True when it says something beside its results. Looks inside: only for turns that do
-    /// not follow their call directly.
+    /// Whether the turn has parts other than results.
+    ///
+    /// Decodes the turn, so it is only called for turns that do not directly follow their call.
     fn has_more_than_results(&self, record: &TurnRecord) -> bool {
         let is_other = |part: &Part| !matches!(part.kind, PartKind::ToolResult { .. });
         (self.open)(&record.content).is_some_and(|turn| turn.parts.iter().any(is_other))
     }
 
-    /// The turn that makes its open calls abandoned: the first after it that is not one of
-    /// its results.
+    /// The turn that makes its open calls abandoned: the first later one without results for it.
     pub(super) fn abandoned_since(&self, record: &TurnRecord) -> Option<u64> {
         record.open_uses().next()?;
         let is_foreign = |later: &&TurnRecord| !later.answers().contains(&record.seq);
@@ -225,26 +223,26 @@ impl<'a> Composer<'a> {
     }
 }
 
-/// A window while it is put together.
+/// A window being composed.
 struct Draft<'d, 'a> {
     composer: &'d Composer<'a>,
     cut: &'d Cut,
     out: Composed<'a>,
-    /// The turn before.
+    /// Previous turn.
     last: u64,
-    /// The first and last turn that are missing since the last item.
+    /// First and last turn that are missing since the last item.
     gap: Option<(u64, u64)>,
-    /// Time of the last stored turn of the window; 0 if unknown.
+    /// Time of the window's last stored turn, or 0 if unknown.
     said_at: i64,
-    /// True where the summary is put, or there is none.
+    /// Whether the summary was added or there is none.
     has_block: bool,
-    /// True when some of them have left the history since the cut was made.
+    /// Whether some of the missing turns have left the history since the cut was made.
     has_lost: bool,
-    /// Results that were put ahead of their place, and whether something of them is left.
+    /// Turns with results that were moved to their calls, and whether they have other parts.
     ahead: Vec<(u64, bool)>,
-    /// True from a call on whose results have not all come, and which nothing but these follows.
+    /// Whether a call still waits for results and only results follow it.
     waits: bool,
-    /// How far it was put together before what later turns may still change.
+    /// State before the first item that later turns may still change.
     settled: Option<Front>,
 }
 
@@ -275,7 +273,7 @@ impl<'d, 'a> Draft<'d, 'a> {
         }
     }
 
-    /// All that was put together so far.
+    /// State after all items so far.
     fn front(&self) -> Front {
         let out = &self.out;
         Front {
