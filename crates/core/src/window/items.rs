@@ -103,7 +103,7 @@ pub(super) struct Composed<'a> {
 }
 
 impl Composed<'_> {
-    /// Number of items at the front that directly follow each other as when the cut was made.
+    /// Number of items at the front, before the first turn that was lost since the cut.
     pub(super) fn whole_items(&self) -> usize {
         self.lost_at.unwrap_or(self.items.len())
     }
@@ -288,7 +288,7 @@ impl<'d, 'a> Draft<'d, 'a> {
         }
     }
 
-    /// Puts the summary. It names the turns that it stands for, so they need no marker.
+    /// Adds the summary. It names the turns that it covers, so they need no marker.
     fn put_block(&mut self, block: &Block) {
         let end = (block.through_seq() + 1).max(self.last + 1);
         self.note_gap(self.last + 1, end);
@@ -301,10 +301,10 @@ impl<'d, 'a> Draft<'d, 'a> {
         self.has_block = true;
     }
 
-    /// Puts the next turn, with its results.
+    /// Adds the next turn with its results.
     fn put(&mut self, record: &'a TurnRecord) {
-        // Nearly all turns are like this one: nothing is left out before it, nothing is tied
-        // to it, and it is shown as it was said.
+        // Fast path for most turns: no turn is missing before it, it has no ties, and it is shown
+        // verbatim.
         let is_plain = record.seq == self.last + 1 && self.gap.is_none() && record.stands_alone();
         if is_plain && self.ahead.is_empty() && self.cut.is_plain() {
             self.last = record.seq;
@@ -345,7 +345,7 @@ impl<'d, 'a> Draft<'d, 'a> {
         }
     }
 
-    /// Puts the results of a turn's calls directly behind it.
+    /// Adds the results of a turn's calls directly after it.
     fn put_results(&mut self, record: &'a TurnRecord) {
         let mut answers: Vec<u64> = record.answered_by().collect();
         answers.sort_unstable();
@@ -363,7 +363,7 @@ impl<'d, 'a> Draft<'d, 'a> {
             let has_rest = !is_next && self.composer.has_more_than_results(result);
             if is_next || (is_all_of_it && !has_rest) {
                 if is_next {
-                    // While another turn stood between them, only a part of it stood here.
+                    // As long as another turn was between them, only a part of the result was here.
                     self.note_lost(next, answer);
                     next = answer + 1;
                 }
@@ -386,7 +386,7 @@ impl<'d, 'a> Draft<'d, 'a> {
         }
     }
 
-    /// True when no turn that is shown stands between `from` and this one.
+    /// Whether no shown turn is between `from` and `seq`.
     fn follows(&self, from: u64, seq: u64) -> bool {
         let view = self.composer.view;
         let between = |record: &&TurnRecord| (from..seq).contains(&record.seq);
@@ -397,13 +397,14 @@ impl<'d, 'a> Draft<'d, 'a> {
                 .any(|record| self.shows(record.seq))
     }
 
-    /// Notes that the turns from `first` up to `end` are not shown. Those that the cut did
-    /// not leave out have left the history since.
+    /// Records that the turns in `first..end` are not shown.
+    ///
+    /// Turns that the cut did not leave out must have left the history since.
     fn note_gap(&mut self, first: u64, end: u64) {
         if first == end {
             return;
         }
-        // Turns that were rewound were never said.
+        // Skip rewound turns, which are not reported as missing.
         for (first, end) in self.composer.view.said_between(first, end) {
             self.out.gaps.push((first, end - 1));
             let begin = self.gap.map_or(first, |(begin, _)| begin);
@@ -412,8 +413,9 @@ impl<'d, 'a> Draft<'d, 'a> {
         }
     }
 
-    /// Notes whether the cut shows any of the turns from `first` up to `end`, none of which is
-    /// there: then they have left the history since.
+    /// Records whether the cut would show any of the missing turns in `first..end`.
+    ///
+    /// If so, they have left the history since the cut.
     fn note_lost(&mut self, first: u64, end: u64) -> bool {
         let kept = &self.cut.kept;
         let was_kept =
@@ -427,14 +429,14 @@ impl<'d, 'a> Draft<'d, 'a> {
         is_lost
     }
 
-    /// Puts a marker for the turns that are missing before this one, or for a long pause.
+    /// Adds a marker if turns are missing before this one or it follows a long pause.
     fn elide(&mut self, record: &'a TurnRecord) {
         let Some((first, last)) = self.gap.take() else {
             self.put_pause(record);
             return;
         };
         let has_lost = std::mem::take(&mut self.has_lost);
-        // What a window may leave out without a word: the turns before a system prompt.
+        // Turns before a system prompt are left out without a marker.
         if self.composer.view.leads(record) {
             return;
         }
@@ -457,7 +459,7 @@ impl<'d, 'a> Draft<'d, 'a> {
         );
     }
 
-    /// Puts a time marker before a user turn that comes after a long pause.
+    /// Adds a time marker before a user turn that follows a long pause.
     fn put_pause(&mut self, record: &'a TurnRecord) {
         let pause_s = self.composer.pause_s;
         let is_late = pause_s > 0
@@ -498,7 +500,7 @@ impl<'d, 'a> Draft<'d, 'a> {
         });
     }
 
-    /// True for a turn that the window shows.
+    /// Whether the window shows the turn.
     fn shows(&self, seq: u64) -> bool {
         let view = self.composer.view;
         view.record(seq).is_some_and(|record| {

@@ -1,10 +1,11 @@
-//! The front of a window, kept for the next one. Between two cuts a window only grows at its end,
-//! so what turns that come later cannot change is not put together again.
+//! Caches the front of a window for the next one.
 //!
-//! The front is of one cut, one summary, and counts of one scale, and ends before a call whose
-//! results have not all come. It is forgotten when older turns change: a pin, a late result, a turn
-//! that leaves from elsewhere than before the cut. It counts as content of the session, and leaves
-//! memory with it.
+//! Between two cuts a window only grows at its end, so the part that later turns cannot change is
+//! not composed again. The front belongs to one cut, one summary and the counts of one scale, and
+//! ends before a call with missing results.
+//!
+//! It is discarded when older turns change: on a pin, on a late result, or when a turn leaves from
+//! elsewhere than before the cut. It counts as content of the session and is evicted with it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,18 +18,18 @@ use super::cut::Cut;
 use super::items::{Composer, Overheads};
 use super::plan::WindowTurn;
 
-/// The turns of a window, in their order. Cheap to clone: all clones share them.
+/// The turns of a window in order. Clones share them, so cloning is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct WindowTurns {
     pub(super) turns: Arc<Vec<WindowTurn>>,
-    /// Tokens before the first of them, as counted.
+    /// Counted tokens before the first turn.
     pub(super) before: u64,
-    /// By what counts are multiplied to get what the provider charges.
+    /// Factor from counted to charged tokens.
     pub(super) factor: f64,
 }
 
 impl WindowTurns {
-    /// What each of them is charged: together what the report says of all of them.
+    /// Charged tokens of each turn. They add up to the total in the report.
     pub fn charged(&self) -> impl Iterator<Item = u64> {
         let mut counted = self.before;
         self.turns.iter().map(move |turn| {
@@ -40,7 +41,7 @@ impl WindowTurns {
 }
 
 impl From<Vec<WindowTurn>> for WindowTurns {
-    /// Turns that are charged as they were counted.
+    /// Turns whose charged tokens equal the counted ones.
     fn from(turns: Vec<WindowTurn>) -> Self {
         Self {
             turns: Arc::new(turns),
@@ -58,7 +59,7 @@ impl Deref for WindowTurns {
     }
 }
 
-/// Counted tokens as the provider charges them.
+/// Converts counted to charged tokens.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -72,38 +73,37 @@ pub(super) fn charged(counted: u64, factor: f64) -> u64 {
     }
 }
 
-/// How far a window is put together where nothing that comes later can change it any more.
+/// State of a composed window before anything that later turns can change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Front {
-    /// Its items that this composition put together.
+    /// Number of its items in this composition.
     pub(super) items: usize,
-    /// The runs of turns in it that are not shown.
+    /// Number of runs of turns in it that are not shown.
     pub(super) gaps: usize,
-    /// The last turn of it, shown or not.
+    /// Its last turn, shown or not.
     pub(super) last: u64,
     /// Tokens of its items and of the summary.
     pub(super) tokens: u64,
-    /// Stored turns that it shows, and of these those of the tail that are not kept apart.
+    /// Number of stored turns it shows, and of those in the tail that are not shown separately.
     pub(super) turns: u64,
     pub(super) tail_turns: u64,
-    /// Time of the last of them in seconds since 1970; 0 if unknown.
+    /// Time of the last shown turn in seconds since 1970, or 0 if unknown.
     pub(super) said_at: i64,
-    /// True if it includes the summary, or there is none.
+    /// Whether it includes the summary or there is none.
     pub(super) has_block: bool,
 }
 
-/// The turns of a window up to some place, and what they amount to.
+/// Totals of the first turns of a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
-    /// How many.
     pub(super) turns: usize,
-    /// Their tokens, as counted.
+    /// Counted tokens.
     pub(super) counted: u64,
-    /// How many of these stand before the summary, and up to its end.
+    /// Counted tokens before the summary, and up to its end.
     pub(super) summary: (u64, u64),
-    /// The same of the anchor.
+    /// Counted tokens before the anchor, and up to its end.
     pub(super) anchor: (u64, u64),
-    /// Turns at the front that outlive a cut.
+    /// Number of turns at the front that a cut does not change.
     pub(super) head_turns: usize,
 }
 
@@ -111,27 +111,27 @@ pub(super) struct Sums {
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) front: Front,
-    /// The runs of turns in it that are not shown: first and last.
+    /// First and last seq of the runs of turns in it that are not shown.
     pub(super) gaps: Vec<(u64, u64)>,
-    /// All turns of that window; the first of them, which `sums` describes, are its front.
+    /// All turns of that window. The first of them, with the totals `sums`, are its front.
     pub(super) turns: Arc<Vec<WindowTurn>>,
     pub(super) sums: Sums,
     pub(super) basis: Basis,
 }
 
-/// What a window was put together from, beside its cut and turns that are added at the end.
+/// Inputs of a window in addition to its cut and turns appended at the end.
 #[derive(Clone, Debug)]
 pub(super) struct Basis {
     scale: ScaleId,
     overheads: Overheads,
     summary: Option<Arc<Summary>>,
-    /// How often counts of older turns have changed.
+    /// Number of changed counts of older turns.
     recounts: u64,
     /// See [`Composer::pause_s`].
     pause_s: i64,
-    /// How often older turns have changed.
+    /// Number of changes of older turns.
     reshaped: u64,
-    /// The first turn of the history's tail.
+    /// First turn of the history's tail.
     front_seq: u64,
 }
 
@@ -148,12 +148,12 @@ impl Basis {
         }
     }
 
-    /// True for one with this scale.
+    /// Whether it uses counts of this scale.
     pub(super) fn is_on(&self, scale: ScaleId) -> bool {
         self.scale == scale
     }
 
-    /// True where a window of this cut still begins as it did.
+    /// Whether a window of this cut still starts with the same content.
     pub(super) fn holds(&self, composer: &Composer<'_>, cut: &Cut) -> bool {
         let is_same_summary = match (&self.summary, composer.block) {
             (None, None) => true,
@@ -168,7 +168,7 @@ impl Basis {
             && self.has_all(composer.view, cut)
     }
 
-    /// True where the turns that a window of this cut shows are still there, and as they were.
+    /// Whether the history still has all turns that a window of this cut shows, unchanged.
     pub(super) fn has_all(&self, view: &View<'_>, cut: &Cut) -> bool {
         let first = cut.kept.first().map_or(cut.seq, |&kept| kept.min(cut.seq));
         let front_seq = view.front_seq();
@@ -177,7 +177,7 @@ impl Basis {
 }
 
 impl Kept {
-    /// Bytes of memory beside those of the turns themselves.
+    /// Memory usage in bytes, without the turns themselves.
     pub(super) fn bytes(&self) -> usize {
         self.turns.capacity() * size_of::<WindowTurn>()
             + self.gaps.capacity() * size_of::<(u64, u64)>()

@@ -1,5 +1,4 @@
-//! What a session remembers of its windows: counts, and a cut for each model profile and
-//! policy.
+//! Window state of a session: token counts, and a cut for each model profile and policy.
 
 use std::sync::Arc;
 
@@ -16,42 +15,41 @@ use super::kept::Kept;
 use super::plan::{Last, NextCut, Planned, Sent, Summaries, Window, next_cut, plan};
 use super::{Ask, Policy};
 
-/// Cuts that a session remembers; the one used longest ago is forgotten for another.
+/// Maximum number of cuts. The least recently used one is evicted.
 const CUTS_MAX: usize = 8;
-/// Scales whose counts it remembers.
+/// Maximum number of scales with counts.
 const SCALES_MAX: usize = 4;
 
-/// What a session remembers of its windows.
+/// The window state of a session.
 #[derive(Clone, Debug, Default)]
 pub struct Windows {
-    /// The one used last is last.
+    /// The most recently used one is last.
     cuts: Vec<Entry>,
     counts: Vec<Counts>,
-    /// The newest summary as windows show it, and those that windows still show, for each scale.
+    /// For each scale, the newest summary as a block, and those that windows still show.
     blocks: Vec<Arc<Block>>,
-    /// Number, scale and tokens of a summary that was weighed when it was made.
+    /// Number, scale and tokens of a summary that was counted when it was made.
     weighed: Option<(u32, ScaleId, u64)>,
-    /// The number of the newest summary; 0 for none.
+    /// Number of the newest summary, or 0 for none.
     newest: u32,
-    /// Summaries up to this number are shown at once, because a call asked for the last of them.
+    /// Summaries up to this number are shown at once, because a call requested them.
     due: u32,
-    /// Summaries before the newest that restored cuts show.
+    /// Older summaries that restored cuts show.
     earlier: Vec<Arc<Summary>>,
-    /// True when a store does not know the cuts as they are.
+    /// Whether the stored cuts are out of date.
     is_changed: bool,
-    /// What a store knows of when the session was used.
+    /// Stored last access.
     pub(crate) saved_access: Steady,
-    /// How far ahead of its use a session's last access is written, in milliseconds: so that
-    /// not every look has to be, and a restart never makes a session older than it is.
+    /// How far ahead of its use the last access is stored, in milliseconds.
+    ///
+    /// This saves writes, and a restart never shortens the life of a session.
     pub(crate) grain_ms: u64,
 }
 
-/// A cut as a store keeps it.
+/// A stored cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedCut {
-    /// Whose it is.
     pub key: CutKey,
-    /// The cut.
     pub cut: Cut,
 }
 
@@ -60,21 +58,23 @@ struct Entry {
     key: CutKey,
     cut: Cut,
     sent: Option<Sent>,
-    /// The newest summary when that was built, whether there was room to show it or not.
+    /// Newest summary when `sent` was built, whether or not there was room to show it.
     newest: u32,
-    /// The front of that window, where the next one can go on from it.
+    /// Front of that window, if the next one can continue from it.
     kept: Option<Kept>,
-    /// The cut before and what was sent of it, where the last window was cut.
+    /// Previous cut and what was sent with it, if the last window made a cut.
     before: Option<(Cut, Option<Sent>)>,
-    /// Tokens of the last window as counted, until what it was charged is known.
+    /// Counted tokens of the last window, until its charge is known.
     uncharged: Option<u64>,
-    /// The last window that a charge is known of: its tokens as counted, and as charged.
+    /// Counted and charged tokens of the last window with a known charge.
     charged: Option<(u64, u64)>,
 }
 
 impl Windows {
-    /// The cuts that a store remembers, in the order of their use; the number of the newest
-    /// summary, and those before it that one of the cuts shows.
+    /// Restores the stored cuts, least recently used first.
+    ///
+    /// `newest` is the number of the newest summary, `earlier` are the older summaries that cuts
+    /// show.
     pub fn restore(saved: Vec<SavedCut>, newest: u32, earlier: Vec<Arc<Summary>>) -> Self {
         let entry = |saved: SavedCut| Entry {
             key: saved.key,
@@ -94,15 +94,14 @@ impl Windows {
         }
     }
 
-    /// Turns have left that nothing but an operator makes leave: what was sent is not known
-    /// any more.
+    /// Invalidates the cached prefixes after an operator removed turns.
     pub(crate) fn forget_sent(&mut self) {
         for entry in &mut self.cuts {
             (entry.sent, entry.kept) = (None, None);
         }
     }
 
-    /// Turns have left the history: what windows keep of them leaves memory.
+    /// Frees cached window fronts that contain turns dropped from the history.
     pub(crate) fn release(&mut self, history: &History, last_seq: u64) {
         let view = history.view(last_seq);
         for entry in &mut self.cuts {
@@ -111,8 +110,9 @@ impl Windows {
         }
     }
 
-    /// The turns after `after_seq` are gone, of `last_seq` that there were. What was decided when
-    /// they were there is decided anew.
+    /// Removes the turns after `after_seq`. `last_seq` is the last assigned seq.
+    ///
+    /// Cuts that were made while these turns existed are discarded.
     pub(crate) fn rewind(&mut self, after_seq: u64, last_seq: u64) {
         let known = self.cuts.len();
         self.cuts.retain(|entry| {
@@ -133,8 +133,7 @@ impl Windows {
         }
     }
 
-    /// A turn says something else: what windows knew of it is forgotten, and all that was decided
-    /// when it said something else.
+    /// Discards all state that depends on the content of turns, after a turn was updated.
     pub(crate) fn forget_turns(&mut self) {
         self.is_changed |= !self.cuts.is_empty();
         self.cuts.clear();
@@ -144,13 +143,13 @@ impl Windows {
         self.weighed = None;
     }
 
-    /// Bytes of memory of what windows keep, beside the turns themselves.
+    /// Memory usage of the cached window fronts in bytes, without the turns themselves.
     pub(crate) fn kept_bytes(&self) -> usize {
         let kept = self.cuts.iter().filter_map(|entry| entry.kept.as_ref());
         kept.map(Kept::bytes).sum()
     }
 
-    /// The cuts to be written, where a store does not know them; from then on it does.
+    /// Returns the cuts if they differ from the stored ones, and marks them as stored.
     pub fn take_changes(&mut self) -> Option<Arc<[SavedCut]>> {
         if !std::mem::take(&mut self.is_changed) {
             return None;
@@ -163,13 +162,14 @@ impl Windows {
         Some(lasting.map(saved).collect())
     }
 
-    /// True when a store does not know the cuts as they are.
+    /// Whether the stored cuts are out of date.
     pub fn is_changed(&self) -> bool {
         self.is_changed
     }
 
-    /// The turns that were not counted on this scale and that a window of so many tokens may
-    /// look at, ascending: to be counted before it is planned.
+    /// Returns the turns to count on this scale before a window is planned, ascending.
+    ///
+    /// These are the uncounted turns that a window with this budget may read.
     pub fn uncounted<'a>(
         &mut self,
         history: &'a History,
@@ -197,20 +197,20 @@ impl Windows {
         counts.missing(&view, budget)
     }
 
-    /// What was kept with counts on this scale does not hold with others.
+    /// Discards fronts with counts of this scale.
     fn forget_kept(&mut self, scale: ScaleId) {
         for entry in &mut self.cuts {
             entry.kept.take_if(|kept| kept.basis.is_on(scale));
         }
     }
 
-    /// What a store is told of a use at this moment.
+    /// Returns the last access to store for a use at `now`.
     pub(crate) fn written_access(&mut self, now: Steady) -> Steady {
         self.saved_access = Steady(now.0.saturating_add(self.grain_ms));
         self.saved_access
     }
 
-    /// Notes the tokens of turns.
+    /// Stores token counts of turns.
     pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
         let mut counts = self.counts.iter_mut();
         if let Some(counts) = counts.find(|counts| counts.scale == scale) {
@@ -220,8 +220,10 @@ impl Windows {
         }
     }
 
-    /// Notes a new summary. It `is_due` where the next window of each model shows it, else it waits
-    /// for the next cut of each: also where nothing was cut before, which a store then has to know.
+    /// Records a new summary.
+    ///
+    /// With `is_due`, the next window of each model shows it. Otherwise each waits for its next
+    /// cut. Windows without a cut wait too, so the store must have an entry for them.
     pub(crate) fn note_summary_made(&mut self, number: u32, is_due: bool) {
         self.newest = number;
         if is_due {
@@ -230,22 +232,22 @@ impl Windows {
         self.is_changed |= !self.cuts.is_empty();
     }
 
-    /// Notes that the newest summary was taken back, and the number of the one before; 0 for none.
+    /// Records that the newest summary was undone. `newest` is the previous one, 0 for none.
     pub(crate) fn note_summary_undone(&mut self, newest: u32) {
         self.newest = newest;
     }
 
-    /// Bytes of the summaries that are kept because a cut still shows them.
+    /// Size in bytes of the older summaries that a cut still shows.
     pub(crate) fn earlier_bytes(&self) -> usize {
         self.earlier.iter().map(|summary| summary.text.len()).sum()
     }
 
-    /// Notes what a summary's turn weighs, so that no window has to.
+    /// Records the token count of a summary, so that windows need not count it.
     pub(crate) fn note_summary(&mut self, number: u32, scale: ScaleId, tokens: u64) {
         self.weighed = Some((number, scale, tokens));
     }
 
-    /// A turn's tokens on a scale, where they were counted.
+    /// Tokens of a turn on a scale, if it was counted.
     pub(crate) fn tokens(&self, scale: ScaleId, seq: u64) -> Option<u32> {
         self.counts_on(scale)?.get(seq)
     }
@@ -276,7 +278,8 @@ impl Windows {
                 if summaries.newest.is_none() {
                     return planned;
                 }
-                // There may be no room for it. What is said now, and what that answers, matter more.
+                // The current turn and its request take precedence over a summary that leaves no
+                // room.
                 let is_request_out =
                     |planned: &Planned| planned.is_request_out(composer.view, ask.policy);
                 let is_in_the_way = match &planned {
@@ -291,7 +294,7 @@ impl Windows {
                     ..summaries
                 };
                 let other = plan(composer, without, last, None, ask);
-                // Where there is no room for the request in any case, the summary stays.
+                // If the request does not fit without the summary either, keep the summary.
                 let mut other = match (planned, other) {
                     (Ok(planned), Err(_)) => return Ok(planned),
                     (Ok(planned), Ok(other)) if is_request_out(&other) => return Ok(planned),
@@ -310,15 +313,16 @@ impl Windows {
         Ok(window)
     }
 
-    /// The front of the window before. It is taken where it will be replaced, so that it grows
-    /// where it is.
+    /// The front of the previous window.
+    ///
+    /// It is moved out if it will be replaced, so that it grows in place.
     fn take_kept(&mut self, ask: &Ask<'_>) -> Option<Kept> {
         let index = self.index(ask)?;
         let kept = &mut self.cuts[index].kept;
         if ask.keep { kept.take() } else { kept.clone() }
     }
 
-    /// What the next cut would do if it were made now; `None` where windows slide.
+    /// Previews the next cut as if it were made now. `None` for sliding windows.
     ///
     /// # Errors
     /// [`CoreError::CurrentTurnTooLarge`].
@@ -338,7 +342,7 @@ impl Windows {
         )
     }
 
-    /// Plans something with what is known of the session's windows.
+    /// Calls `plan` with the window state of the session.
     fn look<T>(
         &mut self,
         history: &History,
@@ -348,7 +352,7 @@ impl Windows {
         plan: impl FnOnce(&Composer<'_>, Summaries<'_>, Last<'_>) -> T,
     ) -> T {
         let view = history.view(last_seq);
-        // The plain last turns, and nothing else.
+        // Sliding windows show only the last turns.
         let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
         let block = summary.map(|summary| self.block(summary, ask));
         let index = self.index(ask);
@@ -393,7 +397,7 @@ impl Windows {
         keys.position(|key| key.is(ask.model, ask.policy))
     }
 
-    /// The summary, encoded and weighed once.
+    /// The encoded and counted block of a summary, cached.
     fn block(&mut self, summary: &Arc<Summary>, ask: &Ask<'_>) -> Arc<Block> {
         let mut known = self.blocks.iter();
         if let Some(block) = known.find(|block| block.is(summary, ask.scale)) {
@@ -426,7 +430,7 @@ impl Windows {
     ) {
         let index = self.index(ask);
         if self.cuts.len() >= CUTS_MAX && index.is_none() {
-            // A cut that is forgotten here must not come back with a restart.
+            // A restart must not bring the evicted cut back.
             let forgotten = self.cuts.remove(0);
             self.is_changed |= self.lasts(&forgotten);
         }
@@ -464,8 +468,9 @@ impl Windows {
         self.earlier.retain(|earlier| is_shown(earlier.number));
     }
 
-    /// The last window of this model and policy is not sent: where it was cut, the one before it is
-    /// the last one again.
+    /// Discards the last window of this model and policy because it is not sent.
+    ///
+    /// If that window made a cut, the previous cut applies again.
     pub fn take_back(&mut self, model: &str, policy: Policy) {
         let mut entries = self.cuts.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.key.is(model, policy)) {
@@ -477,35 +482,34 @@ impl Windows {
         }
     }
 
-    /// True for an entry that a store has to know.
+    /// Whether the entry must be stored.
     fn lasts(&self, entry: &Entry) -> bool {
         let is_behind = entry.cut.summary < self.newest;
-        // What a restart does not know shows the newest summary at once.
+        // An entry that is not stored shows the newest summary at once after a restart.
         let is_due = is_behind && self.newest <= self.due && entry.newest < self.newest;
         let says_something = !entry.cut.is_whole() || is_behind;
         says_something && !is_due && !matches!(entry.key.policy, Policy::SlidingWindow { .. })
     }
 
-    /// From now on no window goes on from the one before.
+    /// Discards all cached fronts.
     #[cfg(test)]
     pub(super) fn forget_all_kept(&mut self) {
         self.cuts.iter_mut().for_each(|entry| entry.kept = None);
     }
 
-    /// How many turns of the last window the next one goes on from.
+    /// Number of turns in the front of the last window.
     #[cfg(test)]
     pub(super) fn kept_turns(&self) -> usize {
         let kept = self.cuts.last().and_then(|entry| entry.kept.as_ref());
         kept.map_or(0, |kept| kept.sums.turns)
     }
 
-    /// True when it has a cut for these, whole or not.
     #[cfg(test)]
     pub(super) fn knows(&self, model: &str, policy: Policy) -> bool {
         self.cuts.iter().any(|entry| entry.key.is(model, policy))
     }
 
-    /// Notes the tokens of a window with its memories, for what the provider will charge.
+    /// Records the tokens of a sent window with its memories, to compare them with the charge.
     pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
         let mut entries = self.cuts.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.key.is(model, policy)) {
@@ -513,14 +517,13 @@ impl Windows {
         }
     }
 
-    /// The last window of a model that a charge is known of: its tokens as counted, and as
-    /// charged.
+    /// Counted and charged tokens of the last window of this model with a known charge.
     pub fn last_charge(&self, model: &str) -> Option<(u64, u64)> {
         let mut entries = self.cuts.iter().rev();
         entries.find_map(|entry| entry.charged.filter(|_| *entry.key.model == *model))
     }
 
-    /// Notes what was charged for a window of a model that was counted so.
+    /// Records the charge for a window of a model.
     pub fn note_charge(&mut self, model: &str, counted: u64, charged: u64) {
         let mut entries = self.cuts.iter_mut().rev();
         if let Some(entry) = entries.find(|entry| *entry.key.model == *model) {
@@ -528,8 +531,7 @@ impl Windows {
         }
     }
 
-    /// The last window of a model that `is_meant`, with its tokens as counted: once, when
-    /// the provider's charge for it is known.
+    /// Takes the counted tokens of the last window of a matching model, to compare with the charge.
     pub fn charged(&mut self, is_meant: impl Fn(&str) -> bool) -> Option<(Box<str>, u64)> {
         let mut entries = self.cuts.iter_mut().rev();
         let entry = entries.find(|entry| is_meant(&entry.key.model))?;

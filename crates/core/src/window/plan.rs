@@ -1,4 +1,4 @@
-//! Planning one window: does the last cut still hold, and what does the window look like.
+//! Planning a window: checks whether the last cut is still valid, and composes the window.
 
 use std::sync::Arc;
 
@@ -15,56 +15,57 @@ use super::kept::{Basis, Kept, Sums, WindowTurns};
 use super::report::{Blocks, Omission, OmissionReason, Report};
 use super::{Ask, Policy, block, choose, content, words};
 
-/// A window.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// What the model sees, in order.
+    /// The turns for the model, in order.
     pub turns: WindowTurns,
-    /// Indices of turns after which a provider's cache may break, ascending: the end of what
-    /// outlives a cut, the end of what was sent before, the end.
+    /// Indices of turns after which a provider's cache may end, ascending.
+    ///
+    /// They are the end of the part that a cut does not change, the end of the previously sent
+    /// part, and the end of the window.
     pub cache_breakpoints: Vec<usize>,
-    /// Why.
     pub report: Report,
-    /// True when a cut was made for it.
+    /// Whether a cut was made for it.
     pub has_new_cut: bool,
-    /// Results that this cut trims or supersedes and the one before it did not.
+    /// Results that are newly trimmed or superseded by this cut.
     pub newly_reduced: u64,
-    /// Tokens of the history's turns that it does not send, estimated.
+    /// Estimated tokens of the history's turns that it does not send.
     pub tokens_saved: u64,
-    /// All its tokens, as counted.
+    /// Counted tokens of the whole window.
     pub counted: u64,
-    /// Where the tail begins, or will begin at the next cut where that is near, if turns before it
-    /// are or will be left out that no summary holds.
+    /// Start of the tail if turns before it are left out without a summary.
+    ///
+    /// If the next cut is near and will leave such turns out, the start of the tail in that cut.
     pub tail_seq: Option<u64>,
 }
 
 /// A turn of a window.
 #[derive(Clone, Debug)]
 pub struct WindowTurn {
-    /// Encoded; as it arrived unless a rule shows it in other words.
+    /// Encoded content: the stored bytes, unless a rule changes how the turn is shown.
     pub content: Arc<[u8]>,
-    /// Its tokens, as counted.
+    /// Counted tokens.
     pub tokens: u64,
 }
 
-/// What was sent last, as far as the next window needs it.
+/// The last sent window, as far as the next one depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
-    /// The newest turn of it.
+    /// Its newest turn.
     pub(super) last_seq: u64,
-    /// Which system prompt and tools.
+    /// Digest of its system prompt and tools.
     pub(super) fixed_digest: u64,
 }
 
 impl Window {
-    /// Takes a block of memories behind the turns, for which `Ask::memories` kept room.
+    /// Adds a block of memories after the turns, within the room that `Ask::memories` reserved.
     #[allow(clippy::cast_possible_truncation)]
     pub fn hold_memories(&mut self, tokens: u64) {
         self.counted += tokens;
         self.report.blocks.memories = (tokens as f64 * self.report.token_factor) as u64;
     }
 
-    /// True when all these turns are in it, of `last_seq` that there are without the `rewound`.
+    /// Whether it contains all these turns. `last_seq` is the last assigned seq.
     pub fn holds(&self, seqs: &[u64], last_seq: u64, rewound: Option<&SeqRanges>) -> bool {
         let is_rewound = |seq: u64| rewound.is_some_and(|rewound| rewound.contains(seq));
         let is_out = |seq: &u64| {
@@ -76,14 +77,14 @@ impl Window {
     }
 }
 
-/// A window that was decided, the cut that it came from, and what the next one can go on from.
+/// A planned window, its cut, and the front from which the next one can continue.
 pub(super) struct Planned {
     pub(super) window: Window,
     pub(super) cut: Cut,
     pub(super) kept: Option<Kept>,
 }
 
-/// Tokens of what memoird itself says, on a scale.
+/// Counts memoird's own text on a scale.
 pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
     Overheads {
         elision: weigh(&words::gap(words::LONGEST_GAP, Mark::default())),
@@ -92,50 +93,50 @@ pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
     }
 }
 
-/// The window before.
+/// The previous window.
 #[derive(Clone, Copy)]
 pub(super) struct Last<'a> {
-    /// What it was decided to be.
     pub(super) cut: &'a Cut,
-    /// `None` where it was not sent.
+    /// `None` if it was not sent.
     pub(super) sent: Option<Sent>,
-    /// False where there was none.
+    /// Whether there was a previous window.
     pub(super) is_known: bool,
 }
 
 /// The summaries that a window may show.
 #[derive(Clone, Copy)]
 pub(super) struct Summaries<'a> {
-    /// The newest.
     pub(super) newest: Option<&'a Block>,
-    /// The one that the window before shows, where that is an older one.
+    /// The one that the previous window shows, if that is an older one.
     pub(super) shown: Option<&'a Block>,
-    /// True where the newest is to be shown at once.
+    /// Whether the newest must be shown at once.
     pub(super) is_due: bool,
-    /// True where no window was made since that was asked for: also where there is no room for the
-    /// newest, nothing decided before holds, as after a restart.
+    /// Whether no window was made since the newest became due.
+    ///
+    /// Then previous decisions are discarded even if there is no room for the newest summary, like
+    /// after a restart.
     pub(super) is_newly_due: bool,
 }
 
-/// What the next cut is likely to do. All figures in tokens unless named otherwise.
+/// Preview of the next cut. Sizes are in tokens unless noted otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextCut {
-    /// A window of more is cut.
+    /// A larger window is cut.
     pub at_tokens: u64,
-    /// Turns until then, if they are as long as the last ones; `None` where nothing was said yet.
+    /// Turns until then at the average length of the last ones. `None` without turns.
     pub in_turns: Option<u64>,
-    /// What a cut would leave now.
+    /// Size of the window after a cut now.
     pub tokens_after: u64,
-    /// True where a summary is ready that takes the place of turns then.
+    /// Whether a summary is ready that replaces turns at the cut.
     pub is_summary_ready: bool,
-    /// What a cut would take now that the window shows.
+    /// Turns of the window that a cut now would omit or shorten.
     pub omissions: Vec<Omission>,
 }
 
-/// Turns whose mean tells how long the next ones are.
+/// Number of last turns whose average length predicts the next ones.
 const LAST_TURNS: usize = 20;
 
-/// What a cut would do if it were made now; `None` where windows slide.
+/// Previews the next cut as if it were made now. `None` for sliding windows.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
@@ -172,13 +173,13 @@ pub(super) fn next_cut(
     }))
 }
 
-/// What a window shall be.
+/// The decisions of a window.
 struct Decided<'a> {
-    /// With the summary that it shows.
+    /// Includes the summary that it shows.
     composer: Composer<'a>,
     cut: Cut,
     composed: Composed<'a>,
-    /// True where it may show what was sent in other words.
+    /// Whether sent turns may be shown differently.
     is_other: bool,
 }
 
@@ -193,8 +194,9 @@ impl<'a> Decided<'a> {
     }
 }
 
-/// Plans a window after another one, of which the front may be kept. The composer shows no
-/// summary yet.
+/// Plans a window after another one, reusing its front if possible.
+///
+/// The composer has no summary yet.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
@@ -225,7 +227,7 @@ fn decide<'a>(
         ..composer
     };
     let mut cut = last.cut.clone();
-    // Much more room than the last cut had: what it left out may come back.
+    // With much more room than at the last cut, left out turns may come back.
     let is_roomy = cut.budget > 0 && ask.budget >= cut.budget.saturating_add(cut.budget / 4);
     if is_roomy || summaries.is_newly_due || summaries.must_show_newest(last) {
         cut = block::fresh(&newest);
@@ -242,7 +244,7 @@ fn decide<'a>(
     let composed = now.compose_behind(&cut, kept);
     let is_small = ask.fixed + composed.tokens <= ask.watermark();
     if is_small && holds(now.view, &cut, &composed, ask) && (is_newest || !cut.leaves_out_any()) {
-        // There was no room for it next to the turn before. The current turn may be smaller.
+        // The request did not fit next to the previous turn. The current turn may be smaller.
         if is_request_out(&now, &cut, &composed)
             && let Ok(other) = cut_from(now, &block::fresh(&now), ask)
             && !is_request_out(&now, &other.cut, &other.composed)
@@ -264,7 +266,7 @@ fn decide<'a>(
     cut_now(newest, &cut, ask)
 }
 
-/// Makes a cut, because the window is too large or has lost turns.
+/// Makes a cut because the window is too large or has lost turns.
 fn cut_now<'a>(newest: Composer<'a>, cut: &Cut, ask: &Ask<'_>) -> Result<Decided<'a>, CoreError> {
     if cut.summary == number(newest.block) {
         cut_from(newest, cut, ask)
@@ -273,8 +275,7 @@ fn cut_now<'a>(newest: Composer<'a>, cut: &Cut, ask: &Ask<'_>) -> Result<Decided
     }
 }
 
-/// Makes a cut of a window that was decided to be `from`, or where that leaves no room for the
-/// current turn, of one of which nothing was decided.
+/// Makes a cut from the previous cut `from`, or from scratch if that leaves no room.
 fn cut_from<'a>(
     composer: Composer<'a>,
     from: &Cut,
@@ -288,7 +289,7 @@ fn cut_from<'a>(
     made.map(|cut| Decided::anew(composer, cut))
 }
 
-/// Plans the next cut above the soft watermark, once for a twentieth of the budget.
+/// Plans the next cut above the soft watermark, once per twentieth of the budget.
 fn plan_next_cut(now: &Composer<'_>, cut: &mut Cut, composed: &Composed<'_>, ask: &Ask<'_>) {
     let tokens = ask.fixed + composed.tokens;
     if ask.soft().is_none_or(|soft| tokens < soft) {
@@ -301,14 +302,16 @@ fn plan_next_cut(now: &Composer<'_>, cut: &mut Cut, composed: &Composed<'_>, ask
     }
 }
 
-/// The number of a summary; 0 for none.
+/// Number of the summary, or 0 for none.
 fn number(block: Option<&Block>) -> u32 {
     block.map_or(0, |block| block.summary.number)
 }
 
 impl Summaries<'_> {
-    /// True where nothing is gained by another window with the summary before: nothing was sent,
-    /// that one was taken back or is not known any more, or the newest was asked for.
+    /// Whether the window must switch to the newest summary now.
+    ///
+    /// That is so if no window was sent, if the shown summary was undone or is lost, or if the
+    /// newest is due.
     fn must_show_newest(&self, last: Last<'_>) -> bool {
         let (newest, shown) = (number(self.newest), last.cut.summary);
         let is_lost = shown > 0 && number(self.shown) != shown;
@@ -316,7 +319,7 @@ impl Summaries<'_> {
     }
 }
 
-/// True when no cut has to be made.
+/// Whether the cut is still valid.
 fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, ask: &Ask<'_>) -> bool {
     let is_few = match ask.policy {
         Policy::HeadTail { turns } if turns > 0 => {
@@ -330,7 +333,7 @@ fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, ask: &Ask<'_>) -> 
         && cut.kept.iter().all(|&seq| view.record(seq).is_some())
 }
 
-/// True where the window does not show the request that is being answered.
+/// Whether the window does not show the request that is being answered.
 fn is_request_out(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> bool {
     let Some(request) = composer.view.request() else {
         return false;
@@ -346,7 +349,7 @@ fn is_left_out(omissions: &[Omission], seq: u64) -> bool {
 }
 
 impl Planned {
-    /// True where it does not show the request that is being answered; never of a window that slides.
+    /// Whether it omits the request that is being answered. Always false for sliding windows.
     pub(super) fn is_request_out(&self, view: &View<'_>, policy: Policy) -> bool {
         let is_sliding = matches!(policy, Policy::SlidingWindow { .. });
         let request = view.request().filter(|_| !is_sliding);
@@ -354,14 +357,14 @@ impl Planned {
     }
 }
 
-/// True where the tail is the exchange under way, which stays whatever its length.
+/// Whether the tail is just the exchange in progress, which stays at any length.
 fn is_exchange_alone(view: &View<'_>, cut: &Cut) -> bool {
     let request = view.request();
     let first = request.and_then(|request| view.tail_from(request.seq).next());
     first.is_some_and(|first| cut.seq >= first.seq)
 }
 
-/// Fetches the contents and says why.
+/// Loads the contents and writes the report.
 fn finish(
     mut decided: Decided<'_>,
     summaries: Summaries<'_>,
@@ -372,7 +375,7 @@ fn finish(
     let stable = stable_items(&decided, summaries, last);
     let composer = &decided.composer;
     let laid = Laid::out(composer, &decided, kept, stable, ask);
-    // Who only looks does not know the bot's prompts.
+    // A preview does not have the bot's prompts.
     let has_other_prompts = |sent: Sent| ask.keep && sent.fixed_digest != ask.fixed_digest;
     let is_first = last.sent.is_none_or(has_other_prompts);
     let tail_seq = decided.cut.left_out_until().or(decided.cut.found.tail_seq);
@@ -446,21 +449,20 @@ fn finish(
     }
 }
 
-/// The turns of a window with their contents, and what they amount to.
+/// The turns of a window with their contents and totals.
 struct Laid {
     turns: Arc<Vec<WindowTurn>>,
-    /// Tokens before the first of them, as counted.
+    /// Counted tokens before the first turn.
     before: u64,
     sums: Sums,
-    /// Up to where the next window may go on.
+    /// Totals of the front from which the next window may continue.
     front: Sums,
-    /// The part at the front that was sent before.
+    /// Totals of the front that was sent before.
     stable: Sums,
 }
 
 impl Laid {
-    /// Fetches the contents of what stands behind the part that is kept; of the items so many, and
-    /// what stands before them, were sent before.
+    /// Loads the contents of the items after the cached front. `stable` was sent before.
     fn out(
         composer: &Composer<'_>,
         decided: &Decided<'_>,
@@ -530,12 +532,12 @@ impl Laid {
         }
     }
 
-    /// Counted tokens of the first turns and what stands before them, as the provider charges them.
+    /// Charged tokens of everything up to `counted` tokens of turns.
     fn shown(&self, counted: u64, ask: &Ask<'_>) -> u64 {
         ask.shown(self.before + counted)
     }
 
-    /// What is said of the blocks adds up to what is said of the window.
+    /// Charged tokens by block. They add up to the total of the window.
     fn blocks(&self, ask: &Ask<'_>) -> Blocks {
         let of = |(begin, end)| self.shown(end, ask) - self.shown(begin, ask);
         let (summary, anchor) = (of(self.sums.summary), of(self.sums.anchor));
@@ -562,11 +564,11 @@ fn small(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// How much at the front was sent before, as it is.
+/// The part at the front that was sent before, unchanged.
 #[derive(Clone, Copy, Default)]
 struct Stable {
     items: usize,
-    /// True when the summary is part of it.
+    /// Whether the summary is part of it.
     with_block: bool,
 }
 
@@ -582,13 +584,13 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
     if !decided.is_other {
         let whole = items.iter().take(composed.whole_items());
         let items = whole.take_while(was_sent).count();
-        // A late result may come in before the summary.
+        // A late result may be inserted before the summary.
         return Stable {
             items,
             with_block: items >= composed.block_at,
         };
     }
-    // As it was then, where no other summary stood there.
+    // Compose the previous window with the summary it showed.
     let block = summaries.shown.or(composer.block);
     let block = block.filter(|_| before.summary > 0);
     let old = Composer { block, ..*composer }.compose(before);
@@ -606,7 +608,7 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
                 && !has_lost_leading(composer, before),
         };
     }
-    // The summary changed: only the items before it are stable.
+    // The summary changed, so only the items before it are stable.
     let before_old = match before.summary {
         0 => usize::MAX,
         _ => old.block_at,
@@ -617,7 +619,7 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
     }
 }
 
-/// True when a turn that stood before the summary has left the history since.
+/// Whether a turn before the summary has left the history since.
 fn has_lost_leading(composer: &Composer<'_>, before: &Cut) -> bool {
     let mut leading = before
         .kept
@@ -626,7 +628,7 @@ fn has_lost_leading(composer: &Composer<'_>, before: &Cut) -> bool {
     leading.any(|&seq| composer.view.record(seq).is_none())
 }
 
-/// Turns that are left out or shown in other words, in their order.
+/// Turns that are left out or shortened, in order.
 fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec<Omission> {
     let mut all = Vec::new();
     for &(first, last) in &composed.gaps {
@@ -657,7 +659,7 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
     all
 }
 
-/// A run of turns that are not shown, by why.
+/// Splits a run of turns that are not shown by reason.
 fn gap(
     composer: &Composer<'_>,
     cut: &Cut,
@@ -665,11 +667,11 @@ fn gap(
     last: u64,
 ) -> impl Iterator<Item = Omission> {
     use OmissionReason::{Cut as IsCut, Dropped, Salience, Summarized};
-    // Where each reason begins; it goes on up to the next one.
+    // Each reason applies to the range between the start and end here.
     let summarized = composer.block.map_or(0, Block::through_seq);
     let front = composer.view.front_seq().max(summarized + 1);
     let cut_end = cut.seq.max(front);
-    // The first user turn is in the history also where it is before the front.
+    // The first user turn is in the history even if it is before the front.
     let anchor = composer.view.anchor().map(|anchor| anchor.seq);
     let anchor = anchor.filter(|seq| (summarized + 1..front).contains(seq));
     let (anchor, behind) = anchor.map_or((front, front), |seq| (seq, seq + 1));

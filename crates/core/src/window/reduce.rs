@@ -1,5 +1,6 @@
-//! Turns in fewer bytes: results that a later call made old, long results, long texts. Ids and
-//! pairs stay, and so do the stored turns.
+//! Shortening turns: superseded results, long results and long texts.
+//!
+//! Ids and pairs of calls and results stay, and the stored turns do not change.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,13 @@ use super::cut::{Cut, How, Reduced, Shown, WHOLE};
 use super::items::Composer;
 use super::{Ask, trim, words};
 
-/// A result that takes no more than a few lines is not worth replacing.
+/// Minimum tokens of a result that is worth replacing.
 const RESULT_TOKENS_MIN: u32 = 64;
 
-/// A call: the tool's name, and its arguments in one order.
+/// A call: the tool's name, and its arguments with sorted fields.
 type Call = (String, String);
 
-/// A result of a window, and the call that it answers.
+/// A result of a window with its call.
 struct Answer {
     seq: u64,
     place: usize,
@@ -29,7 +30,7 @@ struct Answer {
     is_error: bool,
 }
 
-/// Marks the results that a later call of the same tool with the same arguments made old.
+/// Marks results as superseded if a later call has the same tool and arguments.
 pub(super) fn supersede(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask: &Ask<'_>) {
     let tail = composer.view.tail_from(made.seq);
     let tied = tail.filter(|record| !record.stands_alone() && !made.leaves_out(record.seq));
@@ -58,8 +59,10 @@ pub(super) fn supersede(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], a
     }
 }
 
-/// Shows a turn in about `bytes` bytes: its results, or, where it has none, all of it. Results that
-/// are superseded stay so. Returns the tokens that it has then, at most those that it had.
+/// Shortens a turn to about `bytes` bytes: its results, or the whole turn if it has none.
+///
+/// Superseded results do not change. Returns the resulting size in tokens, which is never larger
+/// than before.
 pub(super) fn trim(
     composer: &Composer<'_>,
     made: &mut Cut,
@@ -90,7 +93,7 @@ pub(super) fn trim(
     composer.shown_tokens(made, record)
 }
 
-/// Shows the shortened turn if it is shorter than the whole turn.
+/// Uses the shortened turn if it is shorter than the whole turn.
 fn set(
     composer: &Composer<'_>,
     made: &mut Cut,
@@ -120,7 +123,7 @@ pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> usize {
     turn.map_or(0, |turn| turn.parts.iter().map(bytes).sum())
 }
 
-/// A turn with its results trimmed or superseded.
+/// Shows a turn with its results trimmed or superseded.
 pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
     let turn = content::said(record, ask)?;
     Some(shown(reworded(turn, results, ask.mark), record.seq, ask))
@@ -134,7 +137,7 @@ fn shown(turn: Turn, seq: u64, ask: &Ask<'_>) -> Shown {
     }
 }
 
-/// Results whose call was made again later, with the id of that later call.
+/// Finds the results whose call was repeated later. Returns them with the id of the later call.
 fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
     let mut calls: BTreeMap<(u64, &str), Call> = BTreeMap::new();
     let mut answers: Vec<Answer> = Vec::new();
@@ -176,7 +179,7 @@ fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
     for answer in answers.into_iter().rev() {
         match newest.get(&answer.call) {
             Some(by) => old.push((by.clone(), answer)),
-            // A failure does not make an earlier answer old.
+            // A failure does not supersede an earlier result.
             None if answer.is_error => {}
             None => drop(newest.insert(answer.call, answer.id)),
         }
@@ -184,7 +187,7 @@ fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
     old.into_iter().map(|(by, answer)| (answer, by)).collect()
 }
 
-/// Arguments as a value with its fields in one order; text that is no JSON as it is.
+/// Normalizes JSON by sorting its fields. Returns other text unchanged.
 fn in_order(json: &str) -> String {
     match serde_json::from_str::<Value>(json) {
         Ok(mut value) => {
@@ -195,14 +198,15 @@ fn in_order(json: &str) -> String {
     }
 }
 
-/// True for a result that says nothing here: there is nothing to shorten, and where it is an object
-/// of its provider's that is kept whole, that is given back whatever stands beside it.
+/// Whether a result has no content here.
+///
+/// There is nothing to shorten, and a provider object stored as a whole is sent back unchanged.
 fn says_nothing(part: &Part) -> bool {
     matches!(&part.kind, PartKind::ToolResult { content, parts, .. }
         if content.is_empty() && parts.is_empty())
 }
 
-/// True for an object of its provider's that has no words of its own.
+/// Whether the part is a provider object without text of its own.
 fn is_opaque(part: &Part) -> bool {
     matches!(&part.kind, PartKind::Text(text) if text.is_empty() && !part.extra_json.is_empty())
 }
@@ -210,13 +214,13 @@ fn is_opaque(part: &Part) -> bool {
 fn inner_bytes(parts: &[Part]) -> usize {
     let bytes = parts.iter().map(|part| match &part.kind {
         PartKind::Text(text) => text.len(),
-        // An image or a document is something, also where its provider's object says nothing.
+        // Media count as content even if the provider object has no text.
         _ => part.extra_json.len().max(1),
     });
     bytes.sum()
 }
 
-/// A turn with some of its results in other words.
+/// Shortens some results of a turn, and labels the turn.
 fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
     let is_old = |(_, how): &(usize, How)| matches!(how, How::Superseded { .. });
     let is_old = results.iter().any(is_old);
@@ -249,7 +253,7 @@ fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
     words::labelled(turn, label)
 }
 
-/// A result that was rich stays rich: its provider's fields say so.
+/// Shortens a result. A rich result stays rich, because its provider's fields require it.
 fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
     match how {
         How::Superseded { by } if parts.is_empty() => *content = words::superseded(by, mark),
@@ -271,8 +275,9 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
     }
 }
 
-/// Text by its head and tail, a call's arguments as shorter JSON, media by a marker; other parts
-/// stay.
+/// Shortens a part: text to its head and tail, arguments to shorter JSON, media to a marker.
+///
+/// Other parts stay unchanged.
 fn shorten(part: &mut Part, bytes: usize, mark: Mark) {
     let is_opaque = is_opaque(part);
     let media_type = match &mut part.kind {

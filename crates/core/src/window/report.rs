@@ -1,4 +1,4 @@
-//! Why a window is what it is.
+//! The report that explains a window.
 
 use std::sync::Arc;
 
@@ -8,59 +8,54 @@ use crate::compaction::Summary;
 use super::cut::Reduced;
 use super::{Cut, Policy};
 
-/// Why a window is what it is. All figures in tokens unless named otherwise.
+/// Explains a window. Sizes are in tokens unless noted otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// The profile that applied.
+    /// Profile that applied.
     pub model: String,
-    /// The budget that applied.
+    /// Budget that applied.
     pub budget: Budget,
-    /// What the window may use.
+    /// Tokens available to the window.
     pub input_budget: u64,
-    /// What each block uses; together what the window uses.
+    /// Tokens of each block. They add up to the total of the window.
     pub blocks: Blocks,
     /// Turns in the window.
     pub turns_included: u32,
-    /// Turns of the history that are not in it.
+    /// Turns of the history that are not in the window.
     pub turns_omitted: u32,
-    /// Tool results that are not as they were said: trimmed or superseded; and turns of which an
-    /// excerpt is shown.
+    /// Trimmed or superseded tool results, and turns shown as an excerpt.
     pub results_trimmed: u32,
-    /// The part at the front that was sent before, unchanged.
+    /// Size of the front that was sent before, unchanged.
     pub stable_prefix_tokens: u64,
-    /// By what the counts were multiplied, as the provider's charges ask for.
+    /// Factor from counted to charged tokens.
     pub token_factor: f64,
-    /// How far the counts may be off, as a share.
+    /// Relative error bound of the factor.
     pub token_margin: f64,
-    /// The policy that chose.
     pub policy: Policy,
-    /// True when something did not work as configured; `notes` say what.
+    /// Whether something did not work as configured. `notes` has the details.
     pub degraded: bool,
-    /// For people.
+    /// Messages for an operator.
     pub notes: Vec<String>,
-    /// Turns that are left out or shown in other words, in their order.
+    /// Turns that are left out or shortened, in order.
     pub omissions: Vec<Omission>,
-    /// What stands for the oldest turns.
+    /// Summary of the oldest turns.
     pub summary: Option<Arc<Summary>>,
 }
 
 /// Tokens of a window by block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocks {
-    /// The system prompt, the tool schemas, and what the bot adds by itself.
+    /// System prompt, tool schemas, and the bot's own additions.
     pub system: u64,
-    /// The summary of the oldest exchanges.
+    /// Summary of the oldest exchanges.
     pub summary: u64,
-    /// Recalled memories.
     pub memories: u64,
-    /// The first user turn.
     pub anchor: u64,
     /// All other turns.
     pub tail: u64,
 }
 
 impl Omission {
-    /// One turn.
     pub(super) fn of(seq: u64, reason: OmissionReason) -> Self {
         Self {
             first_seq: seq,
@@ -70,53 +65,49 @@ impl Omission {
     }
 }
 
-/// Turns that a window leaves out, or shows in other words.
+/// A run of turns that a window leaves out or shortens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Omission {
-    /// The first of them.
     pub first_seq: u64,
-    /// The last of them.
     pub last_seq: u64,
-    /// Why.
     pub reason: OmissionReason,
 }
 
 impl Omission {
-    /// True where nothing in the window stands for the turns.
+    /// Whether nothing in the window replaces the turns.
     pub fn is_left_out(&self) -> bool {
         use OmissionReason::{Cut, Dropped, Salience};
         matches!(self.reason, Dropped | Cut | Salience)
     }
 }
 
-/// Why a window leaves turns out, or shows them in other words.
+/// Reason why a window leaves out or shortens turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OmissionReason {
-    /// They left the history, first in first out.
+    /// Dropped from the history by FIFO.
     Dropped,
-    /// They are before the cut.
+    /// Before the start of the tail.
     Cut,
-    /// They were the least important of the middle.
+    /// Least important turns of the middle.
     Salience,
     /// A later call of the same tool with the same arguments has a newer result.
     Superseded,
     /// A long result was trimmed to its head and tail.
     Trimmed,
-    /// It did not fit, and is an excerpt: the first user turn, or one of the exchange under way.
+    /// The whole turn did not fit: the first user turn, or one of the exchange in progress.
     Excerpt,
-    /// The summary stands for them.
+    /// Covered by the summary.
     Summarized,
 }
 
 impl Blocks {
-    /// What the window uses.
     pub fn total(&self) -> u64 {
         self.system + self.summary + self.memories + self.anchor + self.tail
     }
 }
 
 impl Report {
-    /// Notes for people about a cut, and about a window that may use at most `tokens_max` tokens.
+    /// Adds notes about a cut of a window with at most `tokens_max` tokens.
     pub(super) fn explain(
         &mut self,
         cut: &Cut,
@@ -143,7 +134,7 @@ impl Report {
         }
         let is_by_choice = matches!(self.policy, Policy::SlidingWindow { .. });
         self.degraded |= !is_by_choice && self.omissions.iter().any(Omission::is_left_out);
-        // Less than a twentieth is not worth a line in every answer.
+        // A smaller loss is not worth a note in every response.
         if tokens_max < self.input_budget / 20 * 19 {
             let percent = self.token_margin * 100.0;
             self.notes.push(format!(

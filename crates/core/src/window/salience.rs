@@ -1,18 +1,18 @@
-//! Thinning out: the least important units of the middle leave first.
+//! Thinning out: drops the least important units from the middle of a window first.
 //!
-//! A unit is as important as its most important turn. A turn's importance, 0 to 1, is what
-//! the bot said (`salience`); where it said nothing, half of it is what the turn is, and
-//! half how recent it is:
+//! The importance of a unit is that of its most important turn. The importance of a turn, 0 to 1,
+//! is set by the bot (`salience`). Otherwise half of it depends on the kind of turn and half on its
+//! recency:
 //!
-//! | what it is | of 1 |
+//! | kind | weight |
 //! |---|---|
-//! | a user's words | 1.0 |
+//! | a user's text | 1.0 |
 //! | a failed result | 0.8 |
-//! | the model's words | 0.6 |
+//! | the model's text | 0.6 |
 //! | a call, a result | 0.3 |
 //!
-//! This is the recency and importance of Park et al., "Generative Agents" (2023), section
-//! 4.1, without its relevance, which would need a model.
+//! These are the recency and importance of Park et al., "Generative Agents" (2023), section 4.1,
+//! without their relevance, which would need a model.
 
 use std::collections::BTreeSet;
 
@@ -25,19 +25,19 @@ use super::cut::Cut;
 use super::items::Composer;
 use super::tail_starts::TailStart;
 
-/// Runs of turns that are left out; more are joined by leaving out what is between.
+/// Maximum number of runs of left out turns. To stay below it, the oldest runs are joined.
 pub(super) const HOLES_MAX: usize = 64;
 
 /// Turns that leave together.
 struct Unit {
-    /// Its turns, ascending.
     seqs: Vec<u64>,
     importance: f32,
     tokens: u64,
 }
 
-/// Lets all turns leave that must travel with one that is left out, as a result that came late for
-/// a call that has left, wherever they stand.
+/// Leaves out all turns whose calls or results are left out.
+///
+/// An example is a late result for a call that has left.
 pub(super) fn leave_torn(maker: &mut Maker<'_>) {
     let (composer, made) = (maker.composer, &maker.made);
     let view = composer.view;
@@ -61,14 +61,16 @@ pub(super) fn leave_torn(maker: &mut Maker<'_>) {
     }
 }
 
-/// Lets the least important units leave until the window is small enough. The current unit
-/// stays, and what is kept apart: together they are the `least` that a window can be.
+/// Leaves out the least important units until the window fits.
+///
+/// The current unit and separately kept turns stay. Together they are `least`, the smallest
+/// possible window.
 pub(super) fn thin_out(maker: &mut Maker<'_>, least: &TailStart, tokens_max: u64) {
     let composer = maker.composer;
     let (mut units, torn) = units(maker);
     let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
     let mut tokens = least.tokens - least.lines + middle + exchange_tokens(maker);
-    // The oldest of equals first.
+    // Of equally important units, the oldest leaves first.
     units.sort_by(|a, b| {
         a.importance
             .total_cmp(&b.importance)
@@ -93,9 +95,9 @@ pub(super) fn thin_out(maker: &mut Maker<'_>, least: &TailStart, tokens_max: u64
     leave_out(composer, &mut maker.made, &out);
 }
 
-/// How many runs of turns are left out: each is one line.
+/// Counts the runs of left out turns, each of which needs a marker.
 struct Runs {
-    /// The tail's turns, ascending, and whether each is left out.
+    /// Turns of the tail, ascending, and whether each is left out.
     tail: Vec<(u64, bool)>,
     count: usize,
 }
@@ -115,7 +117,7 @@ impl Runs {
         let Ok(index) = self.tail.binary_search_by_key(&seq, |&(seq, _)| seq) else {
             return;
         };
-        // Those on both sides.
+        // Neighbors on both sides.
         let beside = [index.checked_sub(1), Some(index + 1)]
             .into_iter()
             .flatten();
@@ -166,8 +168,7 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
             }),
         }
     }
-    // One that reaches into what stays, stays; one of which something has been left out
-    // already cannot.
+    // A unit that reaches into the retained turns stays. An incomplete unit must leave.
     let is_unit = |unit: &Unit| {
         let turns = || unit.seqs.iter().filter_map(|&seq| view.record(seq));
         let is_beyond = |mate: &u64| !unit.seqs.contains(mate);
@@ -190,7 +191,7 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
     (may_leave, must_leave)
 }
 
-/// Tokens of the exchange under way, which stays, without what always does.
+/// Tokens of the exchange in progress, without the turns that always stay.
 fn exchange_tokens(maker: &Maker<'_>) -> u64 {
     let Maker { composer, made, .. } = maker;
     let view = composer.view;
@@ -226,7 +227,7 @@ fn weight(role: Role, turn: &Turn) -> f32 {
     }
 }
 
-/// Leaves turns out; joins runs until there are few.
+/// Leaves turns out, and joins runs if there are too many.
 fn leave_out(composer: &Composer<'_>, made: &mut Cut, out: &[u64]) {
     let is_out = |seq: u64| out.binary_search(&seq).is_ok() || made.leaves_out(seq);
     let mut holes: Vec<(u64, u64)> = Vec::new();
@@ -242,7 +243,7 @@ fn leave_out(composer: &Composer<'_>, made: &mut Cut, out: &[u64]) {
         }
         is_open = true;
     }
-    // The oldest runs become one: everything before the run after them leaves.
+    // Joining the oldest runs leaves out everything between them.
     let spare = holes.len().saturating_sub(HOLES_MAX);
     if spare > 0 {
         let joined = (holes[0].0, holes[spare].1);

@@ -1,5 +1,4 @@
-//! Where a tail may begin without separating calls from their results, and what each place makes
-//! of the window.
+//! Possible starts of a tail that keep calls with their results, and the resulting window sizes.
 
 use crate::history::TurnRecord;
 use crate::turn::Role;
@@ -9,37 +8,37 @@ use super::block::Block;
 use super::cut::Cut;
 use super::items::Composer;
 
-/// What a tail that begins at `seq` makes of the window.
+/// The window size for a tail that starts at `seq`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TailStart {
     pub(super) seq: u64,
     /// Tokens of the window.
     pub(super) tokens: u64,
-    /// Of these, tokens reserved for lines where turns are left out.
+    /// Tokens among these that are reserved for markers where turns are left out.
     pub(super) lines: u64,
-    /// True if it splits a unit, but no call from its result.
+    /// Whether it splits a unit, though not a call from its result.
     pub(super) splits_unit: bool,
 }
 
-/// Where a tail may begin, from the end on.
+/// Iterates over the possible starts of a tail, from the end backward.
 pub(super) struct TailStarts<'a, I> {
     composer: &'a Composer<'a>,
     made: &'a Cut,
-    /// The turn that is said now, with what it must travel with.
+    /// The current turn and its unit.
     unit: &'a [u64],
     tail: I,
-    /// True as long as the tail may be empty: the current turn stands apart from it.
+    /// Whether the tail may be empty because the current turn is not part of it.
     may_be_empty: bool,
     tokens: u64,
     lines: u64,
-    /// The oldest turn that some turn so far must travel with.
+    /// Oldest turn that a turn of the tail must be shown with.
     oldest_mate: u64,
-    /// The oldest turn that some turn so far is joined to, of those that can be shown.
+    /// Oldest turn in the units of the tail, of those that can be shown.
     oldest_joined: u64,
-    /// Turns and encoded bytes that the caps count, at the last place.
+    /// Turns and encoded bytes at the last start, as counted by the caps.
     pub(super) turns: u64,
     pub(super) bytes: u64,
-    /// True when an exchange begins at the last place.
+    /// Whether an exchange starts at the last start.
     pub(super) at_exchange: bool,
 }
 
@@ -53,7 +52,7 @@ impl<'a> TailStarts<'a, ()> {
         let view = composer.view;
         let tail = view.tail_from(made.seq);
         let anchor = view.anchor().map(|anchor| anchor.seq);
-        // Where it does not outlive the cut, the anchor is a turn like any other.
+        // If the anchor does not survive cuts, it is a turn like any other.
         let plain = view.anchor().filter(|_| !composer.with_anchor);
         let plain_seq = plain.map_or(0, |anchor| anchor.seq);
         let older = tail.clone().filter(move |record| record.seq < plain_seq);
@@ -101,7 +100,7 @@ impl<'a> TailStarts<'a, ()> {
 }
 
 impl<I> TailStarts<'_, I> {
-    /// Notes the turns of its unit before it. What the cut does not show is no reason to keep it.
+    /// Records the earlier turns of its unit. Turns that the cut does not show are ignored.
     fn note_joined(&mut self, record: &TurnRecord) {
         let (view, made, unit) = (self.composer.view, self.made, self.unit);
         let may_show = |seq: &u64| {
@@ -116,7 +115,7 @@ impl<I> TailStarts<'_, I> {
 }
 
 impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
-    /// The next place, with the tail from there to the end.
+    /// The next possible start, going backward.
     pub(super) fn next(&mut self) -> Option<TailStart> {
         if std::mem::take(&mut self.may_be_empty) {
             self.at_exchange = true;
@@ -126,7 +125,7 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
             let record = self.tail.next()?;
             let is_always = self.composer.view.is_kept(record) || self.unit.contains(&record.seq);
             if !is_always {
-                // The caps count turns that are left out as well.
+                // The caps count left out turns too.
                 self.turns += 1;
                 self.bytes += record.content.len() as u64;
                 if self.made.leaves_out(record.seq) {

@@ -1,4 +1,4 @@
-//! Windows on paper: generated conversations, every policy, budgets from tiny to huge.
+//! Tests of windows: generated conversations, every policy, budgets from tiny to huge.
 
 mod chat;
 mod cuts;
@@ -19,11 +19,11 @@ use crate::time::Timestamp;
 use crate::turn::{NewTurn, PartKind, Role, Turn};
 
 thread_local! {
-    /// Content is a number here, and this is what stands behind it: the rules do not look.
+    /// The turns by their content, which is just an index here, because core never decodes it.
     static TURNS: RefCell<Vec<(u64, Turn)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Weighs a turn as four tokens and one for each four bytes it says.
+/// Counts a turn as four tokens plus one for every four bytes.
 pub(super) fn weigh(turn: &Turn) -> u64 {
     let bytes = |kind: &PartKind| match kind {
         PartKind::Text(text) => text.len(),
@@ -80,18 +80,18 @@ pub(super) struct Chat {
     pub(super) settings: WindowSettings,
     pub(super) fixed: u64,
     pub(super) summary: Option<Arc<Summary>>,
-    /// Summaries that were made so far.
+    /// Number of summaries made so far.
     summaries: u32,
     pub(super) soft_percent: Option<u8>,
 }
 
-/// What a window is asked for with.
+/// Parameters of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// Each has a scale of its own.
+    /// Each model has its own scale.
     pub(super) model: u32,
     pub(super) policy: Policy,
-    /// As the provider counts.
+    /// On the provider's scale.
     pub(super) budget: u64,
     pub(super) keep: bool,
     pub(super) factor: f64,
@@ -125,7 +125,7 @@ impl Terms {
     }
 }
 
-/// A window, decoded.
+/// A decoded window.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) window: Window,
@@ -157,7 +157,7 @@ impl Chat {
         }
     }
 
-    /// Adds one turn; false when the rules refuse it.
+    /// Appends a turn. Returns false if it is rejected.
     pub(super) fn say(&mut self, turn: Turn) -> bool {
         let seq = self.last_seq + 1;
         let new = NewTurn::of(&turn);
@@ -256,8 +256,9 @@ impl Chat {
         })
     }
 
-    /// Puts a summary in the place of all but so many exchanges; false where there is nothing
-    /// to summarize, or something is still waited for.
+    /// Summarizes all but the last `exchanges` exchanges.
+    ///
+    /// Returns false if there is nothing to summarize or a call is pending.
     pub(super) fn summarize(&mut self, exchanges: u32) -> bool {
         let view = self.history.view(self.last_seq);
         let keep = Keep {
@@ -289,7 +290,7 @@ impl Chat {
         true
     }
 
-    /// Takes the turns after this one back; false where that tears a unit apart.
+    /// Rewinds the turns after `after_seq`. Returns false if that would split a unit.
     pub(super) fn rewind(&mut self, after_seq: u64) -> bool {
         if self.history.rewind(after_seq, self.last_seq).is_err() {
             return false;
@@ -302,13 +303,13 @@ impl Chat {
         true
     }
 
-    /// The summary is shown by the next window, not when one is cut.
+    /// Lets the next window show the summary, without waiting for a cut.
     pub(super) fn show_summary(&mut self) {
         let number = self.summary.as_ref().map_or(0, |summary| summary.number);
         self.windows.note_summary_made(number, true);
     }
 
-    /// The same history, as a store brings it back.
+    /// The same history as restored from a store.
     pub(super) fn history_restored(&self) -> History {
         let view = self.history.view(self.last_seq);
         let kept = self.history.live_set(self.last_seq);
@@ -350,7 +351,7 @@ impl Chat {
 }
 
 impl Seen {
-    /// What stands in the window, one word a turn, as in the history's tests.
+    /// The turns of the window in the notation of the history tests.
     pub(super) fn words(&self) -> String {
         let word = |turn: &WindowTurn| {
             let place = usize::from_le_bytes(turn.content[..8].try_into().unwrap());
@@ -375,7 +376,7 @@ impl Seen {
     }
 }
 
-/// The whole part of a number of tokens.
+/// Truncates a number of tokens.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "all that are used here fit"

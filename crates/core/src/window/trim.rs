@@ -1,8 +1,8 @@
-//! Long content in fewer bytes.
+//! Shortening long content.
 //!
-//! JSON results become rows of `key: value`, or, where that is too long, their distinct values. Other
-//! text keeps head and tail. Media in base64 are replaced as a whole by a marker. Call arguments stay JSON. Content that would not get shorter stays as it
-//! is.
+//! JSON results become rows of `key: value` or, if that is too long, their distinct values. Other
+//! text keeps its head and tail. Base64 media are replaced as a whole by a marker. Call arguments
+//! remain JSON. Content that would not get shorter stays unchanged.
 
 use std::ops::RangeInclusive;
 
@@ -14,16 +14,16 @@ use crate::embedded_media;
 use crate::mark::Mark;
 use crate::quote::unmarked;
 
-/// Rows may be longer than asked for by this, in percent: keys make values easier to read.
+/// Maximum size of rows relative to the requested size, in percent: keys make values readable.
 const ROWS_PERCENT: usize = 150;
-/// Strings inside call arguments are not shortened below this, in bytes.
+/// Minimum size to which strings in call arguments are shortened, in bytes.
 const STRING_BYTES_MIN: usize = 48;
-/// Characters that no text has (Unicode's noncharacters): each stands for media of one type.
+/// Placeholder characters, one for each media type. Unicode noncharacters do not occur in text.
 const MEDIA_PLACES: RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
-/// How often limits are lowered until call arguments are short enough.
+/// Maximum rounds of lowering limits until call arguments are short enough.
 const ROUNDS_MAX: usize = 12;
 
-/// A tool result in about `bytes` bytes.
+/// Shortens a tool result to about `bytes` bytes.
 pub(super) fn result(text: &str, bytes: usize, mark: Mark) -> String {
     if text.len() <= bytes {
         return text.to_owned();
@@ -38,7 +38,7 @@ fn short_result(text: &str, bytes: usize, mark: Mark) -> String {
     let Some(value) = condense::parse(text) else {
         return ends(text, bytes * 2 / 3, bytes / 3, mark);
     };
-    // Values that stood in strings could now imitate memoird's own words.
+    // Values that were inside strings could now imitate memoird's own text.
     let rows = condense::rows(&value);
     let short = if rows.len() * 100 <= bytes * ROWS_PERCENT {
         unmarked(&rows).into_owned()
@@ -53,8 +53,9 @@ fn short_result(text: &str, bytes: usize, mark: Mark) -> String {
     shorter(text, short)
 }
 
-/// A user's or assistant's text in about `bytes` bytes: mostly its head, and a little of its end,
-/// where a question often follows a pasted text.
+/// Shortens a user's or assistant's text to about `bytes` bytes.
+///
+/// Keeps mostly the head, and some of the end, where a question often follows pasted text.
 pub(super) fn said(text: &str, bytes: usize, mark: Mark) -> String {
     if text.len() <= bytes {
         return text.to_owned();
@@ -64,7 +65,7 @@ pub(super) fn said(text: &str, bytes: usize, mark: Mark) -> String {
     })
 }
 
-/// Shortens a text in which each of its media is one character, and puts markers in their place.
+/// Applies `shorten` with each medium as a single character, then replaces these with markers.
 fn around_media(text: &str, mark: Mark, shorten: impl FnOnce(&str) -> String) -> String {
     let found = embedded_media::find(text);
     if found.is_empty() {
@@ -82,7 +83,7 @@ fn around_media(text: &str, mark: Mark, shorten: impl FnOnce(&str) -> String) ->
             types.push(media.media_type);
             types.len() - 1
         });
-        // More types than there are places share the last one.
+        // If there are more types than placeholders, the rest share the last one.
         bare.extend(
             MEDIA_PLACES
                 .clone()
@@ -99,7 +100,7 @@ fn around_media(text: &str, mark: Mark, shorten: impl FnOnce(&str) -> String) ->
     short
 }
 
-/// Head and tail of a text with a marker between them, whole characters only.
+/// Head and tail of a text with a marker in between, cut at character boundaries.
 fn ends(text: &str, head: usize, tail: usize, mark: Mark) -> String {
     let head = &text[..text.floor_char_boundary(head)];
     let rest = &text[head.len()..];
@@ -108,7 +109,7 @@ fn ends(text: &str, head: usize, tail: usize, mark: Mark) -> String {
     shorter(text, format!("{head}\n{marker}\n{tail}"))
 }
 
-/// The shorter of both: a marker costs bytes as well.
+/// Returns the shorter text, because the marker has bytes too.
 fn shorter(text: &str, short: String) -> String {
     if short.len() < text.len() {
         short
@@ -117,7 +118,7 @@ fn shorter(text: &str, short: String) -> String {
     }
 }
 
-/// A call's arguments in about `bytes` bytes, as JSON; unchanged where that cannot be.
+/// Shortens a call's arguments to about `bytes` bytes of JSON, or returns them unchanged.
 pub(super) fn arguments(json: &str, bytes: usize, mark: Mark) -> String {
     if json.len() <= bytes {
         return json.to_owned();
@@ -129,7 +130,7 @@ pub(super) fn arguments(json: &str, bytes: usize, mark: Mark) -> String {
     shorter(json, short.unwrap_or_else(|| json.to_owned()))
 }
 
-/// JSON of at most `bytes` bytes; `None` where it cannot be made so short.
+/// Shortens JSON to at most `bytes` bytes. `None` if that is not possible.
 fn short_json(value: &Value, bytes: usize, mark: Mark) -> Option<String> {
     let (mut items, mut string_bytes) = (64, bytes.max(STRING_BYTES_MIN));
     for _ in 0..ROUNDS_MAX {
@@ -146,8 +147,7 @@ fn short_json(value: &Value, bytes: usize, mark: Mark) -> Option<String> {
     None
 }
 
-/// A value whose lists have at most `items_max` items and a marker, and whose strings have about
-/// `bytes_max` bytes.
+/// Shortens lists to `items_max` items plus a marker, and strings to about `bytes_max` bytes.
 fn shorten(value: &Value, items_max: usize, bytes_max: usize, mark: Mark) -> Value {
     let short = |value: &Value| shorten(value, items_max, bytes_max, mark);
     match value {
@@ -169,7 +169,7 @@ fn shorten(value: &Value, items_max: usize, bytes_max: usize, mark: Mark) -> Val
     }
 }
 
-/// Objects keep their fields; one with very many fields keeps the first.
+/// Keeps all fields of an object, or the first ones if there are very many.
 fn shorten_object(
     fields: &Map<String, Value>,
     items_max: usize,

@@ -1,29 +1,30 @@
-//! What memoird itself says in a window: a line where turns are left out, an error where a
-//! call was never answered. Always marked, never as if somebody else had said it.
+//! memoird's own text in a window, such as gap markers and errors for unanswered calls.
+//!
+//! It always contains the nonce and is never attributed to others.
 
 use crate::date::minute;
 use crate::mark::Mark;
 use crate::time::Timestamp;
 use crate::turn::{Part, PartKind, Role, Turn};
 
-/// The label of a turn that is not there as it was said; its value says what it is.
+/// Metadata label of turns that memoird created or changed. Its value is the kind of change.
 pub const LABEL: &str = "memoird";
 
-/// Characters of a name that somebody else chose.
+/// Maximum characters of a name from outside.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Turns that are missing between two that are shown.
+/// A run of missing turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     pub(super) first: u64,
     pub(super) last: u64,
-    /// True if the summary after it covers the turns.
+    /// Whether the summary after it covers the turns.
     pub(super) is_summarized: bool,
-    /// Times of the turns before and after it in seconds since 1970; 0 if unknown.
+    /// Times of the turns before and after it in seconds since 1970, or 0 if unknown.
     pub(super) between: (i64, i64),
 }
 
-/// The longest gap marker, to reserve tokens for.
+/// The longest gap marker, for reserving tokens.
 pub(super) const LONGEST_GAP: Gap = Gap {
     first: 4_000_000_000,
     last: 4_000_000_000,
@@ -31,7 +32,7 @@ pub(super) const LONGEST_GAP: Gap = Gap {
     between: (1_700_000_000, 1_700_000_000),
 };
 
-/// A marker where turns are missing.
+/// A marker in place of missing turns.
 pub(super) fn gap(gap: Gap, mark: Mark) -> Turn {
     let turns = match gap.last - gap.first {
         0 => format!("turn {} is", gap.first),
@@ -56,7 +57,7 @@ pub(super) fn gap(gap: Gap, mark: Mark) -> Turn {
     labelled(turn, "elision")
 }
 
-/// A marker before a user turn that comes after a long pause.
+/// A marker before a user turn that follows a long pause.
 pub(super) fn pause(before: i64, said_at: i64, mark: Mark) -> Turn {
     let hours = (said_at - before) / 3_600;
     let later = match hours {
@@ -69,7 +70,7 @@ pub(super) fn pause(before: i64, said_at: i64, mark: Mark) -> Turn {
     labelled(turn, "elision")
 }
 
-/// The results of calls that were never answered.
+/// Error results for calls that were never answered.
 pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>, mark: Mark) -> Turn {
     let result = |id: &str| -> Part {
         let result = PartKind::ToolResult {
@@ -84,28 +85,28 @@ pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>, mark: Mark) -> T
     labelled(turn, "abandoned")
 }
 
-/// What stands for a result that a later call has made old.
+/// Text in place of a superseded result.
 pub(super) fn superseded(by: &str, mark: Mark) -> String {
     let by = name(by);
     format!("[memoird {mark}: superseded by the result of the later call {by}]")
 }
 
-/// A marker where the middle of a text is left out.
+/// A marker in place of the middle of a text.
 pub(super) fn left_out(bytes: usize, mark: Mark) -> String {
     format!("[memoird {mark}: {bytes} bytes are left out here]")
 }
 
-/// A marker before the values of a JSON result that had this length in bytes.
+/// A marker before the values of a JSON result that was `bytes` bytes long.
 pub(super) fn values_of(bytes: usize, mark: Mark) -> String {
     format!("[memoird {mark}: values only, of {bytes} bytes]")
 }
 
-/// What stands where items of a JSON list are left out.
+/// A marker in place of omitted items of a JSON list.
 pub(super) fn items_left_out(items: usize, mark: Mark) -> String {
     format!("[memoird {mark}: {items} items are left out here]")
 }
 
-/// What stands for an image, a document or a sound that is left out.
+/// A marker in place of an omitted image, document or sound.
 pub(super) fn media_left_out(media_type: &str, mark: Mark) -> String {
     let kind = match name(media_type) {
         kind if kind.is_empty() => "a file".to_owned(),
@@ -114,7 +115,7 @@ pub(super) fn media_left_out(media_type: &str, mark: Mark) -> String {
     format!("[memoird {mark}: {kind} is left out here]")
 }
 
-/// A name without what could end the line that it stands in, or say something itself.
+/// Removes characters from a name that could end its line or imitate other text.
 fn name(given: &str) -> String {
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.:/+#|@".contains(*c);
     given
@@ -124,7 +125,6 @@ fn name(given: &str) -> String {
         .collect()
 }
 
-/// A turn with the label that says what it is.
 pub(crate) fn labelled(mut turn: Turn, what: &str) -> Turn {
     turn.metadata.insert(LABEL.to_owned(), what.to_owned());
     turn

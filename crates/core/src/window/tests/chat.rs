@@ -232,7 +232,7 @@ fn an_excerpt_fills_the_window_to_the_floor() {
         (goal - goal / 20..=goal).contains(&used),
         "{used} of {goal}"
     );
-    // What is said next has room behind it.
+    // The next turns fit after it.
     let mut last = first;
     while last.window.counted + 120 <= most {
         chat.say(long(Role::Assistant, 50));
@@ -401,7 +401,7 @@ fn a_system_turn_from_before_the_first_user_turn_outlives_fifo() {
     );
 }
 
-/// The tail has no place then at which it could begin: a unit reaches out of it.
+/// No start of the tail is possible then, because a unit crosses each of them.
 #[test]
 fn a_first_user_turn_that_comes_late_tears_no_unit_apart() {
     let mut chat = chat([

@@ -1,4 +1,4 @@
-//! How a cut moves over a long conversation.
+//! Cuts over a long conversation.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn exchange(chat: &mut Chat, n: usize) {
     chat.say(text(Role::Assistant, format!("answer {n}")));
 }
 
-/// Seqs of the stored turns at the front that stay the same from call to call.
+/// The first turn of the tail.
 fn first_of_tail(seen: &Seen) -> String {
     seen.words()
         .split(' ')
@@ -32,7 +32,7 @@ fn when_first_in_first_out_overtakes_the_cut_it_jumps_ahead() {
         assert!(n < 10 || seen.turns.len() >= 18, "{n}: {}", seen.words());
     }
     firsts.dedup();
-    // 199 turns after the first; 20 fit, and then a cut is due every 6.
+    // 199 turns follow the first one. 20 fit, and then a cut is due every 6.
     assert!((29..=31).contains(&cuts), "{cuts}");
     assert_eq!(firsts.len(), cuts + 1, "and in between nothing moves");
 }

@@ -1,4 +1,4 @@
-//! The exchange under way: what the agent is working on is not taken away.
+//! The exchange in progress: windows retain what the agent is working on.
 
 use super::*;
 use crate::turn::{MediaSource, Part};
@@ -9,7 +9,7 @@ fn long(role: Role, tokens: usize) -> Turn {
     text(role, "x".repeat(tokens * 4 - 16))
 }
 
-/// Chat, then a request, and so many tool calls for it.
+/// A chat, then a request with `calls` tool calls.
 fn working(chat_tokens: usize, request_tokens: usize, calls: usize, result_tokens: usize) -> Chat {
     let mut chat = Chat::new(Limits {
         max_history_turns: 1_000,
@@ -84,7 +84,7 @@ fn a_request_many_calls_back_stays() {
         let cut = seen.window.report.omissions.iter().any(is_cut);
         assert_eq!(cut, calls > 5, "{calls}: {words}");
         assert!(seen.window.counted <= 4_000);
-        // The next step finds the same prefix.
+        // The next step has the same prefix.
         chat.say(call(&["next"], "{}"));
         chat.say(result("next", "ok"));
         let next = chat.see(HEAD_TAIL, 4_000).unwrap();
@@ -180,7 +180,7 @@ fn a_result_that_comes_late_for_a_call_that_salience_left_out_leaves_alone() {
     );
 }
 
-/// What its provider keeps beside what is said, such as where it caches, changes nothing.
+/// Provider fields next to the content, such as cache control, do not matter.
 #[test]
 fn what_a_provider_s_fields_stand_beside_is_shortened_like_any_other() {
     let marked = |mut turn: Turn| {
@@ -217,7 +217,7 @@ fn what_a_provider_s_fields_stand_beside_is_shortened_like_any_other() {
     assert_eq!((results, request), seen(&|turn| turn));
 }
 
-/// A photo is a thousand tokens here, and its caption fifty.
+/// The photo has a thousand tokens and its caption fifty.
 #[test]
 fn what_is_said_of_an_image_stays_where_the_image_does_not_fit() {
     let caption = "what is on this photo? ".repeat(9);

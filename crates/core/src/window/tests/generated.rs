@@ -1,4 +1,4 @@
-//! Conversations nobody would think of: what must hold of every window of them.
+//! Generated conversations, and the invariants of all their windows.
 
 use proptest::prelude::*;
 
@@ -20,29 +20,29 @@ pub(super) enum Step {
     System {
         bytes: usize,
     },
-    /// Calls so many tools at once; with the same arguments for the same `input`.
+    /// Calls `count` tools at once, with the same arguments for the same `input`.
     Calls {
         count: usize,
         input: u8,
         thinks: bool,
     },
-    /// Answers the call that has waited for `place` others.
+    /// Adds the result of the pending call at this index.
     Answer {
         place: usize,
         bytes: usize,
         as_user: bool,
         is_json: bool,
     },
-    /// Answers several calls in one turn.
+    /// Adds the results of several calls in one turn.
     AnswerAll {
         bytes: usize,
     },
     Media,
-    /// A call that the provider answers itself, under one of few ids.
+    /// A call that the provider executes itself, under one of a few ids.
     Program {
         id: u8,
     },
-    /// Calls a tool for a program, or brings its output.
+    /// Calls a tool for a program, or adds its output.
     OfProgram {
         id: u8,
         is_output: bool,
@@ -71,7 +71,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the bot says in a step; nothing where no call waits.
+/// The turn of a step, or `None` if it needs a pending call and there is none.
 pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize) -> Option<Turn> {
     let words = |bytes: usize| {
         "lorem ipsum "
@@ -247,7 +247,7 @@ proptest! {
             prop_assert_eq!(seen.as_ref().map(|seen| &seen.turns), again.as_ref().map(|seen| &seen.turns));
             let after_restart = later.see(policy, budget);
             let Ok(seen) = seen else { before = None; continue };
-            // A summary before the newest is not known after a restart.
+            // After a restart, only the newest summary is known.
             let shown = seen.window.report.summary.as_ref().map_or(0, |shown| shown.number);
             let newest = chat.summary.as_ref().map_or(0, |newest| newest.number);
             let is_known = shown == 0 || shown == newest;
@@ -284,8 +284,9 @@ proptest! {
     }
 }
 
-/// Invariant 1: results stand directly behind their calls, and every call has its result
-/// unless it waits at the very end.
+/// Invariant 1: results directly follow their calls, and every call has its result.
+///
+/// Only a call at the very end may be pending.
 pub(super) fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
     let mut open: Vec<String> = Vec::new();
     for (place, turn) in seen.turns.iter().enumerate() {
@@ -315,7 +316,7 @@ pub(super) fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Invariant 2: what is said to be used is used at most, and fits.
+/// Invariant 2: the window uses at most the reported tokens, and they fit the budget.
 fn check_budget(chat: &Chat, seen: &Seen, budget: u64) -> Result<(), TestCaseError> {
     let report = &seen.window.report;
     prop_assert!(report.blocks.total() <= budget);
@@ -327,7 +328,7 @@ fn check_budget(chat: &Chat, seen: &Seen, budget: u64) -> Result<(), TestCaseErr
     Ok(())
 }
 
-/// Invariant 3: the anchor, pinned turns and the current turn are there.
+/// Invariant 3: the anchor, pinned turns and the current turn are in the window.
 pub(super) fn check_survivors(
     chat: &Chat,
     seen: &Seen,
@@ -343,15 +344,15 @@ pub(super) fn check_survivors(
             .collect();
         wanted.parts.iter().all(|part| said.contains(&&part.kind))
     };
-    // A result that came too late for a call that had left has left with it.
+    // A result that came too late for its call was dropped with it.
     let is_kept = chat.history.turns_after(chat.last_seq - 1).next().is_some();
-    // A reply may be summarized; what the model is to answer next never is.
+    // A reply may be summarized, but never the turns that the model answers next.
     let is_summarized = matches!(current.role, Role::Assistant | Role::System)
         && chat
             .summary
             .as_ref()
             .is_some_and(|summary| summary.through_seq >= chat.last_seq);
-    // Results that do not fit are trimmed, which the report says.
+    // Results that do not fit are trimmed, which the report shows.
     let is_trimmed = !current.links().results.is_empty() && seen.window.report.degraded;
     prop_assert!(
         !is_kept || is_summarized || is_trimmed || has(current),
@@ -387,8 +388,9 @@ pub(super) fn check_survivors(
     Ok(())
 }
 
-/// The exchange under way is there, whole or marked as something shorter, and where turns are left
-/// out that no summary stands for, the report says so.
+/// The exchange in progress is in the window, whole or visibly shortened.
+///
+/// The report lists turns that are left out without a summary.
 fn check_exchange(
     chat: &Chat,
     seen: &Seen,
@@ -420,7 +422,7 @@ fn check_exchange(
             .iter()
             .any(|o| o.first_seq <= seq && seq <= o.last_seq)
     };
-    // Where there is room for an excerpt of it beside what is said now.
+    // Only if an excerpt of it fits next to the current turn.
     let mut now: Vec<u64> = vec![chat.last_seq];
     while let Some(more) = now
         .iter()
@@ -435,8 +437,8 @@ fn check_exchange(
     let stays: u64 = stays
         .map(|record| weigh(&open(&record.content).expect("a turn")))
         .sum();
-    // A turn that answers several others stands in the window several times, and so does one that
-    // says something beside what it answers: both times with all its tokens.
+    // A turn with results for several others is in the window several times, and so is one with
+    // other parts next to results. Each time it counts with all its tokens.
     let is_split = view.tail_from(request.seq).any(|record| {
         let calls = record.answers();
         let says_more = |part: &Part| !matches!(part.kind, PartKind::ToolResult { .. });
@@ -452,12 +454,12 @@ fn check_exchange(
             seen.words()
         );
     }
-    // What could be shortened and is not, and stands behind turns that are left out.
+    // Turns after left out ones that could be shortened but are not.
     let steps = view.tail_from(request.seq + 1);
     let lost = steps.clone().filter(|step| is_out(step.seq)).count();
     let is_long = |step: &&TurnRecord| weigh(&open(&step.content).expect("a turn")) > 2_000;
     let has_caps = chat.limits.max_history_turns < 50 || chat.limits.max_history_bytes < 1_000;
-    // A result whose call is not there any more cannot be.
+    // A result whose call is gone cannot be.
     let summaries = report.omissions.iter();
     let summaries = summaries.filter(|it| it.reason == OmissionReason::Summarized);
     let through = summaries.map(|it| it.last_seq).max().unwrap_or(0);
@@ -482,8 +484,9 @@ fn check_exchange(
     Ok(())
 }
 
-/// Invariant 4: what the report calls stable is what was sent before; between two cuts that
-/// is everything, unless a result came late.
+/// Invariant 4: the reported stable prefix was sent before.
+///
+/// Between two cuts it is the whole previous window, unless a late result arrived.
 fn check_prefix(chat: &Chat, before: &Seen, seen: &Seen) -> Result<(), TestCaseError> {
     let mut tokens = chat.fixed;
     let stable = seen.window.report.stable_prefix_tokens;

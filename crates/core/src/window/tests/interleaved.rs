@@ -1,5 +1,6 @@
-//! One session, asked for windows by several models, policies and budgets in turn, while
-//! limits are lowered and everything is restarted in between.
+//! Windows of one session for several models, policies and budgets in turn.
+//!
+//! In between, limits are lowered and the session is restarted.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,12 @@ use super::generated::{Step, check_pairs, check_survivors, limits, step, turns_o
 use super::*;
 use crate::CoreError;
 
-/// What happens to a session.
+/// An event in a session.
 #[derive(Clone, Debug)]
 enum Event {
     Say(Step),
     See(Terms),
-    /// A look that is not kept, and then one that is.
+    /// A window that is not stored, then one that is.
     Peek(Terms, u64),
     Restart,
     /// An operator lowers the cap on turns.
@@ -67,19 +68,19 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         .prop_flat_map(|few| proptest::collection::vec(event(few), 1..120))
 }
 
-/// A session, what a store knows of it, and what was sent last.
+/// A session, its stored cuts, and the last sent windows.
 struct Session {
     chat: Chat,
     saved: Vec<SavedCut>,
     sent: BTreeMap<(u32, Policy), Sent>,
-    /// The newest turn that was said.
+    /// The newest turn.
     current: Option<Turn>,
 }
 
-/// What was sent last for a model and a policy.
+/// The last sent window for a model and a policy.
 struct Sent {
     seen: Seen,
-    /// False once a restart forgot what was sent.
+    /// False after a restart, which loses what was sent.
     is_remembered: bool,
 }
 
@@ -106,7 +107,7 @@ impl Session {
         }
     }
 
-    /// The same, as a store brings it back.
+    /// The same session as restored from a store.
     fn restarted(&self) -> Chat {
         Chat {
             windows: Windows::restore(self.saved.clone(), 0, Vec::new()),
@@ -162,7 +163,7 @@ impl Session {
                 },
             );
         }
-        // What was forgotten for another one is decided anew.
+        // Evicted cuts are made from scratch.
         let windows = &self.chat.windows;
         self.sent.retain(|&(model, policy), sent| {
             let terms = Terms {
@@ -184,7 +185,7 @@ impl Session {
     }
 }
 
-/// What is said to be used is used at most, and fits.
+/// The window uses at most the reported tokens, and they fit the budget.
 fn check_budget(chat: &Chat, seen: &Seen, terms: &Terms) -> Result<(), TestCaseError> {
     let report = &seen.window.report;
     let shown = |tokens: u64| whole(tokens as f64 * terms.factor);
@@ -204,7 +205,7 @@ fn check_budget(chat: &Chat, seen: &Seen, terms: &Terms) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// What was JSON is JSON where it was trimmed.
+/// JSON is still JSON after trimming.
 fn check_json(seen: &Seen) -> Result<(), TestCaseError> {
     let trimmed = seen
         .turns
@@ -221,7 +222,7 @@ fn check_json(seen: &Seen) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Invariant 4, of the windows themselves and of what the report says of them.
+/// Invariant 4, for the windows themselves and for the report.
 fn check_prefix(before: &Sent, seen: &Seen) -> Result<(), TestCaseError> {
     let (old, new) = (&before.seen.turns, &seen.turns);
     let same = new

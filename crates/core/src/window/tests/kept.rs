@@ -1,5 +1,6 @@
-//! What a window goes on from. That such a window is the same as one that is made from nothing is
-//! asserted of every window of every test, in `Chat::see_on`.
+//! Continuing a window from the cached front of the previous one.
+//!
+//! `Chat::see_on` asserts in every test that such a window equals one composed from scratch.
 
 use super::*;
 
@@ -42,7 +43,7 @@ fn a_call_is_put_together_again_until_it_is_answered_or_abandoned() {
         9,
         "with an error result"
     );
-    // It takes the place of that: all is put together again.
+    // It replaces the error result, so the whole window is composed again.
     assert_eq!(kept(result("z", "3")), 9);
     assert_eq!(kept(text(Role::Assistant, "fine")), 10);
 }
@@ -60,7 +61,7 @@ fn turns_that_leave_do_not_stay_in_memory() {
         (chat.windows.kept_turns(), chat.windows.kept_bytes()),
         (0, 0)
     );
-    // After a cut those leave that no window shows.
+    // After a cut, turns that no window shows may be dropped.
     chat.see(POLICY, 10_000).unwrap();
     let kept = chat.windows.kept_turns();
     assert!(chat.say(text(Role::Assistant, "more")));

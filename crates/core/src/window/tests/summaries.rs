@@ -1,4 +1,4 @@
-//! Windows of which the oldest turns are a summary.
+//! Windows whose oldest turns are replaced by a summary.
 
 use super::*;
 
@@ -191,8 +191,8 @@ fn a_summary_takes_its_place_when_the_window_would_be_cut() {
 
 #[test]
 fn a_summary_is_not_stable_once_a_turn_before_it_has_left() {
-    // Each turn is 8 bytes here: the third turn that the caps count makes the first one leave,
-    // and only one of the two system turns is small enough to be remembered.
+    // Each turn has 8 bytes. The third turn that counts toward the caps makes the first one leave,
+    // and only one of the two system turns is small enough to be retained.
     let mut chat = Chat::new(Limits {
         max_history_bytes: 20,
         ..Limits::default()
@@ -226,7 +226,7 @@ fn a_summary_is_not_stable_where_another_turn_stands_before_it_now() {
     let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(seen.words(), "s2 [summary] [acknowledgement] u4");
 
-    // Its call, which the summary stands for, is shown again, and before the system turn.
+    // Its call, which the summary covers, is shown again, before the system turn.
     chat.say(result("x", "late"));
     let next = chat.see(HEAD_TAIL, 5_000).unwrap();
     assert!(next.words().starts_with("a1 t5"), "{}", next.words());
