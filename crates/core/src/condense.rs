@@ -1,18 +1,19 @@
-//! JSON in fewer bytes, for a model to read: as compact rows, or as its distinct values.
+//! Condensing JSON for a model: compact rows, or distinct values.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-/// Parses a text that is a JSON object or list; `None` for anything else.
+/// Parses a text that is a JSON object or list. `None` for anything else.
 pub(crate) fn parse(text: &str) -> Option<Value> {
     let is_container = text.trim_start().starts_with(['{', '[']);
     let parsed = is_container.then(|| serde_json::from_str(text).ok());
     parsed.flatten()
 }
 
-/// Renders JSON as `key: value` pairs. A list of objects with the same keys becomes one header
-/// and a row for each object.
+/// Renders JSON as `key: value` pairs.
+///
+/// A list of objects with the same keys becomes a header and one row per object.
 pub(crate) fn rows(value: &Value) -> String {
     let mut text = String::new();
     write_rows(value, &mut text);
@@ -75,11 +76,13 @@ fn table(items: &[Value]) -> Option<&Map<String, Value>> {
     (items.len() > 1 && items.iter().all(is_like_first)).then_some(first)
 }
 
-/// The distinct scalar values of JSON, in order, separated by spaces: as many whole values as fit
-/// into `bytes_max` bytes. A string of more than half of that keeps head and tail.
+/// Returns the distinct scalar values of JSON in order, in at most `bytes_max` bytes.
 ///
-/// Values without keys take a third of the space of the JSON. On recorded conversations they keep
-/// more of what an agent uses next than the head and tail of the text do in the same space.
+/// They are separated by spaces and only included whole. Strings longer than half of `bytes_max`
+/// keep their head and tail.
+///
+/// Values without keys take a third of the space of the JSON. On recorded conversations they
+/// preserve more of what an agent uses next than head and tail of the text in the same space.
 pub(crate) fn scalars(value: &Value, bytes_max: usize) -> String {
     let mut text = String::new();
     let mut seen = HashSet::new();
@@ -120,14 +123,15 @@ fn write_scalars(
     }
 }
 
-/// The head and tail of a text in about `bytes_max` bytes, two thirds of them head, with `between`
-/// in place of the middle. A text is returned whole where cutting it would save less than
-/// `between` costs.
+/// Shortens a text to about `bytes_max` bytes, two thirds head and one third tail.
+///
+/// `between` replaces the middle. Returns the whole text if cutting would save less than `between`
+/// needs.
 pub(crate) fn head_and_tail(text: &str, bytes_max: usize, between: &str) -> String {
     head_and_rest(text, bytes_max * 2 / 3, bytes_max / 3, between)
 }
 
-/// The same with five sixths of the bytes as head: a question often follows a pasted text.
+/// Like [`head_and_tail`], with five sixths as head, because a question often ends pasted text.
 pub(crate) fn mostly_head(text: &str, bytes_max: usize, between: &str) -> String {
     head_and_rest(text, bytes_max * 5 / 6, bytes_max / 6, between)
 }

@@ -1,8 +1,7 @@
-//! What the configurations of all components share: how values are written, where secrets
-//! are, how problems are reported, and how several structs share one section of a file.
+//! Shared parts of all components' configurations: units, secrets, problems and flat sections.
 //!
-//! Each component's configuration stands beside the component, with its serde derive and its
-//! defaults. Nothing here reads a file or the environment.
+//! Each component defines its own configuration, with its serde derive and defaults. This module
+//! reads neither files nor the environment.
 
 mod flat;
 mod problems;
@@ -19,10 +18,10 @@ pub use units::{
     AsOptionalText, AsText, Auto, Days, Millis, Never, Off, Percent, Size, Span, Unit,
 };
 
-/// The value that has this name in files.
+/// Deserializes a value from its name in configuration files.
 ///
 /// # Errors
-/// When no value has.
+/// If no value has this name.
 pub fn by_name<T: Deserialize<'static>>(name: &'static str) -> Result<T, Error> {
     T::deserialize(BorrowedStrDeserializer::new(name))
 }

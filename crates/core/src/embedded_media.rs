@@ -1,36 +1,39 @@
-//! Media in base64 inside text and JSON: `data:` URIs, content blocks of MCP, audio of a message.
+//! Finds base64 media inside text and JSON: `data:` URIs, MCP content blocks, audio of messages.
 //!
-//! It is found in the text as it is sent, whatever JSON stands around it, also JSON inside a string of
-//! JSON. Base64 has no characters that JSON escapes but `/`, and line breaks between its lines.
+//! It searches the raw text, regardless of the surrounding JSON, and finds media in JSON inside
+//! JSON strings too. That works because JSON escapes no base64 characters except `/` and line
+//! breaks.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Media in base64.
+/// Base64 media in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embedded<'a> {
-    /// Its bytes in the text, with the head of a `data:` URI.
+    /// Range in bytes, including the head of a `data:` URI.
     pub range: Range<usize>,
-    /// The media type that the URI or a field next to it states, or nothing.
+    /// Media type stated by the URI or an adjacent field, or empty.
     pub media_type: &'a str,
-    /// The base64; it may have line breaks and escapes of JSON.
+    /// The base64, possibly with line breaks and JSON escapes.
     pub data: &'a str,
 }
 
-/// Shorter base64 is text: an id, a hash or a word. In bytes.
+/// Minimum bytes of base64 media. Shorter text is an id, a hash or a word.
 const DATA_BYTES_MIN: usize = 64;
-/// Base64 of at least this many bytes is data also where nothing states its type.
+/// Minimum bytes of base64 that counts as data without a stated type.
 const LONG_BYTES_MIN: usize = 2_048;
-/// A line of base64 that goes on in the next one has at least this many bytes.
+/// Minimum bytes of a base64 line that continues on the next one.
 const LINE_BYTES_MIN: usize = 60;
 /// Bytes of the text around the base64 in which its type may be stated.
 const NEAR_BYTES: usize = 256;
-/// Bytes of long base64 that are searched for different characters, and how many it has. Hexadecimal
-/// has 16, and words or repeated text rarely have digits, small and capital letters.
+/// Bytes of long base64 that are checked for variety.
+///
+/// The next constant is the minimum number of distinct characters. Hexadecimal has 16, and words or
+/// repeated text rarely have digits, small and capital letters.
 const SAMPLE_BYTES: usize = 1_024;
 const DIFFERENT_MIN: usize = 32;
 
-/// How files of these kinds begin, in base64.
+/// Starts of files in base64, with their media types.
 const HEADS: [(&str, &str); 14] = [
     ("iVBORw0KGgo", "image/png"),
     ("/9j/", "image/jpeg"),
@@ -47,11 +50,11 @@ const HEADS: [(&str, &str); 14] = [
     ("AAAAGGZ0eX", "video/mp4"),
     ("AAAAHGZ0eX", "video/mp4"),
 ];
-/// Range of the kind (`WEBP`, `WAVE`) in the base64 of a RIFF file, and the kinds in base64.
+/// Range of the kind (`WEBP`, `WAVE`) in the base64 of a RIFF file. Next, the kinds in base64.
 const RIFF_KIND: Range<usize> = 11..16;
 const RIFF_KINDS: [(&str, &str); 2] = [("XRUJQ", "image/webp"), ("XQVZF", "audio/wav")];
 
-/// JSON fields that hold base64.
+/// JSON fields that contain base64.
 const DATA_FIELDS: [&str; 8] = [
     "data",
     "blob",
@@ -63,13 +66,13 @@ const DATA_FIELDS: [&str; 8] = [
     "audio",
 ];
 
-/// The media in a text, in order.
+/// Finds the media in a text, in order.
 pub fn find(text: &str) -> Vec<Embedded<'_>> {
     let runs = Runs { text, at: 0 };
     runs.filter_map(|run| embedded(text, run)).collect()
 }
 
-/// The text with each of its media replaced by what `replacement` returns for its media type.
+/// Replaces each medium with the result of `replacement` for its media type.
 pub(crate) fn replaced<T: AsRef<str>>(text: &str, replacement: impl Fn(&str) -> T) -> Cow<'_, str> {
     let found = find(text);
     if found.is_empty() {
@@ -86,7 +89,7 @@ pub(crate) fn replaced<T: AsRef<str>>(text: &str, replacement: impl Fn(&str) -> 
     Cow::Owned(short)
 }
 
-/// Characters of base64 in a row, with line breaks between long lines of them.
+/// Iterates over runs of base64 characters, which may span several long lines.
 struct Runs<'a> {
     text: &'a str,
     at: usize,
@@ -124,7 +127,7 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Bytes of base64 at the start, `/` may be escaped as in JSON.
+/// Length of the base64 at the start. `/` may be escaped as in JSON.
 fn line_bytes(bytes: &[u8]) -> usize {
     let mut end = 0;
     while let Some(byte) = bytes.get(end) {
@@ -140,12 +143,12 @@ fn line_bytes(bytes: &[u8]) -> usize {
     end
 }
 
-/// Bytes of a line break at the start, as it is or escaped as in JSON; 0 where there is none.
+/// Length of a line break at the start, raw or escaped as in JSON, or 0.
 fn line_break_bytes(bytes: &[u8]) -> usize {
     let is_break = |byte: &u8| b"\\rn\r\n".contains(byte);
     let all = bytes.iter().take_while(|byte| is_break(byte)).count();
     let breaks = &bytes[..all];
-    // `r` and `n` are letters of base64 as well: they belong to the break after a backslash only.
+    // `r` and `n` are base64 letters too. They are part of the break only after a backslash.
     let end = breaks.iter().enumerate().take_while(|(at, byte)| {
         matches!(byte, b'\r' | b'\n' | b'\\') || breaks[..*at].last() == Some(&b'\\')
     });
@@ -187,7 +190,7 @@ fn embedded(text: &str, run: Range<usize>) -> Option<Embedded<'_>> {
     })
 }
 
-/// The head of a `data:` URI that ends before the base64: its bytes, and its media type.
+/// Length and media type of the head of a `data:` URI that ends directly before the base64.
 fn data_uri(before: &str) -> Option<(usize, &str)> {
     let head = before.strip_suffix(',')?;
     let start = head.rfind("data:")?;
@@ -197,7 +200,7 @@ fn data_uri(before: &str) -> Option<(usize, &str)> {
     is_uri.then_some((before.len() - start, media_type))
 }
 
-/// The media type that another field of the same object states.
+/// The media type stated by another field of the same object.
 fn stated_type<'a>(before: &'a str, after: &'a str) -> Option<&'a str> {
     let start = before.rfind('{').map_or(0, |at| at + 1);
     let end = after.find('}').unwrap_or(after.len());
@@ -236,7 +239,7 @@ fn type_by_head(data: &str) -> Option<&'static str> {
     found.map(|(_, media_type)| *media_type)
 }
 
-/// True where the text before is the start of a string in a field for base64.
+/// Whether the preceding text starts a string in a field for base64.
 fn is_data_field(before: &str) -> bool {
     let quote = |text: &'_ str| text.trim_end_matches('\\').len();
     let Some(before) = before.strip_suffix('"') else {
@@ -254,7 +257,7 @@ fn is_data_field(before: &str) -> bool {
     DATA_FIELDS.contains(&name)
 }
 
-/// True for text that has the many different characters of compressed data.
+/// Whether the text has the variety of characters of compressed data.
 fn is_varied(data: &str) -> bool {
     let mut seen = [false; 256];
     for byte in data.bytes().take(SAMPLE_BYTES) {
@@ -269,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    /// Base64 of random bytes that begins as a PNG.
+    /// Base64 of random bytes that starts like a PNG.
     fn png(bytes: usize) -> String {
         let mut state = 7_u32;
         let mut data = "iVBORw0KGgo".to_owned();

@@ -17,7 +17,7 @@ pub use text::EarlierTurns;
 /// Name of the tool.
 pub const NAME: &str = "read_earlier_turns";
 
-/// Characters of an unknown argument's name that an error repeats.
+/// Maximum characters of an unknown argument's name that an error repeats.
 const ARGUMENT_CHARS_MAX: usize = 40;
 
 /// The parsed arguments of a call.

@@ -1,11 +1,12 @@
-//! Words of a text, as the indexes of memories and of transcripts have them: how a text is cut
-//! ([`tokens`]), what of a word is compared ([`Token::forms`]), what a query is looked for by
-//! ([`ranking`]); and the forms in which two texts are held against each other.
+//! Words of a text for the indexes of memories and transcripts.
 //!
-//! This is the only place that knows words: what an index gets, what a query asks for and what is
-//! compared in a text are cut alike. FTS5 gets words that are ready (`tokenize = 'ascii'` splits at
-//! blanks). The languages of a subject's memories, or of a tenant's turns, are stored beside them,
-//! and a query is stemmed in each of these: two words do not say what language they are in.
+//! This is the only module that splits text into words ([`tokens`]), determines the comparable
+//! forms of a word ([`Token::forms`]) and ranks query terms ([`ranking`]). It also normalizes texts
+//! for comparison. That way indexing, queries and comparisons treat words the same.
+//!
+//! FTS5 gets preprocessed words (`tokenize = 'ascii'` splits at whitespace). The languages of a
+//! subject's memories, or of a tenant's turns, are stored with them, and a query is stemmed in each
+//! of them, because two words do not reveal their language.
 
 mod fold;
 mod languages;
@@ -27,21 +28,19 @@ use fold::is_picture;
 use segments::{beginning, runs};
 use spellings::spelled;
 
-/// Goes up with every change of how words are cut, folded or stemmed: indexes of another version are
-/// built anew.
+/// Version of splitting, folding and stemming. Indexes of another version are rebuilt.
 pub const VERSION: i64 = 4;
 
-/// Adds what an index has of a text to `words`, each form behind a blank, and gives the language
-/// of the text. A form has letters, digits, marks and pictures only: to a tokenizer that splits at
-/// what is ASCII and none of them, it is one word.
+/// Appends the index words of a text to `words`, each after a space, and returns its language.
 ///
-/// Of a text that is not shown to be English there are also the
-/// [beginnings](ranking::Term::beginnings) of its words: in few languages a stemmer takes all endings
-/// off, and in most there is none.
+/// Forms only contain letters, digits, marks and pictographs, so that FTS5's ASCII tokenizer treats
+/// each as one word. Unless the text is detected as English, the
+/// [beginnings](ranking::Term::beginnings) of its words are added too: in few languages a stemmer
+/// removes all endings, and most have no stemmer.
 pub fn add_index_words(text: &str, words: &mut String) -> Languages {
     let (language, is_english) = Languages::told_of(text);
     for token in spelled(text) {
-        // Where the beginning of the form before stands.
+        // Range of the last added beginning.
         let mut before = 0..0;
         token.forms(language, |form| {
             words.push(' ');
@@ -58,16 +57,17 @@ pub fn add_index_words(text: &str, words: &mut String) -> Languages {
     language
 }
 
-/// True for a text of whose words the index has beginnings.
+/// Whether the index contains beginnings of the text's words.
 fn has_beginnings(text: &str) -> bool {
     !Languages::told_of(text).1
 }
 
-/// Stands before the beginning of a word, where the index has it; no folded word has it.
+/// Prefix of word beginnings in the index. It does not occur in folded words.
 const BEGINS: &str = "\u{200d}";
 
-/// The folded words with one space between them: texts that differ only in case,
-/// diacritics, punctuation or blanks are the same in this form.
+/// Joins the folded words with single spaces.
+///
+/// Texts that differ only in case, diacritics, punctuation or whitespace have the same form.
 pub fn normalised(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     for token in runs(text) {
@@ -79,13 +79,14 @@ pub fn normalised(text: &str) -> String {
     joined
 }
 
-/// The numbers and the negations of a text, in their order. Two texts in which they differ
-/// do not say the same, however alike they are otherwise: "5 dollars" is not "50 dollars",
-/// and who likes a thing is not who does not like it. A number keeps its sign and what
-/// stands between its digits ("-1.5", "12:30"); every "…n't" is a "not".
+/// Returns the numbers and negations of a text, in order.
+///
+/// Texts that differ in them have different meanings, however similar they are: "5 dollars" is not
+/// "50 dollars", and liking is not disliking. A number includes its sign and the characters between
+/// its digits ("-1.5", "12:30"). Every "…n't" yields a "not".
 pub fn numbers_and_negations(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // Of a number, where it goes on if the next word belongs to it.
+    // End of the last number, which the next word may continue.
     let mut number_end = None;
     let mut before = None;
     for token in runs(text) {
@@ -119,7 +120,7 @@ pub fn numbers_and_negations(text: &str) -> Vec<String> {
     found
 }
 
-/// True when two texts deny the same; numbers, as far as they have digits, do not count.
+/// Whether two texts have the same negations. Numbers with digits are ignored.
 pub fn deny_alike(one: &str, other: &str) -> bool {
     let denials = |text| {
         let mut found = numbers_and_negations(text);
@@ -129,22 +130,23 @@ pub fn deny_alike(one: &str, other: &str) -> bool {
     denials(one) == denials(other)
 }
 
-/// The signs of a text that are no words and change what it says, in their order: "C" is not "C++",
-/// and "5 %" is not "5 €". Punctuation, quotes and pictures are none of them.
+/// Returns the non-word signs of a text that change its meaning, in order.
+///
+/// "C" is not "C++", and "5 %" is not "5 €". Punctuation, quotes and pictographs are not included.
 pub fn telling_signs(text: &str) -> String {
     let is_telling = |sign: &char| TELLING_SIGNS.contains(*sign);
     text.chars().filter(is_telling).collect()
 }
 
-/// Of names, of amounts and of comparisons.
+/// Signs in names, amounts and comparisons.
 const TELLING_SIGNS: &str = "+#%‰°<>=≠≤≥±×÷$¢£¤¥€₦₩₪₫₱₴₸₹₺₼₽₾₿";
 
-/// True where this stands between the digits of one number.
+/// Whether `between` may separate the digits of one number.
 fn continues_number(between: &str) -> bool {
     matches!(between, "." | "," | ":" | "/" | "-" | "'" | "’")
 }
 
-/// True of the `t` of "don't".
+/// Whether the token is the `t` of "don't".
 fn is_short_not(text: &str, before: Option<Token<'_>>, token: &Token<'_>) -> bool {
     let Some(before) = before else { return false };
     let between = &text[before.end()..token.start];
@@ -153,15 +155,14 @@ fn is_short_not(text: &str, before: Option<Token<'_>>, token: &Token<'_>) -> boo
         && is_apostrophe(between)
 }
 
-/// True of the signs that people type in "don't".
+/// Whether this is one of the signs typed as the apostrophe of "don't".
 fn is_apostrophe(between: &str) -> bool {
     matches!(between, "'" | "’" | "‘" | "ʼ" | "`" | "´")
 }
 
-/// A list of words.
 type Words = LazyLock<HashSet<&'static str>>;
 
-/// The list of this name in `lists.txt`.
+/// Loads the list of this name from `lists.txt`.
 fn words_of(name: &str) -> HashSet<&'static str> {
     let rows = include_str!("words/lists.txt").lines();
     let rows = rows.filter_map(|row| row.split_once(' '));
@@ -170,16 +171,16 @@ fn words_of(name: &str) -> HashSet<&'static str> {
         .collect()
 }
 
-/// "Not" in one word.
+/// Words that mean "not".
 static SAYS_NOT: Words = LazyLock::new(|| words_of("not"));
 
 /// Words that negate a sentence, in several languages.
 static NEGATIONS: Words = LazyLock::new(|| words_of("negation"));
 
-/// The same, where they stand within words.
+/// Negations that occur inside words.
 static NEGATIONS_WITHIN: Words = LazyLock::new(|| words_of("negation_within"));
 
-/// Numbers in words.
+/// Number words.
 static NUMBERS: Words = LazyLock::new(|| words_of("number"));
 
 #[cfg(test)]

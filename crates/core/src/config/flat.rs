@@ -8,20 +8,17 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAc
 use serde::{Deserialize, Deserializer, Serialize, forward_to_deserialize_any};
 use serde_json::{Map, Value};
 
-/// Up to three structs whose keys stand side by side in one mapping.
+/// Up to three structs whose keys share one mapping.
 ///
-/// `#[serde(flatten)]` would buffer all values first: errors would lose their line and column,
-/// and unknown keys would pass. Here each value is read where it stands, by the struct that
-/// has its key. Every key needs a default.
+/// `#[serde(flatten)]` would buffer all values first: errors would lose their line and column, and
+/// unknown keys would be accepted. Here the struct that has a key reads its value in place. Every
+/// key needs a default.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Flat<A, B, C = Nothing> {
-    /// The first struct.
     #[serde(flatten)]
     pub first: A,
-    /// The second struct.
     #[serde(flatten)]
     pub second: B,
-    /// The third struct.
     #[serde(flatten)]
     pub third: C,
 }
@@ -72,7 +69,7 @@ impl<'de, A: Section, B: Section, C: Section> Visitor<'de> for FlatVisitor<Flat<
     }
 }
 
-/// Reads the value of one key as its struct reads it.
+/// Reads the value of one key through its struct.
 fn value<'de, T: Section, M: MapAccess<'de>>(
     key: &'static str,
     map: &mut M,
@@ -80,11 +77,11 @@ fn value<'de, T: Section, M: MapAccess<'de>>(
     let key_left = Some(key);
     let part = T::deserialize(MapAccessDeserializer::new(OneEntry { key_left, map }))?;
     let mut fields = serde_json::to_value(part).map_err(de::Error::custom)?;
-    // A key with `skip_serializing_if` may be missing here: its value is null.
+    // A key with `skip_serializing_if` may be missing here, so its value is null.
     Ok(fields.get_mut(key).map(Value::take).unwrap_or_default())
 }
 
-/// The entry of a mapping whose key was read already.
+/// An entry of a mapping whose key has already been read.
 struct OneEntry<'a, M> {
     key_left: Option<&'static str>,
     map: &'a mut M,
@@ -107,7 +104,7 @@ impl<'de, M: MapAccess<'de>> MapAccess<'de> for OneEntry<'_, M> {
     }
 }
 
-/// Reads a key: which of the structs has it, and its name.
+/// Reads a key and finds the struct that has it.
 struct KnownKey<'a>(&'a [Keys; 3]);
 
 impl<'de> DeserializeSeed<'de> for KnownKey<'_> {
@@ -141,7 +138,7 @@ impl Visitor<'_> for KnownKey<'_> {
 /// The keys of a struct, which its derived `Deserialize` passes to every deserializer.
 fn keys_of<T: DeserializeOwned>() -> Keys {
     let mut keys: Keys = &[];
-    // It always fails, after it received the keys.
+    // This always fails, but only after it received the keys.
     let _ = T::deserialize(KeysOnly(&mut keys));
     keys
 }

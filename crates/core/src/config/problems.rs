@@ -1,16 +1,15 @@
-//! Problems of a configuration that was read without an error. They are collected, and reported
-//! together.
+//! Problems of a successfully parsed configuration, collected to be reported together.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A problem, and the key of the setting that has it, such as `server.listen`.
+/// A problem with the key of its setting, such as `server.listen`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The key; empty for the whole section.
+    /// The key, or empty for the whole section.
     pub key: String,
-    /// The problem, as text for the operator. It contains no secret.
+    /// The problem, for an operator. Never contains a secret.
     pub problem: String,
 }
 
@@ -19,7 +18,6 @@ pub struct Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problem {
-    /// A problem of the setting with this key.
     pub fn new(key: impl Into<String>, problem: impl fmt::Display) -> Self {
         Self {
             key: key.into(),
@@ -27,7 +25,7 @@ impl Problem {
         }
     }
 
-    /// The same problem, where its key is one of this section.
+    /// Prefixes the key with the name of its section.
     #[must_use]
     pub fn within(mut self, section: &str) -> Self {
         if self.key.is_empty() {
@@ -46,25 +44,23 @@ impl fmt::Display for Problem {
 }
 
 impl Problems {
-    /// Adds a problem.
     pub fn add(&mut self, key: impl Into<String>, problem: impl fmt::Display) {
         self.0.push(Problem::new(key, problem));
     }
 
-    /// Adds a problem where `is_good` is false.
+    /// Adds a problem if `is_good` is false.
     pub fn unless(&mut self, is_good: bool, key: &str, problem: &str) {
         if !is_good {
             self.add(key, problem);
         }
     }
 
-    /// Adds a problem where a duration is zero.
+    /// Adds a problem if a duration is zero.
     pub fn not_zero(&mut self, key: &str, duration: Duration) {
         self.unless(!duration.is_zero(), key, "must be more than zero");
     }
 
-    /// Adds a problem where a duration is zero, or so long that no sum of it can be told from
-    /// never.
+    /// Adds a problem if a duration is zero or effectively infinite.
     pub fn span(&mut self, key: &str, duration: Duration) {
         /// A hundred years.
         const MAX: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
@@ -72,12 +68,12 @@ impl Problems {
         self.unless(duration <= MAX, key, "must be at most 36500d");
     }
 
-    /// Adds a problem where a number is 0.
+    /// Adds a problem if a number is 0.
     pub fn at_least_one<N: Copy + Default + PartialEq>(&mut self, key: &str, number: N) {
         self.unless(number != N::default(), key, "must be at least 1");
     }
 
-    /// Adds a problem where a number is outside its range.
+    /// Adds a problem if a number is out of range.
     pub fn range(&mut self, key: &str, number: u64, range: RangeInclusive<u64>) {
         if !range.contains(&number) {
             let (least, most) = range.into_inner();
@@ -85,7 +81,7 @@ impl Problems {
         }
     }
 
-    /// Adds a problem where a percentage is outside its range.
+    /// Adds a problem if a percentage is out of range.
     pub fn percent(&mut self, key: &str, percent: u8, range: RangeInclusive<u8>) {
         if !range.contains(&percent) {
             let (least, most) = range.into_inner();
@@ -93,7 +89,7 @@ impl Problems {
         }
     }
 
-    /// Adds what `check` finds in a section.
+    /// Adds the problems that `check` finds in a section.
     pub fn within<T>(&mut self, section: &str, check: impl FnOnce(&mut Self) -> T) -> T {
         let mut found = Self::default();
         let outcome = check(&mut found);
@@ -102,14 +98,14 @@ impl Problems {
         outcome
     }
 
-    /// The value, or `None` after its problem, which is one of this section, was added.
+    /// Returns the value, or adds its problem in this section and returns `None`.
     pub fn take<T>(&mut self, section: &str, outcome: Result<T, Problem>) -> Option<T> {
         outcome
             .map_err(|problem| self.0.push(problem.within(section)))
             .ok()
     }
 
-    /// `good` when there are no problems.
+    /// Returns `good` if there are no problems.
     ///
     /// # Errors
     /// All problems as one text.

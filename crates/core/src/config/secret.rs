@@ -1,4 +1,4 @@
-//! Where secrets are. A configuration never holds one, it names a variable or a file.
+//! References to secrets. A configuration never contains one, only the name of a variable or file.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,38 +6,37 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Where a secret is: `{ env: NAME }` or `{ file: PATH }`.
+/// Location of a secret: `{ env: NAME }` or `{ file: PATH }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SecretRef {
-    /// A variable of the environment.
+    /// An environment variable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
-    /// A file; white space around its content does not count.
+    /// A file. Whitespace around its content is ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }
 
-/// The environment of the process, and the files that hold secrets.
+/// Access to environment variables and secret files.
 pub trait Environment {
-    /// A variable of the environment.
     fn variable(&self, name: &str) -> Option<OsString>;
 
-    /// The content of a file.
+    /// Returns the content of a file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the file cannot be read.
     fn file(&self, path: &Path) -> io::Result<String>;
 }
 
 impl SecretRef {
-    /// The secret.
+    /// Reads the secret.
     ///
     /// # Errors
-    /// A sentence for the operator when there is none, or when not exactly one place is named.
+    /// A sentence for the operator if the secret is missing, or not exactly one location is set.
     pub fn read(&self, environment: &dyn Environment) -> Result<String, String> {
         let (text, source) = match (&self.env, &self.file) {
-            // It may be the secret itself, and is not shown.
+            // The name may be the secret itself, so do not show it.
             (Some(name), None) if !is_variable(name) => {
                 return Err("env takes the name of a variable, such as ACME_KEY".to_owned());
             }
@@ -63,8 +62,10 @@ impl SecretRef {
     }
 }
 
-/// Names a variable as problems do: only where a person seems to have named it, because somebody
-/// may have written the secret there, and some of those are in capital letters.
+/// Describes a variable in a problem.
+///
+/// Shows its name only if it looks like a variable name. A user may have put the secret itself
+/// here, and some secrets consist of capital letters.
 fn shown_variable(name: &str) -> String {
     match is_spoken(name) {
         true => format!("variable {name}"),
@@ -72,8 +73,10 @@ fn shown_variable(name: &str) -> String {
     }
 }
 
-/// True for several words in capital letters, such as `ACME_KEY_2`, or a single one that says that
-/// it names a secret, such as `APITOKEN`. Random letters and digits are neither.
+/// Whether the name looks like it was chosen by a person.
+///
+/// True for several words in capital letters, such as `ACME_KEY_2`, and for a single one that ends
+/// in a word for secrets, such as `APITOKEN`. False for random letters and digits.
 fn is_spoken(name: &str) -> bool {
     const WORD_CHARS_MAX: usize = 16;
     const DIGITS_MAX: usize = 3;
@@ -95,7 +98,7 @@ fn is_spoken(name: &str) -> bool {
         && (name.contains('_') || names_secret())
 }
 
-/// The same for a file: only where it says in which directory.
+/// Describes a file in a problem. Shows the path only if it contains a directory.
 fn shown_file(path: &Path) -> String {
     match path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
         true => path.display().to_string(),

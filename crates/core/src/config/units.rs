@@ -1,4 +1,4 @@
-//! Durations, sizes and percentages as people write them.
+//! Durations, sizes and percentages in text form.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use serde::{Deserialize, Deserializer, Serializer};
 const DURATION: &str = "a duration such as 90s or 24h";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How values of type `T` are written.
+/// Text form of values of type `T`.
 pub trait Unit<T> {
-    /// The expected form, for the error message.
+    /// The expected form, for error messages.
     const EXPECTED: &'static str;
 
-    /// Reads a value; `None` when the text is none.
+    /// Parses a value. `None` if the text is invalid.
     fn parse(text: &str) -> Option<T>;
 
-    /// Writes a value so that [`Unit::parse`] reads the same one.
+    /// Formats a value so that [`Unit::parse`] returns it again.
     fn format(value: &T) -> String;
 }
 
-/// For `#[serde(with = "AsText::<Span>")]`: the field is written in this unit.
+/// For `#[serde(with = "AsText::<Span>")]`: the field is text in this unit.
 pub struct AsText<U>(PhantomData<U>);
 
-/// For `#[serde(with = "AsOptionalText::<Span>")]`: the same for a field that may be left out.
+/// For `#[serde(with = "AsOptionalText::<Span>")]`: like [`AsText`], but the field is optional.
 pub struct AsOptionalText<U>(PhantomData<U>);
 
 /// A [`Duration`] such as `24h` or `1m 30s`.
 pub struct Span;
 
-/// A duration, held in milliseconds.
+/// A duration stored in milliseconds.
 pub struct Millis;
 
-/// A duration, held in days. As a whole number of days a part of a day counts as a day.
+/// A duration stored in days. As a whole number of days it is rounded up.
 pub struct Days;
 
 /// `auto` (`None`), or a duration or a number of bytes.
@@ -43,7 +43,7 @@ pub struct Auto;
 /// `off` (`None`), or a duration.
 pub struct Off;
 
-/// The same in which `never` is `None`.
+/// `never` (`None`), or a duration.
 pub struct Never;
 
 /// A number of bytes such as `1MiB` or `4096`.
@@ -64,7 +64,7 @@ impl<U> AsText<U> {
     }
 
     /// # Errors
-    /// When the text is not written in this unit.
+    /// If the text is not in this unit.
     pub fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
     where
         U: Unit<T>,
@@ -89,7 +89,7 @@ impl<U> AsOptionalText<U> {
     }
 
     /// # Errors
-    /// When the text is not written in this unit.
+    /// If the text is not in this unit.
     pub fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
     where
         U: Unit<T>,
@@ -115,9 +115,9 @@ impl Unit<Duration> for Span {
         let hours = duration.as_secs() / 3_600;
         let is_whole_hours = *duration == Duration::from_secs(hours * 3_600);
         match hours {
-            // People write one day of sessions as 24 hours.
+            // One day is shown in hours, the usual form of a session TTL.
             24..168 if is_whole_hours => format!("{hours}h"),
-            // Longer durations are written in days: months and years vary in length.
+            // Longer durations are shown in days, because months and years vary in length.
             168.. if is_whole_hours && hours.is_multiple_of(24) => format!("{}d", hours / 24),
             _ => humantime::format_duration(*duration)
                 .to_string()
@@ -165,7 +165,7 @@ impl Unit<f64> for Days {
     }
 }
 
-/// A unit in which a word stands for no duration.
+/// A unit in which a word means `None`.
 trait Word {
     const WORD: &'static str;
 }
@@ -220,7 +220,7 @@ impl Unit<usize> for Size {
         usize::try_from(size.0).ok()
     }
 
-    /// In the largest unit that divides it.
+    /// Uses the largest unit that divides the size.
     fn format(bytes: &usize) -> String {
         for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
             if *bytes > 0 && bytes.trailing_zeros() >= shift {

@@ -1,4 +1,4 @@
-//! Arguments of calls, and the text of results.
+//! Tests of the arguments of calls and the text of results.
 
 use proptest::prelude::*;
 

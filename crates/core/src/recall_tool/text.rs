@@ -16,7 +16,7 @@ const EXCERPT_BYTES_MIN: usize = 120;
 const OMISSION_BYTES: usize = 64;
 /// Characters of a tool's name or a file's name in a header.
 const NAME_CHARS_MAX: usize = 64;
-/// Ranges of missing turns that a note lists.
+/// Maximum ranges of missing turns that a note lists.
 const MISSING_MAX: usize = 8;
 const DAY_MINUTES: i64 = 24 * 60;
 
@@ -29,12 +29,12 @@ pub struct EarlierTurns {
     mark: Mark,
     /// Words around which a long turn is excerpted, longest first.
     words: Vec<String>,
-    /// The seq that is expected next; a later one leaves a gap.
+    /// Next expected seq. A later one leaves a gap.
     next_seq: u64,
     missing: Vec<(u64, u64)>,
 }
 
-/// One part of a turn: memoird's own line, and the content below it, escaped and indented.
+/// One part of a turn: memoird's header line, and below it the escaped and indented content.
 struct Block {
     header: String,
     content: String,
@@ -55,8 +55,9 @@ impl Block {
 }
 
 impl EarlierTurns {
-    /// Starts a text of at most `bytes_max` bytes. `first_seq` is the first turn that is expected,
-    /// `words` are those of a search.
+    /// Starts a text of at most `bytes_max` bytes.
+    ///
+    /// `first_seq` is the first expected turn. `words` are the words of a search.
     pub fn new(bytes_max: usize, mark: Mark, first_seq: u64, words: &str) -> Self {
         let words = words.split_whitespace().map(str::to_ascii_lowercase);
         let mut words: Vec<String> = words.collect();
@@ -97,7 +98,7 @@ impl EarlierTurns {
         true
     }
 
-    /// Notes that no turn up to `last_seq` is left to add, so that those not added are missing.
+    /// Records all turns up to `last_seq` that were not added as missing.
     pub fn expect_through(&mut self, last_seq: u64) {
         if self.next_seq <= last_seq {
             self.missing.push((self.next_seq, last_seq));
@@ -110,19 +111,20 @@ impl EarlierTurns {
         self.text.is_empty()
     }
 
-    /// The first seq that was neither added nor noted as missing.
+    /// The first seq that was neither added nor recorded as missing.
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }
 
-    /// Adds a line of memoird's own to the end.
+    /// Appends a line of memoird's own.
     pub fn note(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
     }
 
-    /// Returns the text of a range that was read up to `to_seq`. Turns after the last one that was
-    /// added did not fit.
+    /// Returns the text of a range that was read up to `to_seq`.
+    ///
+    /// Turns after the last added one are reported as not fitting.
     pub fn finish(mut self, to_seq: u64) -> String {
         let missing = std::mem::take(&mut self.missing);
         if !missing.is_empty() {
@@ -170,8 +172,7 @@ impl EarlierTurns {
         }
     }
 
-    /// Adds about `room` bytes of a long content: around the words of the search, else its start
-    /// and its end.
+    /// Adds about `room` bytes of long content: around the search words, or its start and end.
     fn push_cut(&mut self, content: &str, room: usize) {
         let found = find(content, &self.words);
         let start = found.map_or(0, |at| at.saturating_sub(room / 3));
@@ -196,7 +197,7 @@ impl EarlierTurns {
     }
 }
 
-/// The parts of a turn that a model can read. Reasoning is left out: it is signed for its provider.
+/// The readable parts of a turn. Reasoning is left out because it is signed for its provider.
 fn blocks(seq: u64, turn: &Turn, mark: Mark) -> Vec<Block> {
     let role = turn.role.name();
     let time = turn.timestamp.map(time_of).unwrap_or_default();
@@ -264,7 +265,7 @@ fn escaped(content: &str, mark: Mark) -> String {
     mark.hidden_in(&quote::within(content, &[])).into_owned()
 }
 
-/// A name of a client in one line.
+/// A client's name in one line.
 fn line(name: &str, mark: Mark) -> String {
     escaped(&quote::one_line(name, NAME_CHARS_MAX), mark)
 }

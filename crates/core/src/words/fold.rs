@@ -1,4 +1,4 @@
-//! The one form in which words are compared: without case, width, diacritics and points.
+//! Folding words to one form for comparison: without case, width, diacritics and points.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -6,15 +6,17 @@ use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// True of a picture that is typed: it says something by itself, and is a word of its own. Shades of
-/// skin and what joins several pictures to one are none.
+/// Whether the character is a pictograph, which is a word of its own.
+///
+/// Skin tones and joiners are not.
 pub(super) fn is_picture(c: char) -> bool {
     matches!(c, '\u{2600}'..='\u{27bf}' | '\u{2b50}' | '\u{2b55}' | '\u{1f1e6}'..='\u{1f1ff}'
         | '\u{1f300}'..='\u{1f3fa}' | '\u{1f400}'..='\u{1faff}')
 }
 
-/// True of what a word is made of: letters, digits, and the marks that stand with them. In many
-/// scripts a vowel is a mark, and a word without it is another word.
+/// Whether the character is part of words: letters, digits and their combining marks.
+///
+/// In many scripts a vowel is a mark, and a word without it is a different word.
 pub(super) fn is_of_word(c: char) -> bool {
     match c.is_ascii() {
         true => c.is_ascii_alphanumeric(),
@@ -22,17 +24,19 @@ pub(super) fn is_of_word(c: char) -> bool {
     }
 }
 
-/// Says how the letters beside it are drawn, and nothing else.
+/// Whether the character only affects how its neighbors are drawn.
 fn is_joiner(c: char) -> bool {
     matches!(c, '\u{200c}' | '\u{200d}')
 }
 
-/// The word in Unicode's compatibility form (NFKC) and by full case folding, without what many
-/// leave out when they write: diacritics of Latin, Greek and Cyrillic letters, Hebrew points,
-/// Arabic vowel marks and the line that stretches a word. Arabic letters that are often written
-/// for each other are one, as in Lucene's normalizer of Arabic; letters of Latin that no mark makes
-/// ("ł", "œ") become the letters typed for them. Digits of all scripts are equal, and so are hiragana
-/// and katakana, and traditional and simplified Chinese.
+/// Folds a word to its comparison form.
+///
+/// It applies Unicode's compatibility form (NFKC) and full case folding, and removes what writers
+/// often omit: diacritics of Latin, Greek and Cyrillic letters, Hebrew points, Arabic vowel marks
+/// and the elongation stroke. Arabic letters that are often interchanged become one, like in
+/// Lucene's Arabic normalizer. Latin letters without a decomposition ("ł", "œ") become the letters
+/// typed for them. Digits of all scripts become equal, and so do hiragana and katakana, and
+/// traditional and simplified Chinese.
 pub(super) fn fold(word: &str) -> Cow<'_, str> {
     if word
         .bytes()
@@ -47,7 +51,7 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
     for c in word.chars() {
         let start = parts.len();
         parts.extend(std::iter::once(c).nfkd());
-        // A fraction or a letter in brackets would be several words.
+        // Do not decompose a fraction or a bracketed letter into several words.
         if !parts[start..].chars().all(is_of_word) {
             parts.truncate(start);
             parts.extend(std::iter::once(c).nfd());
@@ -63,8 +67,8 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
             continue;
         }
         before = c;
-        // Lower case alone has two forms of a sigma and keeps a sharp s, upper case alone keeps
-        // a capital one.
+        // Lower case alone has two sigmas and keeps the sharp s. Upper case alone keeps a capital
+        // sharp s.
         let lower = one_of_alike(decimal(c)).to_lowercase();
         let lower = lower
             .flat_map(char::to_uppercase)
@@ -78,13 +82,13 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
             }
         }
     }
-    // A sign of half width is a letter, and the mark that it stands for is none.
+    // A half-width sign counts as a letter, but the mark that it decomposes to does not.
     let is_mark = |c: &char| !c.is_alphanumeric() && !is_picture(*c);
     let letters = folded.nfc().skip_while(is_mark);
     Cow::Owned(with_anusvara(letters.map(one_script).collect()))
 }
 
-/// Traditional characters and their simplified ones, ordered.
+/// Pairs of traditional and simplified characters, sorted.
 static SIMPLIFIED: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
     let rows = include_str!("simplified.txt").lines();
     let rows = rows.filter(|row| !row.starts_with('#'));
@@ -97,15 +101,17 @@ static SIMPLIFIED: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// One of several spellings of a letter: katakana as hiragana, traditional Chinese as simplified,
-/// long vowels of Devanagari as short ones.
+/// Maps the spellings of a letter to one of them.
+///
+/// Katakana become hiragana, traditional Chinese becomes simplified, long Devanagari vowels become
+/// short.
 fn one_script(c: char) -> char {
     match c {
         '\u{30a1}'..='\u{30f6}' | '\u{30fd}' | '\u{30fe}' => {
             char::from_u32(u32::from(c) - 0x60).unwrap_or(c)
         }
-        // Long vowels of Devanagari, as in Lucene's normalizer of Hindi: L. Larkey, M. Connell and
-        // N. Abduljaleel, "Hindi CLIR in thirty days", 2003.
+        // Like Lucene's Hindi normalizer: L. Larkey, M. Connell and N. Abduljaleel, "Hindi CLIR in
+        // thirty days", 2003.
         'ई' => 'इ',
         'ऊ' => 'उ',
         'ऐ' => 'ए',
@@ -122,8 +128,10 @@ fn one_script(c: char) -> char {
     }
 }
 
-/// A Devanagari nasal before a consonant of its own group is written as anusvara as well, and so is
-/// the moon of a nasal vowel.
+/// Normalizes Devanagari nasals to anusvara.
+///
+/// That applies to a nasal before a consonant of its own group, and to the chandrabindu of a nasal
+/// vowel.
 fn with_anusvara(word: String) -> String {
     const VIRAMA: char = '\u{94d}';
     const ANUSVARA: char = '\u{902}';
@@ -151,7 +159,7 @@ fn with_anusvara(word: String) -> String {
     spelled
 }
 
-/// The zeros of the scripts that have digits of their own; the others stand behind them.
+/// Zeros of the scripts with their own digits. The other digits follow each zero.
 const ZEROS: [char; 34] = [
     '\u{660}', '\u{6f0}', '\u{7c0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}',
     '\u{be6}', '\u{c66}', '\u{ce6}', '\u{d66}', '\u{de6}', '\u{e50}', '\u{ed0}', '\u{f20}',
@@ -160,12 +168,12 @@ const ZEROS: [char; 34] = [
     '\u{aa50}', '\u{abf0}',
 ];
 
-/// True of a digit of any script.
+/// Whether the character is a digit of any script.
 pub(super) fn is_decimal(c: char) -> bool {
     decimal(c).is_ascii_digit()
 }
 
-/// A digit of any script as one of ASCII; others as they are.
+/// Converts a digit of any script to ASCII. Returns other characters unchanged.
 pub fn decimal(c: char) -> char {
     if c < ZEROS[0] {
         return c;
@@ -180,7 +188,7 @@ pub fn decimal(c: char) -> char {
         .unwrap_or(c)
 }
 
-/// What is typed for a small letter of Latin that is no letter with a mark; `None` of others.
+/// The letters typed for a lower-case Latin letter that does not decompose, or `None`.
 fn typed_for(c: char) -> Option<&'static str> {
     Some(match c {
         'æ' => "ae",
@@ -195,37 +203,37 @@ fn typed_for(c: char) -> Option<&'static str> {
     })
 }
 
-/// True of marks on letters of Latin, Greek and Cyrillic.
+/// Whether the character is a mark on Latin, Greek and Cyrillic letters.
 fn is_diacritic(c: &char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
         | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
 }
 
-/// Marks that writers leave out. Vowel signs of other scripts are none of them.
+/// Whether writers may omit the mark. False for vowel signs of other scripts.
 fn is_left_out(c: char) -> bool {
     is_diacritic(&c)
         || matches!(c,
         // Hebrew points.
         '\u{591}'..='\u{5bd}' | '\u{5bf}' | '\u{5c1}' | '\u{5c2}' | '\u{5c4}' | '\u{5c5}'
         | '\u{5c7}'
-        // Arabic vowel marks and the line that stretches a word.
+        // Arabic vowel marks and the elongation stroke.
         | '\u{610}'..='\u{61a}' | '\u{640}' | '\u{64b}'..='\u{65f}' | '\u{670}'
         | '\u{6d6}'..='\u{6dc}' | '\u{6df}'..='\u{6e4}' | '\u{6e7}' | '\u{6e8}'
         | '\u{6ea}'..='\u{6ed}'
-        // The dot of Devanagari letters for sounds of other languages.
+        // The nukta of Devanagari letters for foreign sounds.
         | '\u{93c}'
         // Apostrophes that are letters.
         | '\u{2bb}' | '\u{2bc}'
-        // How the character before it is drawn.
+        // Variation selectors.
         | '\u{fe00}'..='\u{fe0f}')
 }
 
-/// Й is a letter of its own, and Russian endings have it.
+/// Whether the mark is the breve of Й, which is a separate letter and part of Russian endings.
 fn is_letter_with_breve(base: char, mark: char) -> bool {
     mark == '\u{306}' && matches!(base, 'и' | 'И')
 }
 
-/// One of the Arabic letters that are written for each other.
+/// Maps interchangeable Arabic letters to one of them.
 fn one_of_alike(c: char) -> char {
     match c {
         '\u{671}' => '\u{627}',

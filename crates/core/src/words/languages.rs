@@ -1,8 +1,8 @@
-//! Languages: which one a text is in, and what its words are without their endings.
+//! Language detection and stemming.
 //!
-//! Where a script has one language with a stemmer, the script decides. The languages of Latin
-//! script are told apart by their commonest words, over a whole text: never on a query, which is
-//! looked for in the languages of the texts that it may find.
+//! If a script has one language with a stemmer, the script decides. Languages in Latin script are
+//! detected by their most common words over a whole text, but never for a query. A query is stemmed
+//! in the languages of the texts that it may find.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,22 +15,23 @@ use super::fold::fold;
 use super::segments::runs;
 use super::words_of;
 
-/// Shorter words have no ending to take off: FTS5's own stemmer leaves them as well.
+/// Minimum letters of a word to stem. FTS5's own stemmer skips shorter ones too.
 const STEM_LETTERS_MIN: usize = 3;
-/// Longer ones are no words: FTS5's own stemmer leaves them as well.
+/// Maximum letters of a word to stem. FTS5's own stemmer skips longer ones too.
 const STEM_LETTERS_MAX: usize = 63;
-/// One of so many words of an English text, at least, is among its commonest.
+/// At least one in this many words of an English text must be among its most common ones.
 const ENGLISH_WORDS_OF: u16 = 8;
-/// A language shows in the first so many words of a text.
+/// Number of words at the start of a text that are used to detect its language.
 const WORDS_LOOKED_AT: usize = 200;
-/// What is left of a Hebrew word without its prefixes, at least, in letters; and how many
-/// prefixes are taken off at most.
+/// Minimum letters of a Hebrew word without its prefixes, and maximum number of removed prefixes.
 const HEBREW_LETTERS_MIN: usize = 3;
 const HEBREW_PREFIXES_MAX: usize = 2;
 
-/// Languages of Latin script that a stemmer is known for: the name of the list of their commonest
-/// words, letters that only they have, and the stemmer. English comes first: a text that says
-/// nothing else is taken for it. The order is stored (as bits of [`Languages`]): it only grows.
+/// Languages in Latin script that have a stemmer.
+///
+/// Each has the name of its list of common words, the letters that only it uses, and the stemmer.
+/// English is first, because it is assumed if nothing indicates another language. The order is
+/// stored as bits of [`Languages`], so only append to it.
 const LATIN: [(&str, &str, Algorithm); 14] = [
     ("english", "", Algorithm::English),
     ("german", "ß", Algorithm::German),
@@ -48,7 +49,7 @@ const LATIN: [(&str, &str, Algorithm); 14] = [
     ("turkish", "ğış", Algorithm::Turkish),
 ];
 
-/// Places in the list of languages with rules of their own.
+/// Indices of languages with special rules.
 const FINNISH: usize = 10;
 const TURKISH: usize = 13;
 
@@ -58,7 +59,7 @@ static RUSSIAN: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::
 static GREEK: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Greek));
 static TAMIL: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Tamil));
 
-/// Which languages have a word among their commonest.
+/// Bit set of the languages in which a word is among the most common.
 static COMMON: LazyLock<HashMap<&'static str, u16>> = LazyLock::new(|| {
     let mut common = HashMap::new();
     for (place, (name, ..)) in LATIN.iter().enumerate() {
@@ -70,11 +71,13 @@ static COMMON: LazyLock<HashMap<&'static str, u16>> = LazyLock::new(|| {
     common
 });
 
-/// Languages of Latin script; the scripts of others say which they are. English is always one.
+/// A set of languages in Latin script. It always contains English.
+///
+/// Other languages are recognized by their script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Languages(u16);
 
-/// True of a word that is among the commonest of a language.
+/// Whether the word is among the most common of some language.
 pub(super) fn is_common(folded: &str) -> bool {
     COMMON.contains_key(folded)
 }
@@ -86,14 +89,17 @@ impl Default for Languages {
 }
 
 impl Languages {
-    /// The language of a text, alone: the one that has most of its words among its commonest,
-    /// and English where none has more than English.
+    /// Detects the language of a text.
+    ///
+    /// It is the one with the most common words in the text, or English if none has more than
+    /// English.
     pub fn of(text: &str) -> Self {
         Self::told_of(text).0
     }
 
-    /// The same, and whether its words show that it is so: a text of a language that is not known
-    /// is taken for one that is.
+    /// Like [`Self::of`], but also returns whether the text is shown to be English.
+    ///
+    /// A text in an unknown language is otherwise taken for a known one.
     pub(super) fn told_of(text: &str) -> (Self, bool) {
         let mut votes = [0_u16; LATIN.len()];
         let mut words = 0;
@@ -121,24 +127,23 @@ impl Languages {
         (Self(1 << best), is_shown)
     }
 
-    /// These and others.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// From what is stored, with English; languages that are not known are left out.
+    /// Restores the stored form, adds English and ignores unknown languages.
     pub fn from_bits(bits: i64) -> Self {
         let known = (1 << LATIN.len()) - 1;
         Self(u16::try_from(bits & known).unwrap_or(0) | 1)
     }
 
-    /// True where the rules of English are all that apply.
+    /// Whether only the rules of English apply.
     pub(super) fn is_english(self) -> bool {
         self == Self::default()
     }
@@ -152,7 +157,7 @@ impl Languages {
     }
 }
 
-/// The languages that alone have one of the letters of a word.
+/// The languages that exclusively use a letter of the word.
 fn has_letter_of(word: &str) -> u16 {
     let mut found = 0;
     for (place, (_, letters, _)) in LATIN.iter().enumerate() {
@@ -162,9 +167,10 @@ fn has_letter_of(word: &str) -> u16 {
     found
 }
 
-/// The word without its English ending, by the algorithm that is called English or Porter 2
-/// (M. F. Porter, "Snowball: A language for stemming algorithms", 2001). A word with other
-/// characters than a to z stays as it is. The word has to be [folded](super::Token::folded).
+/// Removes the English ending of a word, which must be [folded](super::Token::folded).
+///
+/// The algorithm is Snowball's English, also called Porter 2 (M. F. Porter, "Snowball: A language
+/// for stemming algorithms", 2001). Words with characters other than a to z stay unchanged.
 pub fn stem(folded: &str) -> Cow<'_, str> {
     let has_stem = (STEM_LETTERS_MIN..=STEM_LETTERS_MAX).contains(&folded.len())
         && folded.bytes().all(|b| b.is_ascii_lowercase());
@@ -174,11 +180,14 @@ pub fn stem(folded: &str) -> Cow<'_, str> {
     }
 }
 
-/// What the index has for a word: its stem in each of the languages, where its script has several;
-/// itself and the stem of its script otherwise. A Hebrew word comes with and without its prefixes.
+/// Passes the index forms of a word to `give`.
 ///
-/// Endings have the marks that folding leaves out, and who writes without marks means the same: a
-/// word with marks is stemmed with them and without them.
+/// If its script has several languages, these are its stems in each of the `languages`. Otherwise
+/// they are the word and the stem of its script's language. A Hebrew word is passed with and
+/// without its prefixes.
+///
+/// A word with diacritics is stemmed with them and without them. Stemmers expect the diacritics of
+/// endings, which folding removes and some writers omit.
 pub(super) fn forms(word: &str, folded: &str, languages: Languages, mut give: impl FnMut(&str)) {
     let first = folded.chars().next().unwrap_or('0');
     if first.is_ascii() && languages.is_english() {
@@ -219,7 +228,7 @@ pub(super) fn forms(word: &str, folded: &str, languages: Languages, mut give: im
     stems(&written, languages, &mut given, &mut give);
 }
 
-/// The stems of a word in each of the languages, folded, that were not given yet.
+/// Passes the folded stems of a word in each of the languages that were not passed yet.
 fn stems(word: &str, languages: Languages, given: &mut Vec<String>, give: &mut impl FnMut(&str)) {
     for (place, stemmer) in STEMMERS.iter().enumerate() {
         if languages.0 >> place & 1 == 0 {
@@ -238,7 +247,7 @@ fn stems(word: &str, languages: Languages, given: &mut Vec<String>, give: &mut i
     }
 }
 
-/// "And", "the", "in", "as", "to", "from" and "that" are one letter before a Hebrew word.
+/// Removes one-letter Hebrew prefixes: "and", "the", "in", "as", "to", "from" and "that".
 fn hebrew(folded: &str, mut give: impl FnMut(&str)) {
     let mut rest = folded;
     give(rest);
@@ -253,10 +262,11 @@ fn hebrew(folded: &str, mut give: impl FnMut(&str)) {
     }
 }
 
-/// The word, and what is left of it without the article, what stands before that, and endings: the
-/// stemmer "light10" (L. Larkey, L. Ballesteros and M. Connell, "Light stemming for Arabic information
-/// retrieval", 2007) of a folded word, in which two letters of the endings are one. Those that begin
-/// with the letter that ة becomes are ours.
+/// Passes an Arabic word with and without its article, prefixes and endings.
+///
+/// This is the stemmer "light10" (L. Larkey, L. Ballesteros and M. Connell, "Light stemming for
+/// Arabic information retrieval", 2007) applied to a folded word, in which two letters of the
+/// endings are one. The endings that start with the folded form of ة are additions.
 fn arabic(folded: &str, mut give: impl FnMut(&str)) {
     let letters = |text: &str| text.chars().count();
     give(folded);

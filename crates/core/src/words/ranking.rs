@@ -1,8 +1,10 @@
-//! How well the words of a memory answer those of a query, in two steps: which words the
-//! index found is enough to choose candidates; then their text decides.
+//! Ranks memories for a query in two steps.
 //!
-//! BM25 is computed here, over what the subject may find: FTS5's `bm25()` reads the document
-//! frequencies of the whole tenant, and lets one subject's words weigh another's.
+//! The words found by the index select candidates. Then the text of the candidates determines their
+//! scores.
+//!
+//! BM25 is computed here, over the memories that the subject may find. FTS5's `bm25()` uses the
+//! document frequencies of the whole tenant, so one subject's words would affect another's scores.
 
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -13,77 +15,81 @@ use super::spellings::{Spelled, alternates, spelled};
 use super::stop_words::{is_begun, is_ending, is_stop_word, is_telling};
 use super::{BEGINS, Languages, has_beginnings, is_apostrophe};
 
-/// Terms of one query; further words of it are not looked for.
+/// Maximum number of terms of a query. Further words are ignored.
 pub const TERMS_MAX: usize = 32;
-/// Terms that are looked at where there are more.
+/// Maximum number of terms that are considered when selecting [`TERMS_MAX`] of them.
 const TERMS_READ: usize = 4 * TERMS_MAX;
-/// Candidates whose text is read: more would cost time and improve nothing.
+/// Maximum candidates whose text is read. More would cost time and not improve results.
 pub const CANDIDATES_MAX: usize = 128;
 
-/// Words in which an answer is looked for: about two English sentences.
+/// Words per passage, about two English sentences.
 const PASSAGE_WORDS: usize = 40;
-/// What the whole text counts beside its best passage.
+/// Weight of the whole text relative to its best passage.
 const WHOLE_SHARE: f64 = 0.1;
-/// How soon a word said again says nothing new. The usual value of BM25.
+/// Term frequency saturation, the usual value of BM25.
 const K1: f64 = 1.2;
-/// How much a text that is shorter than a passage gains. The usual value of BM25.
+/// Length normalization, the usual value of BM25.
 const B: f64 = 0.75;
 
-/// What a word counts that has the stem of another one, and what comes on top by how much of both
-/// is alike: "hermano" is not "hermana".
+/// Share of a word with the same stem as the term, plus a share scaled by their common prefix.
+///
+/// This prefers exact matches: "hermano" is not "hermana".
 const STEM_SHARE: f64 = 0.9;
 const STEM_LIKENESS: f64 = 0.1;
-/// What a term counts of which the index has only words that begin alike.
+/// Weight of a term if the index has only words with the same beginning.
 const ALIKE_SHARE: f64 = 0.5;
-/// How much of two words is alike at least, where one begins as the other: twice the letters that
-/// they begin with, of all that they have.
+/// Minimum likeness of two words with the same beginning.
+///
+/// It is twice the length of their common prefix, divided by their total length.
 const ALIKE_MIN: f64 = 0.6;
 
-/// From a to z.
+/// Letters from a to z.
 const LETTERS: usize = 26;
 const ALL_LETTERS: u32 = (1 << LETTERS) - 1;
-/// The place of y among them.
+/// Index of y among them.
 const Y: usize = 24;
 
-/// One word that is looked for.
+/// A search term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// The word as the query writes it, of letters, digits and marks only.
+    /// The word as written in the query, of letters, digits and marks only.
     pub word: String,
-    /// The same as it is compared, with its ending.
+    /// The folded word, with its ending.
     folded: String,
-    /// Its own ones first, then those of its other spellings.
+    /// Forms of the word itself, followed by those of its other spellings.
     forms: Vec<String>,
     own: usize,
     beginnings: Vec<String>,
 }
 
-/// The words of a query, each once.
+/// The distinct words of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     terms: Vec<Term>,
     languages: Languages,
 }
 
-/// What the index knows of the terms of a query among the memories that may be found: those
-/// of the subjects that are asked, not of the whole tenant, so that what others say changes
-/// nothing.
+/// Index statistics of a query's terms.
+///
+/// They cover the memories of the requested subjects and not the whole tenant, so that other
+/// subjects' content does not affect the ranking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// All memories that may be found.
+    /// Number of memories that may be found.
     pub memories: u64,
-    /// In how many of them the index found each term, in the terms' order. A term that is
-    /// missing here was found nowhere.
+    /// Number of memories in which the index found each term, in the order of the terms.
+    ///
+    /// A missing entry means that the term was not found.
     pub found_in: Vec<u64>,
-    /// The terms that were found nowhere, and words that begin like them were looked for.
+    /// Terms that were not found, so that words with the same beginning were searched.
     pub alike: Found,
 }
 
-/// Which terms of a query are in a memory.
+/// The terms of a query that are in a memory, as a bit set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Found(u32);
 
-/// A query and what its terms weigh.
+/// A query with the weights of its terms.
 #[derive(Clone, Debug)]
 pub struct Scorer<'a> {
     terms: &'a [Term],
@@ -93,36 +99,34 @@ pub struct Scorer<'a> {
     alike: Found,
 }
 
-/// A term in a text.
+/// An occurrence of a term in a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TermHit {
-    /// Where it stands, in words from the beginning.
+    /// Position in words from the start of the text.
     place: usize,
     term: usize,
-    /// How much of it is there: 1 where it is written as in the query.
+    /// Degree of the match, 1 for the exact word of the query.
     share: f64,
 }
 
-/// What a content is to a query.
+/// The relevance of a content to a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Judgement {
-    /// How well it answers it: [`Scorer::score`].
+    /// Relevance, see [`Scorer::score`].
     pub score: f64,
-    /// Share of the query's weight that the content has, from 0 to 1, without words that any
-    /// message has. Unlike the score it can be compared across queries and collections.
+    /// Share of the query's weight that the content matches, from 0 to 1, without common words.
+    ///
+    /// Unlike the score it is comparable across queries and collections.
     pub coverage: f64,
-    /// How many words it has.
     pub words: usize,
 }
 
-/// With which two letters a word may begin that has one of the forms: most words of a text need
-/// no stemming.
+/// The first two letters of words that may have one of the forms. Saves stemming most words.
 #[derive(Clone, Copy, Debug)]
 struct Beginnings([u32; LETTERS]);
 
 impl Term {
-    /// What the index is asked for: any of these is the word. One at least, of letters, digits
-    /// and marks only.
+    /// Index forms, any of which matches the term. At least one, of letters, digits and marks only.
     pub fn forms(&self) -> &[String] {
         &self.forms
     }
@@ -131,13 +135,15 @@ impl Term {
         &self.forms[..self.own]
     }
 
-    /// What the index is asked for where it has none of the forms: words that begin so may be the
-    /// word with another ending. What stands before each keeps it apart from words.
+    /// Index entries to search if the index has none of the forms.
+    ///
+    /// Words with the same beginning may be the term with another ending. A prefix distinguishes
+    /// these entries from words.
     pub fn beginnings(&self) -> &[String] {
         &self.beginnings
     }
 
-    /// How much of the term a word is that has one of its forms.
+    /// Degree of the match of a word that has one of the term's forms.
     fn share_of(&self, word: &str) -> f64 {
         if word.eq_ignore_ascii_case(&self.word) {
             return 1.0;
@@ -152,15 +158,16 @@ impl Term {
     }
 }
 
-/// What two words begin with, as a share of both, from 0 to 1.
+/// Length of the common prefix as a share of both words, from 0 to 1.
 fn common(one: &str, other: &str) -> f64 {
     let common = one.chars().zip(other.chars()).take_while(|(a, b)| a == b);
     let all = one.chars().count() + other.chars().count();
     (2 * common.count()) as f64 / all.max(1) as f64
 }
 
-/// How much of two forms is alike, from 0 to 1: what they begin with, where that is enough for one
-/// stem with two endings; else 0.
+/// Likeness of two forms from 0 to 1, based on their common prefix.
+///
+/// 0 if the prefix is too short for one stem with two endings.
 fn likeness(one: &str, other: &str) -> f64 {
     if beginning(one).is_none_or(|begins| !other.starts_with(begins)) {
         return 0.0;
@@ -170,9 +177,11 @@ fn likeness(one: &str, other: &str) -> f64 {
 }
 
 impl Query {
-    /// The terms of a text: its words without stop words, or all of its words if there are
-    /// no others; the first [`TERMS_MAX`], of more those first that are not of hiragana alone, which
-    /// seldom name a thing. `languages` are those of the texts that it may find.
+    /// Extracts the terms of a text.
+    ///
+    /// These are its words without stop words, or all words if there are only stop words, up to
+    /// [`TERMS_MAX`]. If there are more, words only in hiragana go last, because they seldom name a
+    /// thing. `languages` are those of the texts that the query may find.
     pub fn new(text: &str, languages: Languages) -> Self {
         let none = Self {
             terms: Vec::new(),
@@ -181,7 +190,7 @@ impl Query {
         let (mut telling, mut all) = (none.clone(), none);
         let mut units = spelled(text).filter(|unit| !unit.is_part).peekable();
         let mut is_behind_apostrophe = false;
-        // Another spelling of the next words, with their number.
+        // Joined spelling of the next words, and their number.
         let mut other = (String::new(), 0);
         while let Some(unit) = units.next() {
             if unit.stands_for > 0 {
@@ -219,7 +228,7 @@ impl Query {
         query
     }
 
-    /// What to ask the index for; at most [`TERMS_MAX`].
+    /// The terms to search in the index, at most [`TERMS_MAX`].
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
@@ -273,7 +282,7 @@ fn is_hiragana(word: &str) -> bool {
 }
 
 impl Found {
-    /// Also this term, by its place in [`Query::terms`].
+    /// Adds a term by its index in [`Query::terms`].
     pub fn insert(&mut self, term: usize) {
         self.0 |= u32::try_from(term)
             .ok()
@@ -281,20 +290,22 @@ impl Found {
             .unwrap_or(0);
     }
 
-    /// True when the term of this place is in the memory.
+    /// Whether the memory has the term of this index.
     pub fn contains(self, term: usize) -> bool {
         u32::try_from(term).is_ok_and(|term| self.0.checked_shr(term).is_some_and(|b| b & 1 == 1))
     }
 }
 
 impl<'a> Scorer<'a> {
-    /// Weighs the terms of a query: the fewer memories have a term, the more it says. The
-    /// weight is BM25's (S. Robertson and H. Zaragoza, "The Probabilistic Relevance
-    /// Framework", 2009) in the form that never falls below zero, as in Lucene.
+    /// Computes the weights of a query's terms.
+    ///
+    /// The fewer memories have a term, the higher is its weight. It is BM25's weight (S. Robertson
+    /// and H. Zaragoza, "The Probabilistic Relevance Framework", 2009) in Lucene's form, which is
+    /// never negative.
     pub fn new(query: &'a Query, statistics: &Statistics) -> Self {
         let weight = |term: usize| {
             let found_in = statistics.found_in.get(term).copied().unwrap_or(0);
-            // The index misses a form now and then that the text is seen to have.
+            // The index may miss a form that is found in the text.
             let (with, all) = (found_in.max(1) as f64, statistics.memories.max(1) as f64);
             let weight = (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p();
             match statistics.alike.contains(term) {
@@ -312,30 +323,32 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// How much of the query a memory has anything of, by what the index found: each term
-    /// counts once. Good for choosing candidates; the best [`CANDIDATES_MAX`] are enough.
+    /// Sum of the weights of the terms that the index found, each counted once.
+    ///
+    /// Selects candidates; the best [`CANDIDATES_MAX`] are enough.
     pub fn coverage(&self, found: Found) -> f64 {
         let weights = self.weights.iter().enumerate();
         let found = weights.filter(|(term, _)| found.contains(*term));
         found.map(|(_, weight)| weight).sum()
     }
 
-    /// How well a memory answers the query: what it [covers](Self::coverage) of it, plus
-    /// BM25 of its best passage. A long text is judged by the place that says most, not by
-    /// its length: "Passage-level evidence in document retrieval" (J. Callan, 1994), with
-    /// passages that begin at any word and are of one length ("Effective ranking with
-    /// arbitrary passages", M. Kaszkiel and J. Zobel, 2001). A text shorter than a passage
-    /// gains as BM25 has it. A tenth of BM25 of the whole text comes on top (both kinds of
-    /// evidence together: Callan, again): of two whose best passages say the same, the one
-    /// with less beside it stands first.
+    /// Scores how well a memory answers the query.
     ///
-    /// 0 when nothing of the query is there; never negative, and finite. It takes time by the
-    /// length of the content.
+    /// The score is the [coverage](Self::coverage), plus BM25 of its best passage, plus a tenth of
+    /// BM25 of the whole text. It is finite and never negative, and 0 without any match. The time
+    /// is linear in the length of the content.
+    ///
+    /// - A long text is judged by its best passage, not by its length: "Passage-level evidence in
+    ///   document retrieval" (J. Callan, 1994). Passages start at any word and have one length
+    ///   ("Effective ranking with arbitrary passages", M. Kaszkiel and J. Zobel, 2001).
+    /// - A text shorter than a passage gains as in BM25.
+    /// - The whole text is included to rank the one with less other content first among texts with
+    ///   equal best passages (combining both kinds of evidence: Callan, again).
     pub fn score(&self, content: &str) -> f64 {
         self.judge(content).score
     }
 
-    /// The same, and how many words the content has.
+    /// Like [`Self::score`], with the coverage and the number of words.
     pub fn judge(&self, content: &str) -> Judgement {
         let (hits, words) = self.hits(content);
         if hits.is_empty() {
@@ -358,14 +371,14 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Where terms stand in a text, in bytes, and which.
+    /// Byte offsets of the terms in a text, with the index of the term.
     pub fn places(&self, content: &str) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         self.each_hit(content, |unit, _, term, _| places.push((unit.start, term)));
         places
     }
 
-    /// Share of the query's weight in a text that has `shares` of each term, without common words.
+    /// Share of the query's weight for the given `shares` of its terms, without common words.
     fn coverage_of(&self, shares: &[f64]) -> f64 {
         let (mut covered, mut all) = (0.0, 0.0);
         for ((term, weight), share) in self.terms.iter().zip(&self.weights).zip(shares) {
@@ -377,7 +390,7 @@ impl<'a> Scorer<'a> {
         covered / all.max(f64::MIN_POSITIVE)
     }
 
-    /// The terms in a text, and how many words it has.
+    /// The terms in a text, and its number of words.
     fn hits(&self, content: &str) -> (Vec<TermHit>, usize) {
         let mut hits = Vec::new();
         let words = self.each_hit(content, |_, place, term, share| {
@@ -386,7 +399,8 @@ impl<'a> Scorer<'a> {
         (hits, words)
     }
 
-    /// Calls `give` with each term in a text, its place in words, and how much of it is there.
+    /// Passes each term in a text to `give`, with its position in words and degree of match.
+    ///
     /// Returns the number of words.
     fn each_hit(
         &self,
@@ -416,7 +430,7 @@ impl<'a> Scorer<'a> {
         words
     }
 
-    /// The terms that a word of a text is.
+    /// The terms that a word of a text matches.
     fn found_in(&self, unit: &Spelled<'_>) -> Found {
         let mut found = Found::default();
         if !self.beginnings.include(&unit.word) || !self.may_have_form(&unit.word) {
@@ -432,12 +446,12 @@ impl<'a> Scorer<'a> {
         found
     }
 
-    /// False for a text of which the index has no beginnings.
+    /// Whether beginnings are searched and the index has them for this text.
     fn looks_for_beginnings_in(&self, content: &str) -> bool {
         self.alike != Found::default() && has_beginnings(content)
     }
 
-    /// The term that a word begins like, of those that were found nowhere.
+    /// Of the terms that were not found, the one whose beginning is most like the word's.
     fn alike(&self, unit: &Spelled<'_>) -> Option<(usize, f64)> {
         let mut best = None;
         let mut compare = |form: &str| {
@@ -456,8 +470,10 @@ impl<'a> Scorer<'a> {
         best
     }
 
-    /// False where the word has none of the forms: the English stemmer changes no more than the
-    /// last two letters of what it leaves of a word ("possibility" is "possibl").
+    /// Quick check whether a word may have one of the forms.
+    ///
+    /// The English stemmer changes at most the last two letters of the stem it returns
+    /// ("possibility" becomes "possibl").
     fn may_have_form(&self, word: &str) -> bool {
         if !self.languages.is_english() || !word.is_ascii() {
             return true;
@@ -471,14 +487,14 @@ impl<'a> Scorer<'a> {
         })
     }
 
-    /// BM25 of the whole text, which the longer it is says the less of any one word.
+    /// BM25 of the whole text. In a longer text each word weighs less.
     fn whole(&self, hits: &[TermHit], words: usize) -> f64 {
         let mut counts = vec![0.0; self.terms.len()];
         hits.iter().for_each(|hit| counts[hit.term] += hit.share);
         self.bm25(&counts, words as f64 / PASSAGE_WORDS as f64)
     }
 
-    /// BM25 of these counts in a text of this length, in passages.
+    /// BM25 of these counts in a text of `length` passages.
     fn bm25(&self, counts: &[f64], length: f64) -> f64 {
         let damping = K1 * (1.0 - B + B * length);
         let gain = |count: f64| count * (K1 + 1.0) / (count + damping);
@@ -499,7 +515,7 @@ impl<'a> Scorer<'a> {
             }
             debug_assert!(start < end);
             best = best.max(self.bm25(&counts, length));
-            // What is left of a sum of shares may be a little less than nothing.
+            // Rounding may leave a small negative number.
             counts[first.term] = (counts[first.term] - first.share).max(0.0);
         }
         best
@@ -507,9 +523,11 @@ impl<'a> Scorer<'a> {
 }
 
 impl Beginnings {
-    /// No stemmer changes the first two letters of a word of a to z, but for these: English has
-    /// "dying", "lying" and "tying", Finnish makes one of two equal letters, and Turkish puts a
-    /// letter in the place of the last one of a stem, which may be as short as one.
+    /// Computes the possible first two letters of matching words.
+    ///
+    /// Stemmers do not change the first two letters of a word of a to z, with these exceptions:
+    /// English has "dying", "lying" and "tying". Finnish merges double letters. Turkish replaces
+    /// the last letter of a stem, which may be its only one.
     fn of(query: &Query) -> Self {
         let mut beginnings = Self([0; LETTERS]);
         for form in query.terms.iter().flat_map(|term| &term.forms) {
@@ -531,7 +549,7 @@ impl Beginnings {
         beginnings
     }
 
-    /// False where the word has none of the forms; true where its stem has to be looked at.
+    /// Whether the word may have one of the forms, so that its stem must be compared.
     fn include(&self, word: &str) -> bool {
         let mut letters = word.bytes().map(|byte| letter(byte.to_ascii_lowercase()));
         match (letters.next().flatten(), letters.next()) {
@@ -544,7 +562,7 @@ impl Beginnings {
     }
 }
 
-/// The place of a letter of a to z in the alphabet.
+/// Index of a letter from a to z in the alphabet.
 fn letter(byte: u8) -> Option<usize> {
     byte.is_ascii_lowercase().then(|| usize::from(byte - b'a'))
 }

@@ -1,4 +1,4 @@
-//! What is looked for in a question, and which of a few memories answers it best.
+//! Tests of the terms of a query and the ranking of memories.
 
 use proptest::prelude::*;
 
@@ -13,14 +13,14 @@ fn words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Endings of many languages, and what is left of a word without them is often short.
+/// Endings of many languages, often with short stems.
 const ENDINGS: [&str; 30] = [
     "", "s", "ed", "y", "ly", "ies", "ing", "ation", "ational", "bility", "en", "heid", "lich",
     "ement", "ication", "yal", "llyal", "amos", "idad", "enza", "issa", "lla", "iie", "sel",
     "iste", "ler", "ma", "me", "yor", "sin",
 ];
 
-/// What the English stemmer takes off or changes.
+/// Endings that the English stemmer removes or changes.
 const ENGLISH_ENDINGS: [&str; 58] = [
     "", "'s", "s", "sses", "ied", "ies", "us", "ss", "eed", "eedly", "ed", "edly", "ing", "ingly",
     "at", "bl", "iz", "y", "tional", "enci", "anci", "abli", "entli", "izer", "ization", "ational",
@@ -29,7 +29,7 @@ const ENGLISH_ENDINGS: [&str; 58] = [
     "ness", "ative", "ability", "ement", "ment", "ent", "ion", "e", "ll", "ly", "ying",
 ];
 
-/// Scores every content as if the index stemmed as we do.
+/// Scores all contents as if the index used the same stemming.
 fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
     let query = Query::new(query, Languages::default());
     let all = Statistics {
@@ -68,7 +68,7 @@ fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
         .collect()
 }
 
-/// Which content is best.
+/// Index of the content with the best score.
 fn best(query: &str, contents: &[&str]) -> usize {
     let scores = scores(query, contents);
     (0..scores.len())

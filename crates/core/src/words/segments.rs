@@ -1,11 +1,12 @@
-//! Where words begin and end in a text: the same for the index, the query, and the text that is
-//! looked at again.
+//! Splits text into words, the same way for the index, queries and scored texts.
 //!
-//! A word is a run of letters, digits and their marks; it ends where Latin letters or digits meet
-//! those of another script, and a picture is a word of its own. Chinese, Japanese and Korean are cut
-//! into pairs of characters, each character that has a meaning by itself beside them (as Lucene's
-//! `CJKBigramFilter` does); Thai, Lao, Khmer and Burmese by the dictionaries of ICU; and Persian
-//! where a sign says that letters are not joined, which many write as a space.
+//! A word is a run of letters, digits and their marks. It ends where Latin letters or digits meet
+//! another script. A pictograph is a word of its own. Some scripts need more:
+//!
+//! - Chinese, Japanese and Korean are split into pairs of characters, plus each character that has
+//!   a meaning of its own (like Lucene's `CJKBigramFilter`).
+//! - Thai, Lao, Khmer and Burmese are split by the dictionaries of ICU.
+//! - Persian is also split at zero-width non-joiners, which many writers type as a space.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use unicode_normalization::char::is_combining_mark;
 use super::fold::{fold, is_decimal, is_of_word, is_picture};
 use super::languages::{Languages, forms};
 
-/// Knows the words of Thai, Lao, Khmer and Burmese.
+/// Segments Thai, Lao, Khmer and Burmese.
 static DICTIONARY: LazyLock<WordSegmenter> = LazyLock::new(|| {
     let options = WordBreakInvariantOptions::default();
     let mut segmenter = WordSegmenter::new_for_non_complex_scripts(options).static_to_owned();
@@ -29,8 +30,9 @@ static DICTIONARY: LazyLock<WordSegmenter> = LazyLock::new(|| {
     segmenter
 });
 
-/// The dictionaries of ICU without the one of Chinese and Japanese: it has 2 MB, and pairs of
-/// characters are what is looked for there.
+/// ICU's dictionaries without the one for Chinese and Japanese.
+///
+/// That one has 2 MB and is not needed, because these languages are split into pairs of characters.
 struct SpacelessScripts;
 
 impl DataProvider<SegmenterDictionaryExtendedV2> for SpacelessScripts {
@@ -52,50 +54,52 @@ impl DataProvider<SegmenterDictionaryAutoV2> for SpacelessScripts {
     }
 }
 
-/// One word of a text.
+/// A word of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// The word as it is written.
     pub word: &'a str,
-    /// Where it begins in the text, in bytes.
+    /// Byte offset of its start in the text.
     pub start: usize,
-    /// True of a Chinese character beside another, which is part of a word: who looks for it finds
-    /// it, and who looks for the word does not look for its parts.
+    /// Whether this is a Chinese character that is part of a longer word.
+    ///
+    /// The index has it, so that a query for the character finds the word. A query for the word
+    /// does not search for its parts.
     pub is_part: bool,
 }
 
 impl<'a> Token<'a> {
-    /// The word without case, width and diacritics; letters, digits and marks only.
+    /// The word without case, width and diacritics. Only letters, digits and marks.
     pub fn folded(&self) -> Cow<'a, str> {
         fold(self.word)
     }
 
-    /// What an index of texts in these languages has for the word: most often one form.
+    /// Passes the index forms of the word for texts in these languages, mostly just one.
     pub fn forms(&self, languages: Languages, give: impl FnMut(&str)) {
         forms(self.word, &self.folded(), languages, give);
     }
 
-    /// Where the text goes on behind it, in bytes.
+    /// Byte offset of its end in the text.
     pub(super) fn end(&self) -> usize {
         self.start + self.word.len()
     }
 }
 
-/// How a script shows where words end.
+/// Word separation in a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spacing {
-    /// By spaces, in Latin letters and digits.
+    /// Spaces, for Latin letters and digits.
     Latin,
-    /// By spaces.
+    /// Spaces.
     Spaces,
-    /// Not at all, and pairs of characters are near enough to words.
+    /// None. Pairs of characters approximate words.
     Pairs,
-    /// Not at all, and a dictionary knows.
+    /// None. Words are found with a dictionary.
     Dictionary,
 }
 
-/// The words of a text, in the order in which they begin. Those of Chinese, Japanese and Korean
-/// overlap.
+/// Returns the words of a text in the order of their starts.
+///
+/// Those of Chinese, Japanese and Korean overlap.
 pub fn tokens(text: &str) -> Tokens<'_> {
     Tokens {
         runs: Runs { text, rest: 0 },
@@ -104,12 +108,12 @@ pub fn tokens(text: &str) -> Tokens<'_> {
     }
 }
 
-/// The runs of letters, digits and marks of a text, in order.
+/// Returns the runs of letters, digits and marks of a text, in order.
 pub(super) fn runs(text: &str) -> impl Iterator<Item = Token<'_>> {
     Runs { text, rest: 0 }
 }
 
-/// The runs of a text from a place on.
+/// Iterates over the runs of a text from a position on.
 #[derive(Debug)]
 struct Runs<'a> {
     text: &'a str,
@@ -131,7 +135,7 @@ impl<'a> Iterator for Runs<'a> {
                 start,
                 is_part: false,
             };
-            // Some marks count as letters; where nothing else stands, no word does.
+            // Some marks count as letters. A run of them alone is no word.
             if token.word.is_ascii() || !token.folded().is_empty() {
                 return Some(token);
             }
@@ -139,13 +143,13 @@ impl<'a> Iterator for Runs<'a> {
     }
 }
 
-/// The words of a text from a place on.
+/// Iterates over the words of a text.
 #[derive(Debug)]
 pub struct Tokens<'a> {
     runs: Runs<'a>,
-    /// Those that are left of a run of several words, and of what stands before it.
+    /// Remaining words of the current run, and pictographs before it.
     pieces: std::vec::IntoIter<Token<'a>>,
-    /// Up to where pictures were looked for.
+    /// End of the part that was searched for pictographs.
     seen: usize,
 }
 
@@ -177,7 +181,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Adds the pictures of a part of a text.
+/// Adds the pictographs in a part of a text.
 fn pictures<'a>(text: &'a str, part: Range<usize>, pieces: &mut Vec<Token<'a>>) {
     let found = text[part.clone()].char_indices();
     let found = found.filter(|(_, c)| is_picture(*c));
@@ -191,7 +195,6 @@ fn pictures<'a>(text: &'a str, part: Range<usize>, pieces: &mut Vec<Token<'a>>) 
     }));
 }
 
-/// The words of a run.
 enum Pieces<'a> {
     One(Token<'a>),
     Many(Vec<Token<'a>>),
@@ -227,7 +230,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Adds the words of a part of a run, which is of one kind.
+/// Adds the words of a part of a run with uniform spacing.
 fn cut<'a>(
     run: Token<'a>,
     from: usize,
@@ -260,7 +263,7 @@ fn cut<'a>(
                 .collect();
             let end_of = |index: usize| starts.get(index).map_or(part.len(), |(at, _)| *at);
             for (index, (start, c)) in starts.iter().enumerate() {
-                // A Korean word ends with particles: what it begins with is a noun's.
+                // Korean words end with particles, so the first syllable alone may be a noun.
                 let stands_alone =
                     is_ideograph(*c) || index == 0 && (is_korean(*c) || starts.len() == 1);
                 if stands_alone {
@@ -283,15 +286,14 @@ fn cut<'a>(
     }
 }
 
-/// Persian letters beside it are of one word or of two, and not joined.
+/// The zero-width non-joiner between parts of one Persian word or between two words.
 const NOT_JOINED: char = '\u{200c}';
 
 fn is_arabic(c: char) -> bool {
     matches!(c, '\u{620}'..='\u{6ff}' | '\u{750}'..='\u{77f}')
 }
 
-/// How words are told apart in the script of a character; `None` of marks, which belong to what
-/// stands before them.
+/// Word separation in the script of a character. `None` for marks, which continue a word.
 fn spacing(c: char) -> Option<Spacing> {
     match c {
         _ if c.is_ascii() || is_decimal(c) => Some(Spacing::Latin),
@@ -305,13 +307,13 @@ fn spacing(c: char) -> Option<Spacing> {
         | '\u{31f0}'..='\u{31ff}'
         | '\u{ff66}'..='\u{ff9d}'
         | '\u{1b000}'..='\u{1b16f}' => Some(Spacing::Pairs),
-        // Thai and Lao; Burmese; Khmer; Burmese again.
+        // Thai and Lao, Burmese, Khmer, Burmese again.
         '\u{e00}'..='\u{eff}'
         | '\u{1000}'..='\u{109f}'
         | '\u{1780}'..='\u{17ff}'
         | '\u{a9e0}'..='\u{a9ff}'
         | '\u{aa60}'..='\u{aa7f}' => Some(Spacing::Dictionary),
-        // Latin, and the same in full width.
+        // Latin, also in full width.
         '\u{a1}'..='\u{2ff}'
         | '\u{1d00}'..='\u{1eff}'
         | '\u{2c60}'..='\u{2c7f}'
@@ -323,26 +325,29 @@ fn spacing(c: char) -> Option<Spacing> {
     }
 }
 
-/// True of a Chinese character, which has a meaning by itself.
+/// Whether the character is Chinese, with a meaning of its own.
 fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3005}' | '\u{3007}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
         | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-/// True of a syllable of Korean, or of a part of one.
+/// Whether the character is a Korean syllable or a part of one.
 fn is_korean(c: char) -> bool {
     matches!(c, '\u{1100}'..='\u{11ff}' | '\u{3130}'..='\u{318f}' | '\u{a960}'..='\u{a97f}'
         | '\u{ac00}'..='\u{d7ff}' | '\u{ffa0}'..='\u{ffdc}')
 }
 
-/// False of marks, and of the vowels and finals of a Korean syllable that is written in parts.
+/// Whether a syllable starts here.
+///
+/// False for marks, and for vowels and finals of decomposed Korean syllables.
 fn begins_syllable(c: char) -> bool {
     spacing(c).is_some() && !matches!(c, '\u{1160}'..='\u{11ff}' | '\u{d7b0}'..='\u{d7ff}')
 }
 
-/// The letters that words of one stem begin with at least, in a script where words have endings; in
-/// Ethiopic, where a letter is a syllable, they are fewer. `None` of what is shorter, of numbers, and
-/// of scripts without endings.
+/// Returns the minimum common prefix of words with the same stem.
+///
+/// It is shorter in Ethiopic, where a letter is a syllable. `None` for shorter words, numbers, and
+/// scripts without endings.
 pub(super) fn beginning(form: &str) -> Option<&str> {
     let first = form.chars().next()?;
     if !matches!(spacing(first), Some(Spacing::Latin | Spacing::Spaces)) || is_picture(first) {
@@ -358,11 +363,11 @@ pub(super) fn beginning(form: &str) -> Option<&str> {
     is_word.then(|| &form[..end])
 }
 
-/// The first index, from this one on, with a character of another sort.
+/// First index from `from` on with a character that `is_of_sort` rejects.
 fn skip(text: &str, from: usize, is_of_sort: impl Fn(char) -> bool) -> usize {
     let bytes = text.as_bytes();
     let mut index = from;
-    // Nearly all of most texts is ASCII, where a byte is a character.
+    // Fast path for ASCII, where a byte is a character.
     while bytes
         .get(index)
         .is_some_and(|b| b.is_ascii() && is_of_sort(char::from(*b)))

@@ -1,8 +1,10 @@
-//! Other spellings of the words of a text: "left-handed" and "lefthanded", `getUserByEmail` and
-//! `get_user_by_email`, "1,000,000" and "1000000", "Mueller" and "Müller", Serbian in either script.
+//! Alternative spellings of words.
 //!
-//! The index and a text that is ranked have the joined form in addition to the parts. A query does
-//! not: its other spellings are forms of the same term, so that none of them counts as missing.
+//! Examples are "left-handed" and "lefthanded", `getUserByEmail` and `get_user_by_email`,
+//! "1,000,000" and "1000000", "Mueller" and "Müller", and Serbian in either script.
+//!
+//! The index and scored texts have the joined spelling in addition to the parts. In a query, other
+//! spellings are forms of the same term, so that none of them counts as missing.
 
 use std::borrow::Cow;
 use std::iter::Peekable;
@@ -15,25 +17,24 @@ use super::segments::{Tokens, tokens};
 use super::stop_words::{is_begun, is_ending};
 use super::{Token, is_apostrophe};
 
-/// Between the parts of a Persian word that are not joined.
+/// Separates unjoined parts of a Persian word.
 const NOT_JOINED: &str = "\u{200c}";
-/// Maximum number of parts of a compound. A longer one has no joined spelling.
+/// Maximum number of parts of a compound. Longer ones have no joined spelling.
 const PARTS_MAX: usize = 8;
 /// Number of digits of a telephone number.
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 7..=15;
-/// Letters that of the languages in Cyrillic only Serbian and Macedonian have.
+/// Letters that only Serbian and Macedonian use among languages in Cyrillic.
 const SERBIAN: [char; 12] = ['ђ', 'ј', 'љ', 'њ', 'ћ', 'џ', 'Ђ', 'Ј', 'Љ', 'Њ', 'Ћ', 'Џ'];
 
 /// A word of a text, or the joined spelling of the words after it.
 #[derive(Clone, Debug)]
 pub(super) struct Spelled<'a> {
-    /// The word, or the joined spelling.
     pub(super) word: Cow<'a, str>,
     /// Byte offset of its start in the text.
     pub(super) start: usize,
-    /// As of a [`Token`].
+    /// See [`Token::is_part`].
     pub(super) is_part: bool,
-    /// Number of following words that this spells as one; 0 for a word of the text.
+    /// Number of following words that this is a joined spelling of, or 0 for a word of the text.
     pub(super) stands_for: usize,
 }
 
@@ -47,18 +48,18 @@ impl<'a> Spelled<'a> {
         }
     }
 
-    /// As [`Token::folded`].
+    /// See [`Token::folded`].
     pub(super) fn folded(&self) -> Cow<'_, str> {
         fold(&self.word)
     }
 
-    /// As [`Token::forms`].
+    /// See [`Token::forms`].
     pub(super) fn forms(&self, languages: Languages, give: impl FnMut(&str)) {
         forms(&self.word, &self.folded(), languages, give);
     }
 }
 
-/// The words of a text in their order, each compound's joined spelling before its parts.
+/// Returns the words of a text in order, each compound's joined spelling before its parts.
 pub(super) fn spelled(text: &str) -> impl Iterator<Item = Spelled<'_>> {
     Spellings {
         text,
@@ -75,7 +76,7 @@ struct Spellings<'a> {
     pieces: std::vec::IntoIter<Spelled<'a>>,
 }
 
-/// How two adjacent words belong together.
+/// Relation between two adjacent words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Compound,
@@ -101,7 +102,7 @@ impl<'a> Iterator for Spellings<'a> {
             None if self.is_serbian => (vec![first], latin(first.word)),
             None => match camel_parts(first) {
                 Some(parts) => (parts, Some(first.word.to_owned())),
-                // Nearly all words are here.
+                // Fast path for most words.
                 None => return Some(Spelled::of(first)),
             },
         };
@@ -122,7 +123,7 @@ impl<'a> Iterator for Spellings<'a> {
 }
 
 impl<'a> Spellings<'a> {
-    /// This word and the ones linked to it by the same kind of separator.
+    /// Collects this word and the following ones that are linked in the same way.
     fn chain(&mut self, first: Token<'a>, by: Link) -> Vec<Token<'a>> {
         let mut parts = vec![first];
         let mut last = first;
@@ -138,7 +139,7 @@ impl<'a> Spellings<'a> {
     }
 }
 
-/// The separator of two adjacent words that may be one; `None` for other text.
+/// The link between two adjacent words that may be one, or `None`.
 fn link(text: &str, one: Token<'_>, other: Token<'_>) -> Option<Link> {
     let between = text.get(one.end()..other.start)?;
     let is_digit = |c: Option<char>| c.is_some_and(char::is_numeric);
@@ -171,7 +172,7 @@ fn joined(parts: &[Token<'_>]) -> Option<String> {
         .then(|| parts.iter().map(|part| part.word).collect())
 }
 
-/// True for a number with thousands separators, and for digits in the length of a phone number.
+/// Whether the parts form a number with thousands separators, or may be a phone number.
 fn is_one_number(text: &str, parts: &[Token<'_>]) -> bool {
     let digits = |part: &Token<'_>| part.word.chars().count();
     let are_whole = parts
@@ -188,8 +189,9 @@ fn is_one_number(text: &str, parts: &[Token<'_>]) -> bool {
     are_whole && (are_thousands || PHONE_DIGITS.contains(&parts.iter().map(digits).sum()))
 }
 
-/// The parts of a name such as `getUserByEmail`; `None` for other words. A capitalized name of two
-/// parts stays whole, so that "tube" does not match "YouTube".
+/// Splits a name such as `getUserByEmail`. `None` for other words.
+///
+/// A capitalized name of two parts stays whole, so that "tube" does not match "YouTube".
 fn camel_parts(token: Token<'_>) -> Option<Vec<Token<'_>>> {
     let word = token.word;
     if !word.is_ascii() || !word.bytes().skip(1).any(|byte| byte.is_ascii_uppercase()) {
@@ -220,7 +222,7 @@ fn camel_parts(token: Token<'_>) -> Option<Vec<Token<'_>>> {
     Some(bounds.into_iter().map(part).collect())
 }
 
-/// A Serbian word in Latin letters; `None` of a word that is not Cyrillic.
+/// Spells a Serbian word in Latin letters. `None` if the word is not Cyrillic.
 fn latin(word: &str) -> Option<String> {
     let mut spelled = String::with_capacity(word.len());
     for c in word.to_lowercase().chars() {
@@ -261,8 +263,9 @@ fn latin(word: &str) -> Option<String> {
     Some(spelled)
 }
 
-/// Other spellings of a word of a query: digraphs and letters with marks, each as the other, and
-/// Cyrillic in Latin letters.
+/// Returns other spellings of a query word.
+///
+/// They replace digraphs by letters with marks and vice versa, and Cyrillic by Latin letters.
 pub(super) fn alternates(word: &str, folded: &str) -> Vec<String> {
     const DIGRAPHS: [(&str, &str); 5] = [
         ("å", "aa"),
@@ -290,7 +293,7 @@ mod tests {
     use super::super::ranking::{Query, Scorer, Statistics};
     use super::*;
 
-    /// True where a query finds a text in the index, and the text has all of it.
+    /// Whether a query finds a text in the index, and the text covers all of the query.
     fn finds(query: &str, text: &str) -> bool {
         let mut words = String::new();
         let language = add_index_words(text, &mut words);

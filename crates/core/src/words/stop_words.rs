@@ -1,18 +1,17 @@
-//! English words that a query has because it is a sentence. They say nothing about its
-//! subject.
+//! English stop words, and other words without information about a subject.
 
 use std::sync::LazyLock;
 
 use super::languages::is_common;
 use super::{Words, words_of};
 
-/// English stop words; contractions are in it without their second half, which is [`is_ending`].
+/// English stop words. Contractions are listed without their second half, see [`is_ending`].
 static STOP_WORDS: Words = LazyLock::new(|| words_of("stop"));
 
-/// What stands before the apostrophe of "won't" and "let's"; alone these are words.
+/// First halves of contractions such as "won't" and "let's", which have another meaning alone.
 static BEFORE_APOSTROPHE: Words = LazyLock::new(|| words_of("before_apostrophe"));
 
-/// True of a stop word. The word must be folded.
+/// Whether the word is a stop word. It must be folded.
 pub fn is_stop_word(folded: &str) -> bool {
     STOP_WORDS.contains(folded)
 }
@@ -20,17 +19,17 @@ pub fn is_stop_word(folded: &str) -> bool {
 /// Words of requests, replies and courtesies, in several languages.
 static COURTESIES: Words = LazyLock::new(|| words_of("courtesy"));
 
-/// False of a word that a message has whatever it is about. The word must be folded.
+/// Whether the word carries information about the subject of a message. It must be folded.
 pub fn is_telling(folded: &str) -> bool {
     !is_stop_word(folded) && !is_common(folded) && !COURTESIES.contains(folded)
 }
 
-/// True of a beginning that only has a meaning before an apostrophe, such as `don`.
+/// Whether the word, such as `don`, only has a meaning before an apostrophe.
 pub(super) fn is_begun(folded: &str) -> bool {
     BEFORE_APOSTROPHE.contains(folded)
 }
 
-/// True of an ending behind an apostrophe: the possessive, a shortened verb or "not".
+/// Whether the word is an ending after an apostrophe: the possessive, a short verb or "not".
 pub(super) fn is_ending(folded: &str) -> bool {
     matches!(folded, "d" | "ll" | "m" | "re" | "s" | "t" | "ve")
 }
