@@ -1,7 +1,7 @@
-//! What a window costs to plan: `cargo bench -p memoird-core --bench windows`.
+//! Cost of planning a window: `cargo bench -p memoird-core --bench windows`.
 //!
-//! Counts are cached, as they are from a session's second window on. The goals where
-//! everything fits and no cut is made are 20 µs for 1,000 turns and 60 µs for 10,000.
+//! Counts are cached, as from a session's second window on. If everything fits and no cut is made,
+//! the goals are 20 µs for 1,000 turns and 60 µs for 10,000.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn main() {
 
 /// Turns of a session.
 const TURNS: [usize; 3] = [50, 1_000, 10_000];
-/// Tokens of each of them.
+/// Tokens of each turn.
 const TOKENS: u64 = 50;
 const SCALE: ScaleId = ScaleId(1);
 const POLICIES: [Policy; 3] = [
@@ -30,7 +30,7 @@ const POLICIES: [Policy; 3] = [
     Policy::SlidingWindow { turns: u32::MAX },
 ];
 
-/// Nothing is fetched or kept as text here: a window is chosen by its counts.
+/// A codec without real content, because windows are planned by counts.
 const CODEC: Codec = Codec {
     open: |_| Some(said(Role::User)),
     seal: |_, _| Arc::new([0; 8]),
@@ -47,12 +47,11 @@ fn now() -> Now {
     }
 }
 
-/// What turns weigh here.
 fn weigh(_: &Turn) -> u64 {
     TOKENS
 }
 
-/// A session of so many turns, of which every fifth calls a tool and every sixth answers.
+/// A session in which the fifth of every ten turns calls a tool and the sixth has the result.
 struct Chat {
     session: Session,
     limits: Limits,
@@ -126,7 +125,7 @@ impl Chat {
         chat
     }
 
-    /// A window of so many tokens, as a call asks for one.
+    /// Builds a window with this budget, as for a call.
     fn window(&mut self, policy: Policy, budget: u64, keep: bool) -> Window {
         assert!(
             self.session.uncounted(SCALE, u64::MAX).is_empty(),
@@ -174,19 +173,19 @@ fn everything(bencher: Bencher<'_, '_>, policy: Policy, turns: usize) {
     bencher.bench_local(|| chat.window(policy, u64::MAX >> 8, true));
 }
 
-/// All fits, and no cut is made.
+/// Everything fits, and no cut is made.
 #[divan::bench(args = TURNS)]
 fn all_of_it(bencher: Bencher<'_, '_>, turns: usize) {
     everything(bencher, POLICIES[0], turns);
 }
 
-/// The same of the policy that decides anew each time.
+/// The same with the policy that makes a new decision for each window.
 #[divan::bench(args = TURNS)]
 fn all_of_it_sliding(bencher: Bencher<'_, '_>, turns: usize) {
     everything(bencher, POLICIES[2], turns);
 }
 
-/// After a cut that left half of it out.
+/// After a cut that left out half of the turns.
 #[divan::bench(args = TURNS)]
 fn after_a_cut(bencher: Bencher<'_, '_>, turns: usize) {
     let mut chat = Chat::new(turns);
@@ -202,7 +201,7 @@ fn a_cut(bencher: Bencher<'_, '_>, turns: usize) {
     cut(bencher, POLICIES[0], turns);
 }
 
-/// The same by importance, which looks at every turn.
+/// The same by importance, which reads every turn.
 #[divan::bench(args = TURNS)]
 fn a_cut_by_salience(bencher: Bencher<'_, '_>, turns: usize) {
     cut(bencher, POLICIES[1], turns);

@@ -1,4 +1,4 @@
-//! What an append is to a session: ordered, repeatable, refused when it is stale.
+//! Tests of appends: order, repetition and stale expectations.
 
 use super::*;
 use crate::change::ChangeSet;
@@ -97,7 +97,7 @@ fn a_repetition_is_answered_and_not_done_again() {
     };
     let first = append(&mut session, &command, 1).unwrap();
     assert!(!first.changes.is_empty());
-    // The repetition's expectation is stale by its own success; that is no error.
+    // The repetition's expectation is stale because the first append succeeded. That is no error.
     let again = append(&mut session, &command, 2).unwrap();
     assert!(again.changes.is_empty());
     assert_eq!((again.record, session.head().last_seq), (first.record, 1));

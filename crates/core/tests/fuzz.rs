@@ -1,4 +1,4 @@
-//! Any bytes as patches of a state, and as words.
+//! Fuzz tests of state patches and word splitting.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 const STATE_BYTES: usize = 4 << 10;
 
-/// Each line is a patch of what the lines before it made.
+/// Each line is a patch of the result of the previous lines.
 #[test]
 fn fuzz_patches() {
     let target = Target {
@@ -73,7 +73,7 @@ fn check_patched(before: &State, patch: &str, after: &State, limits: &Limits) {
     );
 }
 
-/// RFC 7396 once more, by what it says of the result and not of the way there.
+/// A second implementation of RFC 7396, derived from the result it specifies and not its steps.
 fn merged(target: Option<Value>, patch: &Value) -> Value {
     let Value::Object(changes) = patch else {
         return patch.clone();

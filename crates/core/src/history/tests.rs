@@ -1,9 +1,9 @@
-//! Histories on paper: a word is a turn, and what is kept is a list of seqs.
+//! Tests of histories in a compact notation: each word is a turn, and the result is a list of seqs.
 //!
-//! `u` user, `a` assistant, `s` system; `a+x` calls the tool with id `x`, `t-x` brings
-//! its result, `u-x` brings it in a user turn; `a^x` has a part of the name `x`, and `a~x` names
-//! it; `a>` ends in reasoning that leads to the next turn; `!` pins, and `?` accepts results
-//! of unknown calls.
+//! `u` is a user turn, `a` assistant, `s` system. `a+x` calls the tool with id `x`, `t-x` has its
+//! result, `u-x` has it in a user turn. `a^x` has a part with the id `x`, and `a~x` references it.
+//! `a>` ends in reasoning that leads to the next turn. `!` pins, and `?` accepts results of unknown
+//! calls.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +82,7 @@ fn caps(turns: usize) -> Limits {
     }
 }
 
-/// Each case: the cap, the appends, the seqs kept, the turns that left in all.
+/// Each case: the cap, the appends, the retained seqs, and the total number of dropped turns.
 #[test]
 fn keeps_the_newest_whole_units_and_the_anchor() {
     let cases: [(usize, &[&str], &[u64], u64); 23] = [
@@ -90,14 +90,14 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
         (2, &["u", "a", "u", "a"], &[1, 3, 4], 1),
         (2, &["u a u a u a"], &[1, 5, 6], 3),
         (2, &["s u", "a u a"], &[2, 4, 5], 2),
-        // A call leaves with its result, whatever stands between.
+        // A call is dropped with its result, whatever is between them.
         (3, &["u", "a+x", "t-x", "a", "u"], &[1, 4, 5], 2),
         (4, &["u", "a+x", "u", "t-x", "a", "u"], &[1, 3, 5, 6], 2),
         // Parallel calls stay together.
         (4, &["u", "a+x+y", "t-x", "t-y", "a", "u"], &[1, 5, 6], 3),
-        // A unit larger than the cap leaves whole; its late result goes the same way.
+        // A unit larger than the cap is dropped whole, and so is its late result.
         (2, &["u", "a+x+y", "t-x", "t-y", "a"], &[1, 5], 3),
-        // A result answers the latest open call of its id.
+        // A result belongs to the latest open call of its id.
         (3, &["u", "a+x", "a+x", "t-x", "t-x", "a"], &[1, 3, 4, 6], 2),
         // Pinned turns stay, and their units with them.
         (3, &["u", "a!", "u", "a", "u", "a"], &[1, 2, 5, 6], 2),
@@ -113,33 +113,33 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
             &[1, 2, 3, 6, 7],
             2,
         ),
-        // A provider's call and its result leave together, also with turns between them.
+        // A provider's call and its result are dropped together, even with turns in between.
         (3, &["u", "a", "u", "a^x", "a~x", "u"], &[1, 4, 5, 6], 2),
         (2, &["u", "a^x", "a~x", "u", "a"], &[1, 4, 5], 2),
         (3, &["u a^x u a~x a u a"], &[1, 5, 6, 7], 3),
-        // So do all calls that a program makes, and its result.
+        // So are all calls that a program makes, and its result.
         (
             6,
             &["u", "a^x+1~x", "t-1", "a+2~x", "t-2", "a~x", "u", "a", "u"],
             &[1, 7, 8, 9],
             5,
         ),
-        // One that is under way and too large loses its oldest calls.
+        // A unit in progress that is too large loses its oldest calls.
         (
             4,
             &["u", "a^x+1", "t-1", "a+2~x", "t-2", "a+3~x", "t-3"],
             &[1, 4, 5, 6, 7],
             2,
         ),
-        // A name can be used again.
+        // An id can be used again.
         (2, &["u", "a^x", "a~x", "a^x", "a~x"], &[1, 4, 5], 2),
-        // Reasoning leaves with the turn that it led to.
+        // Reasoning is dropped with the turn that it led to.
         (4, &["u", "u", "a>", "a>", "a+x", "t-x", "u"], &[1, 7], 5),
         (3, &["u", "a>", "u", "a", "u"], &[1, 3, 4, 5], 1),
         (2, &["u u a> a u"], &[1, 5], 3),
-        // A part may name a call and its result.
+        // A part may reference a call and its result.
         (2, &["u a+x t-x a~x u"], &[1, 5], 3),
-        // A user turn that brings results is no anchor.
+        // A user turn with results is no anchor.
         (9, &["a+x", "u-x", "u"], &[1, 2, 3], 0),
     ];
     for (cap, appends, kept, left) in cases {
@@ -211,20 +211,19 @@ fn refuses_whole_what_it_refuses() {
         }
     ));
     assert_eq!(seqs(&history), [1, 2, 3]);
-    // The result turns of a pinned call count as well.
+    // The result turns of a pinned call count too.
     append(&mut history, &mut last_seq, "a+p+q+r!", &caps(9)).unwrap();
     append(&mut history, &mut last_seq, "t-p t-q", &caps(9)).unwrap();
     assert!(append(&mut history, &mut last_seq, "t-r", &caps(9)).is_err());
 }
 
-/// The appends under a cap of 9, the lowered cap, what it leaves, the appends under it, what
-/// they leave.
+/// The appends under a cap of 9, the lowered cap, its result, more appends, and their result.
 type Lowered<'a> = (&'a [&'a str], usize, &'a [u64], &'a [&'a str], &'a [u64]);
 
 #[test]
 fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
     let cases: [Lowered<'_>; 4] = [
-        // Of what FIFO had passed, the oldest pins leave.
+        // Of the turns that FIFO has passed, the oldest pins are dropped.
         (
             &["u a! a! a!", "u a u a u a", "u a u a"],
             2,
@@ -232,9 +231,9 @@ fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
             &["u"],
             &[1, 4, 15],
         ),
-        // What it had not passed loses its hold, and leaves like the rest.
+        // A pinned turn that FIFO has not passed is no longer held, and is dropped like the rest.
         (&["u a! a! a! u"], 2, &[1, 4, 5], &["u", "a"], &[1, 4, 7]),
-        // A unit leaves whole.
+        // A unit is dropped whole.
         (
             &["u a+x! t-x a!", "u a u a u a u a"],
             2,
@@ -275,7 +274,7 @@ fn the_request_stays_until_the_next_one() {
     append(&mut history, &mut last_seq, "a u", &caps(4)).unwrap();
     assert_eq!(seqs(&history), [1, 14, 15, 16, 17]);
 
-    // What is said now matters more.
+    // The current turns take precedence.
     append(&mut history, &mut last_seq, "a+x+y t-x t-y", &caps(3)).unwrap();
     assert_eq!(seqs(&history), [1, 18, 19, 20]);
 }
@@ -335,22 +334,22 @@ fn word() -> impl Strategy<Value = String> {
     })
 }
 
-/// What is said then, and what the history keeps after it.
+/// Turns appended after the rewind, and the retained seqs.
 type Then = (&'static str, &'static [u64]);
 
-/// Each case: the cap, what is said, the newest turn that stays, what the history keeps.
+/// Each case: the cap, the turns, the newest remaining turn, the retained seqs, the next append.
 #[test]
 fn a_rewind_takes_the_newest_units_and_gives_no_seq_again() {
     let cases: [(usize, &str, u64, &[u64], Then); 8] = [
         (9, "u a u a", 3, &[1, 2, 3], ("a", &[1, 2, 3, 5])),
         (9, "u a u a", 0, &[], ("u a", &[5, 6])),
         (9, "u a", 2, &[1, 2], ("u", &[1, 2, 3])),
-        // A call that waits goes whole, and its id is free again.
+        // A pending call is rewound whole, and its id is free again.
         (9, "u a+x", 1, &[1], ("a+x t-x", &[1, 3, 4])),
         (9, "u a+x t-x a u", 3, &[1, 2, 3], ("a", &[1, 2, 3, 6])),
-        // A pin is no reason to stay.
+        // Pinned turns are rewound too.
         (9, "u a! u! a", 1, &[1], ("u", &[1, 5])),
-        // What first in, first out has dropped does not come back.
+        // Turns that FIFO has dropped do not come back.
         (2, "u a u a", 3, &[1, 3], ("a", &[1, 3, 5])),
         (2, "u a u a u", 2, &[1], ("u a u", &[1, 7, 8])),
     ];
@@ -408,7 +407,7 @@ fn a_long_life_of_rewinds_takes_bounded_memory() {
     assert_eq!(restore(&history, last_seq).rewound(), history.rewound());
 }
 
-/// What must hold of every history: the caps, whole units, pins, sums.
+/// Checks the invariants of every history: caps, whole units, pins, sums.
 fn check(history: &History, limits: &Limits, pinned: &BTreeSet<u64>) {
     assert!(history.capped.turns <= limits.max_history_turns as u64);
     let kept: Vec<&TurnRecord> = history.turns_after(0).collect();
@@ -439,7 +438,7 @@ proptest! {
         let (mut history, mut last_seq) = (History::default(), 0_u64);
         let mut pinned = BTreeSet::new();
         for (words, rewound) in appends {
-            // Few steps rewind, and these by different lengths.
+            // Few steps rewind, by different lengths.
             if rewound < 5 {
                 let after_seq = last_seq.saturating_sub(rewound);
                 let had = seqs(&history);
@@ -478,7 +477,7 @@ proptest! {
     }
 }
 
-/// Limits under which nothing is remembered of what leads: as if that did not exist.
+/// Limits under which no leading system turns are retained.
 fn forgetful(limits: &Limits) -> Limits {
     Limits {
         pinned_bytes: 0,
@@ -487,8 +486,9 @@ fn forgetful(limits: &Limits) -> Limits {
 }
 
 proptest! {
-    /// System turns from before the first user turn are remembered for windows; the history
-    /// itself is what it would be without that.
+    /// System turns from before the first user turn are retained for windows.
+    ///
+    /// This does not affect the history itself.
     #[test]
     fn what_is_remembered_for_windows_changes_no_history(
         cap in 1_usize..9,
@@ -529,7 +529,7 @@ proptest! {
     }
 }
 
-/// What a restart does: the live set is written, the turns it names are read again.
+/// Simulates a restart: stores the live set and loads its turns again.
 fn restore(history: &History, last_seq: u64) -> History {
     let kept = history.live_set(last_seq);
     let all = history.preamble().iter().chain(history.turns_after(0));
@@ -568,10 +568,10 @@ fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<st
 }
 
 impl History {
-    /// The ids that a turn answers, in the order of the calls it answers.
+    /// The ids of a turn's results, in the order of the calls.
     fn results_of(&self, record: &TurnRecord) -> Vec<Box<str>> {
         let mut once = Vec::new();
-        // A call's turn is named once for each of its results; take each result once.
+        // A turn of calls is listed once for each of its results. Take each result once.
         for use_seq in record
             .mates()
             .filter(|mate| *mate < record.seq)

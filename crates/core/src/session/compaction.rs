@@ -43,7 +43,7 @@ pub(super) struct Compacting {
     wanted_since: Option<Steady>,
     /// Budget of the last window.
     target: Option<WindowTokens>,
-    /// Start of the tail in the next cut, if turns before it have no summary.
+    /// Start of the tail, now or at the next cut, if turns before it have no summary.
     tail_seq: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What a model is told, and what is taken of its answer.
+//! Tests of summarizer prompts and of parsing replies.
 
 use std::sync::Arc;
 

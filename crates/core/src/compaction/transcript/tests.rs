@@ -1,4 +1,4 @@
-//! Turns as text.
+//! Tests of turns as text.
 
 use crate::turn::MediaSource;
 
@@ -223,5 +223,5 @@ fn a_text_is_cut_into_its_sentences() {
     assert_eq!(sentences(&solid).collect::<String>(), solid);
 }
 
-/// As the documentation of `sentences` has it.
+/// The documented limit of `sentences`.
 const SENTENCE_BYTES: usize = 600;
