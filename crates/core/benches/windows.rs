@@ -19,9 +19,7 @@ fn main() {
     divan::main();
 }
 
-/// Turns of a session.
 const TURNS: [usize; 3] = [50, 1_000, 10_000];
-/// Tokens of each turn.
 const TOKENS: u64 = 50;
 const SCALE: ScaleId = ScaleId(1);
 const POLICIES: [Policy; 3] = [

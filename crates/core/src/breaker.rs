@@ -4,7 +4,6 @@
 
 use crate::time::Steady;
 
-/// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerPolicy {
     /// Consecutive failures that open it. At least 1.
@@ -112,7 +111,6 @@ impl Breaker {
         since.map_or(0, |passed_ms| pause_ms.saturating_sub(passed_ms))
     }
 
-    /// Consecutive failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }

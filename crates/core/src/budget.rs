@@ -50,10 +50,9 @@ const ATTEMPT_MAX: u32 = 64;
 impl Budget {
     /// Returns the default budget for a context window of this size.
     ///
-    /// Models with large windows reason before they answer, which counts as reply tokens, so they
-    /// get larger reserves. In a small window the usual reserves of 4,096, 2,048 and 8,192 tokens
-    /// would leave no room, so they are fractions that add up to at most seven sixteenths of the
-    /// window.
+    /// Models with large windows reason before they answer, which counts as reply tokens. In a
+    /// small window, fixed reserves would leave no room, so they are shares of at most seven
+    /// sixteenths in total.
     #[must_use]
     pub fn of_window(context_window: u64) -> Self {
         let (reply, safety, tool_results) = match context_window {

@@ -49,7 +49,7 @@ impl EndReason {
 /// All changes of one command, written atomically.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeSet {
-    /// The changes, in the order in which they must be applied.
+    /// The changes in order of application.
     pub changes: Vec<Change>,
 }
 
@@ -60,7 +60,6 @@ impl ChangeSet {
     }
 }
 
-/// A change of one generation.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub generation: Generation,
@@ -76,36 +75,29 @@ pub enum ChangeKind {
     /// A generation starts. Rejected while another generation of the session is live.
     Begin {
         key: SessionKey,
-        /// Start on the wall clock.
         created_at: Timestamp,
-        /// The same time on the monotonic clock, for measuring idle times.
+        /// The same time on the monotonic clock.
         last_access: Steady,
     },
-    /// Turns are appended.
     Append(Box<Appended>),
-    /// The newest turns are rewound.
     Rewind(Box<Rewound>),
-    /// The content of a turn is replaced.
     UpdateTurn(Box<UpdatedTurn>),
-    /// The session's JSON state changes.
     PatchState(Box<Patched>),
     /// The session's options change. The last access does not.
     SetOptions(Arc<SessionOptions>),
     /// The session was used, and nothing else changed.
     Touch {
         last_access: Steady,
-        /// Window cuts, if they changed.
+        /// `None` if unchanged.
         cuts: Option<Arc<[SavedCut]>>,
     },
     /// A compaction succeeded, failed or was undone. Turns and last access do not change.
     Compact {
-        /// The new compaction status.
         status: Arc<CompactionStatus>,
         summary: SummaryChange,
-        /// Window cuts, if they changed.
+        /// `None` if unchanged.
         cuts: Option<Arc<[SavedCut]>>,
     },
-    /// The generation ends.
     End {
         reason: EndReason,
         at: Now,
@@ -136,7 +128,7 @@ pub enum SummaryChange {
 /// Rewound turns. They remain in the journal, marked, and their seqs are not reused.
 #[derive(Clone, Debug)]
 pub struct Rewound {
-    /// The session's key: idempotency keys outlive a generation.
+    /// Idempotency keys outlive a generation.
     pub key: SessionKey,
     /// Newest turn that remains.
     pub after_seq: u64,
@@ -146,23 +138,21 @@ pub struct Rewound {
     pub newest_seq: u64,
     /// Idempotency key of this rewind and the rewound turns, for detecting a repetition.
     pub taken: Option<(Fingerprint, SeqRanges)>,
-    /// Turns that the history retains.
     pub kept: LiveSet,
-    /// Number and size of the retained turns.
     pub totals: Totals,
     /// Whether a reply is still streaming.
     pub partial: bool,
     pub last_access: Steady,
     /// Idempotency key and the recorded result, if the rewind appends no turns.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
-    /// Window cuts, if they changed.
+    /// `None` if unchanged.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
 /// JSON state of a session after a patch.
 #[derive(Clone, Debug)]
 pub struct Patched {
-    /// The session's key: idempotency keys outlive a generation.
+    /// Idempotency keys outlive a generation.
     pub key: SessionKey,
     /// The complete new JSON.
     pub state_json: Arc<str>,
@@ -178,37 +168,30 @@ pub struct UpdatedTurn {
     pub seq: u64,
     /// New content, including the seq.
     pub content: Arc<[u8]>,
-    /// Size of the previous content.
     pub bytes_before: usize,
-    /// Turns that the history retains.
     pub kept: LiveSet,
-    /// Number and size of the retained turns.
     pub totals: Totals,
-    /// Window cuts, if they changed.
+    /// `None` if unchanged.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
 /// Turns appended to a generation.
 #[derive(Clone, Debug)]
 pub struct Appended {
-    /// The session's key: idempotency keys outlive a generation.
+    /// Idempotency keys outlive a generation.
     pub key: SessionKey,
     /// Turns with consecutive seqs.
     pub turns: Vec<(u64, Arc<[u8]>)>,
     /// Client ids of the turns that have one, up to the maximum number in an event.
     pub client_ids: Vec<Box<str>>,
-    /// Turns that the history retains after the append.
     pub kept: LiveSet,
-    /// Number and size of the retained turns.
     pub totals: Totals,
-    /// Subject, if the bot set one.
     pub subject: Option<Subject>,
-    /// Whether a reply is still streaming.
     pub partial: bool,
     pub last_access: Steady,
     /// Idempotency key and the recorded result.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
-    /// Window cuts, if they changed.
+    /// `None` if unchanged.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
@@ -235,7 +218,6 @@ pub struct LiveSet {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub turns: u64,
-    /// Encoded size.
     pub bytes: u64,
     /// Estimated tokens.
     pub tokens: u64,
@@ -268,7 +250,6 @@ impl Change {
         matches!(&self.kind, ChangeKind::End { owed, .. } if !owed.is_empty())
     }
 
-    /// Whether an idempotency key is stored with the change.
     pub fn has_idempotency_key(&self) -> bool {
         match &self.kind {
             ChangeKind::Append(appended) => appended.idempotency.is_some(),

@@ -1,8 +1,8 @@
 //! Compaction: when and which oldest exchanges of a session become a summary, and its validation.
 //!
-//! A summary replaces all turns up to `through_seq` that windows do not show separately. The turns
-//! themselves are not removed: they stay in the history as long as FIFO retains them, and in the
-//! journal until its retention. So no summarizer can lose data.
+//! A summary replaces all turns up to `through_seq`, except pinned turns and system turns. It does
+//! not remove them: they stay in the history until it drops them first in, first out (FIFO), and in
+//! the journal until its retention. So no summarizer can lose data.
 //!
 //! Summaries are cumulative: each is part of the input of the next, and at most one is current.
 //!
@@ -39,16 +39,15 @@ pub use standing::Standing;
 pub use status::{CompactionStatus, Failure};
 pub use summary::{Body, Covered, Summary, UserTurn, acknowledgement};
 
-/// Configuration of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionPolicy {
     /// If false, only calls start compactions.
     pub enabled: bool,
-    /// Share of the budget at which a window requests a compaction, in percent: 1 to 99.
+    /// Budget share, in percent, that triggers a compaction of a window: 1 to 99.
     #[serde(rename = "soft_watermark", with = "AsText::<Percent>")]
     pub soft_watermark_percent: u8,
-    /// Share of the budget at which a window is cut, in percent. Must exceed the soft watermark.
+    /// Budget share, in percent, that triggers a cut. Must exceed the soft watermark.
     #[serde(rename = "hard_watermark", with = "AsText::<Percent>")]
     pub hard_watermark_percent: u8,
     /// Minimum number of turns between compactions.
@@ -60,7 +59,6 @@ pub struct CompactionPolicy {
     pub defer_ms_max: u64,
     /// Maximum size of a summary in tokens, not counting the current request.
     pub summary_tokens: SummaryTokens,
-    /// Circuit breaker for failing compactions of a session.
     pub breaker: SessionBreaker,
 }
 
@@ -117,7 +115,7 @@ pub struct SummaryBudget {
 }
 
 impl SummaryBudget {
-    /// The budget for a window in which system prompt and tools leave `rest` tokens.
+    /// The budget for a window with `rest` tokens besides system prompt and tools.
     pub fn of_rest(rest: u64, summary: SummaryTokens) -> Self {
         let most = match summary {
             SummaryTokens::Auto => (rest / 8).clamp(512, 16_384),
@@ -160,10 +158,10 @@ pub struct SessionBreaker {
     /// Consecutive failures that open the breaker. At least 1.
     #[serde(rename = "failures")]
     pub failures_max: u32,
-    /// Number of turns for which it stays open,
+    /// Turns after which an open breaker admits a trial.
     #[serde(rename = "turns")]
     pub open_turns: u64,
-    /// or time in milliseconds, whichever ends first.
+    /// Time in milliseconds after which it admits a trial, if that is earlier.
     #[serde(rename = "cool_down", with = "AsText::<Millis>")]
     pub open_ms: u64,
 }
@@ -193,7 +191,6 @@ impl Default for SessionBreaker {
 }
 
 impl CompactionPolicy {
-    /// Reports invalid values.
     pub fn check(&self, problems: &mut Problems) {
         let (soft, hard) = (self.soft_watermark_percent, self.hard_watermark_percent);
         problems.percent("soft_watermark", soft, 1..=99);
@@ -217,7 +214,6 @@ impl CompactionPolicy {
     }
 }
 
-/// Reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
     /// A window reached the soft watermark.

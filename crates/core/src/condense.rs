@@ -78,11 +78,9 @@ fn table(items: &[Value]) -> Option<&Map<String, Value>> {
 
 /// Returns the distinct scalar values of JSON in order, in at most `bytes_max` bytes.
 ///
-/// They are separated by spaces and only included whole. Strings longer than half of `bytes_max`
-/// keep their head and tail.
-///
+/// They are separated by spaces. Strings longer than half of `bytes_max` keep their head and tail.
 /// Values without keys take a third of the space of the JSON. On recorded conversations they
-/// preserve more of what an agent uses next than head and tail of the text in the same space.
+/// preserve more values that an agent uses next than head and tail of the text in the same space.
 pub(crate) fn scalars(value: &Value, bytes_max: usize) -> String {
     let mut text = String::new();
     let mut seen = HashSet::new();

@@ -21,7 +21,6 @@ impl Date {
         Self(EPOCH.saturating_add(Span::new().days(day_number(at))))
     }
 
-    /// English name of the weekday.
     pub fn weekday(self) -> impl fmt::Display {
         self.0.strftime("%A")
     }

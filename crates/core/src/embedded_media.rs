@@ -1,8 +1,7 @@
 //! Finds base64 media inside text and JSON: `data:` URIs, MCP content blocks, audio of messages.
 //!
-//! It searches the raw text, regardless of the surrounding JSON, and finds media in JSON inside
-//! JSON strings too. That works because JSON escapes no base64 characters except `/` and line
-//! breaks.
+//! It searches the raw text and also finds media in JSON inside JSON strings, because JSON escapes
+//! no base64 characters except `/` and line breaks.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,10 +25,9 @@ const LONG_BYTES_MIN: usize = 2_048;
 const LINE_BYTES_MIN: usize = 60;
 /// Bytes of the text around the base64 in which its type may be stated.
 const NEAR_BYTES: usize = 256;
-/// Bytes of long base64 that are checked for variety.
+/// Bytes of long base64 checked for variety, and the minimum number of distinct characters.
 ///
-/// The next constant is the minimum number of distinct characters. Hexadecimal has 16, and words or
-/// repeated text rarely have digits, small and capital letters.
+/// Hexadecimal has 16, and words or repeated text rarely have digits, small and capital letters.
 const SAMPLE_BYTES: usize = 1_024;
 const DIFFERENT_MIN: usize = 32;
 

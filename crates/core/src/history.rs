@@ -1,8 +1,8 @@
-//! The bounded history of a generation, which drops turns first in, first out, in whole units.
+//! The bounded history of a generation, which drops whole units first in, first out (FIFO).
 //!
 //! A unit is an assistant turn with tool uses and all turns with their results, plus all turns
-//! whose parts reference each other ([`crate::ties`]). A unit is retained or dropped as a whole.
-//! Only a unit in progress that is too large loses its oldest calls.
+//! whose parts reference each other ([`crate::ties`]). Only a unit in progress that is too large
+//! loses its oldest calls.
 //!
 //! Three kinds of turns are exempt:
 //!
@@ -10,8 +10,8 @@
 //! - pinned turns and their units,
 //! - the last user turn, called the request, until the next one, if there is room for it.
 //!
-//! Pinned turns count toward the caps, the anchor does not. A history can exceed its caps only by
-//! the anchor, or by a unit or request that is larger than the cap.
+//! Pinned turns count toward the caps, the anchor does not. Besides the anchor, a history only
+//! exceeds its caps by a unit or request that is larger than the caps.
 
 mod plan;
 mod record;
@@ -36,7 +36,6 @@ pub use record::TurnRecord;
 pub use rewind::REWOUND_BEFORE_MAX;
 pub(crate) use view::View;
 
-/// The turns that a generation retains.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     anchor: Option<TurnRecord>,
@@ -193,8 +192,8 @@ impl History {
 
     /// Drops the oldest unit.
     ///
-    /// If that unit is still in progress, drops the request that FIFO has passed, or the unit's
-    /// oldest calls.
+    /// While that unit is in progress, drops the passed request instead, or the unit's oldest
+    /// calls.
     fn remove_oldest(&mut self, front: u64, limits: &Limits) {
         let newest = self.tail.back().map_or(0, |newest| newest.seq);
         let is_current = |unit: &BTreeSet<u64>| unit.contains(&newest);
@@ -210,7 +209,7 @@ impl History {
 
     /// Whether without these turns, references of later turns still resolve to the same turns.
     ///
-    /// An id may occur twice. Without its newer use, a reference would resolve to an older turn.
+    /// If an id occurs twice, they could resolve to an older turn.
     fn can_split(&self, close: &BTreeSet<u64>) -> bool {
         let mut leaving = close.iter().filter_map(|seq| self.find(*seq));
         leaving.all(|record| {
@@ -347,7 +346,6 @@ impl History {
         self.aside.as_ref().map_or(&[], |aside| &aside.preamble)
     }
 
-    /// All turns that count toward the caps.
     fn capped_turns(&self) -> impl Iterator<Item = &TurnRecord> {
         self.pinned().iter().chain(&self.tail)
     }
@@ -461,7 +459,6 @@ impl History {
         (is_led && !self.has_gap(before.seq, record.seq)).then_some(before.seq)
     }
 
-    /// Ties a turn to a later one of its unit.
     fn join(&mut self, named: u64, seq: u64) {
         for (one, other) in [(named, seq), (seq, named)] {
             let Some(record) = self.find_mut(one) else {

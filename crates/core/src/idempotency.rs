@@ -1,7 +1,7 @@
 //! Idempotency keys, which make repeated commands take effect once.
 //!
-//! Keys belong to the session id and not to a generation. A bot that repeats an append after the
-//! session ended must not start another generation.
+//! Keys belong to the session id, so that a repeated append does not start a new generation after
+//! the session ended.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,13 +38,9 @@ pub struct IdempotencyKey {
 pub struct KeyRecord {
     /// Digest of the command's content.
     pub content: Fingerprint,
-    /// Generation that the command was applied to.
     pub generation: Generation,
-    /// First appended turn.
     pub first_seq: u64,
-    /// Last appended turn.
     pub last_seq: u64,
-    /// Turns dropped to make room.
     pub dropped_turns: u64,
     pub at: Steady,
     /// Whether a rewind removed one of its turns.
@@ -66,7 +62,6 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Restores the stored keys, oldest first.
     pub fn restore(records: impl IntoIterator<Item = (Fingerprint, KeyRecord)>) -> Self {
         let mut keys = Self::default();
         for (key, record) in records {

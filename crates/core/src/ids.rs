@@ -1,7 +1,4 @@
-//! Validated identifiers.
-//!
-//! An id can only be constructed by parsing, so other code does not check its length or characters
-//! again.
+//! Validated identifiers. An id can only be constructed by parsing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +15,6 @@ pub const ID_BYTES_MAX: usize = 256;
 /// Maximum length in bytes of a tool call id. Gateways put Gemini's thought signatures into it.
 pub const CALL_ID_BYTES_MAX: usize = 4 << 10;
 
-/// Defines a validated name.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -89,7 +85,7 @@ macro_rules! text_id {
 }
 
 text_id!(
-    /// An organisation or bot. The credential of a call determines it.
+    /// An organisation or bot, determined by the credential of a call.
     TenantId,
     "tenant"
 );
@@ -116,7 +112,6 @@ name!(
     HookName
 );
 
-/// Maximum length of a hook name in bytes.
 pub const HOOK_NAME_BYTES_MAX: usize = 64;
 
 impl HookName {
@@ -137,9 +132,7 @@ impl HookName {
     }
 }
 
-/// Identifies the delivery of one generation to one hook, written `generation/hook`.
-///
-/// Receivers use it to detect repeated deliveries.
+/// Id of the delivery of one generation to one hook, by which receivers detect repetitions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliveryId {
     pub generation: Generation,
@@ -188,7 +181,7 @@ pub struct SessionKey {
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const ULID_LEN: usize = 26;
 const RANDOM_BITS: u32 = 80;
-/// Clock step in milliseconds up to which new ids stay ahead of the clock.
+/// Maximum backward step of the clock, in milliseconds, across which ids keep increasing.
 const STEP_BACK_MS_MAX: u128 = 1_000;
 
 macro_rules! ulid {
@@ -265,18 +258,18 @@ ulid!(
     GenerationInvalid
 );
 ulid!(
-    /// Id of a memory. A ULID, so memories sort by creation time.
+    /// A ULID, so memories sort by creation time.
     MemoryId,
     MemoryIdInvalid
 );
 ulid!(
-    /// Id of a lease of turns for an extraction. Only the lease holder knows it.
+    /// Known only to the holder of the lease.
     LeaseId,
     LeaseInvalid
 );
 
 ulid!(
-    /// Id of an erasure job. A ULID, so jobs sort by request time.
+    /// A ULID, so erasure jobs sort by request time.
     ErasureId,
     ErasureIdInvalid
 );

@@ -1,7 +1,6 @@
-//! Size check for client JSON before it is parsed.
+//! Size check for client JSON before parsing.
 //!
-//! As a tree, each JSON value takes some hundred bytes, so a request of a few megabytes could use
-//! almost a gigabyte.
+//! A parsed value takes some hundred bytes, so a few megabytes of JSON could use almost a gigabyte.
 
 /// Maximum number of values in JSON that is parsed into a tree.
 pub const VALUES_MAX: usize = 1 << 18;

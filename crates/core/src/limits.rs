@@ -10,10 +10,10 @@ use crate::options::{LABELS_MAX, SessionOptions};
 
 /// Default of [`Limits::turn_bytes`]: a 15 MB image in base64, about the largest providers accept.
 const TURN_BYTES: usize = 20 << 20;
-/// Divisor of the memory for sessions that yields the default below [`MEMORY_FOR_MEDIA`].
+/// Divisor of the memory for sessions that yields the default with less memory.
 const TURN_SHARE: u64 = 32;
 const TURN_BYTES_MIN: usize = 1 << 20;
-/// Memory for sessions in bytes from which [`TURN_BYTES`] is the default.
+/// Minimum memory for sessions, in bytes, for the default [`TURN_BYTES`].
 const MEMORY_FOR_MEDIA: u64 = 512 << 20;
 /// Number of maximum-size turns that the automatic `max_history_bytes` has room for.
 const LARGE_TURNS: usize = 2;
@@ -28,9 +28,9 @@ const HISTORY_BYTES_PER_TOKEN: u64 = 8;
 /// A cap that no history reaches, small enough that multiplying by percentages does not overflow.
 const OUT_OF_REACH: usize = usize::MAX >> 16;
 
-/// Limits on what the clients of a tenant send and store. Sizes are in bytes.
+/// Limits for data that the clients of a tenant send and store. Sizes are in bytes.
 ///
-/// In a configuration file this is the section `limits`. The two caps of a history are in
+/// The configuration section `limits`, except for the two caps of a history, which are in
 /// `short_term`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,15 +47,12 @@ pub struct Limits {
     pub turns_per_append: usize,
     /// Parts of one turn, including those inside tool results.
     pub parts_per_turn: usize,
-    /// Metadata entries of one turn.
     pub metadata_entries: usize,
     /// Names and values of those entries.
     #[serde(with = "AsText::<Size>")]
     pub metadata_bytes: usize,
-    /// Client data stored with a turn.
     #[serde(with = "AsText::<Size>")]
     pub client_json_bytes: usize,
-    /// JSON state of a session.
     #[serde(with = "AsText::<Size>")]
     pub state_bytes: usize,
     /// Turns retained by pins, with their units. Always less than `max_history_turns`.
@@ -69,7 +66,6 @@ pub struct Limits {
     /// Labels of a session.
     #[serde(skip)]
     pub labels: usize,
-    /// Idempotency keys stored per session.
     #[serde(skip)]
     pub idempotency_keys: usize,
     /// Retention of an idempotency key in milliseconds.
@@ -137,8 +133,7 @@ impl Limits {
 
     /// Returns the limits that apply to a session with these options.
     ///
-    /// With `keep_all` the history caps are out of reach. The append checks the size of such a
-    /// history instead.
+    /// With `keep_all`, the history caps are out of reach, and appends check the size instead.
     pub fn of_session(&self, options: Option<&SessionOptions>) -> Cow<'_, Self> {
         match options {
             Some(options) if options.keep_all => Cow::Owned(Self {

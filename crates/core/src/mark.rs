@@ -25,7 +25,7 @@ pub struct MarkSecret([u8; 32]);
 
 /// A nine-digit nonce for the windows of one generation, or for one prompt.
 ///
-/// It is stable, so that rebuilding a window yields the same bytes. The length is fixed because
+/// It is stable, so that rebuilding a window yields the same bytes. Its length is fixed, because
 /// most tokenizers give digit strings of equal length the same token count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark([u8; DIGITS]);

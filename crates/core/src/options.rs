@@ -8,22 +8,17 @@ use std::sync::Arc;
 use crate::error::CoreError;
 use crate::limits::Limits;
 
-/// Maximum number of labels of a session.
 pub const LABELS_MAX: usize = 16;
-/// Maximum length of a label name in bytes.
 pub const LABEL_NAME_BYTES_MAX: usize = 64;
-/// Maximum length of a label value in bytes.
 pub const LABEL_VALUE_BYTES_MAX: usize = 256;
 
 /// TTL class of sessions that use the tenant's default TTL.
 pub const DEFAULT_CLASS: &str = "default";
-/// Maximum length of a TTL class name in bytes.
 pub const CLASS_NAME_BYTES_MAX: usize = 64;
 
 /// Options of a session. The defaults apply unless the bot sets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Labels to find the session by.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// TTL class of the tenant's configuration.
     ///
@@ -64,7 +59,6 @@ impl OptionsPatch {
     }
 }
 
-/// Whether `text` is a valid TTL class name.
 pub fn is_class_name(text: &str) -> bool {
     let is_good = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
     (1..=CLASS_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)

@@ -15,7 +15,6 @@ pub enum DeliveryState {
     Dead,
 }
 
-/// The delivery of one generation to one hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// Identifies the delivery. Receivers use it to detect repetitions.
@@ -44,7 +43,6 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Whether the hook is called for this end.
     pub fn wants(&self, tenant: &TenantId, reason: EndReason) -> bool {
         let is_its = self.tenants.is_empty() || self.tenants.contains(tenant);
         let by_command = matches!(reason, EndReason::Reset | EndReason::Shutdown);
@@ -53,7 +51,6 @@ impl Subscription {
     }
 }
 
-/// Retries of failed deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {

@@ -58,8 +58,8 @@ fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> Strin
 
 /// Neutralizes the given tags and imitations of memoird's own text, and indents the lines.
 ///
-/// It recognizes opening and closing tags in any case, look-alike letters and spacing. Every line
-/// but the first is indented, so that none looks like a line of the surrounding list.
+/// It recognizes tags in any case, look-alike letters and spacing. Every line but the first is
+/// indented, so that none looks like a line of the surrounding list.
 pub fn within(text: &str, tags: &[&str]) -> String {
     let mut quoted = String::with_capacity(text.len());
     let text = text.trim();
@@ -85,8 +85,7 @@ pub fn within(text: &str, tags: &[&str]) -> String {
 
 /// Whether the character is invisible or reorders or hides text around it.
 ///
-/// These are direction marks, zero-width spaces and tag characters. Characters that join or
-/// separate letters are part of writing systems and return false.
+/// Joiners and non-joiners are part of writing systems and return false.
 pub fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'

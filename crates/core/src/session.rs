@@ -59,7 +59,6 @@ pub struct Head {
     /// Number of changes.
     pub revision: u64,
     pub state_version: u64,
-    /// Number and size of the turns in its history.
     pub totals: Totals,
     /// Whether a reply is still streaming.
     pub partial: bool,
@@ -72,11 +71,9 @@ pub struct Head {
 /// A turn with the ids of the calls it answers.
 pub type SavedTurn = (TurnRecord, Vec<Box<str>>);
 
-/// A session as stored.
 #[derive(Clone, Debug)]
 pub struct SavedSession {
     pub head: Head,
-    /// Turns that its history retains.
     pub kept: LiveSet,
     /// Those turns, ascending.
     pub turns: Vec<SavedTurn>,
@@ -94,7 +91,6 @@ pub struct SavedSession {
 /// The `Append` command: turns to add to a session.
 #[derive(Clone, Debug, Default)]
 pub struct AppendCommand {
-    /// The checked and encoded turns.
     pub turns: Vec<NewTurn>,
     /// Subject of the session's memories. `None` leaves it unchanged.
     pub subject: Option<Subject>,
@@ -103,13 +99,11 @@ pub struct AppendCommand {
     pub expected_seq: Option<u64>,
     /// Reject the command unless this is the live generation.
     pub expected_generation: Option<Generation>,
-    /// Whether the reply is still streaming.
     pub partial: bool,
-    /// Usage of the last model call as charged by the provider.
     pub usage: Option<ModelUsage>,
-    /// Patch of the session's state, applied atomically with the turns.
+    /// Applied atomically with the turns.
     pub state: Option<StatePatch>,
-    /// Patch of the session's options, applied atomically with the turns.
+    /// Applied atomically with the turns.
     pub options: OptionsPatch,
 }
 
@@ -137,7 +131,6 @@ impl ModelUsage {
     }
 }
 
-/// Result of an append.
 #[derive(Clone, Debug)]
 pub struct AppendDecision {
     /// Response to this command and to its repetitions.
@@ -172,7 +165,6 @@ impl Session {
         (session, change)
     }
 
-    /// Restores a session from its stored form.
     pub fn restore(saved: SavedSession) -> Self {
         let turns = saved.turns.iter();
         let arrivals: Vec<Arrival<'_>> = turns
@@ -213,9 +205,9 @@ impl Session {
         &self.head
     }
 
-    /// Approximate memory usage in bytes without the head.
+    /// Approximate memory usage in bytes, without the head.
     ///
-    /// This memory is freed when the session is evicted from memory and only the store has it.
+    /// It is freed when the session is evicted from memory and only the store has it.
     pub fn content_bytes(&self) -> u64 {
         /// Overhead of a history entry in addition to the turn's bytes.
         const TURN_BYTES: u64 = size_of::<TurnRecord>() as u64 + 64;
@@ -511,7 +503,6 @@ impl Session {
 }
 
 impl Head {
-    /// The head of a generation that has just started.
     pub fn begin(generation: Generation, created_at: Timestamp, last_access: Steady) -> Self {
         Self {
             generation,

@@ -4,7 +4,6 @@ use std::fmt;
 
 use ring::digest::{Context, SHA256};
 
-/// Incremental SHA-256.
 #[derive(Clone)]
 pub struct Sha256(Context);
 
@@ -13,7 +12,6 @@ impl Sha256 {
         Self::default()
     }
 
-    /// Hashes `bytes` in one call.
     pub fn digest(bytes: impl AsRef<[u8]>) -> [u8; 32] {
         Self::new().chain_update(bytes).finalize()
     }

@@ -16,7 +16,6 @@ pub struct State {
     pub version: u64,
 }
 
-/// A change of a session's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatePatch {
     /// A merge patch (RFC 7396), or the complete new object.

@@ -1,9 +1,8 @@
 //! Ids in provider fields that tie a part to parts of other turns.
 //!
-//! Calls and results are their own kinds of parts and carry their ids. This module covers
-//! everything else: calls that the provider executes itself, calls that a program makes, and types
-//! that a provider adds later. It needs no list of types: a part is tied to the latest earlier part
-//! whose id it references.
+//! Calls and results carry ids of their own. This module covers everything else: calls that the
+//! provider executes itself, calls that a program makes, and types that a provider adds later. A
+//! part is tied to the latest earlier part whose id it references, whatever its type.
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -11,10 +10,9 @@ use serde_json::{Map, Value};
 
 use crate::turn::{Part, PartKind};
 
-/// The ids in the provider fields of a part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartIds {
-    /// Id by which later parts reference it.
+    /// Id that later parts use to reference it.
     pub name: Option<Box<str>>,
     /// Part that it answers or continues: `call_id`, `tool_use_id` or `approval_request_id`.
     pub answers: Option<Box<str>>,

@@ -61,9 +61,7 @@ impl Steady {
 /// The current time of both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// For display.
     pub wall: Timestamp,
-    /// For rules.
     pub steady: Steady,
 }
 

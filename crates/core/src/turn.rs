@@ -1,4 +1,4 @@
-//! A turn, which is one contribution by one role, and its metadata once the content is encoded.
+//! Turns: one contribution by one role each, and the metadata of a turn once it is encoded.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,6 @@ pub enum Role {
     /// The person or program that talks to the bot.
     User,
     Assistant,
-    /// A tool that the model called.
     Tool,
     /// Instructions of the bot's author.
     System,
@@ -47,11 +46,11 @@ pub enum MessageFormat {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub role: Role,
-    /// The content in order, at least one part.
+    /// At least one, in order.
     pub parts: Vec<Part>,
     /// Time set by the bot. If absent, the arrival time applies.
     pub timestamp: Option<Timestamp>,
-    /// Importance assigned by the bot, 0 to 1.
+    /// Importance, 0 to 1.
     pub salience: Option<f32>,
     /// Exempts the turn from being dropped.
     pub pinned: bool,
@@ -78,7 +77,6 @@ pub struct Part {
 pub enum PartKind {
     /// Plain text, possibly empty.
     Text(String),
-    /// A tool call.
     ToolUse {
         /// The provider's id of the call.
         id: String,
@@ -86,40 +84,31 @@ pub enum PartKind {
         /// The arguments, byte for byte as the model wrote them.
         input_json: String,
     },
-    /// The result of a tool call.
     ToolResult {
-        /// Id of the call.
         tool_use_id: String,
         /// The result as text, byte for byte.
         content: String,
         /// The result as rich content. Only text and media are allowed.
         parts: Vec<Part>,
-        /// Whether the tool failed.
         is_error: bool,
     },
-    /// An image, document or sound.
     Media {
         /// IANA media type, or empty.
         media_type: String,
-        /// Display name.
         name: String,
         source: MediaSource,
     },
-    /// The model's reasoning.
     Thinking {
         /// The reasoning, or the provider's opaque data.
         text: String,
         /// The provider's signature over the reasoning.
         signature: String,
-        /// Whether the provider hid the reasoning.
         redacted: bool,
     },
 }
 
-/// Location of the content of a media part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaSource {
-    /// Inline content.
     Data(Vec<u8>),
     /// URI from which the provider loads the content.
     Uri(String),
@@ -151,7 +140,7 @@ impl Turn {
         }
     }
 
-    /// Returns the tool uses and results of the turn in order, and its other references to turns.
+    /// Returns the tool uses and results of the turn in order, and its other references.
     pub fn links(&self) -> Links {
         let has_items = self.format == Some(MessageFormat::OpenAiResponses);
         let last = self.parts.last().map(|part| &part.kind);
@@ -173,7 +162,7 @@ impl Turn {
         links
     }
 
-    /// Bytes of the fields that are only for the client and never sent to a provider.
+    /// Bytes of the fields that are never sent to a provider.
     pub fn client_bytes(&self) -> usize {
         self.client_id.len() + self.client_json.len()
     }
@@ -305,7 +294,6 @@ fn check_extra(json: &str) -> Result<(), String> {
     object.map(drop).map_err(problem)
 }
 
-/// Checks that `client_json` is JSON of any kind.
 fn check_client_json(json: &str) -> Result<(), String> {
     if json.is_empty() {
         return Ok(());
@@ -316,10 +304,9 @@ fn check_client_json(json: &str) -> Result<(), String> {
         .map_err(problem)
 }
 
-/// Ids by which a turn refers to other turns or is referred to. They are the provider's ids.
+/// Ids that relate a turn to others. They are the provider's ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
-    /// Ids of the turn's tool calls.
     pub uses: Vec<Box<str>>,
     /// Ids of the calls whose results the turn contains.
     pub results: Vec<Box<str>>,
@@ -376,12 +363,9 @@ pub struct NewTurn {
     /// Encoded content, without seq, and without a timestamp if the bot set none.
     pub body: Vec<u8>,
     pub role: Role,
-    /// Time set by the bot.
     pub timestamp: Option<Timestamp>,
-    /// Exempts the turn from being dropped.
     pub pinned: bool,
     pub links: Links,
-    /// The client's own message id, or empty.
     pub client_id: Box<str>,
     /// Bytes of the body that are only for the client. See [`Turn::client_bytes`].
     pub client_bytes: usize,
@@ -402,10 +386,9 @@ impl NewTurn {
     }
 }
 
-/// Estimates the tokens of an encoded turn as a quarter of its bytes, plus four for the message.
+/// Estimates the tokens of an encoded turn: a quarter of its bytes, plus four for the message.
 ///
-/// The bytes must not include the fields that are only for the client. A provider's tokenizer is
-/// more exact but slower.
+/// The bytes must not include the fields that are only for the client.
 pub fn estimate_tokens(encoded_bytes: usize) -> u32 {
     u32::try_from(encoded_bytes.div_ceil(4) + 4).unwrap_or(u32::MAX)
 }

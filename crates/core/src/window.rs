@@ -2,19 +2,18 @@
 //!
 //! A window consists of the system prompt, pinned turns, the first user turn or a summary that
 //! covers it, the request that is being answered, and a tail of the newest turns. While it stays
-//! within the `watermark` share of its budget, it only grows at its end, so the prefix stays
-//! byte-identical and the provider's cache remains valid. Beyond the watermark, a **cut** reduces
-//! it to the `floor`; see [`choose`]. How turns are shown is decided at a cut and does not change
-//! until the next one.
+//! within the `watermark` share of its budget, it only grows at its end, so that the provider's
+//! prompt cache stays valid. Beyond the watermark, a **cut** reduces it to the `floor`; see
+//! [`choose`]. How turns are shown is only decided at a cut.
 //!
 //! Only cuts count text and decode turns. So does the plan of the next cut if summaries are
 //! prepared, once per twentieth of the budget above the soft watermark. All other windows add up
 //! cached counts.
 //!
-//! A system turn at the very start stays when the history drops it, because bots that send their
-//! provider's message array have their system prompt there. Later system turns belong to their
-//! exchange. The error margin of token counts is taken from `safety_headroom` first. The windows of
-//! a session with compaction are cut at `hard_watermark`.
+//! A system turn at the very start stays when the history drops it, because it may be the bot's
+//! system prompt. Later system turns belong to their exchange. The error margin of token counts is
+//! taken from `safety_headroom` first. The windows of a session with compaction are cut at
+//! `hard_watermark`.
 
 mod block;
 mod choose;
@@ -58,7 +57,6 @@ pub(crate) use words::labelled;
 
 /// Input for building a window. Token numbers are as counted, without the factor.
 pub struct Ask<'a> {
-    /// Name of the model profile.
     pub model: &'a str,
     /// Budget of the model, for the report.
     pub model_budget: Budget,
@@ -80,9 +78,7 @@ pub struct Ask<'a> {
     /// Relative error bound of the factor.
     pub margin: f64,
     pub settings: &'a WindowSettings,
-    /// Limits of the history.
     pub limits: &'a Limits,
-    /// Scale on which turns are counted.
     pub scale: ScaleId,
     /// Tokens of memoird's own text.
     pub overheads: Overheads,
@@ -90,11 +86,10 @@ pub struct Ask<'a> {
     pub weigh: &'a dyn Fn(&Turn) -> u64,
     /// Nonce of memoird's own text.
     pub mark: Mark,
-    /// Decodes and encodes content.
     pub codec: Codec,
     /// Whether to store the decision for the next window.
     pub keep: bool,
-    /// Share of the budget, in percent, at which the summary for the next cut is requested.
+    /// Budget share, in percent, that triggers the request of a summary for the next cut.
     ///
     /// `None` if summaries are made at the cut, or never.
     pub soft_percent: Option<u8>,
@@ -117,7 +112,7 @@ impl Ask<'_> {
         percent(self.budget, self.settings.watermark_percent)
     }
 
-    /// Tokens from which on a summary is prepared.
+    /// Tokens that trigger the preparation of a summary.
     fn soft(&self) -> Option<u64> {
         Some(percent(self.budget, self.soft_percent?))
     }
@@ -179,7 +174,6 @@ pub enum PolicyName {
     Salience,
 }
 
-/// Configuration of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WindowSettings {
@@ -187,7 +181,7 @@ pub struct WindowSettings {
     pub policy: PolicyName,
     /// Number of turns, for the policies that have one.
     pub turns: u32,
-    /// Share of the budget at which a window is cut, in percent: 1 to 100.
+    /// Budget share that triggers a cut, in percent: 1 to 100.
     #[serde(rename = "watermark", with = "AsText::<Percent>")]
     pub watermark_percent: u8,
     /// Share that a cut fills of the tokens left by system prompt and tools, in percent.
@@ -216,7 +210,6 @@ impl Default for WindowSettings {
 }
 
 impl WindowSettings {
-    /// Policy of a call that sets none.
     pub fn policy(&self) -> Policy {
         let turns = self.turns;
         match self.policy {
@@ -227,7 +220,6 @@ impl WindowSettings {
         }
     }
 
-    /// Reports invalid values.
     pub fn check(&self, problems: &mut Problems) {
         problems.percent("watermark", self.watermark_percent, 1..=100);
         problems.percent("floor", self.floor_percent, 1..=100);

@@ -1,8 +1,8 @@
 //! Words of a text for the indexes of memories and transcripts.
 //!
-//! This is the only module that splits text into words ([`tokens`]), determines the comparable
-//! forms of a word ([`Token::forms`]) and ranks query terms ([`ranking`]). It also normalizes texts
-//! for comparison. That way indexing, queries and comparisons treat words the same.
+//! Only this module splits text into words ([`tokens`]), determines the comparable forms of a word
+//! ([`Token::forms`]) and ranks query terms ([`ranking`]), so that indexes, queries and comparisons
+//! treat words the same.
 //!
 //! FTS5 gets preprocessed words (`tokenize = 'ascii'` splits at whitespace). The languages of a
 //! subject's memories, or of a tenant's turns, are stored with them, and a query is stemmed in each
@@ -33,10 +33,9 @@ pub const VERSION: i64 = 4;
 
 /// Appends the index words of a text to `words`, each after a space, and returns its language.
 ///
-/// Forms only contain letters, digits, marks and pictographs, so that FTS5's ASCII tokenizer treats
-/// each as one word. Unless the text is detected as English, the
-/// [beginnings](ranking::Term::beginnings) of its words are added too: in few languages a stemmer
-/// removes all endings, and most have no stemmer.
+/// Forms only contain letters, digits, marks and pictographs, which FTS5's ASCII tokenizer treats
+/// as one word. Texts not shown to be English also get the [beginnings](ranking::Term::beginnings)
+/// of their words: stemmers rarely remove all endings, and most languages have none.
 pub fn add_index_words(text: &str, words: &mut String) -> Languages {
     let (language, is_english) = Languages::told_of(text);
     for token in spelled(text) {
@@ -82,8 +81,8 @@ pub fn normalised(text: &str) -> String {
 /// Returns the numbers and negations of a text, in order.
 ///
 /// Texts that differ in them have different meanings, however similar they are: "5 dollars" is not
-/// "50 dollars", and liking is not disliking. A number includes its sign and the characters between
-/// its digits ("-1.5", "12:30"). Every "…n't" yields a "not".
+/// "50 dollars", and "likes" is not "does not like". A number includes its sign and the characters
+/// between its digits ("-1.5", "12:30"). Every "…n't" yields a "not".
 pub fn numbers_and_negations(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     // End of the last number, which the next word may continue.
@@ -180,7 +179,6 @@ static NEGATIONS: Words = LazyLock::new(|| words_of("negation"));
 /// Negations that occur inside words.
 static NEGATIONS_WITHIN: Words = LazyLock::new(|| words_of("negation_within"));
 
-/// Number words.
 static NUMBERS: Words = LazyLock::new(|| words_of("number"));
 
 #[cfg(test)]

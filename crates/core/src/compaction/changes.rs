@@ -20,7 +20,6 @@ const ARGUMENT_BYTES_MAX: usize = 72;
 const OUTCOME_BYTES_MAX: usize = 80;
 /// Maximum bytes of a value that is remembered as known.
 const KNOWN_BYTES_MAX: usize = 256;
-/// Separates a call from its outcome.
 const OUTCOME: &str = " → ";
 
 /// A mutating call.
@@ -32,7 +31,6 @@ pub struct Done {
     pub text: String,
 }
 
-/// Returns the mutating calls of these turns, oldest first.
 pub fn changes(turns: &[TranscriptTurn]) -> Vec<Done> {
     let mut done = Vec::new();
     // Calls without a result yet: id, and the index of the line if the call is mutating.

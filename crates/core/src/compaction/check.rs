@@ -17,22 +17,18 @@ pub struct Sizes {
     pub room: u64,
 }
 
-/// Reason why a summary is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejection {
     Empty,
     /// The reply is truncated.
     CutOff,
-    /// The reply does not have the requested structure.
     NotTheStructure {
         /// The problem, for an operator.
         problem: String,
     },
-    /// A required field is empty.
     FieldMissing {
         field: &'static str,
     },
-    /// It is longer than the turns that it replaces.
     LongerThanTheSpan,
     /// It does not fit in the rest of the window.
     OverBudget,
@@ -55,7 +51,7 @@ impl Rejection {
     }
 }
 
-/// Maximum number of turns whose summary may have no details.
+/// Maximum number of turns that need no details in their summary.
 const TURNS_FEW: u64 = 20;
 
 /// Validates a model's reply about `turns` turns.
@@ -80,7 +76,7 @@ pub fn check_written(written: &Written, turns: u64) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Checks that a summary is shorter than what it replaces and fits in the window.
+/// Checks that a summary is shorter than the replaced turns and fits in the window.
 ///
 /// # Errors
 /// [`Rejection::LongerThanTheSpan`], [`Rejection::OverBudget`].

@@ -64,7 +64,6 @@ fn line(turn: &TranscriptTurn) -> String {
     }
 }
 
-/// The whole text in one line.
 fn flat(text: &str) -> String {
     one_line(text, text.len())
 }

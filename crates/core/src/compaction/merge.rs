@@ -1,7 +1,7 @@
 //! Merging the previous summary and the turns that leave the window into the next summary.
 //!
-//! Lines are retained or dropped, but never rephrased. `tests/eval/after_cut.py` compares the
-//! result with the verbatim end of the transcript at the same size.
+//! Lines are retained or dropped, but never rephrased. `tests/eval/after_cut.py` compares this with
+//! the verbatim end of the transcript.
 
 use super::changes::{Done, changes};
 use super::details;
@@ -12,10 +12,10 @@ use super::transcript::TranscriptTurn;
 use crate::condense::mostly_head;
 use crate::turn::Role;
 
-/// Maximum shares of the summary in percent. Recent details use what the sections leave free.
+/// Maximum shares of the summary in percent. Recent details use the rest.
 const STANDING_PERCENT: usize = 33;
 const DONE_PERCENT: usize = 20;
-/// Maximum share of a model's details, in percent of what the other sections leave free.
+/// Maximum share of a model's details, in percent of the space that other sections leave free.
 const WRITTEN_PERCENT: usize = 50;
 /// Maximum bytes of a user turn that is no opening.
 const USER_TURN_BYTES: usize = 400;
@@ -25,14 +25,11 @@ const RUN_TURN_BYTES: usize = 600;
 /// Maximum bytes of an opening that is followed by a later one.
 const ANSWERED_BYTES: usize = 1_200;
 
-/// Maximum sizes of a summary's parts, in bytes.
+/// Maximum sizes of a summary's parts in bytes. The parts are those of `SummaryBudget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummaryRoom {
-    /// Standing instructions, done list and recent details together.
     pub summary: usize,
-    /// The opening of the current task.
     pub opening: usize,
-    /// The newest other user turns.
     pub user_turns: usize,
 }
 
@@ -131,9 +128,9 @@ pub struct Written {
 impl Merged {
     /// Adds a model's reply.
     ///
-    /// Mutating calls and the current request stay verbatim. Standing instructions are those of the
-    /// model, and earlier ones that the model neither repeats nor lists as withdrawn. Sentences of
-    /// the new turns stay only if they were acknowledged and nothing else refers to them.
+    /// Mutating calls and the current request stay verbatim. The model's instructions are added,
+    /// and earlier ones stay unless it lists them as withdrawn. Sentences of the new turns only
+    /// stay if they were acknowledged and nothing else refers to them.
     #[must_use]
     pub fn with_written(mut self, written: &Written, previous: Option<&Body>) -> Self {
         /// Score of an acknowledged sentence whose words are all rare.

@@ -42,7 +42,6 @@ impl Openings {
         }
     }
 
-    /// First characters of all openings, oldest first.
     pub(crate) fn starts(&self) -> &[String] {
         &self.starts
     }

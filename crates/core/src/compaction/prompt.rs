@@ -13,7 +13,6 @@ use crate::quote::within;
 
 pub use answer::{as_json, parse_answer};
 
-/// Input of a summarizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// Previous summary, which the reply continues.

@@ -1,8 +1,8 @@
 //! Standing instructions: statements of the user that apply to the whole conversation.
 //!
-//! "I have a severe peanut allergy" is followed by no call and no question, and later turns do not
-//! refer to it. Requests are repeated in replies, and answers appear in the arguments of calls. So
-//! a sentence is scored by how later turns use it, without matching particular words.
+//! Later turns repeat requests and use answers in calls, but do not refer to "I have a severe
+//! peanut allergy". So a sentence is scored by how later turns use it, without matching particular
+//! words.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 use crate::turn::Role;
 use crate::words::{is_telling, tokens};
 
-/// Number of turns after a sentence whose calls may use it.
+/// Number of later turns with calls that may use a sentence.
 const LATER_TURNS: usize = 40;
 /// Maximum bytes of a sentence, and its minimum number of words ("Be brief.").
 const SENTENCE_BYTES_MAX: usize = 300;
@@ -43,7 +43,6 @@ pub struct Standing {
     pub seq: u64,
     /// Time in seconds since 1970, or 0 if unknown.
     pub said_at: i64,
-    /// The sentence in one line.
     pub text: String,
     /// Likelihood of being an instruction. Fixed when added, so that old instructions do not decay.
     pub score: f32,

@@ -1,7 +1,7 @@
 //! The status of a session's compaction, a small part of its metadata that survives a restart.
 //!
-//! A failure only increments the breaker's count, and windows are cut in the meantime. If the
-//! summarizer is known to be down, only failures of compactions that a call requested count.
+//! A failure only increments the breaker's count, and windows are cut in the meantime. While the
+//! summarizer is known to be down, a failure only counts if a call requested the compaction.
 
 use crate::breaker::BreakerState;
 use crate::time::Steady;
@@ -16,7 +16,6 @@ pub struct CompactionStatus {
     pub through_seq: u64,
     /// Newest turn when the last summary was made or undone, or 0 before the first.
     pub at_seq: u64,
-    /// Failures since the last success.
     pub failures: u32,
     /// Time and newest turn when its breaker opened.
     pub opened: Option<(Steady, u64)>,
@@ -34,7 +33,6 @@ pub struct Failure {
     pub problem: String,
 }
 
-/// Maximum bytes of `last_error`.
 const ERROR_BYTES_MAX: usize = 512;
 
 impl CompactionStatus {
@@ -69,7 +67,6 @@ impl CompactionStatus {
         }
     }
 
-    /// Records a success.
     pub fn succeeded(&mut self) {
         self.failures = 0;
         self.opened = None;

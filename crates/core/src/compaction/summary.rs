@@ -1,7 +1,7 @@
 //! The summary: one block that replaces the oldest turns, unchanged until the next summary.
 //!
-//! If turns would be dropped without it, it may be longer than they are. Otherwise very short turns
-//! would be lost from windows.
+//! If turns would otherwise be dropped without one, it may be longer than they are, because very
+//! short turns would be lost from windows.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::quote::unmarked;
 use crate::time::Timestamp;
 use crate::turn::{PartKind, Role, Turn};
 
-/// A summary of the oldest turns of a generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Sequence number in the generation, from 1.
@@ -77,7 +76,6 @@ pub struct UserTurn {
 pub struct Covered {
     /// Last covered turn.
     pub through_seq: u64,
-    /// Number of covered turns.
     pub turns: u64,
 }
 
@@ -88,7 +86,6 @@ impl Summary {
         crate::window::labelled(Turn::new(Role::User, vec![text.into()]), "summary")
     }
 
-    /// Its text with the session's nonce.
     pub fn text_with(&self, mark: Mark) -> String {
         let text = mark.hidden_in(&self.text);
         match text.strip_prefix(SUMMARY) {

@@ -27,7 +27,6 @@ pub struct TranscriptTurn {
     ///
     /// Does not contain reasoning, recalled memories or summaries.
     pub text: String,
-    /// Its tool calls.
     pub calls: Vec<Call>,
     /// Its tool results, in the order of `text`.
     pub results: Vec<CallResult>,
@@ -60,7 +59,7 @@ pub struct CallResult {
     pub is_error: bool,
 }
 
-/// Metadata label by which a bot marks the decision of a turn.
+/// Metadata label for the decision of a turn, set by the bot.
 pub const DECISION: &str = "memoird.decision";
 
 /// Prefix of a failed call's result.
@@ -81,11 +80,10 @@ pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 
 /// Converts a turn to text for a summarizer.
 ///
-/// Each piece is on lines of its own. JSON loses the whitespace between its tokens. Turns and parts
-/// whose `memoird` label marks them as a summary or recalled memories are left out: a client sent
-/// back a window, and the user did not write them. Text is never left out for its content, because
-/// users may write anything, but imitations of memoird's own text are neutralized, also in calls
-/// and results.
+/// Each piece is on lines of its own, and JSON loses the whitespace between its tokens. Turns and
+/// parts labelled as summaries or recalled memories are left out: a client sent back a window, and
+/// the user did not write them. No other text is left out, but imitations of memoird's own text are
+/// neutralized, also in calls and results.
 pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     let label = |name| turn.metadata.get(name).map_or("", String::as_str);
     let mut transcribed = TranscriptTurn {
@@ -146,7 +144,6 @@ impl TranscriptTurn {
         results.filter_map(|result| self.text.get(result.range.clone()))
     }
 
-    /// Appends a call.
     #[must_use]
     pub fn with_call(mut self, call: Call) -> Self {
         self.add_call(call);

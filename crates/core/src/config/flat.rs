@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 
 /// Up to three structs whose keys share one mapping.
 ///
-/// `#[serde(flatten)]` would buffer all values first: errors would lose their line and column, and
-/// unknown keys would be accepted. Here the struct that has a key reads its value in place. Every
-/// key needs a default.
+/// `#[serde(flatten)]` would buffer all values, lose the line and column of errors, and accept
+/// unknown keys. Here the struct that has a key reads its value in place. Every key needs a
+/// default.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Flat<A, B, C = Nothing> {
     #[serde(flatten)]

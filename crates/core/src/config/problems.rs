@@ -13,7 +13,7 @@ pub struct Problem {
     pub problem: String,
 }
 
-/// All problems, in the order in which they were found.
+/// All problems in the order of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
@@ -55,7 +55,6 @@ impl Problems {
         }
     }
 
-    /// Adds a problem if a duration is zero.
     pub fn not_zero(&mut self, key: &str, duration: Duration) {
         self.unless(!duration.is_zero(), key, "must be more than zero");
     }
@@ -68,12 +67,10 @@ impl Problems {
         self.unless(duration <= MAX, key, "must be at most 36500d");
     }
 
-    /// Adds a problem if a number is 0.
     pub fn at_least_one<N: Copy + Default + PartialEq>(&mut self, key: &str, number: N) {
         self.unless(number != N::default(), key, "must be at least 1");
     }
 
-    /// Adds a problem if a number is out of range.
     pub fn range(&mut self, key: &str, number: u64, range: RangeInclusive<u64>) {
         if !range.contains(&number) {
             let (least, most) = range.into_inner();
@@ -81,7 +78,6 @@ impl Problems {
         }
     }
 
-    /// Adds a problem if a percentage is out of range.
     pub fn percent(&mut self, key: &str, percent: u8, range: RangeInclusive<u8>) {
         if !range.contains(&percent) {
             let (least, most) = range.into_inner();

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SecretRef {
-    /// An environment variable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
     /// A file. Whitespace around its content is ignored.
@@ -64,8 +63,7 @@ impl SecretRef {
 
 /// Describes a variable in a problem.
 ///
-/// Shows its name only if it looks like a variable name. A user may have put the secret itself
-/// here, and some secrets consist of capital letters.
+/// Shows its name only if it looks like one, because a user may have put the secret itself here.
 fn shown_variable(name: &str) -> String {
     match is_spoken(name) {
         true => format!("variable {name}"),
@@ -75,8 +73,8 @@ fn shown_variable(name: &str) -> String {
 
 /// Whether the name looks like it was chosen by a person.
 ///
-/// True for several words in capital letters, such as `ACME_KEY_2`, and for a single one that ends
-/// in a word for secrets, such as `APITOKEN`. False for random letters and digits.
+/// True for several words in capital letters, such as `ACME_KEY_2`, and for one that ends in a word
+/// for secrets, such as `APITOKEN`. False for random letters and digits.
 fn is_spoken(name: &str) -> bool {
     const WORD_CHARS_MAX: usize = 16;
     const DIGITS_MAX: usize = 3;

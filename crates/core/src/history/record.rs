@@ -21,7 +21,6 @@ pub struct TurnRecord {
     pub(crate) said_at: i64,
     /// Whether a text imitates memoird's own text or contains the nonce of the session.
     pub(crate) is_marked: bool,
-    /// Whether the bot pinned the turn.
     pub pinned: bool,
     /// Whether its unit contains a pinned turn, which exempts it from being dropped.
     pub(super) held: bool,
@@ -37,7 +36,7 @@ pub struct TurnRecord {
 struct Ties {
     /// Its calls, and the turns with their results.
     uses: Vec<(Box<str>, Option<u64>)>,
-    /// Seqs of the turns whose calls it answers. Its own seq stands for an unknown call.
+    /// Seqs of the turns whose calls it answers. Its own seq denotes an unknown call.
     answers: Vec<u64>,
     /// Ids by which later turns may reference its parts.
     names: Vec<Box<str>>,
@@ -74,7 +73,6 @@ impl TurnRecord {
         }
     }
 
-    /// Replaces the content.
     pub(super) fn set_content(&mut self, content: Arc<[u8]>) {
         self.tokens = estimate_tokens(content.len());
         self.is_marked = quote::has_marks(&content);
@@ -102,12 +100,10 @@ impl TurnRecord {
         self.role == Role::User && self.answers().is_empty()
     }
 
-    /// Ids of all its calls.
     pub(super) fn uses(&self) -> impl Iterator<Item = &Box<str>> {
         self.calls().map(|(id, _)| id)
     }
 
-    /// Its calls, and the turns with their results.
     fn calls(&self) -> impl Iterator<Item = &(Box<str>, Option<u64>)> {
         self.ties.iter().flat_map(|ties| &ties.uses)
     }
@@ -152,7 +148,6 @@ impl TurnRecord {
         self.ties.as_ref().map_or(&[], |ties| &ties.refs)
     }
 
-    /// Ties it to this turn.
     pub(super) fn join(&mut self, seq: u64) {
         self.ties.get_or_insert_default().joined.push(seq);
     }
@@ -173,12 +168,10 @@ impl TurnRecord {
         self.calls().filter_map(|(_, answer)| *answer)
     }
 
-    /// Records that it answers a call of the turn `use_seq`.
     pub(super) fn note_answers(&mut self, use_seq: u64) {
         self.ties.get_or_insert_default().answers.push(use_seq);
     }
 
-    /// Records that the turn `result_seq` has the result of its call `id`.
     pub(super) fn note_answered(&mut self, id: &str, result_seq: u64) {
         let mut uses = self.ties.iter_mut().flat_map(|ties| &mut ties.uses);
         let is_meant =
@@ -188,7 +181,6 @@ impl TurnRecord {
         }
     }
 
-    /// Ids of its calls that the turn `result_seq` answers.
     #[cfg(test)]
     pub(super) fn calls_answered_by(&self, result_seq: u64) -> impl Iterator<Item = &Box<str>> {
         self.calls()

@@ -6,7 +6,7 @@ use crate::seq_ranges::SeqRanges;
 
 /// Maximum runs of rewound turns before the tail's front that a history stores.
 ///
-/// Older ones count as dropped, so windows then report more turns as not shown than there were.
+/// Older ones count as dropped, so windows report too many turns as not shown.
 pub const REWOUND_BEFORE_MAX: usize = 256;
 
 impl History {

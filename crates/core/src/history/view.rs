@@ -1,4 +1,4 @@
-//! View of a history for windows: the separately stored turns, and the tail from a seq on.
+//! View of a history for windows: the tail, and the turns that windows show regardless of it.
 
 use super::{History, TurnRecord};
 use crate::turn::Role;
@@ -8,7 +8,6 @@ const PREAMBLE_TURNS: u64 = 4;
 
 pub(crate) struct View<'a> {
     history: &'a History,
-    /// Newest turn of the generation.
     pub(crate) last_seq: u64,
     /// Turns that FIFO has passed and that windows still show, ascending.
     ///
@@ -44,7 +43,6 @@ impl History {
 }
 
 impl<'a> View<'a> {
-    /// The first user turn.
     pub(crate) fn anchor(&self) -> Option<&'a TurnRecord> {
         self.history.anchor.as_ref()
     }
@@ -123,7 +121,6 @@ impl<'a> View<'a> {
         self.history.totals().tokens
     }
 
-    /// The first turn of the tail, or the seq after the newest turn if the tail is empty.
     pub(crate) fn front_seq(&self) -> u64 {
         self.history.front_seq(self.last_seq)
     }
@@ -186,7 +183,6 @@ impl<'a> View<'a> {
         said.map(|(first, end)| end - first).sum()
     }
 
-    /// Whether `record` is a system turn at the very start, before the anchor.
     pub(crate) fn leads(&self, record: &TurnRecord) -> bool {
         self.history.leads(record)
     }

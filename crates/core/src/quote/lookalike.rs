@@ -1,8 +1,7 @@
 //! Recognizes imitations of memoird's own text in look-alike letters.
 //!
-//! It handles other alphabets, wide and mathematical letters, accents and invisible characters. The
-//! table cannot contain every look-alike; text that it misses still lacks the session's nonce
-//! ([`crate::mark`]).
+//! It handles other alphabets, wide and mathematical letters, accents and invisible characters.
+//! Text that it misses still lacks the session's nonce ([`crate::mark`]).
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
@@ -15,8 +14,7 @@ const NAME: &str = "memoird";
 const BLOCKS: &[&str] = &["recalled_memories"];
 /// Maximum bytes to scan after a bracket, enough for a name with invisible characters in between.
 ///
-/// The scan also stops at the next bracket, except for a few characters after a name, so a text
-/// full of brackets takes no longer than any other.
+/// The scan also ends soon after the next bracket, so that a text full of brackets takes no longer.
 const BYTES_MAX: usize = 4_096;
 /// Maximum characters between the name and its colon or number.
 const COLON_CHARS_MAX: usize = 32;
@@ -123,7 +121,6 @@ fn shown(bytes: &[u8]) -> impl Iterator<Item = char> + Clone {
     })
 }
 
-/// Whether the character is invisible.
 fn is_unseen(c: char) -> bool {
     let is_filler = matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{200c}'
@@ -154,7 +151,6 @@ fn alike(c: char) -> char {
     }
 }
 
-/// The letter of the alphabet at the offset of `c` from `first`.
 fn nth_letter(c: char, first: u32) -> char {
     let letter = u8::try_from(u32::from(c) - first).map_or('?', |n| char::from(b'a' + n));
     alike(letter)

@@ -19,18 +19,16 @@ use crate::window::{Omission, Policy, ScaleId, Window, percent};
 /// Exchanges that stay verbatim if a call requests a compaction and sets no number.
 const KEPT_EXCHANGES: u32 = 5;
 
-/// Maximum share of the verbatim turns if a call requests a compaction, in percent.
-///
-/// The share is of the tokens that system prompt and tools leave.
+/// Maximum verbatim share in percent of what system prompt and tools leave, if a call requests it.
 const KEPT_PERCENT: u8 = 30;
 
 /// Window tokens that the summary budget assumes if no window was ever requested.
 const UNKNOWN_REST: u64 = 16_384;
 
-/// If the history uses less of the window than this, in percent, the history's caps drop turns.
+/// Maximum share of a window, in percent, that a history uses when its caps cause a compaction.
 const HISTORY_WINDOW_PERCENT: u8 = 80;
 
-/// Divisor of a full history's caps that yields the verbatim part, as far as the floor leaves room.
+/// Divisor of a full history's caps. The result stays verbatim, as far as the floor leaves room.
 const HISTORY_SHARE: u64 = 2;
 
 /// State of a session's compaction in addition to its status.
@@ -39,7 +37,7 @@ pub(super) struct Compacting {
     pub(super) summary: Option<Arc<Summary>>,
     /// Summaries before it, newest last, if no store has them.
     pub(super) earlier: Vec<Arc<Summary>>,
-    /// Since when a compaction has been waiting for a result or for the end of a reply.
+    /// Start of the current wait for a result or for the end of a reply.
     wanted_since: Option<Steady>,
     /// Budget of the last window.
     target: Option<WindowTokens>,
@@ -61,7 +59,6 @@ impl Compacting {
         self.tail_seq.take_if(|tail_seq| *tail_seq > seq);
     }
 
-    /// Size of its summaries in bytes.
     pub(super) fn text_bytes(&self) -> usize {
         let summaries = self.summary.iter().chain(&self.earlier);
         summaries.map(|summary| summary.text.len()).sum()
@@ -83,9 +80,7 @@ pub struct WindowTokens {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub generation: Generation,
-    /// Newest turn.
     pub last_seq: u64,
-    /// Previous summary.
     pub previous: Option<Arc<Summary>>,
     /// Number of the new summary.
     pub number: u32,
@@ -99,13 +94,11 @@ pub struct Snapshot {
     pub tokens: Vec<(u64, u32)>,
     /// Seq and content of the turns that windows continue to show.
     pub shown: Vec<(u64, Arc<[u8]>)>,
-    /// Maximum sizes of the summary's parts.
     pub budget: SummaryBudget,
     /// Tokens that the rest of a window leaves for the summary.
     pub room: u64,
     /// Scale of the token counts. If `None`, they are estimated.
     pub scale: Option<ScaleId>,
-    /// Nonce of memoird's own text.
     pub mark: Mark,
     /// Whether turns of the span are already left out or leave the history.
     ///
@@ -113,7 +106,6 @@ pub struct Snapshot {
     pub is_needed: bool,
 }
 
-/// Reason why no compaction starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionBlocked {
     Nothing,
@@ -123,25 +115,22 @@ pub enum CompactionBlocked {
 }
 
 impl Session {
-    /// The summary of its oldest turns.
     pub fn summary(&self) -> Option<&Arc<Summary>> {
         self.compacting.as_ref()?.summary.as_ref()
     }
 
-    /// Budget of its last window.
     fn target(&self) -> Option<WindowTokens> {
         self.compacting.as_ref()?.target
     }
 
-    /// Compaction status.
     pub fn compaction(&self) -> CompactionStatus {
         self.head.compaction.as_deref().cloned().unwrap_or_default()
     }
 
     /// Records a built window and returns the trigger if a compaction should start now.
     ///
-    /// If not `is_sure`, the window's tokens are yet to be counted by the provider. A preemptive
-    /// compaction that would have to wait is then not remembered; a later window may request it.
+    /// If not `is_sure`, the provider has yet to count the tokens. A preemptive compaction that
+    /// would have to wait is then left to a later window.
     pub fn consider_window(
         &mut self,
         window: &Window,
@@ -192,9 +181,7 @@ impl Session {
         self.consider(trigger, now, policy, Some(limits))
     }
 
-    /// Whether FIFO will soon drop turns that no summary covers.
-    ///
-    /// That is the case when less than a tenth of a cap is left.
+    /// Whether FIFO soon drops turns that no summary covers: less than a tenth of a cap is left.
     fn is_about_to_drop(&self, limits: &Limits) -> bool {
         let limits = self.limits(limits);
         let status = self.head.compaction.as_ref();
@@ -428,8 +415,8 @@ impl Session {
 
     /// Whether the caps of the history, and not the window, cause the compaction.
     ///
-    /// That is so if the history is full and a window has room for all of it. Then half of the
-    /// history is summarized, so that the next turns drop nothing without a summary.
+    /// If a window has room for all of the history, half of it is summarized, so that the next
+    /// turns drop nothing without a summary.
     fn is_of_history(&self, trigger: Trigger, view: &View<'_>) -> bool {
         let fits = |target: WindowTokens| {
             let tail = view.tail_from(self.compaction().through_seq + 1);

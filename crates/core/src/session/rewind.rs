@@ -1,12 +1,12 @@
 //! Rewinding the newest turns of a session, optionally replacing them with others.
 //!
-//! One change set contains everything: deleted summaries that cover a rewound turn, cuts made while
-//! the turns existed, the rewound turns, and the new ones. Only the store knows which summary
-//! becomes current, so the session must be loaded again. A running compaction loses its number and
-//! has no effect.
+//! One change set deletes the summaries that cover a rewound turn and the cuts made while the turns
+//! existed, rewinds the turns, and appends the new ones. Only the store knows which summary becomes
+//! current, so the session must be loaded again. A running compaction loses its number and has no
+//! effect.
 //!
 //! The rows of the turns remain in the journal until retention, and their bytes count. The head has
-//! two ends: `last_seq` is the highest assigned seq. `newest_seq` is the newest remaining turn,
+//! two ends: `last_seq` is the highest assigned seq, and `newest_seq` is the newest remaining turn,
 //! which `expected_seq` is compared with. The history stores which seqs were rewound, so that
 //! windows do not report them as dropped.
 
@@ -21,7 +21,6 @@ use crate::limits::Limits;
 use crate::seq_ranges::SeqRanges;
 use crate::time::Now;
 
-/// The command to rewind a session.
 #[derive(Clone, Debug, Default)]
 pub struct RewindCommand {
     /// Newest turn that remains, 0 for none.

@@ -16,9 +16,9 @@ const EARLIER_MAX: usize = 4;
 impl Session {
     /// Sets a summary that was made when `at_seq` was the newest turn.
     ///
-    /// Returns `None` and changes nothing if the session has changed in a way that invalidates the
-    /// summary. With `remembers`, the replaced summary stays in memory because no store has it.
-    /// With `is_due`, windows show the summary at once and not only from the next cut on.
+    /// Returns `None` if the session has changed so that the summary is invalid. `remembers` keeps
+    /// the replaced summary in memory, because no store has it. `is_due` lets windows show the
+    /// summary at once instead of from the next cut on.
     pub fn compact(
         &mut self,
         generation: Generation,
@@ -61,7 +61,6 @@ impl Session {
             .note_summary(number, scale, tokens);
     }
 
-    /// Records a failed compaction.
     pub fn compaction_failed(
         &mut self,
         generation: Generation,
@@ -124,8 +123,8 @@ impl Session {
 
     /// Creates the change with the new status and summary.
     ///
-    /// It does not change the last access, because a compaction is no use of the session. It
-    /// includes the cuts, so that after a restart, windows continue with their prefix.
+    /// The last access stays, because a compaction is no use of the session. The cuts are included,
+    /// so that windows continue with their prefix after a restart.
     pub(super) fn compaction_change(
         &mut self,
         status: CompactionStatus,

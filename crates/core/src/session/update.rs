@@ -1,8 +1,8 @@
 //! Replacing the content of a turn, so that the old content is gone everywhere.
 //!
-//! Invalidates everything derived from the old content: summaries that cover the turn, all cuts of
-//! the session, token counts and excerpts. The turn keeps its seq, so stores number such changes
-//! separately for readers that follow the journal.
+//! Invalidates everything derived from the old content: summaries that cover the turn, all cuts,
+//! token counts and excerpts. The seq stays, so stores number such changes separately for readers
+//! that follow the journal.
 
 use std::sync::Arc;
 
@@ -14,26 +14,21 @@ use crate::limits::Limits;
 use crate::time::Now;
 use crate::turn::NewTurn;
 
-/// A replacement of a turn's content.
 #[derive(Clone, Debug)]
 pub struct TurnUpdate {
     pub seq: u64,
-    /// Current turn.
     pub before: NewTurn,
     /// Size of the current content.
     pub bytes_before: usize,
-    /// New turn.
     pub after: NewTurn,
 }
 
-/// Result of a turn update.
 #[derive(Clone, Debug)]
 pub struct UpdateDecision {
     /// Encoded new content.
     pub content: Arc<[u8]>,
     /// Turns dropped because the new content takes more room.
     pub dropped_turns: u64,
-    /// Changes to write atomically.
     pub changes: Vec<Change>,
     /// Whether the session must be loaded again.
     ///
@@ -44,8 +39,8 @@ pub struct UpdateDecision {
 impl Session {
     /// Replaces the content of a turn.
     ///
-    /// Deletes the summaries that cover the turn, and all window cuts, because they contain the old
-    /// content. `is_stored` means that a store has the earlier summaries.
+    /// Deletes the summaries that cover the turn and all window cuts. `is_stored` means that a
+    /// store has the earlier summaries.
     ///
     /// # Errors
     /// [`CoreError::TurnUpdateInvalid`], [`CoreError::HistoryFull`].

@@ -46,12 +46,10 @@ impl Block {
         self.summary.number == summary.number && self.scale == scale
     }
 
-    /// Whether it was counted on this scale.
     pub(super) fn is_on(&self, scale: ScaleId) -> bool {
         self.scale == scale
     }
 
-    /// Last turn that the summary covers.
     pub(super) fn through_seq(&self) -> u64 {
         self.summary.through_seq
     }

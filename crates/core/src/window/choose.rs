@@ -27,12 +27,11 @@ use super::{Ask, Policy, percent};
 
 /// Maximum bytes of a trimmed result.
 ///
-/// In a small window it is a sixteenth of the room that system prompt and tools leave.
+/// In a small window it is a sixteenth of what system prompt and tools leave.
 const RESULT_BYTES_MAX: usize = 480;
-/// Length of a trimmed text as a multiple of a trimmed result.
+/// Lengths as multiples of a trimmed result.
 ///
-/// The next two are the lengths above which user turns and replies are trimmed, as multiples of the
-/// same.
+/// In order: a trimmed text, the longest untrimmed user turn, and the longest untrimmed reply.
 const TEXT_RESULTS: f64 = 1.5;
 const USER_RESULTS: f64 = 2.5;
 const REPLY_RESULTS: usize = 10;
@@ -40,9 +39,7 @@ const REPLY_RESULTS: usize = 10;
 const WHOLE_PERCENT: u8 = 50;
 /// Minimum room of the tail, as a percentage of what system prompt and tools leave.
 const TAIL_PERCENT_MIN: u8 = 15;
-/// Maximum share that the tail gives up to start with an exchange.
-///
-/// A percentage of what system prompt and tools leave.
+/// Percentage of the same that the tail may lose to start with an exchange.
 const EXCHANGE_PERCENT: u8 = 5;
 /// Minimum tokens of a useful excerpt.
 const EXCERPT_TOKENS_MIN: u64 = 48;
@@ -67,7 +64,7 @@ pub(super) struct Target {
     pub(super) bytes: u64,
 }
 
-/// Makes a cut of a window whose previous cut is `from`.
+/// Makes a cut of a window, starting from its previous cut `from`.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
@@ -262,7 +259,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Whether all turns fit.
+    /// Whether all turns fit into `target`.
     fn holds(&self, target: Target) -> bool {
         let view = self.composer.view;
         let composed = self.composer.compose(&self.made);
@@ -285,7 +282,7 @@ impl<'a> Maker<'a> {
         self.smallest().map_or(self.ask.fixed, |least| least.tokens)
     }
 
-    /// Tokens of a window whose tail starts with the call of the newest results.
+    /// Tokens of a window with a tail that starts with the call of the newest results.
     fn tokens_of_newest(&self) -> u64 {
         let view = self.composer.view;
         let results = self
@@ -336,7 +333,7 @@ impl<'a> Maker<'a> {
 
     /// Tokens of the current request in a summary of the turns before `end`.
     ///
-    /// 0 if the window itself shows that request.
+    /// 0 if the window shows the request itself.
     fn opening_tokens(&self, end: u64) -> u64 {
         let (composer, view) = (self.composer, self.composer.view);
         let known = composer.block.map(|block| &block.summary.body);
@@ -604,7 +601,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Whether thinning out the middle is better than dropping the oldest turns.
+    /// Whether thinning out the middle was worthwhile.
     ///
     /// Joining runs of dropped turns may split a unit, or leave almost nothing of a long history.
     fn is_worth_it(&self, target: Target) -> bool {
@@ -639,7 +636,7 @@ impl<'a> Maker<'a> {
         TailStarts::new(self.composer, &self.made, &self.unit, self.ask).next()
     }
 
-    /// Starts the tail where it fits the target.
+    /// Starts the tail so that the window fits the target.
     fn begin_within(&mut self, target: Target) {
         if let Some(start) = self.start_within(target) {
             self.begin_at(start.seq);
@@ -648,8 +645,8 @@ impl<'a> Maker<'a> {
 
     /// The start of the longest tail of whole units that fits the target.
     ///
-    /// Prefers to start with an exchange if that costs little. If nothing fits, returns the
-    /// exchange in progress, as far as the caps on turns allow.
+    /// Prefers the start of an exchange if that costs little. If nothing fits, returns the exchange
+    /// in progress, as far as the caps on turns allow.
     fn start_within(&self, target: Target) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
         let (mut exchange, mut unit, mut current) = (None::<TailStart>, None::<TailStart>, None);

@@ -62,7 +62,6 @@ impl Counts {
         }
     }
 
-    /// Tokens of a turn, if it was counted.
     pub(super) fn get(&self, seq: u64) -> Option<u32> {
         let index = seq.checked_sub(self.base);
         let index = index.and_then(|index| usize::try_from(index).ok());
@@ -131,8 +130,7 @@ impl Counts {
 
     /// Turns without a count that a window with this budget may read, ascending.
     ///
-    /// Of older turns that do not fit the budget, only those that the window shows regardless of
-    /// their position.
+    /// Of the older turns, only those that the window shows regardless of their position.
     pub(super) fn missing<'a>(&mut self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
         let newer = view.tail_from(self.base + self.tail.len() as u64);
         let apart = view.apart.iter().copied();

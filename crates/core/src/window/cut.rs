@@ -1,22 +1,19 @@
 //! A cut: where a window's tail starts, and how turns are shown until the next cut.
 //!
-//! Between two cuts a window only grows at its end.
-//!
 //! Cuts are part of the session, one for each model profile and policy. They are written with the
 //! next change of the session or with a touch. A crash before that loses nothing, because the same
 //! history yields the same cut. A cut also stores which summary the window shows, so that a newer
-//! summary waits for the next cut after a restart too.
+//! one waits for the next cut after a restart too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Policy;
 
-/// Position that stands for an excerpt of the whole turn instead of a result.
+/// Position that denotes an excerpt of the whole turn instead of a result.
 pub(super) const WHOLE: usize = u32::MAX as usize;
 
 impl Reduced {
-    /// Whether the whole turn is an excerpt.
     pub(super) fn is_excerpt(&self) -> bool {
         self.results.iter().any(|(place, _)| *place == WHOLE)
     }
@@ -31,7 +28,9 @@ impl Reduced {
 /// The decisions of a window. The default shows everything verbatim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
-    /// Start of the tail. Earlier turns are only shown separately.
+    /// First turn of the tail.
+    ///
+    /// Of earlier turns, only leading system turns, the anchor, pinned turns and `kept` are shown.
     pub seq: u64,
     /// Turns before `seq` or in `holes` that are shown anyway, ascending.
     pub kept: Vec<u64>,
@@ -60,7 +59,6 @@ pub struct Found {
     pub(super) tail_seq: Option<u64>,
 }
 
-/// How the results of one turn are shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduced {
     /// The shortened results by position. The position `u32::MAX` is an excerpt of the whole turn.
@@ -69,7 +67,6 @@ pub struct Reduced {
     pub shown: Option<Shown>,
 }
 
-/// How one result is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
     /// As a line that refers to a later call of the same tool with the same arguments.
@@ -84,10 +81,8 @@ pub enum How {
     },
 }
 
-/// A shortened turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
-    /// Encoded content.
     pub content: Arc<[u8]>,
     pub tokens: u64,
 }
@@ -95,7 +90,6 @@ pub struct Shown {
 /// Key of a cut: each model profile and policy has its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutKey {
-    /// Name of the model profile.
     pub model: Box<str>,
     pub policy: Policy,
 }

@@ -13,7 +13,6 @@ use super::cut::{Cut, Shown};
 use super::kept::{Front, Kept};
 use super::words::Gap;
 
-/// One turn of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item<'a> {
     /// The stored turn that it shows, precedes or follows.
@@ -50,13 +49,11 @@ pub(super) enum Kind {
     Rest,
 }
 
-/// Composes windows.
 #[derive(Clone, Copy)]
 pub(super) struct Composer<'a> {
     pub(super) view: &'a View<'a>,
     pub(super) counts: &'a Counts,
     pub(super) overheads: Overheads,
-    /// Decodes a turn.
     pub(super) open: fn(&[u8]) -> Option<Turn>,
     /// Whether the anchor is shown even if it precedes the tail.
     pub(super) with_anchor: bool,
@@ -77,7 +74,6 @@ pub struct Overheads {
     pub abandoned: u64,
 }
 
-/// A composed window.
 #[derive(Debug, Default)]
 pub(super) struct Composed<'a> {
     /// Cached prefix of the previous window before the items, including the summary.
@@ -89,7 +85,7 @@ pub(super) struct Composed<'a> {
     pub(super) block_at: usize,
     /// Index of the item before which turns are missing that the cut would show.
     pub(super) lost_at: Option<usize>,
-    /// Number of stored turns it shows, and of those in the tail that are not shown separately.
+    /// Number of stored turns it shows, and how many of them belong to the tail.
     pub(super) turns: u64,
     pub(super) tail_turns: u64,
     /// Whether no unit is split. If false, the cut is no longer valid.
@@ -110,7 +106,6 @@ impl Composed<'_> {
 }
 
 impl<'a> Composer<'a> {
-    /// Composes the window of a cut.
     pub(super) fn compose(&self, cut: &Cut) -> Composed<'a> {
         self.compose_behind(cut, None)
     }
@@ -172,7 +167,6 @@ impl<'a> Composer<'a> {
         !cut.leaves_out(record.seq) || self.view.is_kept(record) || cut.keeps(record.seq)
     }
 
-    /// Last turn that the summary covers, or 0 without a summary.
     pub(super) fn through_seq(&self) -> u64 {
         self.block.map_or(0, Block::through_seq)
     }
@@ -182,7 +176,6 @@ impl<'a> Composer<'a> {
         self.counts.get(record.seq).unwrap_or(record.tokens).into()
     }
 
-    /// The shortened form of a turn, if the cut has one.
     pub(super) fn shown<'c>(&self, cut: &'c Cut, record: &TurnRecord) -> Option<&'c Shown> {
         cut.reduced_turn(record.seq)
     }
@@ -301,7 +294,6 @@ impl<'d, 'a> Draft<'d, 'a> {
         self.has_block = true;
     }
 
-    /// Adds the next turn with its results.
     fn put(&mut self, record: &'a TurnRecord) {
         // Fast path for most turns: no turn is missing before it, it has no ties, and it is shown
         // verbatim.
@@ -500,7 +492,6 @@ impl<'d, 'a> Draft<'d, 'a> {
         });
     }
 
-    /// Whether the window shows the turn.
     fn shows(&self, seq: u64) -> bool {
         let view = self.composer.view;
         view.record(seq).is_some_and(|record| {

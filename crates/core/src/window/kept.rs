@@ -1,8 +1,8 @@
 //! Caches the front of a window for the next one.
 //!
 //! Between two cuts a window only grows at its end, so the part that later turns cannot change is
-//! not composed again. The front belongs to one cut, one summary and the counts of one scale, and
-//! ends before a call with missing results.
+//! not composed again. It belongs to one cut, one summary and the counts of one scale, and ends
+//! before a call with missing results.
 //!
 //! It is discarded when older turns change: on a pin, on a late result, or when a turn leaves from
 //! elsewhere than before the cut. It counts as content of the session and is evicted with it.
@@ -84,7 +84,7 @@ pub(super) struct Front {
     pub(super) last: u64,
     /// Tokens of its items and of the summary.
     pub(super) tokens: u64,
-    /// Number of stored turns it shows, and of those in the tail that are not shown separately.
+    /// Number of stored turns it shows, and how many of them belong to the tail.
     pub(super) turns: u64,
     pub(super) tail_turns: u64,
     /// Time of the last shown turn in seconds since 1970, or 0 if unknown.
@@ -148,7 +148,6 @@ impl Basis {
         }
     }
 
-    /// Whether it uses counts of this scale.
     pub(super) fn is_on(&self, scale: ScaleId) -> bool {
         self.scale == scale
     }

@@ -20,7 +20,6 @@ const CUTS_MAX: usize = 8;
 /// Maximum number of scales with counts.
 const SCALES_MAX: usize = 4;
 
-/// The window state of a session.
 #[derive(Clone, Debug, Default)]
 pub struct Windows {
     /// The most recently used one is last.
@@ -40,13 +39,12 @@ pub struct Windows {
     is_changed: bool,
     /// Stored last access.
     pub(crate) saved_access: Steady,
-    /// How far ahead of its use the last access is stored, in milliseconds.
+    /// Milliseconds by which the stored last access is ahead of the use.
     ///
     /// This saves writes, and a restart never shortens the life of a session.
     pub(crate) grain_ms: u64,
 }
 
-/// A stored cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedCut {
     pub key: CutKey,
@@ -162,7 +160,6 @@ impl Windows {
         Some(lasting.map(saved).collect())
     }
 
-    /// Whether the stored cuts are out of date.
     pub fn is_changed(&self) -> bool {
         self.is_changed
     }
@@ -210,7 +207,6 @@ impl Windows {
         self.saved_access
     }
 
-    /// Stores token counts of turns.
     pub fn note_counts(&mut self, scale: ScaleId, counted: impl IntoIterator<Item = (u64, u64)>) {
         let mut counts = self.counts.iter_mut();
         if let Some(counts) = counts.find(|counts| counts.scale == scale) {
@@ -223,7 +219,7 @@ impl Windows {
     /// Records a new summary.
     ///
     /// With `is_due`, the next window of each model shows it. Otherwise each waits for its next
-    /// cut. Windows without a cut wait too, so the store must have an entry for them.
+    /// cut. Windows that were never cut wait too, so the store must know them.
     pub(crate) fn note_summary_made(&mut self, number: u32, is_due: bool) {
         self.newest = number;
         if is_due {
@@ -247,7 +243,6 @@ impl Windows {
         self.weighed = Some((number, scale, tokens));
     }
 
-    /// Tokens of a turn on a scale, if it was counted.
     pub(crate) fn tokens(&self, scale: ScaleId, seq: u64) -> Option<u32> {
         self.counts_on(scale)?.get(seq)
     }
@@ -482,7 +477,6 @@ impl Windows {
         }
     }
 
-    /// Whether the entry must be stored.
     fn lasts(&self, entry: &Entry) -> bool {
         let is_behind = entry.cut.summary < self.newest;
         // An entry that is not stored shows the newest summary at once after a restart.
@@ -491,7 +485,6 @@ impl Windows {
         says_something && !is_due && !matches!(entry.key.policy, Policy::SlidingWindow { .. })
     }
 
-    /// Discards all cached fronts.
     #[cfg(test)]
     pub(super) fn forget_all_kept(&mut self) {
         self.cuts.iter_mut().for_each(|entry| entry.kept = None);

@@ -17,12 +17,10 @@ use super::{Ask, Policy, block, choose, content, words};
 
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// The turns for the model, in order.
     pub turns: WindowTurns,
     /// Indices of turns after which a provider's cache may end, ascending.
     ///
-    /// They are the end of the part that a cut does not change, the end of the previously sent
-    /// part, and the end of the window.
+    /// They end the part that a cut does not change, the part that was sent before, and the window.
     pub cache_breakpoints: Vec<usize>,
     pub report: Report,
     /// Whether a cut was made for it.
@@ -39,7 +37,6 @@ pub struct Window {
     pub tail_seq: Option<u64>,
 }
 
-/// A turn of a window.
 #[derive(Clone, Debug)]
 pub struct WindowTurn {
     /// Encoded content: the stored bytes, unless a rule changes how the turn is shown.
@@ -113,8 +110,7 @@ pub(super) struct Summaries<'a> {
     pub(super) is_due: bool,
     /// Whether no window was made since the newest became due.
     ///
-    /// Then previous decisions are discarded even if there is no room for the newest summary, like
-    /// after a restart.
+    /// Then previous cuts are discarded, even if there is no room for the newest summary.
     pub(super) is_newly_due: bool,
 }
 
@@ -194,7 +190,7 @@ impl<'a> Decided<'a> {
     }
 }
 
-/// Plans a window after another one, reusing its front if possible.
+/// Plans the next window, reusing the front of the previous one if possible.
 ///
 /// The composer has no summary yet.
 ///
@@ -302,7 +298,6 @@ fn plan_next_cut(now: &Composer<'_>, cut: &mut Cut, composed: &Composed<'_>, ask
     }
 }
 
-/// Number of the summary, or 0 for none.
 fn number(block: Option<&Block>) -> u32 {
     block.map_or(0, |block| block.summary.number)
 }
@@ -364,7 +359,6 @@ fn is_exchange_alone(view: &View<'_>, cut: &Cut) -> bool {
     first.is_some_and(|first| cut.seq >= first.seq)
 }
 
-/// Loads the contents and writes the report.
 fn finish(
     mut decided: Decided<'_>,
     summaries: Summaries<'_>,
@@ -449,7 +443,6 @@ fn finish(
     }
 }
 
-/// The turns of a window with their contents and totals.
 struct Laid {
     turns: Arc<Vec<WindowTurn>>,
     /// Counted tokens before the first turn.

@@ -123,7 +123,6 @@ pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> usize {
     turn.map_or(0, |turn| turn.parts.iter().map(bytes).sum())
 }
 
-/// Shows a turn with its results trimmed or superseded.
 pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
     let turn = content::said(record, ask)?;
     Some(shown(reworded(turn, results, ask.mark), record.seq, ask))
@@ -137,7 +136,7 @@ fn shown(turn: Turn, seq: u64, ask: &Ask<'_>) -> Shown {
     }
 }
 
-/// Finds the results whose call was repeated later. Returns them with the id of the later call.
+/// Finds results of calls that were repeated later. Returns them with the id of the later call.
 fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
     let mut calls: BTreeMap<(u64, &str), Call> = BTreeMap::new();
     let mut answers: Vec<Answer> = Vec::new();

@@ -11,15 +11,12 @@ use super::{Cut, Policy};
 /// Explains a window. Sizes are in tokens unless noted otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Profile that applied.
     pub model: String,
-    /// Budget that applied.
     pub budget: Budget,
     /// Tokens available to the window.
     pub input_budget: u64,
     /// Tokens of each block. They add up to the total of the window.
     pub blocks: Blocks,
-    /// Turns in the window.
     pub turns_included: u32,
     /// Turns of the history that are not in the window.
     pub turns_omitted: u32,
@@ -34,7 +31,6 @@ pub struct Report {
     pub policy: Policy,
     /// Whether something did not work as configured. `notes` has the details.
     pub degraded: bool,
-    /// Messages for an operator.
     pub notes: Vec<String>,
     /// Turns that are left out or shortened, in order.
     pub omissions: Vec<Omission>,
@@ -81,7 +77,6 @@ impl Omission {
     }
 }
 
-/// Reason why a window leaves out or shortens turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OmissionReason {
     /// Dropped from the history by FIFO.

@@ -1,7 +1,7 @@
 //! Thinning out: drops the least important units from the middle of a window first.
 //!
-//! The importance of a unit is that of its most important turn. The importance of a turn, 0 to 1,
-//! is set by the bot (`salience`). Otherwise half of it depends on the kind of turn and half on its
+//! The importance of a unit is that of its most important turn. The bot may set the importance of a
+//! turn (`salience`, 0 to 1). Otherwise half of it depends on the kind of turn and half on its
 //! recency:
 //!
 //! | kind | weight |

@@ -70,7 +70,6 @@ fn seal(turn: Turn, seq: u64) -> Arc<[u8]> {
     place.to_le_bytes().as_slice().into()
 }
 
-/// A session's history and windows.
 #[derive(Clone)]
 pub(super) struct Chat {
     pub(super) history: History,
@@ -80,7 +79,6 @@ pub(super) struct Chat {
     pub(super) settings: WindowSettings,
     pub(super) fixed: u64,
     pub(super) summary: Option<Arc<Summary>>,
-    /// Number of summaries made so far.
     summaries: u32,
     pub(super) soft_percent: Option<u8>,
 }
@@ -125,7 +123,6 @@ impl Terms {
     }
 }
 
-/// A decoded window.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) window: Window,
@@ -376,7 +373,6 @@ impl Seen {
     }
 }
 
-/// Truncates a number of tokens.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "all that are used here fit"

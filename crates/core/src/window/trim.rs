@@ -16,7 +16,7 @@ use crate::quote::unmarked;
 
 /// Maximum size of rows relative to the requested size, in percent: keys make values readable.
 const ROWS_PERCENT: usize = 150;
-/// Minimum size to which strings in call arguments are shortened, in bytes.
+/// Minimum size of shortened strings in call arguments, in bytes.
 const STRING_BYTES_MIN: usize = 48;
 /// Placeholder characters, one for each media type. Unicode noncharacters do not occur in text.
 const MEDIA_PLACES: RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';

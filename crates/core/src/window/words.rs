@@ -85,13 +85,11 @@ pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>, mark: Mark) -> T
     labelled(turn, "abandoned")
 }
 
-/// Text in place of a superseded result.
 pub(super) fn superseded(by: &str, mark: Mark) -> String {
     let by = name(by);
     format!("[memoird {mark}: superseded by the result of the later call {by}]")
 }
 
-/// A marker in place of the middle of a text.
 pub(super) fn left_out(bytes: usize, mark: Mark) -> String {
     format!("[memoird {mark}: {bytes} bytes are left out here]")
 }
@@ -101,12 +99,10 @@ pub(super) fn values_of(bytes: usize, mark: Mark) -> String {
     format!("[memoird {mark}: values only, of {bytes} bytes]")
 }
 
-/// A marker in place of omitted items of a JSON list.
 pub(super) fn items_left_out(items: usize, mark: Mark) -> String {
     format!("[memoird {mark}: {items} items are left out here]")
 }
 
-/// A marker in place of an omitted image, document or sound.
 pub(super) fn media_left_out(media_type: &str, mark: Mark) -> String {
     let kind = match name(media_type) {
         kind if kind.is_empty() => "a file".to_owned(),

@@ -31,12 +31,12 @@ fn is_joiner(c: char) -> bool {
 
 /// Folds a word to its comparison form.
 ///
-/// It applies Unicode's compatibility form (NFKC) and full case folding, and removes what writers
+/// Applies Unicode's compatibility form (NFKC) and full case folding, and removes what writers
 /// often omit: diacritics of Latin, Greek and Cyrillic letters, Hebrew points, Arabic vowel marks
-/// and the elongation stroke. Arabic letters that are often interchanged become one, like in
-/// Lucene's Arabic normalizer. Latin letters without a decomposition ("ł", "œ") become the letters
-/// typed for them. Digits of all scripts become equal, and so do hiragana and katakana, and
-/// traditional and simplified Chinese.
+/// and elongation. Arabic letters that are often interchanged become one, like in Lucene's Arabic
+/// normalizer. Latin letters without a decomposition ("ł", "œ") become the letters typed for them.
+/// Digits of all scripts become equal, and so do hiragana and katakana, and traditional and
+/// simplified Chinese.
 pub(super) fn fold(word: &str) -> Cow<'_, str> {
     if word
         .bytes()
@@ -168,7 +168,6 @@ const ZEROS: [char; 34] = [
     '\u{aa50}', '\u{abf0}',
 ];
 
-/// Whether the character is a digit of any script.
 pub(super) fn is_decimal(c: char) -> bool {
     decimal(c).is_ascii_digit()
 }

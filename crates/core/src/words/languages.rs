@@ -30,8 +30,8 @@ const HEBREW_PREFIXES_MAX: usize = 2;
 /// Languages in Latin script that have a stemmer.
 ///
 /// Each has the name of its list of common words, the letters that only it uses, and the stemmer.
-/// English is first, because it is assumed if nothing indicates another language. The order is
-/// stored as bits of [`Languages`], so only append to it.
+/// English comes first, as the default. The order is stored as bits of [`Languages`], so only
+/// append to it.
 const LATIN: [(&str, &str, Algorithm); 14] = [
     ("english", "", Algorithm::English),
     ("german", "ß", Algorithm::German),
@@ -59,7 +59,7 @@ static RUSSIAN: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::
 static GREEK: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Greek));
 static TAMIL: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Tamil));
 
-/// Bit set of the languages in which a word is among the most common.
+/// Bit set of the languages that have a word among their most common ones.
 static COMMON: LazyLock<HashMap<&'static str, u16>> = LazyLock::new(|| {
     let mut common = HashMap::new();
     for (place, (name, ..)) in LATIN.iter().enumerate() {
@@ -132,7 +132,6 @@ impl Languages {
         Self(self.0 | other.0)
     }
 
-    /// The stored form.
     pub fn bits(self) -> u16 {
         self.0
     }
@@ -182,12 +181,11 @@ pub fn stem(folded: &str) -> Cow<'_, str> {
 
 /// Passes the index forms of a word to `give`.
 ///
-/// If its script has several languages, these are its stems in each of the `languages`. Otherwise
-/// they are the word and the stem of its script's language. A Hebrew word is passed with and
-/// without its prefixes.
+/// These are its stems in each of the `languages` if they share its script, otherwise the word and
+/// the stem of its script's language. A Hebrew word is passed with and without its prefixes.
 ///
-/// A word with diacritics is stemmed with them and without them. Stemmers expect the diacritics of
-/// endings, which folding removes and some writers omit.
+/// A word with diacritics is stemmed with and without them, because endings have diacritics that
+/// folding removes and some writers omit.
 pub(super) fn forms(word: &str, folded: &str, languages: Languages, mut give: impl FnMut(&str)) {
     let first = folded.chars().next().unwrap_or('0');
     if first.is_ascii() && languages.is_english() {
@@ -265,8 +263,8 @@ fn hebrew(folded: &str, mut give: impl FnMut(&str)) {
 /// Passes an Arabic word with and without its article, prefixes and endings.
 ///
 /// This is the stemmer "light10" (L. Larkey, L. Ballesteros and M. Connell, "Light stemming for
-/// Arabic information retrieval", 2007) applied to a folded word, in which two letters of the
-/// endings are one. The endings that start with the folded form of ة are additions.
+/// Arabic information retrieval", 2007) for folded words, in which two letters of the endings are
+/// one. Endings that start with the folded form of ة are additions.
 fn arabic(folded: &str, mut give: impl FnMut(&str)) {
     let letters = |text: &str| text.chars().count();
     give(folded);

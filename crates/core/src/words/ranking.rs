@@ -1,10 +1,9 @@
-//! Ranks memories for a query in two steps.
+//! Ranks memories for a query.
 //!
-//! The words found by the index select candidates. Then the text of the candidates determines their
+//! The words found by the index select candidates, and the text of the candidates determines their
+//! scores. BM25 is computed here, over the memories that the subject may find. FTS5's `bm25()` uses
+//! the document frequencies of the whole tenant, so one subject's words would affect another's
 //! scores.
-//!
-//! BM25 is computed here, over the memories that the subject may find. FTS5's `bm25()` uses the
-//! document frequencies of the whole tenant, so one subject's words would affect another's scores.
 
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -49,7 +48,6 @@ const ALL_LETTERS: u32 = (1 << LETTERS) - 1;
 /// Index of y among them.
 const Y: usize = 24;
 
-/// A search term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// The word as written in the query, of letters, digits and marks only.
@@ -71,13 +69,13 @@ pub struct Query {
 
 /// Index statistics of a query's terms.
 ///
-/// They cover the memories of the requested subjects and not the whole tenant, so that other
-/// subjects' content does not affect the ranking.
+/// They only cover the memories of the requested subjects, so that other subjects do not affect the
+/// ranking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Number of memories that may be found.
     pub memories: u64,
-    /// Number of memories in which the index found each term, in the order of the terms.
+    /// Number of memories with each term according to the index, in the order of the terms.
     ///
     /// A missing entry means that the term was not found.
     pub found_in: Vec<u64>,
@@ -89,7 +87,6 @@ pub struct Statistics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Found(u32);
 
-/// A query with the weights of its terms.
 #[derive(Clone, Debug)]
 pub struct Scorer<'a> {
     terms: &'a [Term],
@@ -99,7 +96,6 @@ pub struct Scorer<'a> {
     alike: Found,
 }
 
-/// An occurrence of a term in a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TermHit {
     /// Position in words from the start of the text.
@@ -109,7 +105,6 @@ struct TermHit {
     share: f64,
 }
 
-/// The relevance of a content to a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Judgement {
     /// Relevance, see [`Scorer::score`].
@@ -177,11 +172,10 @@ fn likeness(one: &str, other: &str) -> f64 {
 }
 
 impl Query {
-    /// Extracts the terms of a text.
+    /// Extracts the terms of a text: its words, without stop words unless there are no others.
     ///
-    /// These are its words without stop words, or all words if there are only stop words, up to
-    /// [`TERMS_MAX`]. If there are more, words only in hiragana go last, because they seldom name a
-    /// thing. `languages` are those of the texts that the query may find.
+    /// Of more than [`TERMS_MAX`], words only in hiragana are dropped first, because they seldom
+    /// name a thing. `languages` are those of the texts that the query may find.
     pub fn new(text: &str, languages: Languages) -> Self {
         let none = Self {
             terms: Vec::new(),
@@ -290,7 +284,6 @@ impl Found {
             .unwrap_or(0);
     }
 
-    /// Whether the memory has the term of this index.
     pub fn contains(self, term: usize) -> bool {
         u32::try_from(term).is_ok_and(|term| self.0.checked_shr(term).is_some_and(|b| b & 1 == 1))
     }
@@ -342,8 +335,8 @@ impl<'a> Scorer<'a> {
     ///   document retrieval" (J. Callan, 1994). Passages start at any word and have one length
     ///   ("Effective ranking with arbitrary passages", M. Kaszkiel and J. Zobel, 2001).
     /// - A text shorter than a passage gains as in BM25.
-    /// - The whole text is included to rank the one with less other content first among texts with
-    ///   equal best passages (combining both kinds of evidence: Callan, again).
+    /// - Of two texts with equally good best passages, the whole text ranks the one with less other
+    ///   content first (combining both kinds of evidence: Callan, again).
     pub fn score(&self, content: &str) -> f64 {
         self.judge(content).score
     }
@@ -390,7 +383,6 @@ impl<'a> Scorer<'a> {
         covered / all.max(f64::MIN_POSITIVE)
     }
 
-    /// The terms in a text, and its number of words.
     fn hits(&self, content: &str) -> (Vec<TermHit>, usize) {
         let mut hits = Vec::new();
         let words = self.each_hit(content, |_, place, term, share| {
@@ -525,9 +517,9 @@ impl<'a> Scorer<'a> {
 impl Beginnings {
     /// Computes the possible first two letters of matching words.
     ///
-    /// Stemmers do not change the first two letters of a word of a to z, with these exceptions:
-    /// English has "dying", "lying" and "tying". Finnish merges double letters. Turkish replaces
-    /// the last letter of a stem, which may be its only one.
+    /// Stemmers do not change the first two letters of words of a to z, with exceptions: English
+    /// "dying", "lying" and "tying", Finnish double letters, and Turkish, which replaces the last
+    /// letter of a stem that may have only one.
     fn of(query: &Query) -> Self {
         let mut beginnings = Self([0; LETTERS]);
         for form in query.terms.iter().flat_map(|term| &term.forms) {

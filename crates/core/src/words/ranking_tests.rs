@@ -68,7 +68,6 @@ fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
         .collect()
 }
 
-/// Index of the content with the best score.
 fn best(query: &str, contents: &[&str]) -> usize {
     let scores = scores(query, contents);
     (0..scores.len())

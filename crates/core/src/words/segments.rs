@@ -1,7 +1,7 @@
 //! Splits text into words, the same way for the index, queries and scored texts.
 //!
-//! A word is a run of letters, digits and their marks. It ends where Latin letters or digits meet
-//! another script. A pictograph is a word of its own. Some scripts need more:
+//! A word is a run of letters, digits and their marks, which ends where Latin letters or digits
+//! meet another script. A pictograph is a word of its own. Some scripts need more:
 //!
 //! - Chinese, Japanese and Korean are split into pairs of characters, plus each character that has
 //!   a meaning of its own (like Lucene's `CJKBigramFilter`).
@@ -54,7 +54,6 @@ impl DataProvider<SegmenterDictionaryAutoV2> for SpacelessScripts {
     }
 }
 
-/// A word of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
     pub word: &'a str,
@@ -62,8 +61,7 @@ pub struct Token<'a> {
     pub start: usize,
     /// Whether this is a Chinese character that is part of a longer word.
     ///
-    /// The index has it, so that a query for the character finds the word. A query for the word
-    /// does not search for its parts.
+    /// The index has it to find the word, but a query for the word does not search for its parts.
     pub is_part: bool,
 }
 
@@ -78,7 +76,6 @@ impl<'a> Token<'a> {
         forms(self.word, &self.folded(), languages, give);
     }
 
-    /// Byte offset of its end in the text.
     pub(super) fn end(&self) -> usize {
         self.start + self.word.len()
     }
@@ -89,7 +86,6 @@ impl<'a> Token<'a> {
 enum Spacing {
     /// Spaces, for Latin letters and digits.
     Latin,
-    /// Spaces.
     Spaces,
     /// None. Pairs of characters approximate words.
     Pairs,
@@ -113,7 +109,6 @@ pub(super) fn runs(text: &str) -> impl Iterator<Item = Token<'_>> {
     Runs { text, rest: 0 }
 }
 
-/// Iterates over the runs of a text from a position on.
 #[derive(Debug)]
 struct Runs<'a> {
     text: &'a str,
@@ -143,7 +138,6 @@ impl<'a> Iterator for Runs<'a> {
     }
 }
 
-/// Iterates over the words of a text.
 #[derive(Debug)]
 pub struct Tokens<'a> {
     runs: Runs<'a>,
@@ -181,7 +175,6 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Adds the pictographs in a part of a text.
 fn pictures<'a>(text: &'a str, part: Range<usize>, pieces: &mut Vec<Token<'a>>) {
     let found = text[part.clone()].char_indices();
     let found = found.filter(|(_, c)| is_picture(*c));

@@ -8,8 +8,7 @@ const BEGINNINGS: &str = include_str!("refusals.txt");
 
 /// Whether the whole text is a refusal, an apology or an error.
 ///
-/// A conversation may be about errors, so only a short text that starts as one counts. A summary
-/// starts with the user's wishes or actions, in the third person.
+/// A conversation may be about errors, so only a short text that starts as one counts.
 pub fn is_refusal(text: &str) -> bool {
     let text = text
         .trim()

@@ -5,13 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::compaction::check::{Rejection, is_refusal};
 use crate::compaction::merge::Written;
 
-/// Maximum bytes of a reply.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum bytes of a text.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
-/// Maximum bytes of a list entry.
 const ENTRY_BYTES_MAX: usize = 4 * 1024;
-/// Maximum entries of a list.
 const ENTRIES_MAX: usize = 2_048;
 
 /// Parses a model's reply.

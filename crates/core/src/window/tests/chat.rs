@@ -401,7 +401,7 @@ fn a_system_turn_from_before_the_first_user_turn_outlives_fifo() {
     );
 }
 
-/// No start of the tail is possible then, because a unit crosses each of them.
+/// The tail has no possible start then, because a unit reaches beyond it.
 #[test]
 fn a_first_user_turn_that_comes_late_tears_no_unit_apart() {
     let mut chat = chat([

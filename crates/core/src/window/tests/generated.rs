@@ -6,7 +6,6 @@ use super::*;
 use crate::CoreError;
 use crate::turn::{MediaSource, Part};
 
-/// One step of a conversation.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     User {

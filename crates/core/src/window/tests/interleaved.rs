@@ -68,16 +68,13 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         .prop_flat_map(|few| proptest::collection::vec(event(few), 1..120))
 }
 
-/// A session, its stored cuts, and the last sent windows.
 struct Session {
     chat: Chat,
     saved: Vec<SavedCut>,
     sent: BTreeMap<(u32, Policy), Sent>,
-    /// The newest turn.
     current: Option<Turn>,
 }
 
-/// The last sent window for a model and a policy.
 struct Sent {
     seen: Seen,
     /// False after a restart, which loses what was sent.
