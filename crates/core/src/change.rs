@@ -128,7 +128,7 @@ pub enum SummaryChange {
 /// Rewound turns. They remain in the journal, marked, and their seqs are not reused.
 #[derive(Clone, Debug)]
 pub struct Rewound {
-    /// Idempotency keys outlive a generation.
+    /// Scope of the idempotency key, which outlives a generation.
     pub key: SessionKey,
     /// Newest turn that remains.
     pub after_seq: u64,
@@ -152,7 +152,7 @@ pub struct Rewound {
 /// JSON state of a session after a patch.
 #[derive(Clone, Debug)]
 pub struct Patched {
-    /// Idempotency keys outlive a generation.
+    /// Scope of the idempotency key, which outlives a generation.
     pub key: SessionKey,
     /// The complete new JSON.
     pub state_json: Arc<str>,
@@ -178,7 +178,7 @@ pub struct UpdatedTurn {
 /// Turns appended to a generation.
 #[derive(Clone, Debug)]
 pub struct Appended {
-    /// Idempotency keys outlive a generation.
+    /// Scope of the idempotency key, which outlives a generation.
     pub key: SessionKey,
     /// Turns with consecutive seqs.
     pub turns: Vec<(u64, Arc<[u8]>)>,

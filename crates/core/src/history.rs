@@ -40,7 +40,7 @@ pub(crate) use view::View;
 pub struct History {
     anchor: Option<TurnRecord>,
     tail: VecDeque<TurnRecord>,
-    /// Turns that count toward the caps: the tail and the pinned turns, but not the anchor.
+    /// Totals of the tail and the pinned turns, which count toward the caps. The anchor does not.
     capped: Totals,
     aside: Option<Box<Aside>>,
     /// See [`View::reshaped`].

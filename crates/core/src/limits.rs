@@ -10,7 +10,7 @@ use crate::options::{LABELS_MAX, SessionOptions};
 
 /// Default of [`Limits::turn_bytes`]: a 15 MB image in base64, about the largest providers accept.
 const TURN_BYTES: usize = 20 << 20;
-/// Divisor of the memory for sessions that yields the default with less memory.
+/// With less memory than [`MEMORY_FOR_MEDIA`], the default is the memory divided by this.
 const TURN_SHARE: u64 = 32;
 const TURN_BYTES_MIN: usize = 1 << 20;
 /// Minimum memory for sessions, in bytes, for the default [`TURN_BYTES`].

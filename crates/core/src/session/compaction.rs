@@ -19,7 +19,9 @@ use crate::window::{Omission, Policy, ScaleId, Window, percent};
 /// Exchanges that stay verbatim if a call requests a compaction and sets no number.
 const KEPT_EXCHANGES: u32 = 5;
 
-/// Maximum verbatim share in percent of what system prompt and tools leave, if a call requests it.
+/// Maximum share of verbatim turns if a call requests a compaction, in percent.
+///
+/// The share is of the tokens that system prompt and tools leave.
 const KEPT_PERCENT: u8 = 30;
 
 /// Window tokens that the summary budget assumes if no window was ever requested.

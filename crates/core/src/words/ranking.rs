@@ -30,7 +30,7 @@ const K1: f64 = 1.2;
 /// Length normalization, the usual value of BM25.
 const B: f64 = 0.75;
 
-/// Share of a word with the same stem as the term, plus a share scaled by their common prefix.
+/// Degree of a match by stem only: a constant, plus a part that depends on the common prefix.
 ///
 /// This prefers exact matches: "hermano" is not "hermana".
 const STEM_SHARE: f64 = 0.9;
