@@ -1,4 +1,4 @@
-//! The admin port: is it alive, is it ready, what does it count.
+//! The admin port: liveness, readiness and metrics over HTTP.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,31 +22,31 @@ use crate::connections::serve::{Io, Protocol, http1};
 use crate::connections::{Connection, ConnectionsConfig, now};
 use crate::journal_place::Members;
 
-/// Between two pages of metrics, however many ask.
+/// Minimum interval between two renderings of the metrics page, for any number of scrapers.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a page waits for what the journal counts.
+/// Timeout for counting hook deliveries in the journal while rendering the metrics page.
 const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A page of metrics without any.
+/// An empty metrics page.
 const NOTHING_COUNTED: &[u8] = b"# EOF\n";
 
-/// What the port tells. It answers before there is anything else.
+/// State of the admin port, which answers before anything else of the daemon is up.
 #[derive(Clone, Debug)]
 pub(crate) struct Admin(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     ready: AtomicBool,
-    /// Which daemon has the journal that this one waits for.
+    /// Name of the daemon that holds the journal, while this one is on standby.
     waits_for: watch::Receiver<Option<String>>,
-    /// Once the sessions are back.
+    /// Set once the sessions are loaded.
     opened: OnceLock<Opened>,
 }
 
-/// What there is of a daemon that has its journal.
+/// State that exists only after the journal is open.
 #[derive(Debug)]
 struct Opened {
     journal_away: watch::Receiver<Option<String>>,
@@ -56,15 +56,15 @@ struct Opened {
     metrics: SharedPage,
 }
 
-/// A page for all who ask while it is waited for. It is never older than the question.
+/// A metrics page shared by all concurrent requests. Never older than the request.
 #[derive(Debug, Default)]
 struct SharedPage {
-    /// The last one, and when it was begun.
+    /// The last page, and when its rendering started.
     last: Mutex<Option<(Instant, Bytes)>>,
 }
 
 impl Admin {
-    /// `waits_for`: which daemon has the journal that this one waits for.
+    /// `waits_for` holds the name of the daemon that owns the journal, while this one waits for it.
     pub(crate) fn new(waits_for: watch::Receiver<Option<String>>) -> Self {
         Self(Arc::new(Shared {
             ready: AtomicBool::new(false),
@@ -73,8 +73,10 @@ impl Admin {
         }))
     }
 
-    /// The sessions are back. `journal_away`: what its database does, as long as that does not answer;
-    /// `members`: the daemons that share it.
+    /// Adds what is available once the sessions are loaded.
+    ///
+    /// `journal_away` describes the outage while the journal's database is unreachable. `members`
+    /// are the daemons that share the journal.
     pub(crate) fn open(
         &self,
         engine: Engine,
@@ -89,16 +91,15 @@ impl Admin {
             registry,
             metrics: SharedPage::default(),
         };
-        // A daemon opens its journal once.
+        // The journal is opened only once, so this cannot fail.
         let _ = self.0.opened.set(opened);
     }
 
-    /// Whether calls are taken; before the first and after the last they are not.
+    /// Sets whether the daemon accepts calls. False before startup completes and while draining.
     pub(crate) fn set_ready(&self, ready: bool) {
         self.0.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// The page at a path.
     async fn page(&self, method: &Method, path: &str) -> Page {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         match path {
@@ -114,7 +115,6 @@ impl Admin {
     }
 }
 
-/// What is answered.
 type Page = Response<Full<Bytes>>;
 
 fn with_header(mut page: Page, name: HeaderName, value: &'static str) -> Page {
@@ -134,14 +134,14 @@ fn text(status: StatusCode, text: impl Into<Bytes>) -> Page {
     with_header(page, CONTENT_TYPE, "text/plain; charset=utf-8")
 }
 
-/// HTTP, as the port speaks it.
+/// The HTTP/1 protocol of the admin port.
 #[derive(Clone)]
 pub(crate) struct Pages {
     http1: hyper::server::conn::http1::Builder,
     admin: Admin,
 }
 
-/// The pages for the requests of one connection.
+/// Serves the requests of one connection.
 #[derive(Clone)]
 pub(crate) struct PageService {
     admin: Admin,
@@ -160,7 +160,7 @@ impl Pages {
 impl Protocol for Pages {
     type Serving = hyper::server::conn::http1::Connection<Io, PageService>;
 
-    // A limit for the head of a request is one for the first bytes as well.
+    // hyper's timeout for the request head also covers the first bytes.
     const SAYS_HELLO: bool = false;
 
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
@@ -199,7 +199,7 @@ impl Shared {
     async fn metrics(&self) -> Page {
         let page = match self.opened.get() {
             Some(opened) => opened.metrics.get(opened.encode_metrics()).await,
-            // A scrape succeeds: the daemon is up.
+            // Return success before the journal is open, because the daemon itself is up.
             None => Some(Bytes::from_static(NOTHING_COUNTED)),
         };
         match page {
@@ -211,8 +211,10 @@ impl Shared {
         }
     }
 
-    /// What stands in the page while calls are taken. Daemons that do not agree take them all the
-    /// same: a changed file comes to one after the other. So does one that can only read.
+    /// Body of `/readyz` while calls are accepted.
+    ///
+    /// Differing settings between members and an unwritable journal are only warnings: a changed
+    /// file reaches one daemon after the other, and a daemon that can only read still serves.
     fn ready_page(&self) -> String {
         let opened = self.opened.get();
         let disagreements = opened.map(|opened| opened.members.seen().disagreements());
@@ -224,7 +226,7 @@ impl Shared {
         })
     }
 
-    /// Why no calls are taken.
+    /// Why the daemon is not ready. `None` if it is.
     fn problem(&self) -> Option<String> {
         let opened = self.opened.get();
         if let Some(does) = opened.and_then(|opened| opened.journal_away.borrow().clone()) {
@@ -244,8 +246,8 @@ impl Shared {
 
 impl Opened {
     async fn encode_metrics(&self) -> Option<Bytes> {
-        // Where it cannot be counted, the page shows what was counted before: a journal that does not
-        // answer is when the other numbers are asked for.
+        // On failure the page shows the previous counts. The other metrics matter most while the
+        // journal is unreachable.
         if self.engine.leads() {
             match timeout(COUNT_TIME_MAX, self.engine.hooks.count_deliveries()).await {
                 Ok(Ok(_)) => {}
@@ -260,7 +262,7 @@ impl Opened {
 }
 
 impl SharedPage {
-    /// The page, which is made where it was begun before this.
+    /// Returns a page whose rendering started after this call. Renders one if there is none.
     async fn get(&self, make: impl Future<Output = Option<Bytes>>) -> Option<Bytes> {
         let asked = now();
         let mut last = self.last.lock().await;

@@ -1,6 +1,7 @@
-//! Which calls are let in, and what they may hold: so many calls, and so many bytes of
-//! requests and answers. Where there are several tenants, nobody gets more than is left free:
-//! then a flood by one of them leaves room for the others.
+//! Admission control: limits on concurrent calls and on the bytes of their requests and responses.
+//!
+//! If there are several tenants, none may hold more than remains free. A flood by one tenant
+//! therefore leaves room for the others.
 
 pub(crate) mod body;
 pub(crate) mod schedule;
@@ -18,12 +19,12 @@ use tonic::Status;
 use crate::wire::status;
 use schedule::{Lane, Owner, Schedule};
 
-/// The share of `limits.memory` that requests and answers may have: one part of this many.
+/// Requests and responses may use 1/`MEMORY_SHARE` of `limits.memory`.
 const MEMORY_SHARE: u64 = 4;
-/// How long a call waits for room for its answer.
+/// Maximum time a call waits for room for its response.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Lets calls in. Cheap to clone; every clone is the same admission.
+/// Admits calls. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
     shared: Arc<Shared>,
@@ -35,7 +36,7 @@ struct Shared {
     memory: Arc<MemoryUse>,
     schedule: Arc<Schedule>,
     counts: Mutex<Counts>,
-    /// Notified when bytes are free again.
+    /// Notified when bytes are released.
     freed: Notify,
 }
 
@@ -47,26 +48,26 @@ struct Counts {
     lanes: HashMap<TenantId, Lane>,
 }
 
-/// What the calls of a tenant hold.
+/// Resources held by the calls of one tenant.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     calls: usize,
     bytes: u64,
 }
 
-/// The place of a call, until its answer is sent.
+/// Permit of a call, held until its response is sent.
 #[derive(Debug)]
 pub(crate) struct CallPlace {
     shared: Arc<Shared>,
     lane: Lane,
-    /// True where several tenants share the daemon.
+    /// Whether several tenants share the daemon.
     is_shared: bool,
-    /// Bytes of its request and its answer.
+    /// Bytes of the request and the response.
     bytes: Mutex<u64>,
 }
 
 impl Admission {
-    /// Lets in so many calls at once, of all tenants together.
+    /// `calls_max` is the maximum number of concurrent calls of all tenants together.
     pub(crate) fn new(calls_max: usize, memory: Arc<MemoryUse>, schedule: Arc<Schedule>) -> Self {
         let shared = Shared {
             calls_max,
@@ -80,17 +81,17 @@ impl Admission {
         }
     }
 
-    /// Calls whose answer is not yet sent.
+    /// Number of calls whose response has not been sent completely.
     pub(crate) fn calls_under_way(&self) -> usize {
         self.shared.counts().calls
     }
 
-    /// Whose turns the tasks of all connections and calls wait for.
+    /// The scheduler for the tasks of all connections and calls.
     pub(crate) fn schedule(&self) -> &Arc<Schedule> {
         &self.shared.schedule
     }
 
-    /// From now on a connection and its calls wait for the turns of this tenant.
+    /// Assigns a connection and its calls to the queue of a tenant from now on.
     pub(crate) fn wait_in_turn(&self, connection: &Owner, tenant: &Tenant) {
         let lane = self.lane(&tenant.id);
         let weight = tenant.policy().weight;
@@ -98,8 +99,9 @@ impl Admission {
         connection.enter(lane);
     }
 
-    /// Lets a call of a tenant in, or refuses it. Where it `is_shared`, other tenants may call
-    /// as well.
+    /// Admits a call of a tenant, or rejects it.
+    ///
+    /// `is_shared` is whether other tenants may call as well.
     pub(crate) fn enter(&self, tenant: &Tenant, is_shared: bool) -> Result<CallPlace, Status> {
         let lane = self.lane(&tenant.id);
         self.enter_lane(lane, tenant.policy().calls_in_flight, is_shared)
@@ -147,7 +149,7 @@ impl Shared {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that requests and answers may have.
+    /// Maximum bytes for all requests and responses together.
     fn bytes_max(&self) -> u64 {
         match self.memory.limit_bytes() {
             0 => u64::MAX,
@@ -167,10 +169,10 @@ impl Counts {
 }
 
 impl CallPlace {
-    /// Counts so many bytes more of its request.
+    /// Adds bytes of the request.
     ///
     /// # Errors
-    /// Where they have no room.
+    /// If there is no room for them.
     pub(crate) fn add_bytes(&self, more: u64) -> Result<(), Status> {
         match self.try_change(|held| held.saturating_add(more)) {
             true => Ok(()),
@@ -178,15 +180,16 @@ impl CallPlace {
         }
     }
 
-    /// Waits for room for an answer of at most so many bytes: the first bytes that are sent
-    /// say how many they really are.
+    /// Waits for room for a response of up to `bytes_max` bytes.
+    ///
+    /// The reservation is replaced by the actual size once the first bytes are sent.
     ///
     /// # Errors
-    /// When others have not taken their answers within [`ROOM_WAIT_MAX`].
+    /// If other calls have not released enough within [`ROOM_WAIT_MAX`].
     pub(crate) async fn reserve_answer(&self, bytes_max: u64) -> Result<(), Status> {
-        // Nobody's answers are larger than what a tenant may have.
+        // One response reserves at most a quarter of the pool.
         let wanted = bytes_max.min(self.shared.bytes_max() / MEMORY_SHARE);
-        // Mostly there is room, and then no clock is asked.
+        // Fast path without a timer: usually there is room.
         if self.try_change(|held| held.max(wanted)) {
             return Ok(());
         }
@@ -205,7 +208,7 @@ impl CallPlace {
         waited.await.map_err(|_| self.no_room())
     }
 
-    /// Its request is read, and its answer has so many bytes.
+    /// Sets the size of the response, which replaces that of the request.
     pub(crate) fn set_bytes(&self, bytes: u64) {
         let mut held = self.held();
         let mut counts = self.shared.counts();
@@ -224,7 +227,7 @@ impl CallPlace {
         } else {
             free > 0
         };
-        // Who holds nothing else may always go on: no call is too large to be made at all.
+        // The only call of a tenant always proceeds, so that no call is too large to be served.
         let is_taken = bytes <= *held || has_room || own == bytes;
         if is_taken {
             self.change(&mut counts, &mut held, bytes);

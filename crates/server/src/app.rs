@@ -1,5 +1,7 @@
-//! The process in three states: a configuration; an `App`, whose sockets are bound and of which
-//! only the admin port answers; and a `Running` daemon, which can be drained.
+//! The three states of the process.
+//!
+//! A configuration becomes an `App`, whose sockets are bound and of which only the admin port
+//! answers. That becomes a `Running` daemon, which can be drained.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as StdMutex};
@@ -44,19 +46,21 @@ use crate::routes::{Route, Routes};
 use crate::services::{Api, Maintenance, Watching};
 use crate::tls::{Tls, TlsPort};
 
-/// How long the admin port may take to finish its pages when the daemon stops.
+/// Maximum time for finishing admin requests at shutdown.
 const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
-/// Calls are over when only watchers were left in this many looks in a row.
+/// Draining ends when this many polls in a row see only event streams.
 const WATCHERS_LOOKS: u32 = 10;
 const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
 
-/// A caller of `Backup` sends the hashes of the files it has: of 256 GiB so many bytes.
+/// Maximum size of an AdminService request in bytes.
+///
+/// `Backup` requests contain the block hashes of the client's files: 16 MiB for 256 GiB.
 const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// Sockets bound, sessions back, nothing running but the admin port, which says so.
+/// A daemon with bound sockets and loaded sessions. Only the admin port answers, as not ready.
 pub(crate) struct App {
     server: ServerConfig,
-    /// Maximum bytes of one request.
+    /// Maximum size of a request in bytes.
     request_bytes: usize,
     api: Api,
     stop: CancellationToken,
@@ -67,25 +71,22 @@ pub(crate) struct App {
     keeper: Keeper,
     grpc: Listener,
     pages: TaskTracker,
-    /// Cancelled when calls are no longer waited for.
+    /// Cancelled when remaining calls are cut off.
     abort: CancellationToken,
-    /// Where gRPC is served.
+    /// Bound address of the gRPC port.
     pub(crate) grpc_addr: ListenAddress,
-    /// Where the admin port is.
+    /// Bound address of the admin port.
     pub(crate) admin_addr: ListenAddress,
     endpoints: PathBuf,
 }
 
-/// The connections of all ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Ports {
-    /// For calls.
     pub(crate) grpc: Arc<Connections>,
-    /// For pages.
     pub(crate) admin: Arc<Connections>,
 }
 
-/// gRPC, as a port speaks it.
+/// The gRPC protocol of a port.
 #[derive(Clone)]
 struct Grpc {
     streams_max: u32,
@@ -109,15 +110,15 @@ impl Protocol for Grpc {
     }
 }
 
-/// A daemon that serves.
+/// A daemon that accepts calls.
 pub(crate) struct Running {
     api: Api,
     auth_layer: AuthLayer,
     admin: Admin,
     health: Health,
-    /// Cancelled when no new calls are taken.
+    /// Cancelled when no new calls are accepted.
     stop: CancellationToken,
-    /// Cancelled when calls are no longer waited for.
+    /// Cancelled when remaining calls are cut off.
     abort: CancellationToken,
     calls: TaskTracker,
     pages: TaskTracker,
@@ -126,9 +127,10 @@ pub(crate) struct Running {
 }
 
 impl App {
-    /// Takes the data directory and the sockets, and brings the sessions back. `file` is
-    /// where the configuration came from, to be read again when `files_read` change; `waits_for` is told
-    /// which daemon has the journal, as long as this one waits for it.
+    /// Takes the data directory, binds the sockets and loads the sessions.
+    ///
+    /// `file` is the source of the configuration, reloaded when `files_read` change. `waits_for` is
+    /// set to the name of the daemon that holds the journal, while this one waits for it.
     pub(crate) async fn bind(
         mut config: Config,
         file: Option<&Path>,
@@ -162,7 +164,7 @@ impl App {
         };
         let (abort, pages) = (CancellationToken::new(), TaskTracker::new());
         let admin = Admin::new(waits_for.subscribe());
-        // What is wrong with the journal is said first.
+        // Report problems of the journal before those of the admin port.
         let admin_addr = listen("server.admin_listen", &server.admin_listen, &server.unix).await;
         let admin_addr = admin_addr.map(|(listener, address)| {
             let port = Port {
@@ -171,7 +173,7 @@ impl App {
                 connections: Arc::clone(&connections.admin),
                 config: limits.clone(),
                 stop: abort.clone(),
-                // Pages are given up with the process.
+                // Admin requests are cut off only when the process exits.
                 abort: CancellationToken::new(),
                 tasks: pages.clone(),
             };
@@ -207,7 +209,7 @@ impl App {
         }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let mut search = config.search.clone();
-        // Each daemon would follow what all of them write.
+        // Each daemon would have to index the turns of all of them.
         search.enabled &= !is_in_cluster;
         let search = Search::open(engine.clone(), &config.data_dir, search, key);
         let mut erasers: Vec<Arc<dyn Eraser>> =
@@ -289,13 +291,15 @@ impl App {
         })
     }
 
-    /// Reads the configuration again where its files are others by now: nobody follows them while a standby
-    /// waits, and a key that was removed meanwhile must not let anybody in.
+    /// Reloads the configuration if its files have changed.
+    ///
+    /// A standby does not watch the files, and a key that was removed while it waited must not
+    /// work.
     pub(crate) async fn catch_up(&self) {
         self.api.reloader.catch_up().await;
     }
 
-    /// Serves.
+    /// Starts accepting calls.
     pub(crate) fn serve(self) -> Result<Running, CliError> {
         let (stop, abort) = (self.stop, self.abort);
         let calls = TaskTracker::new();
@@ -351,7 +355,7 @@ impl App {
 }
 
 impl Running {
-    /// Tells probes that calls are taken.
+    /// Reports SERVING to health checks, and follows the state of the journal from now on.
     pub(crate) async fn announce(&self) {
         self.health.begin().await;
         let away = self.keeper.away();
@@ -359,32 +363,33 @@ impl Running {
         self.api.engine.run_worker(follower);
     }
 
-    /// Reads the configuration again.
+    /// The reloader of the configuration.
     pub(crate) fn reloader(&self) -> Arc<Reloader> {
         Arc::clone(&self.api.reloader)
     }
 
-    /// Cancelled when the daemon cannot go on.
+    /// Cancelled on an unrecoverable failure.
     pub(crate) fn broken(&self) -> CancellationToken {
         self.api.engine.broken()
     }
 
-    /// Cancelled when another daemon has the journal.
+    /// Cancelled when another daemon has taken over the journal.
     pub(crate) fn lost(&self) -> CancellationToken {
         self.keeper.lost()
     }
 
-    /// All limits of [`Self::drain`] together.
+    /// Sum of all time limits in [`Self::drain`].
     pub(crate) fn drain_time_max(&self) -> Duration {
         self.api.reloader.shutdown_grace() * 3 + PAGES_TIME_MAX
     }
 
-    /// Stops in order, each step with a limit: no new calls, old calls finished, workers
-    /// stopped, changes flushed.
+    /// Shuts down in order, each step with a time limit.
+    ///
+    /// Stops accepting calls, finishes those in progress, stops the workers, and flushes changes.
     pub(crate) async fn drain(mut self) {
         self.admin.set_ready(false);
         self.health.end().await;
-        // It does not matter if the file is gone already.
+        // Ignore the error: the file may already be gone.
         let _ = std::fs::remove_file(&self.endpoints);
         self.stop.cancel();
         self.calls.close();
@@ -400,7 +405,7 @@ impl Running {
         }
         self.abort.cancel();
         self.calls.wait().await;
-        // Hooks have that time for themselves, and what they did is written after it.
+        // Twice the grace: hooks may use all of it, and their outcome is written after that.
         match tokio::time::timeout(grace * 2, self.api.engine.close()).await {
             Ok(()) => info!("all changes are written"),
             Err(_) => error!(?grace, "changes could not be written in time"),
@@ -410,8 +415,9 @@ impl Running {
         let _ = tokio::time::timeout(PAGES_TIME_MAX, self.pages.wait()).await;
     }
 
-    /// Waits until no calls but streams of events have been open for a while. The daemon has sent
-    /// the end of these streams, so a client that still has one does not read it.
+    /// Waits until only event streams have been open for a while.
+    ///
+    /// The daemon has already ended these streams, so a client that still has one does not read it.
     async fn only_watchers(&self) {
         let mut looks = 0;
         while looks < WATCHERS_LOOKS {
@@ -422,7 +428,7 @@ impl Running {
     }
 }
 
-/// The services that tell the contract.
+/// The gRPC reflection services.
 fn reflection() -> Result<[Route; 2], CliError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -437,7 +443,6 @@ fn reflection() -> Result<[Route; 2], CliError> {
     ])
 }
 
-/// The daemon did not start.
 fn unavailable(problem: String) -> CliError {
     CliError::failed(Exit::Unavailable, problem)
 }
@@ -453,7 +458,7 @@ async fn listen(
     Ok((listener, bound))
 }
 
-/// Writes the addresses to a file, for a process that started the daemon on port 0.
+/// Writes the bound addresses to a file, for processes that start the daemon on port 0.
 fn write_endpoints(path: &Path, grpc: &ListenAddress, admin: &ListenAddress) {
     let endpoints = json!({ "grpc": grpc.to_string(), "admin": admin.to_string() });
     let text = format!("{endpoints}\n");

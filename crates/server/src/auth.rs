@@ -1,8 +1,8 @@
-//! Who calls: a key names a tenant and a role. Keys are kept as digests. The layer that every call
-//! passes before its message is read finds out who calls, lets the call in or refuses it, and
-//! counts and times the calls.
+//! Authentication: maps a key to a tenant and a role. Only digests of keys are stored.
 //!
-//! Without a key the certificate or the user of the connection decides.
+//! Every call passes [`AuthLayer`] before its message is read. It identifies the caller, admits or
+//! rejects the call, counts it and times it. Without a key, the certificate or the Unix user of the
+//! connection identifies the caller.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -36,97 +36,89 @@ use crate::revocation::KeyValidity;
 use crate::routes::Routes;
 use crate::wire::status;
 
-/// The rights of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
-    /// Calls the services of bots, for its tenant.
+    /// May call the services for bots, for its tenant.
     #[default]
     Bot,
-    /// That, and AdminService, which sees every tenant.
+    /// May also call AdminService, which covers every tenant.
     Admin,
 }
 
-/// The digest of a key.
+/// SHA-256 of a key.
 pub(crate) type KeyDigest = [u8; 32];
 
-/// Who calls.
+/// The identity of a caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// For whom.
     pub(crate) tenant: Arc<Tenant>,
-    /// Its rights.
     pub(crate) role: Role,
-    /// Cancelled when other keys apply: what goes on for long must ask anew.
-    /// Shared as it is, because every call gets a caller and the token's own clone takes a
-    /// lock.
+    /// Cancelled when the keys change. Long-running calls must then authenticate again.
+    ///
+    /// In an `Arc` because every call clones the caller, and cloning the token takes a lock.
     pub(crate) revoked: Arc<CancellationToken>,
-    /// Whether its key still applies.
+    /// Whether its key is still valid.
     pub(crate) key: KeyValidity,
 }
 
-/// A key of the configuration.
+/// A configured key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// Its digest.
     pub(crate) digest: KeyDigest,
-    /// Whose it is.
     pub(crate) tenant: TenantId,
-    /// Its rights.
     pub(crate) role: Role,
 }
 
-/// All keys.
+/// All credentials that are accepted.
 #[derive(Debug)]
 pub(crate) enum Keyring {
-    /// There are no keys. Every caller is the tenant `default`, and the daemon listens on
-    /// loopback only.
+    /// No keys: every caller is the tenant `default`, and the daemon listens on loopback only.
     Open(Caller),
-    /// By the first bytes of their digest. Digests do not give their keys away, so a
-    /// look-up by a part of one tells an attacker nothing; what decides is compared in
-    /// constant time.
+    /// Keys by the first bytes of their digest.
+    ///
+    /// A digest does not reveal its key, so a lookup by a prefix gives an attacker no information.
+    /// The full digest is compared in constant time.
     Keys {
-        /// By that.
         by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
-        /// Who has a certificate, by what it says.
+        /// Callers with a client certificate, by its name.
         by_name: HashMap<String, Caller>,
-        /// Processes of this machine, by their users.
+        /// Processes of this machine, by their user id.
         by_uid: HashMap<u32, Caller>,
-        /// True where they are of several tenants.
+        /// Whether they belong to several tenants.
         is_shared: bool,
     },
 }
 
-/// Why a caller is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// There is no `authorization: Bearer <key>`.
+    /// No `authorization: Bearer <key>` header.
     NoKey,
     /// The key is not configured.
     WrongKey,
-    /// There is more than one `authorization`.
+    /// More than one `authorization` header.
     SeveralKeys,
-    /// There is a key in the call, and none in the configuration.
+    /// The call has a key, but none is configured.
     NoKeysHere,
     /// The client's certificate names no tenant, or several.
     WrongCertificate,
 }
 
-/// Who may call without a key where others need one.
+/// Callers that need no key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keyless {
     /// Tenants that a certificate may name.
     pub(crate) by_certificate: Vec<TenantId>,
-    /// Users of this machine, on a socket in the file system.
+    /// Users of this machine, over a Unix socket.
     pub(crate) by_uid: Vec<(u32, TenantId, Role)>,
 }
 
-/// The digest of a key, as `sha256` in the configuration.
+/// Computes the digest of a key, as in `sha256` of the configuration.
 pub(crate) fn digest(key: &[u8]) -> KeyDigest {
     Sha256::digest(key)
 }
 
-/// True where several tenants may call.
+/// Whether several tenants may call.
 pub(crate) fn are_several(keys: &[Key], keyless: &Keyless) -> bool {
     let of_users = keyless.by_uid.iter().map(|(_, tenant, _)| tenant);
     let of_keys = keys.iter().map(|key| &key.tenant);
@@ -135,8 +127,9 @@ pub(crate) fn are_several(keys: &[Key], keyless: &Keyless) -> bool {
 }
 
 impl Keyring {
-    /// The keys with the engine's tenants; `None` when the engine lacks one of them. Calls of
-    /// those that `before` has go on.
+    /// Binds the keys to the engine's tenants. Returns `None` if the engine lacks one of them.
+    ///
+    /// Credentials that are also in `before` keep their validity, so that their calls continue.
     pub(crate) fn new(
         keys: &[Key],
         keyless: &Keyless,
@@ -190,7 +183,7 @@ impl Keyring {
         })
     }
 
-    /// True where several tenants may call.
+    /// Whether several tenants may call.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
             Self::Open(_) => false,
@@ -198,8 +191,9 @@ impl Keyring {
         }
     }
 
-    /// Other keys apply, those of `next`: ends the streams of all callers that these let in, and
-    /// the calls of those who are not among the others.
+    /// Replaces these credentials by those of `next`.
+    ///
+    /// Ends the streams of all current callers, and the calls of those that are not in `next`.
     pub(crate) fn revoke(&self, next: &Self) {
         for caller in self.callers() {
             caller.revoked.cancel();
@@ -227,7 +221,6 @@ impl Keyring {
         open.into_iter().chain(keyed).chain(named).chain(users)
     }
 
-    /// Whoever shows a certificate of this name.
     fn of_name(&self, name: &str) -> Option<&Caller> {
         match self {
             Self::Open(_) => None,
@@ -235,7 +228,6 @@ impl Keyring {
         }
     }
 
-    /// The user of this machine.
     fn of_uid(&self, uid: u32) -> Option<&Caller> {
         match self {
             Self::Open(_) => None,
@@ -243,7 +235,7 @@ impl Keyring {
         }
     }
 
-    /// Whoever calls with this very key, as the same tenant and in the same role.
+    /// Finds a caller with the same key, tenant and role.
     fn of_key(&self, key: &Key) -> Option<&Caller> {
         let Self::Keys { by_prefix, .. } = self else {
             return None;
@@ -255,15 +247,16 @@ impl Keyring {
         same.map(|(_, caller)| caller)
     }
 
-    /// The caller with the key in this `authorization` header. Without one it is who the
-    /// connection says.
+    /// Returns the caller for this `authorization` header.
+    ///
+    /// Without a header the certificate or the user of the connection decides.
     pub(crate) fn caller(
         &self,
         authorization: Option<&[u8]>,
         connection: &Connection,
     ) -> Result<&Caller, Denied> {
         let (by_prefix, by_name, by_uid) = match self {
-            // Who has a key expects that it is looked at, and to be its tenant.
+            // A client that sends a key expects authentication, and to be its tenant.
             Self::Open(_) if authorization.is_some() => return Err(Denied::NoKeysHere),
             Self::Open(caller) => return Ok(caller),
             Self::Keys {
@@ -288,7 +281,7 @@ impl Keyring {
     }
 }
 
-/// The caller that these names are of, if it is one.
+/// Returns the caller of these names, unless they belong to several tenants.
 fn one_named<'a>(names: &[String], by_name: &'a HashMap<String, Caller>) -> Option<&'a Caller> {
     let mut callers = names.iter().filter_map(|name| by_name.get(name));
     let first = callers.next()?;
@@ -308,18 +301,15 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
         .then_some(key.trim_ascii())
 }
 
-/// Calls that were denied.
+/// Counters of denied calls.
 #[derive(Debug, Default)]
 pub(crate) struct DeniedCounts {
-    /// Without a key.
     pub(crate) no_key: AtomicU64,
-    /// With a wrong one.
     pub(crate) wrong_key: AtomicU64,
-    /// With a certificate of no tenant.
     pub(crate) wrong_certificate: AtomicU64,
 }
 
-/// What all calls pass before their messages are read.
+/// The layer that authenticates and admits every call before its message is read.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthLayer {
     shared: Arc<Shared>,
@@ -333,14 +323,14 @@ struct Shared {
     metrics: CallMetrics,
     denied: DeniedCounts,
     wrong_keys: WrongKeys,
-    /// True: other daemons share the journal, and not all calls are served.
+    /// Whether other daemons share the journal. Some calls are not served then.
     is_in_cluster: bool,
     request_timeout: Duration,
-    /// Of requests without a key.
+    /// Timeout of requests without a key.
     probe_timeout: Duration,
 }
 
-/// A call that was let in: its place, and what its bytes have to pass.
+/// An admitted call: its permit, and the meter for its bytes.
 struct LetIn {
     place: Arc<CallPlace>,
     meter: RequestMeter,
@@ -354,15 +344,13 @@ pub(crate) struct AuthService {
     connection: Arc<Connection>,
 }
 
-/// A call that is not let in.
+/// Why a call is rejected.
 enum Refusal {
-    /// It is the fault of its key.
     Denied(Denied),
-    /// Any other.
     Status(Status),
 }
 
-/// A call that gets no answer: only its stream is reset.
+/// A call whose stream is reset without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("too much was refused on this connection")]
 pub(crate) struct Unanswered(#[source] h2::Error);
@@ -373,10 +361,9 @@ impl From<Infallible> for Unanswered {
     }
 }
 
-/// The future of an answer.
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Unanswered>> + Send>>;
 
-/// For whom an answer would be too much.
+/// Resets the stream, because the connection has had too many rejections.
 fn unanswered() -> Answering {
     let reset = Unanswered(h2::Reason::ENHANCE_YOUR_CALM.into());
     Box::pin(std::future::ready(Err(reset)))
@@ -407,17 +394,16 @@ impl AuthLayer {
         }
     }
 
-    /// Calls whose answer is not sent yet; of a stream, whose answer has not begun.
+    /// Number of calls whose response is not sent yet. A stream counts until its response begins.
     pub(crate) fn calls_under_way(&self) -> usize {
         self.shared.admission.calls_under_way()
     }
 
-    /// Calls that were denied.
     pub(crate) fn denied(&self) -> &DeniedCounts {
         &self.shared.denied
     }
 
-    /// These services, for the calls of a connection.
+    /// Creates the service for the calls of a connection.
     pub(crate) fn service(&self, routes: Routes, connection: &Arc<Connection>) -> AuthService {
         if self.shared.keyring.load().is_shared() {
             let strangers = self.shared.admission.schedule().strangers();
@@ -432,8 +418,9 @@ impl AuthLayer {
 }
 
 impl Shared {
-    /// Lets a call in, and makes the caller and the place known to the service; or refuses it.
-    /// Nothing is kept of a call before its key is known to be good.
+    /// Admits a call and stores its caller and permit in the request's extensions.
+    ///
+    /// Nothing of a call is retained before its key is verified.
     fn admit(
         &self,
         request: &mut Request<Body>,
@@ -457,8 +444,8 @@ impl Shared {
             false => self.rates.enter(&caller.tenant, path)?,
         };
         let caller = caller.clone();
-        // The tenant is known here, and the call has no place yet: what limits a tenant's calls
-        // by their number stands between these two.
+        // Keep limits on the number of a tenant's calls here: the tenant is known, and no permit is
+        // taken yet.
         let place = self.admission.enter(&caller.tenant, keyring.is_shared());
         let place = place.map(Arc::new)?;
         request.extensions_mut().insert(caller);
@@ -466,7 +453,7 @@ impl Shared {
         Ok(LetIn { place, meter })
     }
 
-    /// A connection shows a good key of a tenant.
+    /// Records that the connection has shown a valid credential of a tenant.
     fn recognise(&self, connection: &Connection, tenant: &Tenant, keyring: &Keyring) {
         connection.show_key();
         if keyring.is_shared() {
@@ -474,8 +461,7 @@ impl Shared {
         }
     }
 
-    /// Counts a call that was denied; gives how long its answer has to wait, or `None` where it
-    /// gets none.
+    /// Counts a denied call and returns the delay of its response. `None` if it gets no response.
     fn count_denied(&self, denied: Denied, connection: &Connection) -> Option<Duration> {
         let is_answered = connection.count_refusal();
         let delay = match denied {
@@ -483,8 +469,8 @@ impl Shared {
                 self.denied.no_key.fetch_add(1, Ordering::Relaxed);
                 Some(Duration::ZERO)
             }
-            // It is the daemon's configuration that the client did not expect, or the client
-            // does not know what it sends.
+            // Not an attempt to guess a key: the client does not match the daemon's configuration,
+            // or sends a malformed call.
             Denied::NoKeysHere | Denied::SeveralKeys => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
                 Some(Duration::ZERO)
@@ -538,7 +524,7 @@ impl hyper::service::Service<Request<Incoming>> for AuthService {
 }
 
 impl AuthService {
-    /// A call that needs a key, where there are keys.
+    /// Serves a call that needs a key, if keys are configured.
     fn keyed(&self, mut request: Request<Body>, path: Path, timer: CallTimer) -> Answering {
         let shared = &self.layer.shared;
         let LetIn { place, meter } = match shared.admit(&mut request, &self.connection) {
@@ -553,7 +539,7 @@ impl AuthService {
         let call = self.connection.begin_call();
         let deadline = deadline(request.headers());
         let counted = Arc::clone(&place);
-        // Who asks for reflection keeps asking.
+        // Reflection requests are a stream that stays open, so they have no timeout.
         let request_timeout = (path != Path::Reflection).then_some(shared.request_timeout);
         let request = request
             .map(|body| Body::new(CountedRequest::new(body, counted, meter, request_timeout)));
@@ -569,7 +555,7 @@ impl AuthService {
             explain(&mut answer);
             timer.stop(&answer);
             Ok(match path {
-                // It is as long as its client wants it, and small at any time.
+                // A stream lasts as long as its client wants, and buffers little at any time.
                 Path::Stream => answer.map(|body| Body::new(HeldAnswer::new(body, call))),
                 Path::Reflection => {
                     answer.map(|body| Body::new(HeldAnswer::new(body, (call, place))))
@@ -579,7 +565,7 @@ impl AuthService {
         })
     }
 
-    /// A call that is not let in. A wrong key is told later than a missing one.
+    /// Rejects a call. Delays responses to wrong keys to slow down guessing.
     fn refuse(&self, refusal: Refusal, timer: CallTimer) -> Answering {
         let (status, delay) = match refusal {
             Refusal::Status(status) => (status, Duration::ZERO),
@@ -602,7 +588,7 @@ impl AuthService {
         })
     }
 
-    /// What is no call of gRPC at all.
+    /// Rejects a request that is not gRPC.
     fn refuse_http(&self, status: StatusCode) -> Answering {
         if !self.connection.count_refusal() {
             return unanswered();
@@ -612,10 +598,11 @@ impl AuthService {
         Box::pin(std::future::ready(Ok(answer)))
     }
 
-    /// A call of the health service, which needs no key. It is small, it comes at once, and
-    /// until it is there nothing of the daemon is taken but a part of its own connection's. The
-    /// same is so of a stream of it: where there is no room, the oldest connection without a
-    /// good key goes, with its streams.
+    /// Serves a health check, which needs no key.
+    ///
+    /// The request is small and is read at once. Until it is complete, it uses only its
+    /// connection's share of resources. This also holds for `Watch` streams: when there is no room,
+    /// the oldest connection without a valid key is closed, with its streams.
     fn probe(&self, request: Request<Incoming>, timer: CallTimer) -> Answering {
         let shared = &self.layer.shared;
         let keyring = shared.keyring.load();
@@ -623,7 +610,7 @@ impl AuthService {
             .and_then(|authorization| keyring.caller(authorization, &self.connection));
         match caller {
             Ok(caller) => shared.recognise(&self.connection, &caller.tenant, &keyring),
-            // Probes are no way to guess keys either.
+            // Health checks must not help to guess keys either.
             Err(denied @ (Denied::WrongKey | Denied::SeveralKeys)) => {
                 return self.refuse(Refusal::Denied(denied), timer);
             }
@@ -650,7 +637,7 @@ impl AuthService {
         call: OpenCall,
     ) -> Result<Response<Body>, Status> {
         let limit = self.layer.shared.probe_timeout;
-        // Of its head nothing else is kept while it waits.
+        // Retain nothing else of the head while it waits.
         let path: Uri = request.uri().path().parse().unwrap_or_default();
         let body = request.into_body();
         let body = Limited::new(body, PROBE_BYTES_MAX).collect();
@@ -667,7 +654,7 @@ impl AuthService {
     }
 }
 
-/// Why this is no call of gRPC.
+/// Why a request is not gRPC. `None` if it is.
 fn no_grpc<B>(request: &Request<B>) -> Option<StatusCode> {
     if request.method() != Method::POST {
         return Some(StatusCode::METHOD_NOT_ALLOWED);
@@ -683,7 +670,7 @@ fn no_grpc<B>(request: &Request<B>) -> Option<StatusCode> {
     }
 }
 
-/// What a call says of its key, once.
+/// Returns the only `authorization` header, if there is one.
 fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, Denied> {
     let mut said = request.headers().get_all(AUTHORIZATION).iter();
     let first = said.next().map(HeaderValue::as_bytes);
@@ -693,25 +680,22 @@ fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, Denied> {
     }
 }
 
-/// What gRPC's requests are of, and what may follow in it.
+/// Content type of gRPC requests. A suffix such as `+proto` may follow.
 const GRPC: &str = "application/grpc";
 
-/// Bytes of a probe: it names a service.
+/// Maximum size of a health check request in bytes. It contains the name of a service.
 const PROBE_BYTES_MAX: usize = 1 << 10;
-/// Bytes of a stream's answers that are kept for a client which does not read: hyper's own
-/// limit.
+/// Bytes of a response stream that are buffered for a client that does not read: hyper's limit.
 const UNREAD_BYTES_MAX: u64 = 400 << 10;
 
-/// The kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
-    /// One request, one answer.
     Unary,
-    /// The answer is a stream.
+    /// The response is a stream.
     Stream,
-    /// Requests and answers are streams.
+    /// Requests and responses are streams.
     Reflection,
-    /// No key is asked for.
+    /// Needs no key.
     Probe,
 }
 
@@ -726,11 +710,11 @@ impl Path {
     }
 }
 
-/// How long the client will wait, as it says itself (gRPC over HTTP/2, `grpc-timeout`).
+/// Parses the client's deadline (gRPC over HTTP/2, `grpc-timeout`).
 fn deadline(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    // At most 8 digits.
+    // The protocol allows up to 8 digits.
     let number: u64 = number.parse().ok().filter(|_| number.len() <= 8)?;
     Some(match unit {
         "H" => Duration::from_secs(number * 60 * 60),
@@ -743,14 +727,13 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// The calls whose answers are streams.
+/// Paths of the calls whose responses are streams.
 const STREAMS: [&str; 2] = [
     "/memoird.v1.SessionService/WatchEvents",
     "/memoird.v1.AdminService/Backup",
 ];
 
-/// Gives the refusals of gRPC itself, such as of bytes that are no message, the details
-/// that all refusals have.
+/// Adds the usual error details to rejections by the gRPC library, such as of malformed messages.
 fn explain(answer: &mut Response<Body>) {
     let headers = answer.headers_mut();
     if !headers.contains_key(Status::GRPC_STATUS)
@@ -760,7 +743,7 @@ fn explain(answer: &mut Response<Body>) {
     }
     let refusal = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
     if let Some(refusal) = refusal {
-        // It fails only for a message that no header can hold; then there is none.
+        // Fails only for a message that no header can hold. It then has no details.
         let _ = status::transport(&refusal).add_header(headers);
     }
 }

@@ -1,4 +1,4 @@
-//! Files in blocks with their hashes: what a backup compares, sends and checks.
+//! Files in hashed blocks, the unit that a backup compares, transfers and verifies.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,23 +6,22 @@ use std::path::Path;
 
 use memoird_core::sha256::Sha256;
 
-/// Bytes of a block; the last one of a file may be shorter.
+/// Size of a block in bytes. The last block of a file may be shorter.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes of a block's hash.
 pub(crate) const HASH_BYTES: usize = 16;
 
-/// The beginning of a block's SHA-256.
+/// Prefix of the block's SHA-256.
 pub(crate) type BlockHash = [u8; HASH_BYTES];
 
-/// A part of a file.
+/// A block of a file.
 pub(crate) struct Block<'a> {
-    /// Where it begins.
+    /// Offset in the file, in bytes.
     pub(crate) offset: u64,
     pub(crate) data: &'a [u8],
     pub(crate) hash: BlockHash,
 }
 
-/// Calls `take` with each block of a file, in order, up to the first error.
+/// Calls `take` with each block of a file, in order, until the first error.
 pub(crate) fn each<E: From<io::Error>>(
     path: &Path,
     mut take: impl FnMut(Block<'_>) -> Result<(), E>,

@@ -1,7 +1,7 @@
 //! The command line of `memoird`.
 //!
-//! `serve` and `config` are the daemon's own; everything else is a client that
-//! knows the daemon by its contract only.
+//! `serve` and `config` belong to the daemon. All other commands are clients that use only the
+//! public API.
 
 mod backup;
 mod cert;
@@ -89,101 +89,99 @@ pub(crate) struct Cli {
     command: Command,
 }
 
-/// What all client commands share.
+/// Options of all client commands.
 #[derive(Args)]
 pub(crate) struct ClientArgs {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Print JSON, for programs
+    /// Print JSON
     #[arg(long, global = true, help_heading = CLIENT_OPTIONS)]
     json: bool,
 }
 
-/// What can be asked.
 #[derive(Subcommand)]
 enum Command {
     /// Run the daemon
     Serve {
-        /// The configuration file; without it, the embedded default
+        /// Configuration file; the embedded default if omitted
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Show in half a minute what the daemon does, on a private one
+    /// Run a 30-second demo on a private daemon
     Demo(DemoArgs),
-    /// Check a configuration, or print the default one
+    /// Check a configuration file, or print the default
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Play recorded conversations into sessions, message by message
+    /// Replay recorded conversations into sessions, message by message
     Replay(ReplayArgs),
-    /// Look at sessions, end them and erase them
+    /// List, show, end and erase sessions
     #[command(subcommand)]
     Sessions(SessionsCommand),
-    /// Look at memories, add, find and forget them, and move them between daemons
+    /// List, add, search, forget, export and import memories
     #[command(subcommand)]
     Memory(MemoryCommand),
-    /// Look at documents, put and delete them, and move them between daemons
+    /// List, put, delete, export and import documents
     #[command(subcommand)]
     Doc(DocCommand),
-    /// Find what was said, in sessions that live and in those that ended
+    /// Search the transcripts of live and ended sessions
     Search(Box<SearchArgs>),
-    /// Draw what a model would see of a session now, and say what it would not, and why
+    /// Draw the window a model would get for a session now, and what it leaves out and why
     Window(WindowArgs),
-    /// Print what happens to sessions, as it happens
+    /// Print session events as they happen
     Watch(WatchArgs),
-    /// Read the checkpoints that a git hook wrote, from the disk
+    /// Read the checkpoints written by a git hook, from disk
     #[command(subcommand)]
     Checkpoints(CheckpointsCommand),
-    /// Look at what hooks are owed, retry it and drop it (role admin)
+    /// List, retry and drop pending hook deliveries (role admin)
     #[command(subcommand)]
     Hooks(HooksCommand),
-    /// Show counts and sums since the daemon started (role admin)
+    /// Show counters and totals since the daemon started (role admin)
     Stats(StatsArgs),
-    /// Show the daemons that share the journal, who leads, and what waits (role admin)
+    /// Show the daemons that share the journal, the leader, and overdue work (role admin)
     Cluster,
-    /// Let the daemon read its configuration file again (role admin)
+    /// Reload the daemon's configuration file (role admin)
     Reload,
-    /// Print live sessions with their turns and state as JSON lines, to be imported elsewhere
+    /// Export live sessions with their turns and state as JSON lines, for `memoird import`
     Export(ExportArgs),
-    /// Import sessions from `memoird export`, ChatGPT or Claude; existing turns are left alone
+    /// Import sessions from `memoird export`, ChatGPT or Claude; existing turns are not changed
     Import(ImportArgs),
-    /// Check journal and memories: turns by their checksums, files page by page
+    /// Verify the journal and memories: checksums of turns, and files page by page
     Verify(VerifyArgs),
-    /// Copy all that the running daemon keeps into a directory (role admin)
+    /// Back up all data of the running daemon to a directory (role admin)
     Backup(BackupArgs),
-    /// Make a data directory of a backup, and check it
+    /// Restore a backup into a new data directory, and verify it
     Restore(RestoreArgs),
     Encrypt(EncryptArgs),
-    /// Make the SQLite files of a data directory plain again, while no daemon uses it
+    /// Decrypt the SQLite files of a data directory that no daemon is using
     Decrypt(EncryptArgs),
     Migrate(MigrateArgs),
-    /// Ask whether the daemon takes calls; needs no key, and fails unless it does
+    /// Check whether the daemon accepts calls; needs no key, exits nonzero if it does not
     Health,
     Cert(CertArgs),
-    /// Print the completions of a shell
+    /// Print a shell completion script
     Completions {
-        /// The shell
+        /// Shell to generate completions for
         shell: Shell,
     },
-    /// Write the manual pages of all commands, or print the first
+    /// Write the manual pages of all commands, or print the main one
     Man {
-        /// The directory for them; without it, the page of memoird itself is printed
+        /// Output directory; if omitted, print the page of memoird itself
         dir: Option<PathBuf>,
     },
 }
 
-/// What can be asked of a configuration.
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Read a configuration file and say everything that is wrong with it
+    /// Check a configuration file and report all problems
     Check {
-        /// The configuration file
+        /// Configuration file
         file: PathBuf,
     },
     /// Print the default configuration with its comments
     PrintDefault,
 }
 
-/// The version, and the commit where the build was told it, as `just bench` does.
+/// The version, with the commit if the build sets MEMOIRD_COMMIT, as `just bench` does.
 fn version() -> String {
     let version = env!("CARGO_PKG_VERSION");
     match option_env!("MEMOIRD_COMMIT") {
@@ -192,7 +190,7 @@ fn version() -> String {
     }
 }
 
-/// Reads the process's arguments. Ends the process where they are wrong, or ask for help.
+/// Parses the process's arguments. Exits on invalid arguments and for `--help`.
 pub(crate) fn parse() -> Cli {
     let parsed = parse_from(std::env::args_os());
     parsed.unwrap_or_else(|error| error.exit())
@@ -205,7 +203,7 @@ where
     Cli::try_parse_from(words).map_err(explain_key)
 }
 
-/// Where somebody typed a key: clap says that there is no such option, and this says why.
+/// Explains why `--key` does not exist, where clap reports only an unknown option.
 fn explain_key(error: clap::Error) -> clap::Error {
     let unknown = error.get(ContextKind::InvalidArg);
     let is_key = unknown.is_some_and(|option| option.to_string() == "--key");
@@ -217,7 +215,7 @@ fn explain_key(error: clap::Error) -> clap::Error {
     Cli::command().error(ErrorKind::UnknownArgument, problem)
 }
 
-/// Does what was asked.
+/// Runs the selected command.
 pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
     let Cli { client, command } = cli;
     match command {
@@ -258,8 +256,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
     }
 }
 
-/// Runs a client to its end, or to a signal: dropping it stops the daemons that it
-/// started and removes their directories.
+/// Runs a client until it ends or a signal arrives.
+///
+/// Dropping the client stops the daemons it started and removes their directories.
 fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = runtime(false)?;
     let result = runtime.block_on(async {
@@ -268,17 +267,21 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
             () = told_to_stop() => Err(CliError::failed(Exit::Interrupted, "interrupted")),
         }
     });
-    // A thread may still wait for a line of stdin that is no longer needed.
+    // Do not wait: a thread may be blocked on a line of stdin that is no longer needed.
     runtime.shutdown_background();
     result
 }
 
-/// After so many tasks a thread looks for bytes that have come, where tenants share the daemon. Some
-/// tasks work for a millisecond, and tokio's own number is 61.
+/// Tasks a worker polls between checks for I/O, if tenants share the daemon.
+///
+/// Lower than tokio's default of 61, because some tasks run for a millisecond.
 const TASKS_PER_LOOK: u32 = 8;
 
-/// What runs tasks: a thread for each processor. Where it `is_shared` by tenants nobody's bytes wait
-/// for many tasks of others; a single one's calls are answered sooner without that.
+/// Creates a runtime with one worker per processor.
+///
+/// If several tenants share the daemon (`is_shared`), workers check for I/O more often, so that no
+/// tenant's input waits for many tasks of others. For a single tenant, calls are faster without
+/// that.
 pub(crate) fn runtime(is_shared: bool) -> Result<Runtime, CliError> {
     let mut builder = Builder::new_multi_thread();
     if is_shared {
@@ -293,7 +296,7 @@ async fn told_to_stop() {
     let terminated = async {
         match signal(SignalKind::terminate()) {
             Ok(mut terminate) => drop(terminate.recv().await),
-            // Then the process ends as it would without us.
+            // Without a handler, SIGTERM ends the process by default.
             Err(_) => std::future::pending().await,
         }
     };

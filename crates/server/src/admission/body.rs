@@ -1,4 +1,4 @@
-//! The bytes of a request on their way in, and of an answer until they are sent.
+//! Accounting for the bytes of a request while it is received, and of a response until it is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,45 +17,46 @@ use crate::connections::OpenCall;
 use crate::rates::RequestMeter;
 use crate::wire::status;
 
-/// A request whose bytes are counted, and refused where there are too many, or where they do
-/// not come.
+/// A request body with byte accounting.
+///
+/// Fails if it is too large, or if the client does not send it in time.
 pub(crate) struct CountedRequest {
     inner: Body,
     place: Arc<CallPlace>,
     meter: RequestMeter,
-    /// How long it may let wait for itself, altogether.
+    /// Total time the daemon waits for the body.
     timeout: Option<Duration>,
-    /// Runs from the first time that it does.
+    /// Started when the body is pending for the first time.
     late: Option<Pin<Box<Sleep>>>,
 }
 
-/// An answer in parts. It keeps what its call has until they are sent, or nobody wants them any
-/// more.
+/// A response body, sent in parts. Holds the resources of its call until all parts are sent or
+/// dropped.
 pub(crate) struct HeldAnswer<T> {
     inner: Body,
     held: Arc<T>,
-    /// What was polled, and is not given yet.
+    /// Data from `inner` that has not been returned yet.
     rest: Bytes,
     bytes: u64,
     taken: Arc<Taken>,
-    /// What comes behind the data, until all of this is sent.
+    /// Trailers, held back until the data is sent.
     end: Option<Frame<Bytes>>,
-    /// Told how many bytes there are so far.
+    /// Updated with the number of bytes so far.
     place: Option<Arc<CallPlace>>,
 }
 
-/// Bytes on their way to a client, which may read them slowly: the connection has them long
-/// after the body is at its end.
+/// Part of a response on its way to a client.
+///
+/// A slow client may leave it queued in the connection long after the body has ended.
 struct Unsent<T> {
     data: Bytes,
     _held: Arc<T>,
     taken: Arc<Taken>,
 }
 
-/// Bytes of a part: a frame of HTTP/2, unless the client asks for larger ones.
+/// Size of a part in bytes: an HTTP/2 frame, unless the client allows larger ones.
 const PART_BYTES: usize = 16 << 10;
 
-/// What a frame of a body is polled to.
 type Polled = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
 impl CountedRequest {
@@ -79,7 +80,7 @@ impl CountedRequest {
         self.place.add_bytes(data.len() as u64)
     }
 
-    /// Waits for more, but not for ever.
+    /// Returns pending until `timeout` has passed, then an error.
     fn wait(&mut self, context: &mut Context<'_>) -> Polled {
         let Some(timeout) = self.timeout else {
             return Poll::Pending;
@@ -94,7 +95,7 @@ impl CountedRequest {
 }
 
 impl HeldAnswer<(OpenCall, Arc<CallPlace>)> {
-    /// The answer of a call whose place is held for as many bytes as it has.
+    /// Creates a response body that keeps the byte count of `place` up to date.
     pub(crate) fn counted(inner: Body, place: Arc<CallPlace>, call: OpenCall) -> Self {
         Self {
             place: Some(Arc::clone(&place)),
@@ -124,8 +125,10 @@ impl<T> HeldAnswer<T> {
         self.rest = data;
     }
 
-    /// True where the end waits until all is sent: who does not take a large answer is told from
-    /// who does as long as its call is under way. A small one is sent with its end.
+    /// Whether the trailers wait until all data is sent.
+    ///
+    /// For a large response this keeps the call open until the client has read it, so that a
+    /// stalled client can be detected. A small response is sent together with its trailers.
     fn end_waits(&self) -> bool {
         self.bytes > PART_BYTES as u64
     }

@@ -1,10 +1,11 @@
-//! Who works next. A connection and a call work when they are polled, and wait in between: for
-//! bytes, for the disk. Only a few tasks are polled at a time; of those that could go on, the
-//! tenants' are taken in turn. So what a task of one tenant waits for is a few polls of each
-//! other tenant, however many connections and calls these have.
+//! Fair scheduling of connection and call tasks across tenants.
 //!
-//! The executor alone would take them in the order in which they were woken: behind everything
-//! that a flood has woken before.
+//! A task needs a permit to be polled, and permits are few. Ready tasks queue per tenant, and
+//! permits go to the queues by weighted start-time fair queueing. A task therefore waits for a few
+//! polls per competing tenant, no matter how many connections and calls the others have.
+//!
+//! Tokio alone polls tasks in the order they were woken, so one flooding tenant would delay all
+//! others.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
@@ -18,56 +19,54 @@ use hyper_util::rt::TokioExecutor;
 
 use super::taken::TakenInTime;
 
-/// Tasks that may be polled at once for each core: one works, and the next ones are known to
-/// the executor before it asks.
+/// Permits per core: one task runs, and the executor already has the next one queued.
 const TASKS_PER_CORE: usize = 2;
 
-/// The tasks that could go on, by tenant.
+/// The ready tasks of each tenant.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     queues: Mutex<Queues>,
 }
 
-/// Where the tasks of one tenant wait.
+/// Index of a tenant's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lane(usize);
 
-/// Whose a task is. A connection is a tenant's from the first good key on.
+/// The tenant of a task. A connection belongs to a tenant from its first valid key on.
 #[derive(Debug)]
 pub(crate) struct Owner {
     schedule: Arc<Schedule>,
-    /// The number of a lane, or [`NOBODY`].
+    /// Index of a queue, or [`NOBODY`].
     lane: AtomicUsize,
 }
 
-/// The lane of tasks that wait for no turn: those of a daemon that has one tenant only.
+/// Tasks that bypass the scheduler, because the daemon has a single tenant.
 const NOBODY: usize = usize::MAX;
 
 #[derive(Debug)]
 struct Queues {
-    /// Tasks that may be polled beside those that are.
+    /// Available permits.
     free: usize,
     lanes: Vec<Queue>,
-    /// Lanes with tasks that wait, by when each has its turn (start-time fair queueing).
+    /// Queues with waiting tasks, by the start tag of their next permit.
     in_turn: BTreeSet<(u64, usize)>,
-    /// When the last turn began, in [`TURN`]s.
+    /// Start tag of the most recent permit (the virtual time), in units of [`TURN`].
     now: u64,
 }
 
-/// How long a turn of a lane of weight 1 takes. It is no real time: it only orders turns.
+/// Virtual time of one permit in a queue of weight 1. Unrelated to real time.
 const TURN: u64 = 1 << 20;
 
-/// The tasks of one tenant that wait for their turn.
+/// The tasks of one tenant that wait for a permit.
 #[derive(Debug)]
 struct Queue {
-    /// Tasks it may have polled where a lane of weight 1 has one.
+    /// Permits granted to this queue for each one granted to a queue of weight 1.
     weight: u32,
-    /// When its last turn ended.
+    /// Finish tag of its last permit.
     ended: u64,
     tasks: VecDeque<Arc<Task>>,
 }
 
-/// A task in the schedule.
 #[derive(Debug)]
 struct Task {
     owner: Arc<Owner>,
@@ -77,44 +76,43 @@ struct Task {
 #[derive(Debug)]
 struct TaskState {
     step: Step,
-    /// Polls the task once more.
+    /// Wakes the underlying task.
     waker: Option<Waker>,
 }
 
-/// Where a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// It waits for something else.
+    /// Waiting for I/O or another event.
     Waiting,
-    /// It could go on, and waits for its turn.
+    /// Woken, and queued for a permit.
     Ready,
-    /// It is its turn.
+    /// Holds a permit and has not been polled yet.
     Granted,
-    /// It is polled.
+    /// Being polled.
     Running,
-    /// It is polled, and could go on after that.
+    /// Woken again while being polled.
     RunningAgain,
-    /// It is done, or nobody wants it any more.
+    /// Completed or dropped.
     Done,
 }
 
-/// What is polled when it is its turn.
+/// A future that is polled only with a permit.
 pub(crate) struct Scheduled<F: Future> {
     inner: Pin<Box<F>>,
     task: Arc<Task>,
     waker: Waker,
 }
 
-/// Runs the calls of a connection, each in a task that is polled when it is its turn.
+/// Runs each call of a connection in its own [`Scheduled`] task.
 #[derive(Clone, Debug)]
 pub(crate) struct InTurn {
     pub(crate) owner: Arc<Owner>,
-    /// How long a client may take nothing of an answer.
+    /// Maximum time a client may read nothing of a response.
     pub(crate) write_timeout: Duration,
 }
 
 impl Lane {
-    /// Lanes count from 0.
+    /// Index from 0, the queue of unauthenticated connections.
     pub(crate) fn index(self) -> usize {
         self.0
     }
@@ -140,25 +138,25 @@ impl Schedule {
         }
     }
 
-    /// The lane of what is no tenant's, or not yet.
+    /// The queue of connections that do not belong to a tenant, or not yet.
     pub(crate) fn strangers(&self) -> Lane {
         Lane(0)
     }
 
-    /// A lane for one tenant more.
+    /// Adds a queue for another tenant.
     pub(crate) fn add_lane(&self) -> Lane {
         let mut queues = self.queues();
         queues.lanes.push(Queue::default());
         Lane(queues.lanes.len() - 1)
     }
 
-    /// So many tasks of this lane have their turn where one of weight 1 has one.
+    /// Sets how many permits the queue gets for each one of a queue of weight 1.
     pub(crate) fn set_weight(&self, lane: Lane, weight: u32) {
         self.queues().lanes[lane.0].weight = weight.max(1);
     }
 
-    /// Takes a turn at once where one is free, and otherwise puts the task into its queue.
-    /// True when it is its turn.
+    /// Acquires a permit, or queues the task if none is free. Returns whether a permit was
+    /// acquired.
     fn take_or_queue(&self, task: &Arc<Task>) -> bool {
         let mut queues = self.queues();
         let queues = &mut *queues;
@@ -169,7 +167,7 @@ impl Schedule {
         let lane = task.owner.lane.load(Ordering::Relaxed);
         let queue = &mut queues.lanes[lane];
         if queue.tasks.is_empty() {
-            // Who had no task for a while is the next one, and saves up no turns.
+            // An idle queue resumes at the current virtual time, so credit does not accumulate.
             let begins = queue.ended.max(queues.now);
             queues.in_turn.insert((begins, lane));
         }
@@ -177,7 +175,7 @@ impl Schedule {
         false
     }
 
-    /// Gives a turn back: the next task has it.
+    /// Releases a permit and grants it to the next queued task, if any.
     fn give_back(&self) {
         loop {
             let next = self.queues().next();
@@ -203,7 +201,7 @@ impl Default for Queue {
 }
 
 impl Queues {
-    /// The task whose turn it is; without one the turn is free.
+    /// Removes the next task that gets the permit. Without one, the permit becomes free.
     fn next(&mut self) -> Option<Arc<Task>> {
         let Some((begins, lane)) = self.in_turn.pop_first() else {
             self.free += 1;
@@ -221,7 +219,7 @@ impl Queues {
 }
 
 impl Owner {
-    /// Nobody yet: tasks wait for no turn.
+    /// An owner without a tenant, whose tasks bypass the scheduler.
     pub(crate) fn nobody(schedule: Arc<Schedule>) -> Self {
         Self {
             schedule,
@@ -229,12 +227,12 @@ impl Owner {
         }
     }
 
-    /// From now on its tasks wait in this lane.
+    /// Queues its tasks in this lane from now on.
     pub(crate) fn enter(&self, lane: Lane) {
         self.lane.store(lane.0, Ordering::Relaxed);
     }
 
-    /// The same owner, whatever happens to this one.
+    /// A copy that does not follow later changes of this owner.
     fn as_now(&self) -> Self {
         Self {
             schedule: Arc::clone(&self.schedule),
@@ -242,7 +240,7 @@ impl Owner {
         }
     }
 
-    /// True where its tasks wait for no turn.
+    /// Whether its tasks bypass the scheduler.
     pub(crate) fn is_nobody(&self) -> bool {
         self.lane.load(Ordering::Relaxed) == NOBODY
     }
@@ -258,14 +256,14 @@ where
         if self.owner.is_nobody() {
             return tokio.execute(call);
         }
-        // The next call on the connection may be another tenant's.
+        // A snapshot, because the next call on the connection may belong to another tenant.
         let owner = Arc::new(self.owner.as_now());
         tokio.execute(Scheduled::new(owner, call));
     }
 }
 
 impl Task {
-    /// It is its turn. False when nobody wants it any more.
+    /// Passes a permit to the task. Returns false if the task is no longer queued.
     fn grant(&self) -> bool {
         let mut state = self.state();
         if state.step != Step::Ready {
@@ -280,7 +278,7 @@ impl Task {
         true
     }
 
-    /// It could go on.
+    /// Queues the woken task, or grants it a free permit.
     fn ready(self: &Arc<Self>) {
         let schedule = &self.owner.schedule;
         if schedule.take_or_queue(self) && !self.grant() {
@@ -314,7 +312,7 @@ impl Wake for Task {
 }
 
 impl<F: Future> Scheduled<F> {
-    /// Polls this when it is its owner's turn.
+    /// Wraps a future so that it is polled only with a permit of its owner's queue.
     pub(crate) fn new(owner: Arc<Owner>, inner: F) -> Self {
         let state = TaskState {
             step: Step::Waiting,
@@ -331,12 +329,12 @@ impl<F: Future> Scheduled<F> {
         }
     }
 
-    /// What is polled.
     pub(crate) fn inner(&mut self) -> Pin<&mut F> {
         self.inner.as_mut()
     }
 
-    /// True when it is its turn; from here on it is polled.
+    /// Starts a poll if the task holds a permit or can acquire one. Returns whether it can be
+    /// polled.
     fn begins(&mut self, context: &Context<'_>) -> bool {
         let mut state = self.task.state();
         match &mut state.waker {
@@ -348,7 +346,7 @@ impl<F: Future> Scheduled<F> {
                 state.step = Step::Running;
                 return true;
             }
-            // It is polled for the first time, or for a reason that only its task knows.
+            // First poll, or the enclosing task was woken by another future.
             Step::Waiting => state.step = Step::Ready,
             Step::Ready | Step::Running | Step::RunningAgain | Step::Done => return false,
         }
@@ -385,7 +383,7 @@ impl<F: Future> Future for Scheduled<F> {
         };
         drop(state);
         if polled.is_pending() && could_go_on {
-            // Behind those of others that wait.
+            // Queue it after the tasks that already wait.
             this.task.ready();
         }
         this.task.owner.schedule.give_back();
@@ -396,7 +394,7 @@ impl<F: Future> Future for Scheduled<F> {
 impl<F: Future> Drop for Scheduled<F> {
     fn drop(&mut self) {
         let step = std::mem::replace(&mut self.task.state().step, Step::Done);
-        // Also where the poll panicked.
+        // Also runs if `poll` panicked, so the permit is not leaked.
         if matches!(step, Step::Granted | Step::Running | Step::RunningAgain) {
             self.task.owner.schedule.give_back();
         }
@@ -418,7 +416,7 @@ mod tests {
         Scheduled::new(Arc::new(owner), work)
     }
 
-    /// Notes who works, and could always go on.
+    /// Records each step in `order`. Always ready to continue.
     async fn work(name: &'static str, times: usize, order: Arc<Mutex<Vec<&'static str>>>) {
         let mut left = times;
         std::future::poll_fn(move |context| {
@@ -521,7 +519,7 @@ mod tests {
             };
             let call = in_turn(&schedule, lanes[number % 4], work);
             calls.spawn(async move {
-                // Callers hang up in the middle.
+                // Drop some of the calls midway.
                 match number % 7 {
                     0 => drop(tokio::time::timeout(Duration::ZERO, call).await),
                     _ => call.await,

@@ -1,6 +1,8 @@
-//! Whether the client of a call takes its answer. In HTTP/2 each call has a window: where its
-//! client opens none, nothing of the answer is sent, though the connection takes bytes. A call of
-//! whose answer nothing is taken for too long is reset, and what it held is free again.
+//! Resets calls whose client stops reading the response.
+//!
+//! HTTP/2 has flow control per call: without window updates from the client nothing of that
+//! response is sent, although the connection still accepts bytes. Resetting the call releases what
+//! it holds.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,21 +15,21 @@ use tokio::time::Sleep;
 use tracing::debug;
 
 tokio::task_local! {
-    /// Of the call whose task is polled.
+    /// Progress of the call that is being polled.
     static TAKEN: Arc<Taken>;
 }
 
-/// How much of an answer its client has taken, in parts.
+/// How many parts of a response were produced and sent.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     given: AtomicU64,
     sent: AtomicU64,
-    /// Goes on once another part is sent.
+    /// Woken when the next part is sent.
     waiting: Mutex<Option<Waker>>,
 }
 
 pin_project! {
-    /// A call, which ends when its client takes nothing of the answer for too long.
+    /// A call that ends when its client reads nothing of the response for too long.
     pub(crate) struct TakenInTime<F> {
         #[pin]
         call: F,
@@ -35,26 +37,26 @@ pin_project! {
     }
 }
 
-/// When nothing was taken for too long.
+/// Detects a stalled response.
 struct Late {
     taken: Arc<Taken>,
     limit: Duration,
-    /// Runs while parts wait to be sent, with how many were sent when it began.
+    /// Runs while parts are unsent, with the number sent when it started.
     timer: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 impl Taken {
-    /// That of the call whose task this is; of an answer that no task has, one of its own.
+    /// The progress of the current call, or a new one outside of a call's task.
     pub(crate) fn of_this_call() -> Arc<Self> {
         TAKEN.try_with(Arc::clone).unwrap_or_default()
     }
 
-    /// A part is on its way to the client.
+    /// Records that a part was handed to the connection.
     pub(crate) fn note_given(&self) {
         self.given.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A part is sent, or nobody wants it any more.
+    /// Records that a part was sent or dropped.
     pub(crate) fn note_sent(&self) {
         self.sent.fetch_add(1, Ordering::AcqRel);
         let waker = self.waiting().take();
@@ -63,7 +65,7 @@ impl Taken {
         }
     }
 
-    /// Ready once all parts that were given are sent.
+    /// Ready once all parts produced so far are sent.
     pub(crate) fn poll_sent(&self, context: &Context<'_>) -> Poll<()> {
         if !self.has_unsent() {
             return Poll::Ready(());
@@ -96,7 +98,7 @@ impl<F: Future> TakenInTime<F> {
 }
 
 impl Late {
-    /// Ready when nothing was taken for so long.
+    /// Ready when nothing was sent for `limit`.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             if !self.taken.has_unsent() {
@@ -144,7 +146,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// A call that gives one part, and another one each time that one is sent.
+    /// A call that produces one part, and another each time one is sent.
     fn call(parts: u64) -> (TakenInTime<impl Future<Output = ()>>, Arc<Taken>) {
         let giving = async move {
             let taken = Taken::of_this_call();

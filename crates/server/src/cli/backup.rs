@@ -1,4 +1,4 @@
-//! `memoird backup` and `memoird restore`: all that a daemon keeps, into a directory and back.
+//! `memoird backup` and `memoird restore`: copy all data of a daemon into a directory and back.
 
 pub(crate) mod archive;
 
@@ -19,29 +19,31 @@ use super::{ClientArgs, clock, output, verify};
 use crate::blocks::{self, HASH_BYTES};
 use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES, RESTORING};
 
-/// Where to.
 #[derive(Args)]
 pub(crate) struct BackupArgs {
-    /// A directory that is empty, or has an earlier backup: then only what changed is copied
+    /// Directory for the backup: empty, or with an earlier backup, which is updated with what
+    /// changed
     dest: PathBuf,
 }
 
-/// From where, and where to.
 #[derive(Args)]
 pub(crate) struct RestoreArgs {
-    /// What `memoird backup` wrote
+    /// Directory written by `memoird backup`
     src: PathBuf,
-    /// The data directory to make; must be empty, or not there
+    /// Data directory to create; must be empty or not exist
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     #[command(flatten)]
     key: DataKeyArgs,
 }
 
-/// Copies all that the daemon keeps. Of 1 TiB its manifest has 64 MiB.
+/// Copies all data of the daemon.
+///
+/// The manifest is held in memory: 64 MiB for 1 TiB of files.
 pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    // A large backup is read for minutes, and Ctrl-C ends that.
+    // Hashing a large existing backup takes minutes. Run it on a blocking thread, so that Ctrl-C
+    // works.
     let opened = tokio::task::spawn_blocking(move || {
         let archive = Archive::open(&args.dest)?;
         let have = archive.have()?;
@@ -81,7 +83,7 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
     output::print(&format!("{files} files, {bytes}; copied {copied}"))
 }
 
-/// Makes a data directory of a backup, and checks it.
+/// Restores a backup into a data directory, and verifies it.
 pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     let manifest = archive::whole(&args.src)?;
     let key = args.key.read()?;
@@ -103,7 +105,7 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     drop(progress);
     sync_dir(&staged.join(MEMORIES))?;
     sync_dir(&staged)?;
-    // As long as the directory of the copies is there no daemon starts.
+    // A daemon does not start while the staging directory exists.
     for name in [MEMORIES, CONFIG, JOURNAL] {
         let (from, to) = (staged.join(name), args.data.join(name));
         match fs::rename(&from, &to) {
@@ -129,12 +131,12 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     }
     match manifest.files.iter().any(|file| file.path != CONFIG) {
         true => verify::report(&verify::check(&args.data, key)?, json),
-        // Of a daemon without a journal and without memories.
+        // The backup of a daemon without a journal and without memories has nothing to verify.
         false => Ok(()),
     }
 }
 
-/// Takes a directory that holds nothing, or a restore that was cut off, which is removed.
+/// Locks an empty directory, or one with an interrupted restore, whose files it removes.
 fn begin(dir: &Path) -> Result<DirLock, CliError> {
     let lock =
         DirLock::take(dir).map_err(|error| CliError::failed(Exit::CannotCreate, error.to_string()));
@@ -162,7 +164,7 @@ fn remove(path: &Path, removed: std::io::Result<()>) -> Result<(), CliError> {
     }
 }
 
-/// Copies a file whose blocks must be those of the manifest.
+/// Copies a file and checks its blocks against the manifest.
 fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Result<(), CliError> {
     let damaged = || {
         bad(
@@ -197,7 +199,6 @@ fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Resul
     copy.sync_all().map_err(failed(to))
 }
 
-/// Why a file was not copied.
 enum Broken {
     Damaged,
     Io(std::io::Error),

@@ -1,4 +1,4 @@
-//! `memoird cert`: an authority of one's own, and certificates by it, for development.
+//! `memoird cert`: a private certificate authority and certificates for development.
 
 use std::fs;
 use std::io::Write;
@@ -18,37 +18,36 @@ use super::exit::{CliError, Exit};
 use super::output;
 use crate::process;
 
-/// How long the certificates are valid: as long as clients take one for.
+/// Validity in days, the longest that clients accept.
 const VALID_DAYS: i64 = 397;
-/// What stands before a tenant's id in its URI.
+/// Prefix of the URI that contains a tenant's id.
 const TENANT_URI: &str = "spiffe://memoird.invalid/tenant/";
 
-/// Make an authority and certificates for development
+/// Create a certificate authority and certificates for development
 ///
 /// Writes ca.pem, server.pem with server-key.pem, and for each tenant client-TENANT.pem with its
-/// key. Keys are readable for their owner only. What is there already is not overwritten; the
-/// authority's own key is not kept.
+/// key. Keys are readable by their owner only. Existing files are not overwritten. The private key
+/// of the authority is not stored.
 #[derive(Args)]
 pub(crate) struct CertArgs {
-    /// The directory for the files
+    /// Output directory
     dir: PathBuf,
-    /// A name or address by which clients reach the daemon
+    /// Host name or address by which clients reach the daemon
     #[arg(long = "name", value_name = "NAME", default_values = ["localhost", "127.0.0.1", "::1"])]
     names: Vec<String>,
-    /// A tenant whose clients show a certificate; it stands there as a DNS name, as the last
-    /// segment of a URI and as the common name
+    /// Tenant to create a client certificate for; its id becomes a DNS name, the last segment of a
+    /// URI and the common name
     #[arg(long = "tenant", value_name = "TENANT")]
     tenants: Vec<String>,
 }
 
-/// A file to write, and whether others may read it.
 struct Output {
     path: PathBuf,
     text: String,
     is_secret: bool,
 }
 
-/// Makes the files.
+/// Writes the certificates and keys.
 pub(crate) fn run(args: &CertArgs, json: bool) -> Result<(), CliError> {
     let outputs = certificates(args)
         .map_err(|error| CliError::usage(format!("no certificate can be made: {error}")))?;
@@ -107,7 +106,7 @@ fn certificates(args: &CertArgs) -> Result<Vec<Output>, rcgen::Error> {
     Ok(outputs)
 }
 
-/// What all certificates have: names, and a time from yesterday on.
+/// Parameters of all certificates: the names, and a validity that starts yesterday.
 fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     params

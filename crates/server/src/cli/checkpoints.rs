@@ -1,4 +1,4 @@
-//! `memoird checkpoints`: what a git hook wrote, read from the disk. Needs no daemon.
+//! `memoird checkpoints`: reads the checkpoints of a git hook from disk. Needs no daemon.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,56 +16,51 @@ use super::transcript::TO_THE_SECOND;
 use super::{clock, output};
 use crate::config;
 
-/// What can be read.
 #[derive(Subcommand)]
 pub(crate) enum CheckpointsCommand {
-    /// List checkpoints, the newest first
+    /// List checkpoints, newest first
     List(ListArgs),
-    /// Print a checkpoint of a session, as Markdown
+    /// Print a checkpoint of a session as Markdown
     Show(ShowArgs),
 }
 
-/// Whose checkpoints, and where they are.
 #[derive(Args)]
 pub(crate) struct Location {
-    /// The directory that the hook writes to
+    /// Directory that the hook writes to
     #[arg(long, value_name = "DIR", default_value = "./memoird-data/checkpoints")]
     dir: PathBuf,
-    /// A configuration file: the directory of its first git hook
+    /// Configuration file whose first git hook names the directory
     #[arg(long, value_name = "FILE", conflicts_with = "dir")]
     config: Option<PathBuf>,
-    /// Whose sessions
+    /// Tenant of the sessions
     #[arg(long, value_name = "ID", default_value = "default", value_parser = TenantId::parse)]
     tenant: TenantId,
 }
 
-/// Which checkpoints to list.
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// Only of this session [default: all]
+    /// Session to list checkpoints of [default: all]
     #[arg(value_parser = SessionId::parse)]
     session: Option<SessionId>,
-    /// The most to print; 0: all of them
+    /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     #[command(flatten)]
     location: Location,
 }
 
-/// Which checkpoint to print.
 #[derive(Args)]
 pub(crate) struct ShowArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     #[arg(value_parser = SessionId::parse)]
     session: SessionId,
-    /// Which life of the session [default: the newest]
+    /// Generation of the session [default: the newest]
     #[arg(long, value_name = "ULID", value_parser = Generation::from_str)]
     generation: Option<Generation>,
     #[command(flatten)]
     location: Location,
 }
 
-/// Does it.
 pub(crate) fn run(json: bool, command: CheckpointsCommand) -> Result<(), CliError> {
     match command {
         CheckpointsCommand::List(args) => list(&args, json),
@@ -104,7 +99,6 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     }
 }
 
-/// The checkpoints as a table.
 fn table(found: &[CheckpointEntry]) -> String {
     let row = |entry: &CheckpointEntry| {
         let ended_at = entry.ended_at.map(timestamp_to_proto);

@@ -1,4 +1,4 @@
-//! Words that stand for values of the contract on the command line.
+//! Values of API enums as words on the command line.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memoird_proto::v1::{
@@ -8,10 +8,10 @@ use prost_types::Timestamp;
 
 use super::json::short_name;
 
-/// Words that may be typed, each with what it stands for and what the help says of it.
+/// Allowed words, each with its value and its help text.
 pub(crate) type Choices<T> = &'static [(&'static str, T, &'static str)];
 
-/// The providers' message formats.
+/// Message formats of the model providers.
 pub(crate) const FORMATS: Choices<MessageFormat> = &[
     (
         "openai",
@@ -30,7 +30,7 @@ pub(crate) const FORMATS: Choices<MessageFormat> = &[
     ),
 ];
 
-/// Takes one of these words, and nothing else.
+/// A parser that accepts only these words.
 pub(crate) fn one_of<T>(choices: Choices<T>) -> impl TypedValueParser<Value = T>
 where
     T: Copy + Send + Sync,
@@ -44,12 +44,12 @@ where
     })
 }
 
-/// The number of a choice, as a request has it; 0 where nothing was said.
+/// The enum value for a request; 0 if none was chosen.
 pub(crate) fn number<T: Into<i32>>(chosen: Option<T>) -> i32 {
     chosen.map_or(0, Into::into)
 }
 
-/// What a memory is about.
+/// Topic of a memory.
 pub(crate) const KINDS: Choices<MemoryKind> = &[
     ("user", MemoryKind::User, "Who the subject is"),
     (
@@ -65,19 +65,19 @@ pub(crate) const KINDS: Choices<MemoryKind> = &[
     ),
 ];
 
-/// Who may recall it.
+/// Subjects that may recall a memory.
 pub(crate) const VISIBILITIES: Choices<Visibility> = &[
     ("private", Visibility::Private, "Its subject only"),
     ("team", Visibility::Team, "Any subject of the tenant"),
 ];
 
-/// Which way it points.
+/// Whether feedback corrects or confirms.
 pub(crate) const POLARITIES: Choices<Polarity> = &[
     ("correction", Polarity::Correction, "Not like that"),
     ("confirmation", Polarity::Confirmation, "Yes, like that"),
 ];
 
-/// What is done when a memory says it already, in other letters.
+/// Treatment of a memory that repeats an existing one in slightly different text.
 pub(crate) const NEAR_DUPLICATES: Choices<NearDuplicate> = &[
     ("merge", NearDuplicate::Merge, "The memory takes it in"),
     ("refuse", NearDuplicate::Refuse, "It is refused"),
@@ -88,19 +88,19 @@ pub(crate) const NEAR_DUPLICATES: Choices<NearDuplicate> = &[
     ),
 ];
 
-/// How to search.
+/// Search modes.
 pub(crate) const MODES: Choices<RecallMode> = &[
     ("hybrid", RecallMode::Hybrid, "By words and by meaning"),
     ("lexical", RecallMode::Lexical, "By words"),
     ("vector", RecallMode::Vector, "By meaning"),
 ];
 
-/// The numbers of kinds, as a request has them.
+/// Enum values of kinds for a request.
 pub(crate) fn kinds(kinds: Vec<MemoryKind>) -> Vec<i32> {
     kinds.into_iter().map(Into::into).collect()
 }
 
-/// A moment as people write it: a day, or RFC 3339.
+/// Parses a date, or a time in RFC 3339.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     text.parse()
         .map_err(|_| "takes a day or a time such as 2026-01-31T12:00:00Z".to_owned())

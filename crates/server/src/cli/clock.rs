@@ -1,14 +1,16 @@
-//! The client's only clocks, and how moments are written. A command line measures latencies,
-//! waits between retries and says how long ago something was: nothing else may ask for the time.
+//! The only clocks of the client, and the formatting of times.
+//!
+//! The command line measures latencies, waits between retries and prints ages. No other code may
+//! read the clock.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-/// A moment as the contract has it.
+/// A timestamp of the API.
 type Moment = prost_types::Timestamp;
 
-/// For spans: never goes backwards.
+/// A monotonic instant, for measuring durations.
 #[allow(
     clippy::disallowed_methods,
     reason = "a client has no clock handed to it; this is it"
@@ -17,29 +19,28 @@ pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }
 
-/// How long it is since an instant.
 pub(crate) fn since(start: Instant) -> Duration {
     monotonic().duration_since(start)
 }
 
-/// How long ago a moment was, such as `3h 20m`; a dash if there is none.
+/// Formats the age of a timestamp, such as `3h 20m`. A dash if there is none.
 pub(crate) fn age(moment: Option<&Moment>) -> String {
     age_at(moment, Timestamp::now())
 }
 
-/// How long it is until a moment.
+/// Formats the time until a timestamp. `never` if there is none.
 pub(crate) fn left(moment: Option<&Moment>) -> String {
     left_at(moment, Timestamp::now())
 }
 
-/// How long it is until a moment; zero where it has come.
+/// Returns the time until a timestamp. Zero if it has passed.
 pub(crate) fn until(moment: &Moment) -> Duration {
     let left = read(moment).map(|moment| moment.duration_since(Timestamp::now()));
     left.and_then(|left| left.try_into().ok())
         .unwrap_or_default()
 }
 
-/// True from a moment on.
+/// Whether a timestamp has passed. False if there is none.
 pub(crate) fn is_past(moment: Option<&Moment>) -> bool {
     moment
         .and_then(read)
@@ -58,19 +59,19 @@ fn left_at(moment: Option<&Moment>, now: Timestamp) -> String {
         .map_or_else(|| "never".to_owned(), left)
 }
 
-/// Seconds from one moment to another, where both are there.
+/// Seconds from one timestamp to another. `None` if one is missing.
 pub(crate) fn seconds_between(from: Option<&Moment>, to: Option<&Moment>) -> Option<f64> {
     let (from, to) = (from.and_then(read)?, to.and_then(read)?);
     Some(to.duration_since(from).as_secs_f64())
 }
 
-/// A moment by a format of `strftime`, in UTC; empty where there is none.
+/// Formats a timestamp in UTC with a `strftime` format. Empty if there is none.
 pub(crate) fn written(moment: Option<&Moment>, format: &str) -> String {
     let moment = moment.and_then(read);
     moment.map_or_else(String::new, |moment| moment.strftime(format).to_string())
 }
 
-/// A span in its two largest units, such as `3h 20m`.
+/// Formats a duration in its two largest units, such as `3h 20m`.
 fn span(duration: Duration) -> String {
     let text = humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string();
     let mut words = text.split(' ');

@@ -1,11 +1,11 @@
-//! `memoird cluster`: the daemons over one journal.
+//! `memoird cluster`: prints the members that share a journal, and the state of the cluster.
 
 use memoird_proto::v1::{ClusterMember, GetClusterRequest, GetClusterResponse};
 
 use super::exit::CliError;
 use super::{ClientArgs, clock, output};
 
-/// Asks and prints.
+/// Fetches the cluster state and prints it.
 pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let cluster = target.done(target.admin().get_cluster(GetClusterRequest {}).await)?;

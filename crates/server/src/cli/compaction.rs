@@ -1,5 +1,5 @@
-//! Compactions and summaries as people and programs read them, and
-//! `memoird sessions compact` and `undo-compaction`.
+//! Output of compactions and summaries, and the commands `memoird sessions compact` and
+//! `undo-compaction`.
 
 use clap::Args;
 use memoird_proto::v1::{
@@ -11,20 +11,20 @@ use super::connect::Target;
 use super::exit::CliError;
 use super::{clock, output};
 
-/// Characters of a line of a summary, and of a note.
+/// Maximum characters of a line of a summary, or of an error.
 const LINE_CHARS_MAX: usize = 400;
 
-/// Which session to compact, and how far.
 #[derive(Args)]
 pub(crate) struct CompactArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     id: String,
-    /// Newest exchanges to keep verbatim; 0: none [default: 5, or fewer if they need over 30 % of the window]
+    /// Number of newest exchanges to keep verbatim; 0 keeps none [default: 5, or fewer if they need
+    /// over 30 % of the window]
     #[arg(long, value_name = "N")]
     keep: Option<u32>,
 }
 
-/// Compacts, and says what came of it.
+/// Compacts a session and prints the result.
 pub(super) async fn compact(
     target: &Target,
     args: CompactArgs,
@@ -43,7 +43,7 @@ pub(super) async fn compact(
     output::show(json, &reply, compacted)
 }
 
-/// Takes the last summary back.
+/// Reverts the last summary.
 pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
     let request = UndoCompactionRequest { session_id };
     let reply = target.done(
@@ -65,7 +65,7 @@ fn undone(reply: &UndoCompactionResponse) -> String {
     format!("taken back: windows show {turns} again, and {now}")
 }
 
-/// What a summary stands for, in a line.
+/// Describes which turns a summary covers, in one line.
 pub(super) fn stands_for(summary: &SummaryInfo) -> String {
     format!(
         "no. {}, of {} ({}-{} newly), by {}, {} ago",
@@ -78,7 +78,7 @@ pub(super) fn stands_for(summary: &SummaryInfo) -> String {
     )
 }
 
-/// How the compaction of a session does; `None` where there is nothing to say.
+/// Describes the state of compaction of a session. `None` if there is nothing to report.
 pub(super) fn health(info: &CompactionInfo) -> Option<String> {
     let mut words = Vec::new();
     if info.running {
@@ -99,7 +99,7 @@ pub(super) fn health(info: &CompactionInfo) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// The lines of a summary's text, without those that are blank.
+/// Returns the non-blank lines of a summary's text.
 pub(super) fn text_lines(text: &str) -> impl Iterator<Item = String> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.map(|line| output::one_line(line, LINE_CHARS_MAX))

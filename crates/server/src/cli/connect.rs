@@ -1,4 +1,4 @@
-//! How a command reaches the daemon: its address, its key, a channel and the clients.
+//! Connections to the daemon: its address, the key, the channel and the clients.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,30 +23,30 @@ use crate::config;
 const DEFAULT_PORT: u16 = 7717;
 const DEFAULT_HOST: &str = "127.0.0.1";
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// A daemon that is stopped, not dead, is noticed after these two.
+/// Keepalive ping interval and timeout. A paused daemon is detected after the sum of both.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PONG_TIME_MAX: Duration = Duration::from_secs(10);
-/// An answer may be larger than what gRPC takes by itself: a document, a window, a page of turns.
+/// Maximum size of a response in bytes. Documents, windows and pages of turns exceed gRPC's
+/// default.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// Where the address is that nobody typed.
+/// Environment variable with the address, used without `--addr`.
 const ADDR_VARIABLE: &str = "MEMOIRD_ADDR";
-/// Where the key is that no file has.
+/// Environment variable with the key, used without `--key-file`.
 const KEY_VARIABLE: &str = "MEMOIRD_KEY";
-/// A key is a line, not a file.
+/// Maximum length of a key in bytes.
 const KEY_BYTES_MAX: usize = 4 << 10;
 
-/// The heading in the help for the options of commands that call a daemon.
+/// Heading in the help for the options of commands that call a daemon.
 pub(crate) const CLIENT_OPTIONS: &str = "Options of commands that call a daemon";
 
-/// The address of the daemon and the key to call it with.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
-    /// The daemon's address: host:port, https://host:port or unix:/path; otherwise the
-    /// environment's MEMOIRD_ADDR is used [default: http://127.0.0.1:7717]
+    /// Address of the daemon: host:port, https://host:port or unix:/path; if omitted, MEMOIRD_ADDR
+    /// is used [default: http://127.0.0.1:7717]
     #[arg(long, visible_alias = "url", global = true, help_heading = CLIENT_OPTIONS)]
     pub(crate) addr: Option<Address>,
 
-    /// A file with the key to call with; otherwise the environment's MEMOIRD_KEY is used
+    /// File that contains the key to authenticate with; if omitted, the key in MEMOIRD_KEY is used
     #[arg(long, global = true, value_name = "FILE", help_heading = CLIENT_OPTIONS)]
     key_file: Option<PathBuf>,
 
@@ -54,35 +54,31 @@ pub(crate) struct ConnectArgs {
     tls: TlsArgs,
 }
 
-/// An address of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     /// `http://host:port`.
     Plain {
-        /// A name or an address; one of IPv6 in brackets.
+        /// A host name or an IP address. IPv6 addresses are in brackets.
         host: String,
-        /// Where gRPC is.
         port: u16,
     },
     /// `https://host:port`.
     Tls {
-        /// As above.
         host: String,
-        /// As above.
         port: u16,
     },
     /// `unix:/path`.
     Unix(PathBuf),
 }
 
-/// Adds the key to every call, if there is one, and by what a balancer may choose a daemon.
+/// Adds metadata to every call: the key, if there is one, and the routing value for load balancers.
 #[derive(Clone, Default)]
 pub(crate) struct Auth {
     key: Option<MetadataValue<Ascii>>,
     place: Option<MetadataValue<Ascii>>,
 }
 
-/// A daemon that commands talk to.
+/// A daemon to call.
 #[derive(Clone)]
 pub(crate) struct Target {
     addr: Address,
@@ -90,19 +86,15 @@ pub(crate) struct Target {
     channel: Channel,
 }
 
-/// A client of the sessions.
 pub(crate) type Sessions = SessionServiceClient<InterceptedService<Channel, Auth>>;
 
-/// A client of the memories.
 pub(crate) type Memories = MemoryServiceClient<InterceptedService<Channel, Auth>>;
 
-/// A client of the documents.
 pub(crate) type Documents = DocumentServiceClient<InterceptedService<Channel, Auth>>;
 
-/// A client for operators.
 pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Auth>>;
 
-/// By what calls of memories find their daemon: by the subject, and by the session where none is named.
+/// Routing value for calls of memories: the subject, or the session if there is no subject.
 pub(crate) fn whose<'a>(subject: &'a str, session_id: &'a str) -> &'a str {
     match subject {
         "" => session_id,
@@ -111,7 +103,7 @@ pub(crate) fn whose<'a>(subject: &'a str, session_id: &'a str) -> &'a str {
 }
 
 impl ConnectArgs {
-    /// The key that was given: that of the file before that of the environment.
+    /// Returns the credentials. The key file takes precedence over the environment.
     pub(crate) fn auth(&self) -> Result<Auth, CliError> {
         let key = match &self.key_file {
             Some(path) => Some(std::fs::read_to_string(path).map_err(CliError::no_input(path))?),
@@ -121,7 +113,7 @@ impl ConnectArgs {
         key.map_or(Ok(Auth::default()), Auth::bearer)
     }
 
-    /// The address that was typed, before that of the environment.
+    /// Returns the daemon's address. `--addr` takes precedence over the environment.
     pub(crate) fn address(&self) -> Result<Address, CliError> {
         let said = match &self.addr {
             Some(typed) => return Ok(typed.clone()),
@@ -137,18 +129,18 @@ impl ConnectArgs {
         text.parse().map_err(invalid)
     }
 
-    /// The daemon that the flags name.
+    /// Returns the daemon named by the options.
     pub(crate) fn target(&self) -> Result<Target, CliError> {
         Target::new(self.address()?, self.auth()?, self.channel()?)
     }
 
-    /// A new connection to it, made when it is first used.
+    /// Creates a channel to the daemon, which connects on first use.
     pub(crate) fn channel(&self) -> Result<Channel, CliError> {
         self.address()?.channel(&self.tls.files())
     }
 }
 
-/// A variable of the environment. One that is empty is as good as none.
+/// Returns an environment variable, or `None` if it is unset or blank.
 pub(super) fn set_variable(name: &str) -> Option<String> {
     config::variable(name).filter(|text| !text.trim().is_empty())
 }
@@ -169,7 +161,7 @@ impl Auth {
         })
     }
 
-    /// The same for calls of a session, or of a subject's memories.
+    /// A copy with a routing value: a session id, or the subject of memories.
     fn of(&self, place: &str) -> Self {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
         let quoted = place.bytes().map(|byte| match is_plain(&byte) {
@@ -198,7 +190,7 @@ impl Interceptor for Auth {
 }
 
 impl Target {
-    /// Connects on the first call, and again whenever the connection broke.
+    /// Connects on the first call, and again whenever the connection breaks.
     fn new(addr: Address, auth: Auth, channel: Channel) -> Result<Self, CliError> {
         Ok(Self {
             addr,
@@ -207,54 +199,49 @@ impl Target {
         })
     }
 
-    /// A daemon of one's own, on a plain port and without keys.
+    /// A private daemon on a plain port, without keys.
     pub(crate) fn private(addr: Address) -> Result<Self, CliError> {
         let channel = addr.channel(&TlsFiles::default())?;
         Self::new(addr, Auth::default(), channel)
     }
 
-    /// A client of the sessions.
     pub(crate) fn sessions(&self) -> Sessions {
         SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    /// A client for calls of a session.
+    /// A client that routes by a session.
     pub(crate) fn sessions_of(&self, session_id: &str) -> Sessions {
         SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.of(session_id))
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    /// A client for calls of a subject's memories.
+    /// A client that routes by the subject of memories.
     pub(crate) fn memories_of(&self, subject: &str) -> Memories {
         MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.of(subject))
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    /// A client of the memories.
     pub(crate) fn memories(&self) -> Memories {
         MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    /// A client of the documents.
     pub(crate) fn documents(&self) -> Documents {
         DocumentServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    /// A client for operators.
     pub(crate) fn admin(&self) -> Admin {
         AdminServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    /// Where the daemon is.
     pub(crate) fn addr(&self) -> &Address {
         &self.addr
     }
 
-    /// The message of a reply, or the error for a failed call.
+    /// Returns the message of a reply, or the error of a failed call.
     pub(crate) fn done<T>(&self, reply: Result<Response<T>, Status>) -> Result<T, CliError> {
         match reply {
             Ok(reply) => Ok(reply.into_inner()),
@@ -262,7 +249,7 @@ impl Target {
         }
     }
 
-    /// The error for a failed call.
+    /// Converts the status of a failed call.
     #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
     pub(crate) fn explain(&self, status: Status) -> CliError {
         CliError::of_call(&self.addr.to_string(), &status)
@@ -270,7 +257,7 @@ impl Target {
 }
 
 impl Address {
-    /// A new connection, made when it is first used.
+    /// Creates a channel, which connects on first use.
     fn channel(&self, tls: &TlsFiles) -> Result<Channel, CliError> {
         if matches!(self, Self::Plain { .. }) && tls.is_any() {
             let problem = format!(
@@ -280,7 +267,7 @@ impl Address {
             return Err(CliError::usage(problem));
         }
         let uri = match self {
-            // Nobody looks at it.
+            // Unused: the socket determines the daemon.
             Self::Unix(_) => "http://localhost".to_owned(),
             _ => self.to_string(),
         };
@@ -318,7 +305,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if let Some(path) = text.strip_prefix("unix:") {
-            // As gRPC writes them: unix:path, unix:/path, unix:///path.
+            // The forms gRPC allows: unix:path, unix:/path, unix:///path.
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
                 "" => Err("unix: takes the path of a socket".to_owned()),
@@ -344,7 +331,7 @@ impl FromStr for Address {
     }
 }
 
-/// Splits `host:port`. An IPv6 address has to be written in brackets.
+/// Splits `host:port`. An IPv6 address must be in brackets.
 fn split_port(host: &str) -> (&str, Option<&str>) {
     match host.rsplit_once(':') {
         Some((name, port)) if !host.ends_with(']') => (name, Some(port)),

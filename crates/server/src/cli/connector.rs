@@ -1,5 +1,4 @@
-//! How a connection to the daemon begins where it is not plain TCP: with TLS, or at a socket in
-//! the file system.
+//! Opens connections to the daemon over TLS or a Unix socket.
 
 use std::future::Future;
 use std::io;
@@ -25,15 +24,14 @@ use super::connect::{CLIENT_OPTIONS, set_variable};
 use super::exit::{CliError, Exit};
 use crate::tls;
 
-/// What TLS begins with.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TlsArgs {
-    /// The authorities that the daemon's certificate may be of; otherwise those of MEMOIRD_CA, or of
-    /// the system
+    /// File with the CA certificates to trust; if omitted, MEMOIRD_CA is used, or those of the
+    /// system
     #[arg(long, global = true, value_name = "FILE", help_heading = CLIENT_OPTIONS)]
     ca: Option<PathBuf>,
 
-    /// A certificate to show to the daemon instead of a key; otherwise that of MEMOIRD_CERT
+    /// Client certificate to present instead of a key; if omitted, MEMOIRD_CERT is used
     #[arg(
         long = "cert",
         id = "client_cert",
@@ -43,7 +41,7 @@ pub(crate) struct TlsArgs {
     )]
     cert: Option<PathBuf>,
 
-    /// The private key of that certificate; otherwise that of MEMOIRD_CERT_KEY
+    /// Private key of the client certificate; if omitted, MEMOIRD_CERT_KEY is used
     #[arg(
         long = "cert-key",
         id = "client_cert_key",
@@ -54,7 +52,7 @@ pub(crate) struct TlsArgs {
     cert_key: Option<PathBuf>,
 }
 
-/// The files that were typed, and those of the environment where none was.
+/// The files from the options, or from the environment where an option is missing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsFiles {
     ca: Option<PathBuf>,
@@ -62,27 +60,24 @@ pub(crate) struct TlsFiles {
     cert_key: Option<PathBuf>,
 }
 
-/// Begins connections.
 #[derive(Clone)]
 pub(crate) enum Connector {
-    /// With TLS over TCP.
+    /// TLS over TCP.
     Tls {
-        /// What it begins with.
         tls: TlsConnector,
-        /// Who has to be there.
+        /// The name that the daemon's certificate must contain.
         name: ServerName<'static>,
         /// `host:port`.
         place: String,
     },
-    /// At a socket in the file system.
+    /// A Unix socket.
     Unix(Arc<Path>),
 }
 
-/// The bytes of a connection.
 type Stream = Either<Box<TlsStream<TcpStream>>, UnixStream>;
 
 impl TlsArgs {
-    /// What was said, by whichever means.
+    /// Returns the files from the options, or from the environment.
     pub(crate) fn files(&self) -> TlsFiles {
         let file = |typed: &Option<PathBuf>, name| {
             let typed = typed.clone();
@@ -97,12 +92,12 @@ impl TlsArgs {
 }
 
 impl TlsFiles {
-    /// True where anything was said.
+    /// Whether any file was given.
     pub(crate) fn is_any(&self) -> bool {
         self.ca.is_some() || self.cert.is_some()
     }
 
-    /// Begins connections to this host.
+    /// Creates a TLS connector for a host.
     pub(crate) fn connector(&self, host: &str, port: u16) -> Result<Connector, CliError> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(bare.to_owned());

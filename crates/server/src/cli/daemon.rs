@@ -14,13 +14,13 @@ use tonic_health::pb::health_client::HealthClient;
 use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 
-/// The empty name asks whether there is a server at all, which is reported as serving
-/// also while it drains.
+/// Service to check. The empty name refers to the whole server, which reports SERVING even while it
+/// drains.
 const SERVICE: &str = "memoird.v1.SessionService";
-/// A probe wants to know now. Shorter than the time limits of the probes in deploy/.
+/// Timeout of a health check. Shorter than the probe timeouts in deploy/.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Asks and prints; fails unless calls are taken.
+/// Prints the health status. Fails unless the daemon accepts calls.
 pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
     let addr = client.connect.address()?;
     let mut health = HealthClient::new(client.connect.channel()?);
@@ -46,14 +46,14 @@ pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
     }
 }
 
-/// Asks and prints.
+/// Reloads the configuration and prints the result.
 pub(crate) async fn reload(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let reply = target.done(target.admin().reload_config(ReloadConfigRequest {}).await)?;
     output::show(client.json, &reply, reload_text)
 }
 
-/// A line for each setting.
+/// Formats the result of a reload, one setting per line.
 pub(super) fn reload_text(reply: &ReloadConfigResponse) -> String {
     let ReloadConfigResponse { applied, refused } = reply;
     if applied.is_empty() && refused.is_empty() {
@@ -67,15 +67,14 @@ pub(super) fn reload_text(reply: &ReloadConfigResponse) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whose counts.
 #[derive(Args)]
 pub(crate) struct StatsArgs {
-    /// Only this tenant [default: all]
+    /// Tenant to show [default: all]
     #[arg(long, value_name = "ID")]
     tenant: Option<String>,
 }
 
-/// Asks and prints.
+/// Fetches the counters and prints them.
 pub(crate) async fn stats(client: &ClientArgs, args: StatsArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let request = GetStatsRequest {

@@ -1,5 +1,6 @@
-//! `memoird demo`: in half a minute, on a private daemon and through its contract only,
-//! what memoird does with chats. All that is shown is what the daemon answered.
+//! `memoird demo`: a 30-second tour on a private daemon, through the public API only.
+//!
+//! All data shown is what the daemon returned.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,18 +29,17 @@ use super::private::Daemon;
 use super::watch::Columns;
 use super::{ClientArgs, clock, daemon, output, private, transcript, watch};
 
-/// How to show it.
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// Without the pauses for reading
+    /// Skip the pauses for reading
     #[arg(long)]
     fast: bool,
-    /// Keep the folder of the daemon, with its journal and the checkpoints
+    /// Keep the daemon's directory, with its journal and the checkpoints
     #[arg(long)]
     keep: bool,
 }
 
-/// Shows it.
+/// Runs the demo.
 pub(crate) async fn run(client: &ClientArgs, args: DemoArgs) -> Result<(), CliError> {
     if client.connect.addr.is_some() || client.json {
         let problem = "the demo is for people, and starts a daemon of its own: leave --addr and \
@@ -56,13 +56,13 @@ const NEWCOMER: &str = "whatsapp:31";
 
 const HISTORY_TURNS: u32 = 6;
 const SESSIONS: u32 = 3;
-/// The TTL at first: nothing expires before its step.
+/// Initial TTL, long enough that nothing expires before its step.
 const LONG_TTL: &str = "24h";
-/// The TTL of the step in which something does.
+/// TTL of the step that shows an expiry.
 const SHORT_TTL: &str = "3s";
-/// How often those talk who do not want to expire.
+/// Interval at which the sessions that must not expire append turns.
 const TALK_EVERY: Duration = Duration::from_millis(500);
-/// Lines of a checkpoint that are shown.
+/// Lines of a checkpoint to show.
 const LINES_SHOWN: usize = 24;
 const COMMITS_SHOWN: usize = 10;
 
@@ -72,11 +72,11 @@ struct Story<'a> {
     bot: Bot,
     chats: Chats,
     feed: Feed,
-    /// Generations that ended so far.
+    /// Generations that have ended.
     ended: Vec<String>,
 }
 
-/// Starts a daemon, tells the story on it, and takes the daemon away again.
+/// Starts a daemon, runs all steps, and removes the daemon.
 async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let stage = Stage::new(args.fast);
     let version = env!("CARGO_PKG_VERSION");
@@ -117,7 +117,7 @@ async fn tell(args: &DemoArgs) -> Result<(), CliError> {
 }
 
 impl Story<'_> {
-    /// A history slides.
+    /// Shows how a history drops its oldest turns.
     async fn slide(&mut self) -> Result<(), CliError> {
         let (stage, bot) = (self.stage, &self.bot);
         stage.heading("2  A chat with tool calls: its history slides, first in, first out")?;
@@ -135,14 +135,14 @@ impl Story<'_> {
             before = after;
         }
         stage.say("What the next call of the model gets:")?;
-        // Said just now, all of them.
+        // Hide the ages, which are all zero.
         before.iter_mut().for_each(|turn| turn.timestamp = None);
         stage.show(&transcript::table(&before))?;
         stage.pause(3.0).await;
         Ok(())
     }
 
-    /// A fourth chat takes the place of the longest idle one.
+    /// Shows how a fourth session evicts the longest idle one.
     async fn evict(&mut self) -> Result<(), CliError> {
         let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
         stage.heading("3  One chat too many: the longest idle one is evicted")?;
@@ -167,7 +167,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// The chat that falls silent expires; those that go on talking do not.
+    /// Shows how an idle session expires while active ones do not.
     async fn expire(&mut self) -> Result<(), CliError> {
         let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
         stage.heading("4  A silent chat expires")?;
@@ -202,7 +202,7 @@ impl Story<'_> {
         stage.say(&format!(
             "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
         ))?;
-        // At once: the others must not expire while the user reads.
+        // Restore the TTL at once: the others must not expire while the user reads.
         reload(bot, stage, self.dir, LONG_TTL).await?;
         feed.until("hook_delivered", &expired.generation).await?;
         self.ended.push(expired.generation);
@@ -210,7 +210,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// The checkpoints that the hook wrote.
+    /// Shows the checkpoints that the hook wrote.
     async fn commit(&mut self) -> Result<(), CliError> {
         let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
         stage.heading("5  What ended is in git")?;
@@ -245,7 +245,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// What to try on one's own.
+    /// Lists commands to try next.
     fn whats_next(&self, keep: bool) -> Result<(), CliError> {
         self.stage.heading("6  What to try next")?;
         let mut commands = vec![
@@ -267,13 +267,13 @@ impl Story<'_> {
     }
 }
 
-/// Gives the daemon another TTL, as an operator does.
+/// Changes the TTL and reloads the configuration, as an operator does.
 async fn reload(bot: &Bot, stage: Stage, dir: &Path, ttl: &str) -> Result<(), CliError> {
     private::write_config(dir, &yaml(dir, ttl))?;
     stage.show(&daemon::reload_text(&bot.reload_config().await?))
 }
 
-/// Nothing is compacted: it is first in, first out that is shown.
+/// Configuration of the daemon. Compaction is off, because the demo shows how turns are dropped.
 fn yaml(dir: &Path, session_ttl: &str) -> String {
     format!(
         "version: 1\n\
@@ -305,7 +305,7 @@ fn id(session: &str) -> Result<SessionId, CliError> {
     SessionId::parse(session).map_err(|error| CliError::usage(error.to_string()))
 }
 
-/// A commit as `git log --stat` has it, in fewer lines.
+/// Formats a commit like `git log --stat`, in fewer lines.
 fn described(commit: &LogEntry) -> String {
     let id: String = commit.id.chars().take(7).collect();
     let mut text = format!("{id} {}", output::printable(&commit.subject));
@@ -334,23 +334,21 @@ struct Bot {
 /// Messages of one append, in OpenAI's format.
 type Said = Vec<Value>;
 
-/// The messages of the chats.
 #[derive(Deserialize)]
 struct Chats {
-    /// A chat long enough to slide: two calls of tools among ten turns.
+    /// A conversation long enough to lose turns: two tool calls among ten turns.
     trip: Vec<Said>,
-    /// What ends it, nearly.
+    /// The message that almost ends it.
     thanks: Said,
-    /// A short one with a call.
+    /// A short conversation with a tool call.
     deploy: Said,
-    /// A short one without.
+    /// A short conversation without one.
     shipping: Said,
-    /// The one that comes when there is no place left.
+    /// The message of the session that exceeds the limit.
     greeting: Said,
 }
 
 impl Bot {
-    /// Appends messages.
     async fn say(&self, session: &str, said: Said) -> Result<AppendResponse, CliError> {
         let request = AppendRequest {
             session_id: session.to_owned(),
@@ -366,7 +364,7 @@ impl Bot {
         self.target.done(reply)
     }
 
-    /// The history, as the next call of a model gets it.
+    /// Returns the history, as the next model call gets it.
     async fn history(&self, session: &str) -> Result<Vec<Turn>, CliError> {
         let request = GetHistoryRequest {
             session_id: session.to_owned(),
@@ -380,14 +378,13 @@ impl Bot {
         Ok(self.target.done(reply)?.turns)
     }
 
-    /// The live sessions, most recently used first.
+    /// Returns the live sessions, most recently used first.
     async fn sessions(&self) -> Result<Vec<SessionInfo>, CliError> {
         let request = ListSessionsRequest::default();
         let reply = self.target.sessions().list_sessions(request).await;
         Ok(self.target.done(reply)?.sessions)
     }
 
-    /// Lets the daemon read its configuration again, as an operator does.
     async fn reload_config(&self) -> Result<ReloadConfigResponse, CliError> {
         let reply = self
             .target
@@ -397,7 +394,6 @@ impl Bot {
         self.target.done(reply)
     }
 
-    /// Ends a session.
     async fn end(&self, session: &str) -> Result<SessionInfo, CliError> {
         let request = EndSessionRequest {
             session_id: session.to_owned(),
@@ -412,22 +408,22 @@ impl Bot {
 }
 
 impl Chats {
-    /// The chats of the demo, which stand in a file beside this one.
+    /// Reads the conversations from a file next to this one.
     fn read() -> Self {
         serde_json::from_str(include_str!("demo/chats.json"))
             .expect("a test reads the file as well")
     }
 }
 
-/// A message of the user.
+/// A user message.
 fn user(text: &str) -> Said {
     vec![json!({ "role": "user", "content": text })]
 }
 
-/// Longer than anything takes on a machine that is busy with other things.
+/// Timeout of a step, generous enough for a busy machine.
 const STEP_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The kinds of events that are shown.
+/// Kinds of events that are shown.
 const SHOWN: [&str; 6] = [
     "created",
     "expired",
@@ -437,7 +433,7 @@ const SHOWN: [&str; 6] = [
     "hook_failed",
 ];
 
-/// The stream of events, and what it told so far: some dozens.
+/// The event stream, and the events received so far: some dozens.
 struct Feed {
     target: Target,
     stage: Stage,
@@ -446,7 +442,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// Watches from now on.
+    /// Opens the event stream.
     async fn open(target: Target, stage: Stage) -> Result<Self, CliError> {
         let request = WatchEventsRequest::default();
         let stream = target.done(target.sessions().watch_events(request).await)?;
@@ -458,8 +454,9 @@ impl Feed {
         })
     }
 
-    /// Waits for an event, if it has not come yet, and shows what comes meanwhile of these
-    /// kinds. Losing the wait loses no event.
+    /// Returns a matching event, and waits for it if it has not arrived yet.
+    ///
+    /// Shows events of these `kinds` that arrive in the meantime. Cancel-safe: no event is lost.
     async fn seek(
         &mut self,
         kinds: &[&str],
@@ -486,13 +483,13 @@ impl Feed {
         }
     }
 
-    /// Waits for an event of this kind about this generation.
+    /// Waits for an event of this kind for a generation.
     async fn until(&mut self, kind: &str, generation: &str) -> Result<Event, CliError> {
         let is_it = |event: &Event| event.kind == kind && event.generation == generation;
         in_time(kind, self.seek(&SHOWN, is_it)).await
     }
 
-    /// Hears, and does not show, all up to the append of this turn.
+    /// Reads events without showing them, up to the append of this turn.
     async fn catch_up(&mut self, generation: &str, seq: u64) -> Result<(), CliError> {
         let is_it = |event: &Event| {
             let detail: Value = serde_json::from_str(&event.detail_json).unwrap_or_default();
@@ -503,7 +500,7 @@ impl Feed {
     }
 }
 
-/// Waits, but not for ever.
+/// Waits with a timeout.
 async fn in_time<T>(
     what: &str,
     waiting: impl Future<Output = Result<T, CliError>>,
@@ -516,7 +513,7 @@ async fn in_time<T>(
     timeout(STEP_TIME_MAX, waiting).await.map_err(late)?
 }
 
-/// `[1] 4 5 6─7 8`: the seqs of the turns, oldest first.
+/// Draws the seqs of turns, oldest first: `[1] 4 5 6─7 8`.
 fn drawn(turns: &[Turn]) -> String {
     let anchor = turns.iter().find(|turn| turn.role() == Role::User);
     let anchor = anchor.map(|turn| turn.seq);
@@ -542,7 +539,7 @@ fn drawn(turns: &[Turn]) -> String {
     line
 }
 
-/// What was in a history and is not any more, drawn.
+/// Draws the turns that left a history.
 fn left(before: &[Turn], after: &[Turn]) -> String {
     let gone = before
         .iter()
@@ -551,7 +548,7 @@ fn left(before: &[Turn], after: &[Turn]) -> String {
     drawn(&gone)
 }
 
-/// What turns are, in a word each: `2 call, 3 result`.
+/// Names turns, in a word each: `2 call, 3 result`.
 fn named(turns: &[Turn]) -> String {
     let names = turns.iter().map(|turn| {
         let what = kinds(turn).find_map(|kind| match kind {
@@ -580,7 +577,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Stdout; in a pipe the same text without styles.
+    /// `fast` skips the pauses. Styles are used only on a terminal.
     fn new(fast: bool) -> Self {
         Self {
             has_styles: io::stdout().is_terminal(),
@@ -588,30 +585,29 @@ impl Stage {
         }
     }
 
-    /// What this is.
     fn title(&self, text: &str) -> Result<(), CliError> {
         output::print(text)
     }
 
-    /// The beginning of a step.
+    /// Prints the heading of a step.
     fn heading(&self, title: &str) -> Result<(), CliError> {
         output::print("")?;
         self.styled("1", title)
     }
 
-    /// A line, or several.
+    /// Prints text of the demo, one or more lines.
     fn say(&self, text: &str) -> Result<(), CliError> {
         text.lines()
             .try_for_each(|line| output::print(format!("  {line}").trim_end()))
     }
 
-    /// Text of the daemon or of a file, set apart from the demo's own text.
+    /// Prints text of the daemon or of a file, in a different style.
     fn show(&self, text: &str) -> Result<(), CliError> {
         text.lines()
             .try_for_each(|line| self.styled("36", format!("    {line}").trim_end()))
     }
 
-    /// Waits, so that the text can be read.
+    /// Waits to let the user read.
     async fn pause(&self, seconds: f64) {
         if self.has_pauses {
             sleep(Duration::from_secs_f64(seconds)).await;

@@ -20,7 +20,6 @@ use super::pages::{PAGE_MAX, Pages, Reply};
 use super::{ClientArgs, clock, json, memory, output};
 use import::ImportArgs;
 
-/// What can be done with documents.
 #[derive(Subcommand)]
 #[command(
     after_help = "A namespace is written as a path, such as users/ann; a slash in one of \
@@ -29,9 +28,9 @@ use import::ImportArgs;
 pub(crate) enum DocCommand {
     /// Print the value of a document
     Get {
-        /// Its namespace, such as users/ann
+        /// Namespace of the document, such as users/ann
         namespace: NamespaceArg,
-        /// Its key
+        /// Key of the document
         key: String,
     },
     /// Store a document
@@ -40,63 +39,61 @@ pub(crate) enum DocCommand {
     List(ListArgs),
     /// List namespaces that have documents
     Namespaces {
-        /// Only those below this one [default: all]
+        /// Namespace to list below [default: all]
         namespace: Option<NamespaceArg>,
-        /// Only the first N parts of each
+        /// Only the first N parts of each namespace
         #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
         depth: u32,
-        /// The most to print; 0: all of them
+        /// Maximum number to print; 0 prints all
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
-    /// Delete a document, or all of a namespace and of those below it
+    /// Delete a document, or all documents in and below a namespace
     Delete(DeleteArgs),
     /// Write documents to stdout as JSON lines
     Export {
-        /// Only those in this namespace and below it [default: all]
+        /// Namespace to export, with those below it [default: all]
         namespace: Option<NamespaceArg>,
     },
-    /// Store documents from JSON lines that `export` wrote; those that are there stay
+    /// Import documents from `memoird doc export`; existing documents are not changed
     Import(ImportArgs),
 }
 
-/// A namespace as it is typed.
+/// A namespace as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NamespaceArg(Vec<String>);
 
-/// What to store.
 #[derive(Args)]
 pub(crate) struct PutArgs {
-    /// Its namespace, such as users/ann
+    /// Namespace of the document, such as users/ann
     namespace: NamespaceArg,
-    /// Its key
+    /// Key of the document
     key: String,
-    /// The value, as JSON; `-` reads stdin
+    /// Value as JSON; `-` reads stdin
     #[arg(required_unless_present = "file")]
     value: Option<String>,
-    /// Read the value from this file instead
+    /// Read the value from a file
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// The value is no JSON but bytes
+    /// Store the value as bytes instead of JSON
     #[arg(long)]
     bytes: bool,
-    /// Only if it has this version; 0: only if it is not there
+    /// Fail unless the document has this version; 0 means it must not exist
     #[arg(long, value_name = "N")]
     expected_version: Option<u64>,
-    /// How long it lives, such as 12h [default: until it is deleted]
+    /// Time to live, such as 12h [default: until deleted]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
 }
 
-/// Which documents to list.
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// Those in this namespace and below it [default: all]
+    /// Namespace to list, with those below it [default: all]
     namespace: Option<NamespaceArg>,
-    /// Only in exactly this namespace
+    /// Only documents directly in this namespace
     #[arg(long, requires = "namespace")]
     exact: bool,
-    /// Only keys that begin so
+    /// Only keys with this prefix
     #[arg(
         long,
         value_name = "TEXT",
@@ -104,7 +101,7 @@ pub(crate) struct ListArgs {
         hide_default_value = true
     )]
     prefix: String,
-    /// Only this key and those behind it
+    /// Only this key and those after it
     #[arg(
         long,
         value_name = "KEY",
@@ -120,7 +117,7 @@ pub(crate) struct ListArgs {
         hide_default_value = true
     )]
     before: String,
-    /// Only those whose members fit, such as '{"kind": "note", "stars": {"$gte": 3}}'
+    /// Only documents whose fields match, such as '{"kind": "note", "stars": {"$gte": 3}}'
     #[arg(
         long,
         value_name = "JSON",
@@ -128,32 +125,31 @@ pub(crate) struct ListArgs {
         hide_default_value = true
     )]
     filter: String,
-    /// The last one first
+    /// List in descending order
     #[arg(long)]
     descending: bool,
-    /// The most to print; 0: all of them
+    /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 }
 
-/// What to delete.
 #[derive(Args)]
 pub(crate) struct DeleteArgs {
-    /// The namespace, such as users/ann
+    /// Namespace of the document, such as users/ann
     namespace: NamespaceArg,
-    /// The key
+    /// Key of the document
     #[arg(required_unless_present = "all")]
     key: Option<String>,
-    /// Only if it has this version
+    /// Fail unless the document has this version
     #[arg(long, value_name = "N", requires = "key")]
     expected_version: Option<u64>,
-    /// All documents in this namespace and below it
+    /// Delete all documents in and below the namespace
     #[arg(long, conflicts_with = "key")]
     all: bool,
-    /// With --all: also clear what was deleted from the disk's pages now
+    /// With --all: also clear the deleted data from the disk's pages now
     #[arg(long, requires = "all")]
     erase: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -181,14 +177,13 @@ impl std::str::FromStr for NamespaceArg {
     }
 }
 
-/// A namespace as it may be typed.
+/// Formats a namespace as it may be typed.
 fn path(parts: &[String]) -> String {
     let parts = parts.iter();
     let parts = parts.map(|part| part.replace('\\', "\\\\").replace('/', "\\/"));
     output::printable(&parts.collect::<Vec<_>>().join("/"))
 }
 
-/// Does it.
 pub(crate) async fn run(client: &ClientArgs, command: DocCommand) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let json = client.json;
@@ -258,7 +253,7 @@ async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError>
     })
 }
 
-/// The value that was given, or that of a file or of stdin. Blocks.
+/// Returns the value from the argument, a file or stdin. Blocks.
 fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, CliError> {
     match (value, file) {
         (_, Some(path)) => std::fs::read(&path).map_err(CliError::no_input(&path)),
@@ -279,7 +274,7 @@ fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, C
     }
 }
 
-/// No document is larger.
+/// Maximum size of a document in bytes.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
 async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
@@ -315,7 +310,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
     output::print(&output::table(Some(header), rows, &[2, 3, 4, 5], None))
 }
 
-/// The call that gives a page of documents.
+/// Returns a function that fetches a page of documents.
 fn listing(
     target: &Target,
     request: ListDocumentsRequest,
@@ -405,7 +400,7 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
     Ok(())
 }
 
-/// Page by page: of a tenant there may be more than fit into memory.
+/// Exports page by page, because a tenant's documents may not fit into memory.
 async fn export(target: &Target, namespace: NamespaceArg) -> Result<(), CliError> {
     let request = ListDocumentsRequest {
         namespace_prefix: namespace.0,

@@ -1,7 +1,8 @@
-//! A backup in a directory: plain files as a data directory has them, and a manifest that says
-//! what they must be. What comes in is collected in a file of its own. Once that is whole it is
-//! renamed, and then its blocks are written to their places; if that is cut off, the next
-//! command does it again. So the directory holds the last whole backup at any time.
+//! A backup directory: plain files as in a data directory, and a manifest with their hashes.
+//!
+//! Incoming steps are collected in a separate file. Once that file is complete it is renamed, and
+//! then its blocks are written to their files. If this is interrupted, the next command repeats it.
+//! The directory therefore contains the last complete backup at any time.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -19,33 +20,32 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cli::json;
 use crate::data_files::{CONFIG, JOURNAL, MEMORIES};
 
-/// Says what the backup consists of.
 const MANIFEST: &str = "backup.json";
-/// Steps that come in.
+/// Steps of a backup that is still being received.
 const INCOMING: &str = "incoming";
-/// All steps of a backup, which are to be written to their places.
+/// All steps of a complete backup, to be applied to the files.
 const CHANGES: &str = "changes";
-/// The version of the manifest that is known.
+/// Supported version of the manifest format.
 const FORMAT: u32 = 1;
-/// A step is a block, or a manifest: of 16 TiB that has so many bytes.
+/// Maximum size of a step in bytes. The largest step is the manifest: 1 GiB for 16 TiB of files.
 const STEP_BYTES_MAX: u32 = 1 << 30;
 
-/// A directory that takes backups, for as long as this lives.
+/// A locked backup directory. Dropping it releases the lock.
 pub(crate) struct Archive {
     dir: PathBuf,
     _lock: DirLock,
 }
 
-/// Steps of a backup that is not whole yet. It is removed with this value.
+/// The steps of an incomplete backup. Dropping it removes them.
 pub(crate) struct Incoming<'a> {
     archive: &'a Archive,
     file: BufWriter<File>,
-    /// Bytes of the blocks so far.
+    /// Bytes of the blocks received so far.
     pub(crate) bytes: u64,
 }
 
 impl Archive {
-    /// Takes a directory, which is made where it is missing.
+    /// Locks a backup directory, and creates it if it is missing.
     pub(crate) fn open(dir: &Path) -> Result<Self, CliError> {
         private::dirs(dir).map_err(CliError::cannot_create(dir))?;
         if !is_backup(dir) && !is_empty(dir).map_err(failed(dir))? {
@@ -64,8 +64,9 @@ impl Archive {
         })
     }
 
-    /// The hashes of the files that are there. They are read, so that what was damaged here is
-    /// sent again.
+    /// Returns the hashes of the files in the backup.
+    ///
+    /// It reads the files, so that blocks damaged on disk are sent again.
     pub(crate) fn have(&self) -> Result<Vec<BackupFile>, CliError> {
         let manifest = manifest(&self.dir)?.unwrap_or_default();
         let mut have = Vec::new();
@@ -90,7 +91,7 @@ impl Archive {
         Ok(have)
     }
 
-    /// Begins to collect a backup.
+    /// Starts to receive a backup.
     pub(crate) fn receive(&self) -> Result<Incoming<'_>, CliError> {
         let path = self.dir.join(INCOMING);
         let file = private::file_options()
@@ -107,7 +108,8 @@ impl Archive {
 }
 
 impl Incoming<'_> {
-    /// Adds a step. With the manifest the backup is whole, and takes the place of the last.
+    /// Adds a step. The manifest is the last step: it completes the backup, which replaces the
+    /// previous one.
     pub(crate) fn put(
         &mut self,
         step: &BackupResponse,
@@ -141,12 +143,12 @@ impl Incoming<'_> {
 
 impl Drop for Incoming<'_> {
     fn drop(&mut self) {
-        // It is not there any more where the backup is whole.
+        // Fails after a complete backup, because the file was renamed.
         let _ = fs::remove_file(self.archive.dir.join(INCOMING));
     }
 }
 
-/// The manifest of the backup in a directory, after what was cut off was finished.
+/// Returns the manifest of a complete backup, after finishing an interrupted one.
 pub(crate) fn whole(dir: &Path) -> Result<BackupManifest, CliError> {
     finish(dir)?;
     manifest(dir)?.ok_or_else(|| {
@@ -155,8 +157,9 @@ pub(crate) fn whole(dir: &Path) -> Result<BackupManifest, CliError> {
     })
 }
 
-/// Where a file of a backup stands below a directory. Nothing is written anywhere else, whatever
-/// a daemon sends.
+/// Resolves the path of a file of a backup below a directory.
+///
+/// It rejects every other path, so that a daemon cannot make the client write elsewhere.
 pub(crate) fn place(dir: &Path, path: &str) -> Result<PathBuf, CliError> {
     let is_memories = |name: &str| {
         name.ends_with(".db") && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
@@ -172,7 +175,7 @@ pub(crate) fn place(dir: &Path, path: &str) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Writes blocks to their places that a command before did not come to.
+/// Applies the blocks that an interrupted command did not apply.
 fn finish(dir: &Path) -> Result<(), CliError> {
     let changes = dir.join(CHANGES);
     let steps = match File::open(&changes) {
@@ -211,7 +214,7 @@ fn opened<'a>(
     files: &'a mut HashMap<PathBuf, File>,
     path: &Path,
 ) -> Result<&'a mut File, CliError> {
-    // Those of a thousand tenants would be too many; their blocks come file by file.
+    // Keep only one file open: blocks arrive file by file, and there may be thousands of tenants.
     if !files.contains_key(path) {
         for (path, file) in files.drain() {
             file.sync_all().map_err(failed(&path))?;
@@ -228,7 +231,7 @@ fn opened<'a>(
         .ok_or_else(|| bad(path, "it cannot be opened"))
 }
 
-/// Removes files of tenants that are gone, and what SQLite left of a look at the backup.
+/// Removes the files of deleted tenants, and files that SQLite left when the backup was opened.
 fn remove_others(dir: &Path, manifest: &BackupManifest) -> io::Result<()> {
     let is_wanted = |path: &str| manifest.files.iter().any(|file| file.path == path);
     for (parent, prefix) in [(dir.to_owned(), ""), (dir.join(MEMORIES), "memories/")] {
@@ -304,7 +307,7 @@ fn is_backup(dir: &Path) -> bool {
         .any(|name| dir.join(name).exists())
 }
 
-/// True when nothing is in a directory but what a file system or a lock needs.
+/// Whether a directory contains nothing but a lock file and `lost+found`.
 pub(crate) fn is_empty(dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
@@ -347,7 +350,7 @@ mod tests {
         BackupResponse { step: Some(step) }
     }
 
-    /// All steps of a backup of these files, as a daemon sends them to whoever has nothing.
+    /// All steps of a backup of these files, as sent to a client that has none.
     fn steps(files: &[(&str, &[u8])]) -> Vec<BackupResponse> {
         let mut steps = Vec::new();
         for (path, content) in files {
@@ -373,7 +376,7 @@ mod tests {
     }
 
     fn take(dir: &Path, steps: &[BackupResponse]) {
-        // A process that another test starts has the lock as well, until it runs its program.
+        // A process forked by another test holds the lock as well, until it calls exec.
         let archive = loop {
             match Archive::open(dir) {
                 Err(error) if error.to_string().contains("in use") => std::thread::yield_now(),
@@ -386,7 +389,7 @@ mod tests {
         }
     }
 
-    /// The files as the directory has them, which must fit the manifest.
+    /// The files of the directory, which must match the manifest.
     fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
         let manifest = whole(dir).expect("a whole backup");
         let read = |file: BackupFile| {
@@ -414,17 +417,17 @@ mod tests {
         for step in &new_steps {
             write_step(&mut collected, step).expect("written");
         }
-        // While the steps come in: the old one stays.
+        // Interrupted while receiving: the old backup stays.
         for length in [0, 1, 1_000, collected.len() - 1] {
             let dir = tempfile::tempdir().expect("a directory");
             take(dir.path(), &steps(old));
             fs::write(dir.path().join(INCOMING), &collected[..length]).expect("written");
             assert_eq!(content(dir.path()), owned(old));
-            // And the next backup is taken.
+            // The next backup succeeds.
             take(dir.path(), &new_steps);
             assert_eq!(content(dir.path()), owned(new));
         }
-        // While the steps are written to their places: the new one is made whole.
+        // Interrupted while applying: the new backup is completed.
         for written in 0..4 {
             let dir = tempfile::tempdir().expect("a directory");
             take(dir.path(), &steps(old));
@@ -439,7 +442,7 @@ mod tests {
             assert!(!dir.path().join("memories/gone.db").exists());
             assert!(!dir.path().join(CHANGES).exists());
         }
-        // The first backup, cut off: there is none.
+        // The first backup, interrupted: there is none.
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join(INCOMING), &collected[..1_000]).expect("written");
         let error = whole(dir.path()).expect_err("no backup");

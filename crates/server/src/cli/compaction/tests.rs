@@ -1,4 +1,4 @@
-//! What is said of compactions on a terminal.
+//! Tests of the terminal output of compactions.
 
 use super::*;
 use crate::cli::json;

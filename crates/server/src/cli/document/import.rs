@@ -1,5 +1,6 @@
-//! `memoird doc import`: the lines of an export, one after the other. A document that is there
-//! stays, so an import can be repeated.
+//! `memoird doc import`: stores the documents of an export, one after the other.
+//!
+//! Existing documents are not changed, so an import can be repeated.
 
 use std::path::PathBuf;
 
@@ -14,27 +15,26 @@ use crate::cli::exit::CliError;
 use crate::cli::lines::{Line, Lines};
 use crate::cli::{clock, json, output};
 
-/// A line longer than this is no document: JSON writes bytes with more.
+/// Maximum length of a line in bytes. A document in JSON with its bytes encoded is shorter.
 const LINE_BYTES_MAX: u64 = 128 << 20;
-/// Documents that wait while others are stored.
+/// Maximum number of parsed documents that wait to be stored.
 const WAITING_MAX: usize = 8;
 
-/// What to import.
 #[derive(Args)]
 pub(crate) struct ImportArgs {
-    /// JSON lines that `memoird doc export` wrote; `-` reads stdin
+    /// JSON lines written by `memoird doc export`; `-` reads stdin
     file: PathBuf,
 }
 
-/// A document, its line, and how long that is.
+/// A document, the number of its line, and the length of the line in bytes.
 type ReadDocument = (Document, usize, u64);
 
-/// Versions begin at 1 again; what has expired is left out.
+/// Imports the documents. Their versions restart at 1, and expired documents are skipped.
 pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Result<(), CliError> {
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, mut documents) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may still wait for a line of stdin when the import has failed.
+    // Not awaited: after a failure it may still be blocked on a line of stdin.
     drop(tokio::task::spawn_blocking(move || lines.each(&to, read)));
     let (mut imported, mut skipped) = (0_u64, 0_u64);
     while let Some(read) = documents.recv().await.transpose()? {
@@ -43,7 +43,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
             Ok(true) => imported += 1,
             Ok(false) => skipped += 1,
             Err(error) => {
-                // What was done stays done, and the same command goes on where it stopped.
+                // Imported documents stay, and repeating the command continues where it stopped.
                 output::note(&format!("{imported} were imported before"));
                 return Err(error.at(&format!("{name}, line {line}")));
             }
