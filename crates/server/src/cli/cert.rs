@@ -35,7 +35,7 @@ pub(crate) struct CertArgs {
     /// Host name or address by which clients reach the daemon
     #[arg(long = "name", value_name = "NAME", default_values = ["localhost", "127.0.0.1", "::1"])]
     names: Vec<String>,
-    /// Tenant to create a client certificate for; its id becomes a DNS name, the last segment of a
+    /// Tenant to create a client certificate for; the id is its DNS name, the last segment of its
     /// URI and the common name
     #[arg(long = "tenant", value_name = "TENANT")]
     tenants: Vec<String>,

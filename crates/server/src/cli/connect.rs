@@ -64,6 +64,7 @@ pub(crate) enum Address {
     },
     /// `https://host:port`.
     Tls {
+        /// As for `Plain`.
         host: String,
         port: u16,
     },

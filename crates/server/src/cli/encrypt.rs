@@ -1,5 +1,7 @@
-//! `memoird encrypt` and `memoird decrypt`: the SQLite files of a data directory that no daemon
-//! uses. They can be cut off at any moment and called again.
+//! `memoird encrypt` and `memoird decrypt`: convert the SQLite files of a data directory that no
+//! daemon uses.
+//!
+//! Both can be interrupted at any time and repeated.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,31 +17,30 @@ use super::progress::Progress;
 use crate::config;
 use crate::data_files::DataFiles;
 
-/// Where the key of encrypted files is.
 #[derive(Args)]
 pub(crate) struct DataKeyArgs {
-    /// The configuration file of an encrypted directory; its server.data_key is read
+    /// Configuration file of an encrypted directory, to read server.data_key from
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-/// Encrypt the SQLite files of a data directory, while no daemon uses it
+/// Encrypt the SQLite files of a data directory that no daemon is using
 ///
-/// Each file is copied, compared, and takes the place of the old one, whose bytes are overwritten;
-/// so there must be room for the largest one. If it is cut off, call it again: until it is done no
-/// daemon starts there. The search index is removed, and made anew at the next start. Backups and
-/// what a file system or a disk keeps of deleted files are not reached.
+/// Each file is copied, compared, and replaced by its copy; then the old bytes are overwritten.
+/// This needs free space for the largest file. If it is interrupted, run it again: until it is
+/// done, no daemon starts on the directory. The search index is removed, and rebuilt at the next
+/// start. Backups, and what a file system or a disk retains of deleted files, are not covered.
 #[derive(Args)]
 pub(crate) struct EncryptArgs {
-    /// The data directory
+    /// Data directory
     dir: PathBuf,
-    /// The configuration file; its server.data_key is the key
+    /// Configuration file that names the key as server.data_key
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
 
 impl DataKeyArgs {
-    /// The key, where a file names one.
+    /// Reads the key. `None` if no configuration file is given, or it names none.
     pub(super) fn read(&self) -> Result<Option<DataKey>, CliError> {
         let files = self.config.as_deref().map(config::data_files).transpose()?;
         Ok(files.and_then(|files| files.key))
@@ -77,7 +78,7 @@ pub(super) fn run(args: &EncryptArgs, target: Target, json: bool) -> Result<(), 
         true => Some(DirLock::take(&files.memories_dir)?),
         false => None,
     };
-    // A wrong key changes nothing.
+    // Check all files first, so that a wrong key changes nothing.
     for path in &paths {
         check_convertible(path, &key)?;
     }
@@ -129,8 +130,9 @@ fn described(target: Target) -> &'static str {
     }
 }
 
-/// The files of a directory. Where the configuration is that of this directory, it says where
-/// memories are.
+/// Returns the files of a directory.
+///
+/// If `configured` belongs to this directory, it also determines where the memories are.
 fn files_of(dir: &Path, configured: DataFiles) -> DataFiles {
     let is_its = fs::canonicalize(&configured.data_dir).is_ok_and(|its| its == dir);
     match (is_its, fs::canonicalize(&configured.memories_dir)) {

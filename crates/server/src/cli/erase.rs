@@ -1,5 +1,5 @@
-//! `memoird sessions erase` and `erase-subject`: what is known of a session or a subject is
-//! removed for good.
+//! `memoird sessions erase` and `erase-subject`: permanently remove the data of a session or a
+//! subject.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -15,33 +15,30 @@ use super::exit::CliError;
 use super::progress::Progress;
 use super::{memory, output};
 
-/// How often it is looked whether the job is done.
+/// Interval for polling the erasure job.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Which session to erase.
 #[derive(Args)]
 pub(crate) struct EraseArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     id: String,
-    /// Only this life of it [default: all that it has had]
+    /// Generation to erase [default: all generations of the session]
     #[arg(long, value_name = "ULID")]
     generation: Option<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
 
-/// Which subject to erase.
 #[derive(Args)]
 pub(crate) struct EraseSubjectArgs {
-    /// The end user's id
+    /// Id of the end user
     subject: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
 
-/// Erases a session.
 pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Result<(), CliError> {
     let id = output::printable(&args.id);
     let what = match &args.generation {
@@ -64,7 +61,6 @@ pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Res
     wait(target, begun.job_id, json).await
 }
 
-/// Erases a subject.
 pub(crate) async fn subject(
     target: &Target,
     args: EraseSubjectArgs,
@@ -87,7 +83,7 @@ pub(crate) async fn subject(
     wait(target, begun.job_id, json).await
 }
 
-/// Asks, unless that was said.
+/// Asks for confirmation, unless `--yes` was given.
 async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
     if yes {
         return Ok(true);
@@ -106,7 +102,7 @@ async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
     Ok(is_wanted)
 }
 
-/// Waits until a job is done, and shows what it came to. Whoever stops waiting stops nothing.
+/// Waits until a job is done and prints its result. Interrupting the wait does not stop the job.
 async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliError> {
     let progress = Progress::new(None);
     let erasure = loop {

@@ -1,5 +1,6 @@
-//! The exit codes of all commands, and the error that carries them. The codes from 64 on are
-//! those of `sysexits.h`.
+//! The exit codes of all commands, and the error that carries them.
+//!
+//! Codes from 64 to 78 are those of `sysexits.h`.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -14,37 +15,37 @@ use tonic_types::StatusExt;
 
 use super::output::printable;
 
-/// The exit code of the process.
+/// Exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// Done. Also if the reader of the output closed it early.
+    /// Success, also if the reader of the output closed it early.
     Ok = 0,
-    /// The daemon answered, and refused.
+    /// The daemon rejected the call.
     Refused = 1,
-    /// The command line is wrong; clap ends with the same.
+    /// Invalid command line. The same code as clap's.
     Usage = 2,
-    /// The configuration is wrong.
+    /// Invalid configuration.
     Config = 64,
-    /// The input file is there and wrong.
+    /// Invalid input file.
     Data = 65,
     /// The input file cannot be opened.
     NoInput = 66,
-    /// The daemon cannot be reached, did not start, or takes no calls.
+    /// The daemon cannot be reached, did not start, or does not accept calls.
     Unavailable = 69,
-    /// A defect of memoird itself.
+    /// A bug in memoird.
     Internal = 70,
     /// The data directory cannot be created or written to.
     CannotCreate = 73,
     /// Reading or writing failed.
     Io = 74,
-    /// No key, a wrong key, or a key that may not do this.
+    /// No key, a wrong key, or a key without the required role.
     NoPermission = 77,
-    /// Ctrl-C or SIGTERM, as shells say it.
+    /// Ctrl-C or SIGTERM, as shells report it.
     Interrupted = 130,
 }
 
-/// The codes as `--help` shows them.
+/// The codes for `--help`.
 pub(crate) const CODES_HELP: &str = "\
 Exit codes:
    0  done
@@ -64,25 +65,24 @@ Exit codes:
 #[derive(Debug, Error)]
 #[error("{problem}")]
 pub(crate) struct CliError {
-    /// The code to end with.
     pub(crate) exit: Exit,
-    /// The problem, and where. May have several lines.
+    /// The problem and where it occurred. May have several lines.
     problem: String,
-    /// What to try, if anything.
+    /// What to try, if there is a suggestion.
     hint: Option<&'static str>,
-    /// The daemon's stable reason, where it refused a call with one.
+    /// The daemon's stable error reason, if it rejected a call with one.
     reason: Option<String>,
-    /// True where what was sent is wrong by itself: others may be taken.
+    /// Whether the content of the request is at fault, so that other requests may succeed.
     pub(crate) is_of_content: bool,
 }
 
 impl CliError {
-    /// The error for a failed call of the daemon at this address.
+    /// Converts the status of a failed call to the daemon at this address.
     pub(crate) fn of_call(addr: &str, status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         let code = status.code();
-        // A daemon gives a reason. Without one these are of what stands between, or of something that
-        // does not speak gRPC, such as a balancer's page that says that nobody is there.
+        // A daemon always gives a reason. Without one, these codes come from a proxy, or from a
+        // server that does not speak gRPC, such as a load balancer's error page.
         let is_foreign = matches!(code, Code::Unavailable | Code::Internal | Code::Unknown);
         if is_transport(status) || (is_foreign && reason.is_none()) {
             return Self::unavailable(addr, &transport_problem(status));
@@ -117,12 +117,12 @@ impl CliError {
         }
     }
 
-    /// True when the daemon refused a call for this reason.
+    /// Whether the daemon rejected a call for this reason.
     pub(crate) fn is_because(&self, reason: &str) -> bool {
         self.reason.as_deref() == Some(reason)
     }
 
-    /// No daemon answered.
+    /// The daemon cannot be reached.
     pub(crate) fn unavailable(addr: &str, problem: &str) -> Self {
         Self {
             hint: Some("start it with `memoird serve`, or say where it is with --addr"),
@@ -133,7 +133,7 @@ impl CliError {
         }
     }
 
-    /// The same error of a call, with the place where it happened.
+    /// Adds the place where the error occurred.
     pub(crate) fn at(self, place: &str) -> Self {
         let problem = match self.exit {
             Exit::Unavailable => format!("{} ({place})", self.problem),
@@ -142,7 +142,6 @@ impl CliError {
         Self { problem, ..self }
     }
 
-    /// A failure with its code.
     pub(crate) fn failed(exit: Exit, problem: impl Into<String>) -> Self {
         Self {
             exit,
@@ -153,22 +152,22 @@ impl CliError {
         }
     }
 
-    /// Arguments that parse and make no sense together.
+    /// Arguments that are valid on their own but not together.
     pub(crate) fn usage(problem: impl Into<String>) -> Self {
         Self::failed(Exit::Usage, problem)
     }
 
-    /// The error for a failure to read or write; `what` says what was being done.
+    /// Creates errors for failed reads or writes; `what` describes the operation.
     pub(crate) fn io(what: impl Into<String>) -> impl Fn(io::Error) -> Self {
         Self::io_with(Exit::Io, what.into())
     }
 
-    /// The error for a file that cannot be opened for reading.
+    /// Creates errors for files that cannot be opened for reading.
     pub(crate) fn no_input(path: &Path) -> impl Fn(io::Error) -> Self {
         Self::io_with(Exit::NoInput, format!("cannot open {}", path.display()))
     }
 
-    /// The error for a directory that cannot be created.
+    /// Creates errors for directories that cannot be created.
     pub(crate) fn cannot_create(path: &Path) -> impl Fn(io::Error) -> Self {
         let what = format!("cannot create {}", path.display());
         Self::io_with(Exit::CannotCreate, what)
@@ -178,7 +177,7 @@ impl CliError {
         move |source| Self::failed(exit, format!("{what}: {source}"))
     }
 
-    /// The error for a failed write to stdout. A reader that has gone is none.
+    /// The error for a failed write to stdout. A closed pipe is not a failure.
     pub(crate) fn of_output(source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::BrokenPipe => Self::output_closed(),
@@ -186,7 +185,7 @@ impl CliError {
         }
     }
 
-    /// The reader of the output is gone, which ends the command without a message.
+    /// The reader of the output is gone. Ends the command with exit code 0 and no message.
     pub(crate) fn output_closed() -> Self {
         Self::failed(Exit::Ok, "the output was closed")
     }
@@ -225,18 +224,18 @@ impl From<StoreError> for CliError {
     }
 }
 
-/// True if the connection failed or broke, so that no daemon answered.
+/// Whether the connection failed or broke, so that no daemon answered.
 pub(crate) fn is_transport(status: &Status) -> bool {
     status.source().is_some()
 }
 
-/// Prints the error, if there is one, to stderr and returns the code to end with.
+/// Prints the error, if there is one, to stderr and returns the exit code.
 pub(crate) fn report(result: &Result<(), CliError>) -> ExitCode {
     let exit = result.as_ref().err().map_or(Exit::Ok, |error| error.exit);
     if let Err(error) = result
         && exit != Exit::Ok
     {
-        // If stderr is closed, there is nothing to be done.
+        // If stderr is closed, there is no other place to report to.
         let _ = print(error);
     }
     ExitCode::from(exit as u8)
@@ -247,7 +246,7 @@ fn print(error: &CliError) -> io::Result<()> {
     let lines: Vec<String> = error.problem.lines().map(printable).collect();
     let lines = lines.join("\n");
     match error.exit {
-        // The user pressed Ctrl-C; nothing went wrong.
+        // The user pressed Ctrl-C; this is not an error.
         Exit::Interrupted => writeln!(stderr, "{lines}")?,
         _ => writeln!(stderr, "error: {lines}")?,
     }
@@ -257,7 +256,7 @@ fn print(error: &CliError) -> io::Result<()> {
     }
 }
 
-/// The message of the transport with its innermost cause, which says most.
+/// Appends the innermost cause, the most specific one, to the transport's message.
 fn transport_problem(status: &Status) -> String {
     let mut cause = status.source();
     while let Some(inner) = cause.and_then(Error::source) {
@@ -312,7 +311,7 @@ mod tests {
         let gone = CliError::of_call("http://x", &Status::unavailable("tcp connect error"));
         assert_eq!(gone.exit, Exit::Unavailable);
         let broken = Status::from_error(Box::new(io::Error::other("reset")));
-        // What tonic says of a page in HTML.
+        // The status that tonic returns for an HTML page.
         let page =
             Status::internal("protocol error: received message with invalid compression flag");
         for status in [broken, page] {

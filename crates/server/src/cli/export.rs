@@ -1,5 +1,6 @@
-//! `memoird export`: sessions as JSON lines. Each session has a line of its own, with its state,
-//! and a line for each of its turns after that.
+//! `memoird export`: writes sessions as JSON lines.
+//!
+//! Each session has one line with its state, followed by one line per turn.
 
 use clap::Args;
 use memoird_proto::v1::{
@@ -15,17 +16,16 @@ use super::pages::{PAGE_MAX, Pages};
 use super::progress::Progress;
 use super::{ClientArgs, json, output};
 
-/// What to export.
 #[derive(Args)]
 pub(crate) struct ExportArgs {
-    /// Only this session [default: all live sessions of the key's tenant]
+    /// Session to export [default: all live sessions of the key's tenant]
     session: Option<String>,
-    /// A generation of it, also one that has ended [default: the live one]
+    /// Generation of the session, which may have ended [default: the live one]
     #[arg(long, value_name = "ULID", requires = "session")]
     generation: Option<String>,
 }
 
-/// What has been printed.
+/// An export, with the counts so far.
 struct Exporter<'a> {
     target: &'a Target,
     progress: Progress,
@@ -33,7 +33,7 @@ struct Exporter<'a> {
     turns: u64,
 }
 
-/// Asks and prints, page by page: of a tenant there may be more than fit into memory.
+/// Exports page by page, because a tenant's sessions may not fit into memory.
 pub(super) async fn run(client: &ClientArgs, args: ExportArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let mut exporter = Exporter {
@@ -70,7 +70,7 @@ impl Exporter<'_> {
             let request = ListSessionsRequest {
                 page_size,
                 page_token,
-                // What is touched meanwhile keeps its place.
+                // This order is stable while sessions are touched.
                 order: SessionOrder::Id.into(),
                 ..ListSessionsRequest::default()
             };
@@ -80,7 +80,7 @@ impl Exporter<'_> {
         while let Some(sessions) = pages.next(PAGE_MAX).await? {
             for session in sessions {
                 match self.live(session.session_id).await {
-                    // It ended since it was listed.
+                    // It ended after it was listed.
                     Err(error) if error.is_because("SESSION_NOT_FOUND") => {}
                     exported => exported?,
                 }
@@ -138,7 +138,7 @@ impl Exporter<'_> {
     }
 }
 
-/// A live session with its state.
+/// Fetches a live session with its state.
 pub(super) async fn session(
     target: &Target,
     session_id: String,
@@ -155,8 +155,9 @@ pub(super) async fn session(
     )
 }
 
-/// A page of turns from the journal, or of those that a daemon without one keeps; and where the
-/// next page goes on.
+/// Fetches a page of turns, and the seq after which the next page starts.
+///
+/// Reads the journal, or the live history of a daemon without a journal.
 pub(super) async fn history(
     target: &Target,
     request: GetHistoryRequest,
@@ -179,7 +180,7 @@ pub(super) async fn history(
     };
     let reply = reply?;
     let turns = reply.turns.into_iter();
-    // What was taken back is not said again elsewhere.
+    // Rewound turns are not exported.
     let turns = turns.filter(|turn| !turn.removed).collect();
     Ok((turns, reply.next_after_seq))
 }

@@ -1,4 +1,4 @@
-//! `memoird hooks`: the deliveries that hooks are owed, got, or were given up for.
+//! `memoird hooks`: lists, retries and drops hook deliveries.
 
 use clap::{Args, Subcommand};
 use memoird_proto::v1::{
@@ -16,71 +16,66 @@ use super::json::short_name;
 use super::pages::{PAGE_MAX, Pages, Reply};
 use super::{ClientArgs, clock, json, output};
 
-/// Deliveries that are retried at the same time; the daemon writes them together.
+/// Concurrent retries. The daemon commits them together.
 const RETRIES_AT_ONCE: usize = 32;
-/// Of an error, so much is shown; `--json` has all of it.
+/// Maximum characters of an error in a table. `--json` prints all of it.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// How far a delivery is.
+/// States of a delivery.
 const STATES: Choices<DeliveryState> = &[
     ("pending", DeliveryState::Pending, "Owed"),
     ("done", DeliveryState::Done, "Made"),
     ("dead", DeliveryState::Dead, "Given up"),
 ];
 
-/// What can be done with deliveries.
 #[derive(Subcommand)]
 pub(crate) enum HooksCommand {
-    /// List deliveries that are owed, were made, or were given up (role admin)
+    /// List deliveries that are pending, done, or dead (role admin)
     List(ListArgs),
-    /// Try deliveries again now, with all their tries before them (role admin)
+    /// Retry deliveries now, with all attempts available again (role admin)
     Retry(RetryArgs),
-    /// Forget that deliveries are owed; their hooks are not called for them (role admin)
+    /// Drop pending deliveries without calling their hooks (role admin)
     Drop {
-        /// What `hooks list` shows: GENERATION/HOOK
+        /// Id as in `hooks list`: GENERATION/HOOK
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
     },
 }
 
-/// Which deliveries.
 #[derive(Args, Clone, Default)]
 pub(crate) struct Filter {
-    /// Only of this tenant [default: all]
+    /// Only deliveries of this tenant [default: all]
     #[arg(long, value_name = "ID")]
     tenant: Option<String>,
-    /// Only to this hook [default: all]
+    /// Only deliveries to this hook [default: all]
     #[arg(long, value_name = "NAME")]
     hook: Option<String>,
 }
 
-/// Which deliveries to list.
 #[derive(Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
     filter: Filter,
-    /// Only in this state [default: any]
+    /// Only deliveries in this state [default: any]
     #[arg(long, value_parser = one_of(STATES))]
     state: Option<DeliveryState>,
-    /// The most to print; 0: all of them
+    /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 }
 
-/// Which deliveries to try again.
 #[derive(Args)]
 pub(crate) struct RetryArgs {
-    /// What `hooks list` shows: GENERATION/HOOK
+    /// Id as in `hooks list`: GENERATION/HOOK
     #[arg(required_unless_present = "all_dead", value_name = "ID")]
     ids: Vec<String>,
-    /// All that were given up, of one hook or tenant where that is said
+    /// Retry all dead deliveries, or those selected by --hook and --tenant
     #[arg(long, conflicts_with = "ids")]
     all_dead: bool,
     #[command(flatten)]
     filter: Filter,
 }
 
-/// Does it.
 pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<(), CliError> {
     let target = client.connect.target()?;
     match command {
@@ -118,8 +113,10 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
     failed
 }
 
-/// Does something with each of the deliveries that are named. Of many failures all but the last
-/// are said at once; the last one decides what the command ends with.
+/// Calls `call` for each of the ids.
+///
+/// If several fail, all errors but the last are printed at once. The last one is returned and
+/// determines the exit code.
 async fn each<T>(
     target: &Target,
     ids: Vec<String>,
@@ -141,7 +138,7 @@ async fn each<T>(
     (done, failed)
 }
 
-/// Retries page by page: of an outage, there may be more than fit into memory.
+/// Retries page by page, because an outage may leave more deliveries than fit into memory.
 async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), CliError> {
     let mut pages = Pages::of(listing(target, filter, Some(DeliveryState::Dead)));
     let mut count: u64 = 0;
@@ -155,7 +152,7 @@ async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), C
             for result in calls.join_all().await {
                 match result {
                     Ok(_) => count += 1,
-                    // It was dropped since the page was made.
+                    // It was dropped after it was listed.
                     Err(status) if status.code() == Code::NotFound => {}
                     Err(status) => {
                         let place = format!("after {count} that are due now");
@@ -197,7 +194,7 @@ async fn retry(target: &Target, id: String) -> Result<HookDelivery, Status> {
     Ok(reply.into_inner().delivery.unwrap_or_default())
 }
 
-/// The call that gives a page of deliveries, ordered by id.
+/// Returns a function that fetches a page of deliveries, ordered by id.
 fn listing(
     target: &Target,
     filter: Filter,
@@ -251,7 +248,7 @@ fn table(deliveries: &[HookDelivery]) -> String {
     output::table(Some(header), deliveries.iter().map(row), &[5], width)
 }
 
-/// When it is due, or how long ago it was done or given up.
+/// When a delivery is due, or how long ago it was done or given up.
 fn when(delivery: &HookDelivery) -> String {
     let at = delivery.due_at.as_ref();
     match delivery.state() {

@@ -1,6 +1,8 @@
-//! `memoird import`: the lines of an export, or the export of another product. A session that is there already is compared turn by
-//! turn, and only what is missing at its end is added, and its state where it never had one: so an
-//! import can be repeated. A session that is refused is told at the end, and the others are imported.
+//! `memoird import`: imports sessions from an export of memoird or of another product.
+//!
+//! An existing session is compared turn by turn. Only turns missing at its end are appended, and
+//! its state is set only if it never had one, so an import can be repeated. Rejected sessions are
+//! reported at the end, and do not stop the import of the others.
 
 mod chats;
 
@@ -22,29 +24,28 @@ use super::exit::{CliError, Exit};
 use super::lines::{Line, Lines};
 use super::{ClientArgs, export, json, output};
 
-/// A line longer than this is no turn: those of a daemon are 20 MiB unless configured, and JSON
-/// writes bytes with more.
+/// Maximum length of a line in bytes. Turns are limited to 20 MiB by default, and JSON encodes
+/// bytes with more.
 const LINE_BYTES_MAX: u64 = 64 << 20;
-/// Turns of one call, and encoded bytes after which it has enough.
+/// Maximum number of turns of one call, and of their encoded bytes.
 const BATCH_TURNS: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
-/// Lines that wait while others are imported.
+/// Maximum number of parsed lines that wait to be imported.
 const WAITING_MAX: usize = 64;
 
-/// What to import.
 #[derive(Args)]
 pub(crate) struct ImportArgs {
-    /// JSON lines that `memoird export` printed, or the export of another product; `-` reads stdin
+    /// JSON lines written by `memoird export`, or the export of another product; `-` reads stdin
     file: PathBuf,
-    /// The other product
+    /// Product that the export comes from
     #[arg(long, value_enum, value_name = "PRODUCT")]
     from: Option<chats::Source>,
-    /// Put before each of its conversations' ids to make the session's id
+    /// Prefix for the ids of the imported sessions
     #[arg(long, value_name = "PREFIX", default_value = "", requires = "from")]
     session_prefix: String,
 }
 
-/// A line as it stands in the file.
+/// A line of the file, before its parts are parsed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawLine<'a> {
@@ -57,7 +58,7 @@ struct RawLine<'a> {
     turn: Option<&'a RawValue>,
 }
 
-/// What a line says.
+/// Parsed content of a line.
 enum Item {
     Session {
         info: SessionInfo,
@@ -69,7 +70,7 @@ enum Item {
     },
 }
 
-/// An item, and its line: the number and the bytes.
+/// An item, with the number of its line and the line's length in bytes.
 struct ReadItem {
     item: Item,
     line: usize,
@@ -78,15 +79,15 @@ struct ReadItem {
 
 /// The session whose turns are being read.
 struct Current {
-    /// The line of the session.
+    /// Line number of the session.
     line: usize,
-    /// True where something of it was refused: the rest of it is passed over.
+    /// Whether part of it was rejected. The rest is skipped.
     is_refused: bool,
     info: SessionInfo,
     state: Option<String>,
-    /// Turns that the daemon has of it.
+    /// Number of turns matched or appended so far.
     turns: u64,
-    /// The seq of the last of them there. Some before it may have been taken back.
+    /// Seq of the last of these turns. Turns before it may have been rewound.
     last_seq: u64,
     batch: Vec<Turn>,
     batch_bytes: usize,
@@ -98,7 +99,7 @@ struct Importer<'a> {
     sessions: u64,
     imported: u64,
     there: u64,
-    /// Why sessions were refused.
+    /// Errors of the rejected sessions.
     refused: Vec<CliError>,
 }
 
@@ -107,7 +108,7 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, mut items) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may wait for a line of stdin that nobody needs any more.
+    // Not awaited: it may be blocked on a line of stdin that is no longer needed.
     drop(tokio::task::spawn_blocking(move || match args.from {
         None => lines.each(&to, read),
         Some(source) => read_chats(source, &args, &to),
@@ -161,7 +162,7 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
     ))
 }
 
-/// Sends the items of another product's export, up to the first that cannot be read. Blocks.
+/// Sends the items of another product's export, until the first error. Blocks.
 fn read_chats(source: chats::Source, args: &ImportArgs, to: &Sender<Result<ReadItem, CliError>>) {
     let mut number = 0;
     let each = |items: Vec<Item>| {
@@ -182,7 +183,7 @@ fn read_chats(source: chats::Source, args: &ImportArgs, to: &Sender<Result<ReadI
                 .map_err(|error| CliError::failed(Exit::Data, format!("no export: {error}")))
         });
     if let Err(error) = ended {
-        // The import may have ended.
+        // Fails if the import has ended, which is fine.
         to.blocking_send(Err(error)).ok();
     }
 }
@@ -280,7 +281,7 @@ impl Importer<'_> {
         }
     }
 
-    /// Adds the turns that were read to the session, but for those it has.
+    /// Appends the batch to the session, except for turns it already has.
     async fn flush(&mut self) -> Result<(), CliError> {
         let Some(current) = &mut self.current else {
             return Ok(());
@@ -306,7 +307,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Ends the session whose turns are being read.
+    /// Completes the session whose turns are being read.
     async fn finish_session(&mut self) -> Result<(), CliError> {
         let finished = match self.flush().await {
             Ok(()) => self.add_state().await,
@@ -317,7 +318,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// What is wrong with one session is no reason not to import the others.
+    /// Records a rejected session, so that the others are still imported.
     fn unless_refused(&mut self, outcome: Result<(), CliError>) -> Result<(), CliError> {
         match (outcome, &mut self.current) {
             (Err(error), Some(current)) if error.is_of_content || error.exit == Exit::Data => {
@@ -331,7 +332,7 @@ impl Importer<'_> {
         }
     }
 
-    /// Gives the session its state, and starts it where it has no turns.
+    /// Sets the state of the session, and creates the session if it has no turns.
     async fn add_state(&mut self) -> Result<(), CliError> {
         let Some(current) = self.current.as_ref().filter(|current| !current.is_refused) else {
             return Ok(());
@@ -343,7 +344,7 @@ impl Importer<'_> {
         }
         self.sessions += 1;
         let session_id = std::mem::take(&mut info.session_id);
-        // Where there are turns, the first of them has started it.
+        // If there are turns, the first of them has started the session.
         let create = turns == 0 && is_missing(self.target, &session_id).await?;
         if state.is_none() && !create {
             return Ok(());
@@ -369,14 +370,14 @@ impl Importer<'_> {
             .patch_state(request)
             .await;
         match self.target.done(patched) {
-            // It has a state already, from an earlier import or a newer one.
+            // It already has a state, from an earlier import or a newer one.
             Err(error) if error.is_because("STALE_STATE_VERSION") => Ok(()),
             patched => patched.map(drop),
         }
     }
 }
 
-/// True where no such session lives.
+/// Whether no live session has this id.
 async fn is_missing(target: &Target, session_id: &str) -> Result<bool, CliError> {
     match export::session(target, session_id.to_owned()).await {
         Err(error) if error.is_because("SESSION_NOT_FOUND") => Ok(true),
@@ -384,7 +385,7 @@ async fn is_missing(target: &Target, session_id: &str) -> Result<bool, CliError>
     }
 }
 
-/// Appends the batch where the session has just the turns before it; says how many.
+/// Appends the batch if the session ends with the turns before it. Returns the number of turns.
 async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError> {
     let request = AppendRequest {
         session_id: current.info.session_id.clone(),
@@ -408,8 +409,9 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
     Ok(turns)
 }
 
-/// Takes the turns from the batch that the session has already; says how many. Where it has
-/// others, it is another conversation.
+/// Removes turns that the session already has from the batch. Returns their number.
+///
+/// Fails if the session has different turns: it is another conversation.
 async fn skip_what_is_there(target: &Target, current: &mut Current) -> Result<u64, CliError> {
     let mut there = 0;
     let mut after_seq = current.last_seq;

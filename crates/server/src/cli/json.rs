@@ -1,6 +1,7 @@
-//! Messages of the contract as JSON, for `--json`, and read back from it: proto3's JSON with the
-//! contract's own field names and with whole numbers as numbers. A field that is not there is
-//! null or its default; of the messages in [`SPARSE`] it is left out.
+//! API messages as JSON, for `--json` and for exports, and parsed back from it.
+//!
+//! This is proto3 JSON with the original field names, and with 64-bit integers as numbers. An unset
+//! field is null or has its default value. In the messages of [`SPARSE`] it is omitted.
 
 use memoird_proto::prost_reflect::{
     DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
@@ -11,7 +12,7 @@ use serde::de::Error;
 use serde_json::value::Serializer;
 use serde_json::{Map, Number, Value};
 
-/// Messages with many fields that are seldom set, and the fields that are always shown.
+/// Messages with many rarely set fields, and the fields that are always shown.
 const SPARSE: [(&str, &str); 6] = [
     ("Turn", "seq role timestamp parts"),
     ("Part", ""),
@@ -21,7 +22,7 @@ const SPARSE: [(&str, &str); 6] = [
     ("MemorySource", ""),
 ];
 
-/// A message, whole.
+/// Converts a message with all its fields.
 pub(super) fn of<M: Name>(message: &M) -> Value {
     let options = SerializeOptions::new()
         .use_proto_field_name(true)
@@ -31,16 +32,15 @@ pub(super) fn of<M: Name>(message: &M) -> Value {
     let value = DynamicMessage::decode(descriptor.clone(), encoded)
         .map_err(serde_json::Error::custom)
         .and_then(|message| message.serialize_with_options(Serializer, &options));
-    // Both are made of one contract, so neither can fail.
+    // Cannot fail: both sides use the same descriptor.
     value.map_or(Value::Null, |value| whole(&descriptor, value))
 }
 
-/// Messages, one by one.
 pub(super) fn all<'a, M: Name + 'a>(messages: impl IntoIterator<Item = &'a M>) -> Value {
     messages.into_iter().map(of).collect()
 }
 
-/// Reads a message. Fields that the contract does not have are refused: they would be lost.
+/// Parses a message. Unknown fields are rejected, because they would be lost.
 pub(super) fn read<M: Name + Default>(text: &[u8], required: &[&str]) -> serde_json::Result<M> {
     let mut value: Value = serde_json::from_slice(text)?;
     if let Some(missing) = required.iter().find(|field| value.get(field).is_none()) {
@@ -52,8 +52,9 @@ pub(super) fn read<M: Name + Default>(text: &[u8], required: &[&str]) -> serde_j
     message.transcode_to().map_err(Error::custom)
 }
 
-/// The name of an enum's value without the enum's own name: `user` of `ROLE_USER`; the number
-/// where this memoird knows no name.
+/// The name of an enum value without the enum's prefix, such as `user` for `ROLE_USER`.
+///
+/// Returns the number if this version of memoird does not know the value.
 pub(super) fn short_name(of: &str, number: i32) -> String {
     let values = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
     let name = |number| Some(values.as_ref()?.get_value(number)?.name().to_owned());
@@ -71,10 +72,10 @@ fn descriptor<M: Name>() -> MessageDescriptor {
     descriptor.expect("a message of the contract has a descriptor")
 }
 
-/// Adds what the serializer left out, and puts the fields in the contract's order.
+/// Adds the fields that the serializer omitted, in the order of the definition.
 fn whole(message: &MessageDescriptor, value: Value) -> Value {
     let Value::Object(mut set) = value else {
-        // A time or a duration, which is text.
+        // A timestamp or a duration, which is a string.
         return value;
     };
     let sparse = SPARSE.iter().find(|(name, _)| *name == message.name());
@@ -106,7 +107,7 @@ fn whole_field(field: &FieldDescriptor, value: Value) -> Value {
     }
 }
 
-/// What stands for a field that is not there.
+/// The value of an unset field.
 fn absent(field: &FieldDescriptor) -> Value {
     if field.is_list() {
         return Value::Array(Vec::new());
@@ -124,8 +125,10 @@ fn absent(field: &FieldDescriptor) -> Value {
     }
 }
 
-/// Writes numbers in their usual form. serde_json keeps them as they are written, and a number
-/// in another form, such as 0.50, reaches other deserializers as something that is no number.
+/// Converts numbers to their canonical form.
+///
+/// serde_json preserves the notation of numbers, and other deserializers do not accept one such as
+/// 0.50 as a number.
 fn plain_numbers(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(plain_numbers),

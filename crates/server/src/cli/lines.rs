@@ -1,4 +1,4 @@
-//! Reads a file or stdin line by line. Errors name the line.
+//! Reads a file or stdin line by line. Errors include the line number.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,7 +9,7 @@ use tokio::sync::mpsc::Sender;
 use super::exit::{CliError, Exit};
 use super::progress::Progress;
 
-/// Written by some Windows programs at the beginning of a UTF-8 file.
+/// The UTF-8 byte order mark, which some Windows programs write.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A source of lines.
@@ -17,17 +17,16 @@ pub(crate) struct Lines {
     name: String,
     bytes: Option<u64>,
     reader: Box<dyn BufRead + Send>,
-    /// The limit on the length of a line, in bytes.
+    /// Maximum length of a line in bytes.
     line_bytes_max: u64,
-    /// The last line that was read, from 1.
+    /// Number of the last line that was read, from 1.
     line: usize,
 }
 
 /// A line that is not blank.
 pub(crate) struct Line<'a> {
-    /// Which one, from 1.
+    /// Line number, from 1.
     pub(crate) number: usize,
-    /// Its text.
     pub(crate) text: &'a [u8],
 }
 
@@ -48,7 +47,7 @@ impl Lines {
         })
     }
 
-    /// The lines of a reader.
+    /// Reads the lines of a reader.
     pub(crate) fn of(
         name: &str,
         reader: impl BufRead + Send + 'static,
@@ -63,18 +62,20 @@ impl Lines {
         }
     }
 
-    /// What they are called.
+    /// The name for error messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// A progress line for the bytes that are read.
+    /// A progress line for the bytes read.
     pub(crate) fn progress(&self) -> Progress {
         Progress::new(self.bytes)
     }
 
-    /// Parses each line and sends the results, up to the first error. Blocks, and may
-    /// wait for a line of stdin that is no longer needed, so callers must not wait for it.
+    /// Parses each line and sends the results, until the first error.
+    ///
+    /// Blocks, possibly on a line of stdin that is no longer needed, so callers must not wait for
+    /// it.
     pub(crate) fn each<T>(
         mut self,
         to: &Sender<Result<T, CliError>>,
@@ -97,7 +98,7 @@ impl Lines {
         }
     }
 
-    /// Reads the next line that is not blank, and gives its number; `None` at the end.
+    /// Reads the next non-blank line and returns its number. `None` at the end.
     fn next(&mut self, text: &mut Vec<u8>) -> Result<Option<usize>, CliError> {
         loop {
             text.clear();
@@ -121,12 +122,12 @@ impl Lines {
         }
     }
 
-    /// The error for a line.
+    /// The error for an invalid line.
     pub(crate) fn bad(&self, line: usize, problem: &str) -> CliError {
         CliError::failed(Exit::Data, format!("{}, line {line}: {problem}", self.name))
     }
 
-    /// The error for a line that is no JSON. The parser's own line number would always be 1.
+    /// The error for a line that is not JSON, without the parser's line number, which is always 1.
     pub(crate) fn no_json(&self, line: usize, error: &serde_json::Error) -> CliError {
         let text = error.to_string();
         let problem = text.split(" at line ").next().unwrap_or(&text);

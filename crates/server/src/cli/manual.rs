@@ -1,5 +1,6 @@
-//! `memoird man` and `memoird completions`: manual pages and shell completions, made from
-//! the definitions of the commands, so that they cannot be out of date.
+//! `memoird man` and `memoird completions`: manual pages and shell completions.
+//!
+//! Both are generated from the definitions of the commands, so they are always up to date.
 
 use std::fs;
 use std::io;
@@ -15,15 +16,14 @@ use super::{Cli, output};
 
 const NAME: &str = "memoird";
 
-/// Prints what a shell must know to complete the command line.
+/// Prints a completion script.
 pub(crate) fn completions(shell: Shell) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut visible(&Cli::command()), NAME, &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a page for every command into a directory; without one, prints the page of the
-/// program itself.
+/// Writes a page for every command to a directory, or prints the main page if there is none.
 pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
     let mut program = worded(Cli::command().disable_help_subcommand(true));
     program.build();
@@ -35,8 +35,9 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
     write_pages(&program, &[], dir)
 }
 
-/// A page for a command and for all below it; `above` names the pages that lead to it.
-/// Ends where the definitions do, two levels down.
+/// Writes the pages of a command and of its subcommands. `above` names the parent pages.
+///
+/// The recursion is as deep as the commands, which have two levels.
 fn write_pages(command: &Command, above: &[&str], dir: &Path) -> Result<(), CliError> {
     let path = dir.join(format!("{}.1", name_of(command)));
     let written = page(command, above).and_then(|page| fs::write(&path, page));
@@ -48,7 +49,7 @@ fn write_pages(command: &Command, above: &[&str], dir: &Path) -> Result<(), CliE
 fn page(command: &Command, above: &[&str]) -> io::Result<String> {
     let man = Man::new(command.clone())
         .title(name_of(command).to_uppercase())
-        // An empty one would be left out, and what follows would be taken for it.
+        // An empty date would be omitted, and the next argument taken for it.
         .date(" ")
         .source(format!("{NAME} {}", env!("CARGO_PKG_VERSION")))
         .manual("memoird manual");
@@ -65,13 +66,13 @@ fn page(command: &Command, above: &[&str]) -> io::Result<String> {
         [] => exit_status().to_writer(&mut text)?,
         above => see_also(above).to_writer(&mut text)?,
     }
-    // Every section brings the same lines, which a page needs once.
+    // Every section starts with the same preamble. A page needs it once.
     let preamble = Roff::new().render();
     let text = String::from_utf8_lossy(&text).replace(&preamble, "");
     Ok(preamble + &text)
 }
 
-/// The lines of the long help, which a page would run together into one paragraph.
+/// The exit codes as a list. clap_mangen would join the lines of the long help into one paragraph.
 fn exit_status() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXIT STATUS"]);
@@ -85,7 +86,7 @@ fn exit_status() -> Roff {
     roff
 }
 
-/// The pages above; the first of them has the exit codes.
+/// References to the parent pages. The first of them lists the exit codes.
 fn see_also(above: &[&str]) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]);
@@ -96,7 +97,7 @@ fn see_also(above: &[&str]) -> Roff {
     roff
 }
 
-/// Without what the help hides, which completions would offer all the same.
+/// A copy without hidden arguments and commands, which completions would offer.
 fn visible(command: &Command) -> Command {
     let arguments = command.get_arguments();
     let arguments = arguments.filter(|argument| !argument.is_hide_set());
@@ -107,7 +108,7 @@ fn visible(command: &Command) -> Command {
         .subcommands(shown(command).map(visible))
 }
 
-/// With the words that the help has for what stands below a command.
+/// Uses the headings of the help for subcommands.
 fn worded(command: Command) -> Command {
     let command = command
         .subcommand_value_name("COMMAND")
@@ -121,7 +122,7 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
         .filter(|command| !command.is_hide_set())
 }
 
-/// `memoird-sessions-list`, once the command is built.
+/// The full name, such as `memoird-sessions-list`, of a built command.
 fn name_of(command: &Command) -> &str {
     let name = command.get_display_name();
     name.unwrap_or(command.get_name())

@@ -37,62 +37,60 @@ use eval::EvalArgs;
 use import::ImportArgs;
 use learn::LearnArgs;
 
-/// What can be done with memories.
 #[derive(Subcommand)]
 pub(crate) enum MemoryCommand {
     /// List memories, oldest first
     List(ListArgs),
-    /// List the subjects that have memories, and how many
+    /// List the subjects that have memories, with their counts
     Subjects {
-        /// Only those whose ids begin so
+        /// Only subjects whose ids start with this
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
-        /// The most to print; 0: all of them
+        /// Maximum number to print; 0 prints all
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
-    /// Show a memory with all that is known of it
+    /// Show a memory with all its fields
     Show {
-        /// The memory's id
+        /// Id of the memory
         id: String,
     },
-    /// Remember a fact
+    /// Add a memory
     Add(Box<AddArgs>),
-    /// Find memories
+    /// Search memories
     Recall(RecallArgs),
-    /// Find memories, and show what their scores are made of
+    /// Search memories and show how their scores are composed
     ///
-    /// SCORE = (fused + BESIDE) × IMPORTANCE × AGE. The fused score is the weighted sum of WORDS and
-    /// MEANING, times FORM, or the RERANKER's score. BESIDE is a bonus from the turns before and
-    /// after. RELEVANCE is independent of other hits; windows drop memories below a floor. The call
-    /// leaves no trace: no memory counts as recalled.
+    /// SCORE = (fused + BESIDE) × IMPORTANCE × AGE. The fused score is the weighted sum of WORDS
+    /// and MEANING, times FORM, or the RERANKER's score. BESIDE is a bonus from the turns before
+    /// and after. RELEVANCE is independent of other hits; windows drop memories below a minimum.
+    /// The call has no side effects: no memory counts as recalled.
     Explain(RecallArgs),
-    /// Ask questions whose answers are known, and measure how many are found, and how fast
+    /// Measure recall quality and latency with questions whose answers are known
     ///
-    /// R@k is the share of questions with a right memory among the first k hits, in percent; MRR
-    /// the mean of one over the place of the first right one. Latencies are those that this client
-    /// sees, one call after the other. It leaves no trace: nothing counts as recalled.
+    /// R@k is the percentage of questions with a correct memory among the first k hits. MRR is the
+    /// mean of 1 / (position of the first correct hit). Latencies are measured by this client, with
+    /// one call at a time. The calls have no side effects: no memory counts as recalled.
     Eval(EvalArgs),
-    /// List memories of a subject that may contradict each other: another number, a "not", or
-    /// another word in the same place
+    /// List memories of a subject that may contradict each other: they differ in a number, in a
+    /// "not", or in one word
     Conflicts(ConflictsArgs),
-    /// Forget memories everywhere, for good; shows first how much that is
+    /// Permanently forget memories; shows the counts and asks first
     Forget(ForgetArgs),
-    /// Print the memory file of a subject, as agents read it
+    /// Print the manifest of a subject, as agents read it
     Manifest(ManifestArgs),
-    /// Write memories to stdout as JSON lines, with all that is known of them but their vectors
+    /// Export memories to stdout as JSON lines, with all fields except their vectors
     Export(ExportArgs),
-    /// Store memories from JSON lines that `export` wrote; those that are there stay
+    /// Import memories from `memoird memory export`; existing memories are not changed
     Import(ImportArgs),
-    /// Build the indexes anew and wait until all memories are embedded
+    /// Rebuild the indexes and wait until all memories are embedded
     Reindex,
-    /// Consolidate memories now, as the dream sweep does (role admin)
+    /// Consolidate memories now, like the dream sweep (role admin)
     Dream(DreamArgs),
-    /// Let the configured model look for facts in a session now
+    /// Extract facts from a session now, with the configured model
     Learn(LearnArgs),
 }
 
-/// Does it.
 pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(), CliError> {
     let target = client.connect.target()?;
     match command {
@@ -116,39 +114,38 @@ pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(
     }
 }
 
-/// What to look for.
 #[derive(Args)]
 pub(crate) struct RecallArgs {
-    /// The query, in words
+    /// Query text
     query: String,
-    /// Whose memories; may be given several times [default: only what all may recall]
+    /// Subject to search; can be repeated [default: only memories visible to the team]
     #[arg(long = "subject", value_name = "ID")]
     subjects: Vec<String>,
-    /// Only of this kind; may be given several times
+    /// Only this kind; can be repeated
     #[arg(long = "kind", value_parser = one_of(choice::KINDS))]
     kinds: Vec<MemoryKind>,
-    /// Only those with this label; may be given several times
+    /// Only memories with this tag; can be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// How to search [default: hybrid where an embedder is configured]
+    /// Search mode [default: hybrid if an embedder is configured]
     #[arg(long, value_parser = one_of(choice::MODES))]
     mode: Option<RecallMode>,
-    /// The most hits, up to 100 [default: as configured]
+    /// Maximum number of hits, up to 100 [default: as configured]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     limit: u32,
-    /// Only those observed at or after this time, such as 2026-01-31
+    /// Only memories observed at or after this time, such as 2026-01-31
     #[arg(long, value_name = "TIME", value_parser = moment)]
     after: Option<Timestamp>,
-    /// Only those observed before this time
+    /// Only memories observed before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     before: Option<Timestamp>,
-    /// Also those of all subjects whose ids begin so
+    /// Also search all subjects whose ids start with this
     #[arg(long, value_name = "TEXT")]
     subject_prefix: Option<String>,
-    /// Only those whose metadata fit, such as '{"source": "crm"}'
+    /// Only memories whose metadata match, such as '{"source": "crm"}'
     #[arg(long, value_name = "JSON")]
     metadata: Option<String>,
-    /// Only those with at least this relevance, 0 to 1
+    /// Minimum relevance, 0 to 1
     #[arg(long, value_name = "SHARE")]
     min_relevance: Option<f64>,
 }
@@ -170,7 +167,7 @@ fn recall_request(args: RecallArgs) -> RecallRequest {
     }
 }
 
-/// Whose memories are looked for first.
+/// Subject for routing: the first one of the query.
 fn whose(request: &RecallRequest) -> &str {
     request.subjects.first().map_or("", |subject| subject)
 }
@@ -209,15 +206,14 @@ fn hit_row(hit: &RecallHit) -> [String; 8] {
     ]
 }
 
-/// Whose manifest, and how much of it.
 #[derive(Args)]
 pub(crate) struct ManifestArgs {
-    /// Whose
+    /// Subject of the manifest
     subject: String,
-    /// The most lines [default: 200, which is the most]
+    /// Maximum number of lines [default: 200, also the upper limit]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     max_lines: u32,
-    /// The most bytes [default: 25,000, which is the most]
+    /// Maximum size in bytes [default: 25,000, also the upper limit]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     max_bytes: u32,
 }
@@ -240,7 +236,7 @@ async fn manifest(target: &Target, args: ManifestArgs, json: bool) -> Result<(),
     })
 }
 
-/// How often it is asked how far they are.
+/// Interval for polling the progress of indexing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
@@ -260,13 +256,13 @@ async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
     }
 }
 
-/// Waits until nothing is queued any more.
+/// Waits until the indexing queue is empty.
 async fn wait_indexed(target: &Target, queued: u64) -> Result<GetMemoryStatsResponse, CliError> {
     let progress = Progress::new(None);
     loop {
         let request = GetMemoryStatsRequest {};
         let stats = target.done(target.memories().get_memory_stats(request).await)?;
-        // Memories that are stored meanwhile are queued as well.
+        // Includes memories stored in the meantime.
         let waiting = stats.embedding_queued;
         if stats.words_queued > 0 {
             let left = stats.words_queued;
@@ -294,39 +290,37 @@ fn indexed(stats: &GetMemoryStatsResponse) -> String {
     }
 }
 
-/// Where no terminal says how wide it is, a content ends here.
+/// Maximum characters of a content if the terminal width is unknown.
 const CONTENT_CHARS_MAX: usize = 400;
 
-/// Which memories to list.
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// Only of this subject [default: all]
+    /// Only memories of this subject [default: all]
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
-    /// Only of this kind [default: any]
+    /// Only this kind [default: any]
     #[arg(long, value_parser = one_of(choice::KINDS))]
     kind: Option<MemoryKind>,
-    /// Only those with this label
+    /// Only memories with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// Only of subjects whose ids begin so
+    /// Only subjects whose ids start with this
     #[arg(long, value_name = "TEXT", conflicts_with = "subject")]
     subject_prefix: Option<String>,
-    /// Only those whose metadata fit, such as '{"source": "crm", "year": {"$gte": 2020}}'
+    /// Only memories whose metadata match, such as '{"source": "crm", "year": {"$gte": 2020}}'
     #[arg(long, value_name = "JSON")]
     metadata: Option<String>,
-    /// Also those that were superseded or have expired
+    /// Include superseded and expired memories
     #[arg(long)]
     history: bool,
-    /// The most to print; 0: all of them
+    /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 }
 
-/// Which memories to export.
 #[derive(Args)]
 pub(crate) struct ExportArgs {
-    /// Only of this subject [default: all]
+    /// Only memories of this subject [default: all]
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
 }
@@ -361,7 +355,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
     output::print(&output::fitted_table(Some(header), found.iter().map(row)))
 }
 
-/// The call that gives a page of memories, ordered by id.
+/// Returns a function that fetches a page of memories, ordered by id.
 fn listing(
     target: &Target,
     request: ListMemoriesRequest,
@@ -402,7 +396,7 @@ async fn subjects(
     output::print(&output::number_table(header, found.iter().map(row)))
 }
 
-/// The subjects whose ids begin so, at most `limit`; 0: all of them.
+/// Lists the subjects whose ids start with `prefix`, at most `limit`; 0 lists all.
 async fn subjects_with(
     target: &Target,
     prefix: &str,
@@ -431,7 +425,7 @@ async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
     })
 }
 
-/// Page by page: of a tenant there may be more than fit into memory.
+/// Exports page by page, because a tenant's memories may not fit into memory.
 async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
     let request = ListMemoriesRequest {
         subject: args.subject.unwrap_or_default(),
@@ -454,7 +448,7 @@ fn content(memory: &Memory) -> String {
     output::one_line(&memory.content, CONTENT_CHARS_MAX)
 }
 
-/// The state of a memory in a list, in a word.
+/// State of a memory for a table, in one word.
 fn state(memory: &Memory) -> &'static str {
     match () {
         () if !memory.superseded_by.is_empty() => "superseded",
@@ -464,7 +458,7 @@ fn state(memory: &Memory) -> &'static str {
     }
 }
 
-/// A memory, value by value.
+/// Formats a memory, one field per line.
 fn described(memory: &Memory) -> String {
     let mut rows = vec![
         ("id", output::printable(&memory.id)),
@@ -530,57 +524,56 @@ fn pin(memory: &Memory) -> &'static str {
     }
 }
 
-/// No fact is so long; the daemon says what it takes.
+/// Maximum bytes read from stdin. The daemon enforces its own limit.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// The fact.
 #[derive(Args)]
 pub(crate) struct AddArgs {
-    /// Whose it is
+    /// Subject of the memory
     #[arg(long, value_name = "ID")]
     subject: String,
-    /// What it is about
+    /// Kind of the memory
     #[arg(long, value_parser = one_of(choice::KINDS))]
     kind: MemoryKind,
-    /// The fact, in words; `-` reads stdin
+    /// The fact as text; `-` reads stdin
     text: String,
-    /// A label; may be given several times
+    /// Tag; can be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// From 0 to 1 [default: 0.5]
+    /// Importance, from 0 to 1 [default: 0.5]
     #[arg(long, value_name = "X")]
     importance: Option<f32>,
     /// Who may recall it [default: private]
     #[arg(long, value_parser = one_of(choice::VISIBILITIES))]
     visibility: Option<Visibility>,
-    /// Which way it points; for feedback
+    /// Whether feedback corrects or confirms
     #[arg(long, value_parser = one_of(choice::POLARITIES))]
     polarity: Option<Polarity>,
     /// Put it first in the manifest
     #[arg(long)]
     pin: bool,
-    /// The memory whose place it takes
+    /// Memory that it replaces
     #[arg(long, value_name = "ID")]
     supersedes: Option<String>,
-    /// What is done when a memory says it already, in other letters [default: merge]
+    /// What to do if a memory already states it in slightly different text [default: merge]
     #[arg(long, value_parser = one_of(choice::NEAR_DUPLICATES))]
     near_duplicate: Option<NearDuplicate>,
-    /// When it was so, such as 2026-01-31 [default: now]
+    /// When it was observed, such as 2026-01-31 [default: now]
     #[arg(long, value_name = "TIME", value_parser = choice::moment)]
     observed: Option<Timestamp>,
-    /// From when on it is not recalled any more [default: never]
+    /// When it expires and is no longer recalled [default: never]
     #[arg(long, value_name = "TIME", value_parser = choice::moment)]
     expires: Option<Timestamp>,
-    /// An idempotency key: the same key with the same fact is done once
+    /// Idempotency key: a repeat with the same key and fact has no effect
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// A name for it: the memory of the subject that has it says this from now on
+    /// Your own key for it; replaces the subject's memory that has the same key
     #[arg(long, value_name = "KEY")]
     external_key: Option<String>,
-    /// What is noted of it: a text by its name, which may be given several times, or a JSON object
+    /// Metadata: NAME=TEXT, which can be repeated, or a JSON object
     #[arg(long, value_name = "NAME=TEXT|JSON")]
     metadata: Vec<String>,
-    /// Keep it apart from others, also from one that says the same
+    /// Never merge it with another memory, not even with an identical one
     #[arg(long)]
     keep_apart: bool,
 }
@@ -651,31 +644,30 @@ fn read_stdin() -> Result<String, CliError> {
     Ok(text)
 }
 
-/// What to forget.
 #[derive(Args)]
 pub(crate) struct ForgetArgs {
-    /// The memory of this id, with what it superseded
+    /// Forget the memory with this id, and those it superseded
     #[arg(long, conflicts_with_all = ["subject", "kinds", "tags", "after", "before"])]
     id: Option<String>,
-    /// All of this subject; with a filter, only what fits
+    /// Forget all memories of this subject, or those selected by filters
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
-    /// Filter: only of this kind; may be given several times
+    /// Filter: only this kind; can be repeated
     #[arg(long = "kind", id = "kinds", value_parser = one_of(choice::KINDS))]
     kinds: Vec<MemoryKind>,
-    /// Filter: only those with this label; may be given several times
+    /// Filter: only memories with this tag; can be repeated
     #[arg(long = "tag", id = "tags", value_name = "TAG")]
     tags: Vec<String>,
-    /// Filter: only those observed at or after this time, such as 2026-01-31
+    /// Filter: only memories observed at or after this time, such as 2026-01-31
     #[arg(long, value_name = "TIME", value_parser = moment)]
     after: Option<Timestamp>,
-    /// Filter: only those observed before this time
+    /// Filter: only memories observed before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     before: Option<Timestamp>,
-    /// Only count
+    /// Only count the memories
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -746,7 +738,7 @@ async fn call_forget(
     target.done(client.forget(request).await)
 }
 
-/// Asks on the terminal. Blocks until there is a line.
+/// Asks on the terminal. Blocks until a line is entered.
 pub(super) fn is_wanted(question: &str) -> Result<bool, CliError> {
     let failed = CliError::io("cannot ask on the terminal");
     let mut stderr = io::stderr().lock();

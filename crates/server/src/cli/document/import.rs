@@ -65,7 +65,7 @@ fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadDocument, CliError> {
     Ok((document, line.number, line.text.len() as u64))
 }
 
-/// Stores a document. False where one is there already, or it has expired.
+/// Stores a document unless it exists or has expired. Returns whether it was stored.
 async fn store(target: &Target, document: Document) -> Result<bool, CliError> {
     let ttl = document.expires_at.map(|moment| clock::until(&moment));
     if ttl.is_some_and(|ttl| ttl.is_zero()) {

@@ -1,4 +1,5 @@
-//! Reads the `conversations.json` of a data export of ChatGPT or Claude: one array of conversations.
+//! Parses the `conversations.json` of a data export of ChatGPT or Claude, an array of
+//! conversations.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,16 +18,16 @@ use super::Item;
 /// The product that an export comes from.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Source {
-    /// `conversations.json` of a data export of `ChatGPT`
+    /// `conversations.json` of a ChatGPT data export
     Chatgpt,
-    /// `conversations.json` of a data export of Claude
+    /// `conversations.json` of a Claude data export
     Claude,
 }
 
 /// Calls `each` with the items of one conversation after the other, until it returns false.
 ///
-/// A session has the conversation's id after `prefix`, and its title as the state's `title`. Messages
-/// without text are left out.
+/// The session id is `prefix` plus the conversation's id. The conversation's title becomes `title`
+/// in the state. Messages without text are skipped.
 pub(super) fn read(
     source: Source,
     mut file: impl BufRead,
@@ -70,7 +71,7 @@ impl Conversation {
     }
 }
 
-/// Deserializes one element at a time: an export can have hundreds of megabytes.
+/// Deserializes one element at a time, because an export can have hundreds of megabytes.
 fn in_array<T: DeserializeOwned>(
     file: impl BufRead,
     prefix: &str,
@@ -92,7 +93,7 @@ fn in_array<T: DeserializeOwned>(
         fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<(), A::Error> {
             let mut goes_on = true;
             while let Some(element) = elements.next_element::<T>()? {
-                // The rest is read, and dropped.
+                // After that, the remaining elements are parsed and dropped.
                 if goes_on {
                     let session = (self.into_session)(element);
                     goes_on = (self.each)(session.into_items(self.prefix));
@@ -110,7 +111,7 @@ fn in_array<T: DeserializeOwned>(
     json.end()
 }
 
-/// A conversation of `ChatGPT`: a tree, of which `current_node` is the newest message shown.
+/// A ChatGPT conversation: a tree, in which `current_node` is the newest displayed message.
 #[derive(Deserialize)]
 struct ChatGptChat {
     id: Option<String>,
@@ -147,7 +148,7 @@ impl ChatGptChat {
     fn into_session(mut self) -> Conversation {
         let mut node = self.current_node.take().or_else(|| self.last_node());
         let mut turns = Vec::new();
-        // Each node is taken once, so a cycle ends.
+        // Each node is removed when visited, so a cycle ends.
         while let Some(id) = node {
             let Some(entry) = self.mapping.remove(&id) else {
                 break;
@@ -163,7 +164,7 @@ impl ChatGptChat {
         }
     }
 
-    /// The end of the newest branch, for exports without `current_node`.
+    /// Returns the leaf of the newest branch, for exports without `current_node`.
     fn last_node(&self) -> Option<String> {
         let created = |node: &ChatGptNode| node.message.as_ref().and_then(|it| it.create_time);
         let ends = self
@@ -186,7 +187,7 @@ impl ChatGptMessage {
         let role = match self.author.role.as_str() {
             "user" => Role::User,
             "system" => Role::System,
-            // Tools run on the side of the model, and their calls have no ids.
+            // Tools ran on the provider's side, and their calls have no ids.
             _ => Role::Assistant,
         };
         let parts = self.content["parts"].as_array().into_iter().flatten();
@@ -207,7 +208,8 @@ impl ChatGptMessage {
     }
 }
 
-/// Text for a part without text, such as an image, whose file the export has under another name.
+/// Placeholder for a part without text, such as an image, whose file has another name in the
+/// export.
 fn placeholder(part: &Value) -> String {
     let kind = part["content_type"].as_str().unwrap_or_default();
     match kind.strip_suffix("_asset_pointer") {
@@ -216,7 +218,6 @@ fn placeholder(part: &Value) -> String {
     }
 }
 
-/// A conversation of Claude.
 #[derive(Deserialize)]
 struct ClaudeChat {
     uuid: String,
@@ -279,7 +280,7 @@ impl ClaudeMessage {
     }
 }
 
-/// A turn of these texts; `None` if all of them are blank.
+/// Creates a turn of these texts. `None` if all of them are blank.
 fn turn(
     role: Role,
     texts: impl Iterator<Item = String>,
@@ -304,7 +305,7 @@ fn turn(
 
 fn from_seconds(seconds: f64) -> Option<Timestamp> {
     let milliseconds = seconds * 1e3;
-    // Years 1970 to 9999, as turns have them.
+    // Years 1970 to 9999, the range that turns allow.
     (0.0..2.5e14).contains(&milliseconds).then(|| {
         #[expect(clippy::cast_possible_truncation, reason = "in range")]
         let whole = milliseconds as i64;
@@ -316,7 +317,7 @@ fn from_seconds(seconds: f64) -> Option<Timestamp> {
     })
 }
 
-/// The daemon stores milliseconds. An import that is repeated compares what it sends with what is there.
+/// Truncates to the daemon's resolution, so that a repeated import finds the stored turns equal.
 fn in_milliseconds(time: Timestamp) -> Timestamp {
     Timestamp {
         nanos: time.nanos / 1_000_000 * 1_000_000,

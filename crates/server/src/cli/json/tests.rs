@@ -1,4 +1,4 @@
-//! What replies look like as JSON, and what is read back from it.
+//! Tests of the JSON form of replies, and of parsing it.
 
 use memoird_proto::v1::media::Source;
 use memoird_proto::v1::part::Part as Choice;

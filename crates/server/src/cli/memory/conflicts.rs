@@ -1,4 +1,4 @@
-//! `memoird memory conflicts`: memories that may contradict each other.
+//! `memoird memory conflicts`: lists memories that may contradict each other.
 
 use clap::Args;
 use memoird_proto::v1::{ListConflictsRequest, MemoryConflict};
@@ -10,13 +10,12 @@ use crate::cli::exit::CliError;
 use crate::cli::json::{self as written, short_name};
 use crate::cli::{clock, output};
 
-/// Whose memories, and how many pairs.
 #[derive(Args)]
 pub(crate) struct ConflictsArgs {
-    /// Only of this subject [default: of each]
+    /// Only memories of this subject [default: all]
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
-    /// The most pairs of a subject, up to 100 [default: 20]
+    /// Maximum number of pairs per subject, up to 100 [default: 20]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     limit: u32,
 }
@@ -50,7 +49,7 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Res
     }
 }
 
-/// Two lines for each pair, the older one first.
+/// Formats each pair in two lines, the older memory first.
 fn readable(found: &[MemoryConflict]) -> String {
     let header = ["LIKENESS", "DIFFERENCE", "SUBJECT", "AGE", "ID", "CONTENT"];
     let rows = found.iter().flat_map(|conflict| {

@@ -1,4 +1,4 @@
-//! `memoird memory dream`: a dream sweep now, and its report.
+//! `memoird memory dream`: runs a dream sweep now and prints its report.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,12 @@ use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::output;
 
-/// A sweep.
 #[derive(Args)]
 pub(crate) struct DreamArgs {
-    /// Only this tenant [default: all]
+    /// Tenant to consolidate [default: all]
     #[arg(long, value_name = "ID")]
     tenant: Option<String>,
-    /// Only say what would be done
+    /// Only report what would be done
     #[arg(long)]
     dry_run: bool,
 }
@@ -35,7 +34,7 @@ pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<
     }
 }
 
-/// A report as people read it: a line for each value, indented below what it is of.
+/// Formats a report, one value per line, with nested values indented.
 fn readable(report: &Value) -> String {
     let mut text = String::new();
     write(&mut text, report, 0);
@@ -63,7 +62,7 @@ fn write(text: &mut String, value: &Value, depth: usize) {
         }
         Value::Array(items) => {
             for item in items {
-                // Writing to a string has no way to fail.
+                // Writing to a string cannot fail.
                 let _ = writeln!(text, "{indent}- {}", inline(item));
             }
         }
@@ -73,7 +72,7 @@ fn write(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// All of a value on one line.
+/// Formats a whole value on one line.
 fn inline(value: &Value) -> String {
     let field = |(name, value): (&String, &Value)| {
         let name = output::printable(&name.replace('_', " "));
@@ -89,7 +88,7 @@ fn inline(value: &Value) -> String {
     })
 }
 
-/// What fits behind a name; `None` for what has parts.
+/// Formats a value that fits after its name. `None` for objects and arrays that are not empty.
 fn leaf(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(output::printable(text)),

@@ -1,5 +1,6 @@
-//! `memoird memory eval`: how well a recall finds what it should, on an operator's own questions,
-//! by each way of searching, and how long it takes.
+//! `memoird memory eval`: measures recall on an operator's questions.
+//!
+//! Reports the quality and the latency of each search mode.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,33 +19,32 @@ use crate::cli::lines::Lines;
 use crate::cli::progress::Progress;
 use crate::cli::{clock, output};
 
-/// The depths that are reported.
+/// The values of k for R@k.
 const DEPTHS: [usize; 3] = [1, 5, 10];
-/// A line longer than this is no question.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Questions of one file.
+/// Maximum number of questions in a file.
 const QUESTIONS_MAX: usize = 100_000;
-/// Lines that wait to be taken.
+/// Maximum number of parsed lines in the channel.
 const WAITING_MAX: usize = 64;
 
-/// What to ask.
 #[derive(Args)]
 pub(crate) struct EvalArgs {
-    /// JSON lines with a question and what should be found, such as {"question": "Where does Ann
-    /// live?", "subject": "ann", "words": ["lives in Riga"]}; beside `words` of a content, `ids`
-    /// of memories and `sources` ([{"session_id": "tg:1", "seqs": [3]}]) say what should be found,
-    /// and any of them is enough; `-` reads stdin
+    /// JSON lines with a question and the expected memories, such as {"question": "Where does Ann
+    /// live?", "subject": "ann", "words": ["lives in Riga"]}; a hit is correct if it contains one
+    /// of `words`, has one of `ids`, or comes from one of `sources` ([{"session_id": "tg:1",
+    /// "seqs": [3]}]); `-` reads stdin
     file: PathBuf,
-    /// How to search; may be given several times [default: lexical, and hybrid where an embedder
-    /// is configured]; the last one also with the reranker, where one is configured
+    /// Search mode; can be repeated [default: lexical, and hybrid if an embedder is configured];
+    /// the last one is repeated with the reranker, if one is configured
     #[arg(long = "mode", value_parser = one_of(MODES))]
     modes: Vec<RecallMode>,
-    /// The hits of each recall
+    /// Number of hits of each recall
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
 }
 
-/// A question, and the memories of which one should be found.
+/// A question and its expected memories.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Question {
@@ -67,7 +67,7 @@ struct Place {
     seqs: Vec<u64>,
 }
 
-/// One way of searching.
+/// A search mode, with or without the reranker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Way {
     mode: RecallMode,
@@ -75,14 +75,14 @@ struct Way {
     is_reranked: bool,
 }
 
-/// What came of the questions by one way of searching.
+/// Results of one mode for all questions.
 #[derive(Debug, Default)]
 struct Found {
-    /// Of each question the place of the first right hit, from 1.
+    /// Position of the first correct hit of each question, from 1.
     places: Vec<Option<usize>>,
-    /// How long each took, sorted when they are told.
+    /// Latencies, sorted when the run is complete.
     took: Vec<Duration>,
-    /// Recalls that were not searched as asked, and why the last one was not.
+    /// Number of degraded recalls, and the reason of the last one.
     degraded: usize,
     note: String,
 }
@@ -125,8 +125,9 @@ pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(
     }
 }
 
-/// The ways that were asked for, each once; else those that there are. The best of them comes last,
-/// and once more with the reranker.
+/// Returns the requested modes, each once, or by default those available.
+///
+/// The best of them comes last, and is repeated with the reranker.
 fn ways(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<Way> {
     let is_wanted = |mode: RecallMode| match asked {
         [] => mode == RecallMode::Lexical || mode == RecallMode::Hybrid && is_embedding,
@@ -164,7 +165,7 @@ async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
     let lines = Lines::open(file, LINE_BYTES_MAX)?;
     let name = lines.name().to_owned();
     let (to, mut read) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may still wait for a line of stdin when an earlier one was wrong.
+    // Not awaited: it may still be blocked on a line of stdin after an earlier line was invalid.
     drop(tokio::task::spawn_blocking(move || {
         lines.each(&to, |lines, line| {
             let question = serde_json::from_slice::<Question>(line.text);
@@ -199,7 +200,7 @@ async fn ask(
     progress: &Progress,
 ) -> Result<Found, CliError> {
     let mut found = Found::default();
-    // The first call opens files; what it takes is not what a recall takes.
+    // Warm-up: the first call opens files, which would distort the latencies.
     let first = questions
         .first()
         .map(|question| question.request(way, limit));
@@ -228,7 +229,7 @@ async fn ask(
 }
 
 impl Question {
-    /// With its words normalised.
+    /// Validates the question and normalizes its words.
     fn checked(mut self) -> Result<Self, &'static str> {
         if self.question.trim().is_empty() {
             return Err("the question is empty");
@@ -250,7 +251,7 @@ impl Question {
             subjects: subject.into_iter().collect(),
             limit,
             mode: way.mode.into(),
-            // A question of an evaluation is no use of a memory.
+            // Explained recalls do not count as a use of the memory.
             explain: true,
             without_reranker: !way.is_reranked,
             ..RecallRequest::default()
@@ -272,27 +273,27 @@ impl Question {
     }
 }
 
-/// Folded words between blanks, so that a word is not found within another one.
+/// Normalizes words and pads the text with blanks, so that only whole words match.
 fn padded(text: &str) -> String {
     format!(" {} ", normalised(text))
 }
 
 impl Found {
-    /// The share of questions with a right hit among the first `depth`.
+    /// Share of questions with a correct hit among the first `depth`.
     fn share(&self, depth: usize) -> f64 {
         let is_within = |place: &&Option<usize>| place.is_some_and(|place| place <= depth);
         self.places.iter().filter(is_within).count() as f64 / self.places.len().max(1) as f64
     }
 
-    /// The mean of one over the place of the first right hit; 0 where there is none.
+    /// Mean reciprocal rank. A question without a correct hit counts as 0.
     fn reciprocal_rank(&self) -> f64 {
         let places = self.places.iter().flatten();
-        // The sum of nothing is minus zero.
+        // `sum` of an empty iterator would be minus zero.
         let sum = places.fold(0.0, |sum, place| sum + 1.0 / *place as f64);
         sum / self.places.len().max(1) as f64
     }
 
-    /// In how many milliseconds this share of the recalls was answered.
+    /// Percentile of the latencies in milliseconds.
     fn took_ms(&self, percent: usize) -> f64 {
         let rank = (self.took.len() * percent).div_ceil(100).max(1) - 1;
         self.took

@@ -1,4 +1,4 @@
-//! `memoird memory explain`: what the score of each hit of a recall is made of.
+//! `memoird memory explain`: shows how the score of each hit is composed.
 
 use memoird_proto::v1::{RecallHit, RecallResponse};
 

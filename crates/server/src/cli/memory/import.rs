@@ -1,5 +1,7 @@
-//! `memoird memory import`: the lines of an export, batch by batch. A batch is read whole
-//! before it is sent, so that a bad line stops it before anything of it is stored.
+//! `memoird memory import`: imports memories in batches.
+//!
+//! A batch is parsed completely before it is sent, so an invalid line prevents its whole batch from
+//! being stored.
 
 use std::path::PathBuf;
 
@@ -15,37 +17,36 @@ use crate::cli::lines::Lines;
 use crate::cli::progress::Progress;
 use crate::cli::{json, output};
 
-/// What every line must have; an export always writes it.
+/// Fields that every line must have. An export always writes them.
 const REQUIRED: [&str; 5] = ["id", "subject", "kind", "content", "importance"];
-/// A line longer than this is no memory.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: u64 = 4 << 20;
-/// Memories of one call, and encoded bytes after which it has enough.
+/// Maximum number of memories in a call, and the encoded size at which it is full.
 const BATCH_MAX: usize = 500;
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Memories that wait while others are stored.
+/// Maximum number of parsed memories that wait to be stored.
 const WAITING_MAX: usize = 64;
 
-/// What to import.
 #[derive(Args)]
 pub(crate) struct ImportArgs {
-    /// JSON lines that `memoird memory export` wrote; `-` reads stdin
+    /// JSON lines written by `memoird memory export`; `-` reads stdin
     file: PathBuf,
 }
 
-/// A memory, and the line that it was read from.
+/// A memory, and the line it was read from.
 struct ReadMemory {
     memory: Memory,
     line: usize,
     text_bytes: u64,
 }
 
-/// What goes in one call.
+/// The memories of one call.
 #[derive(Debug, Default)]
 struct Batch {
     memories: Vec<Memory>,
-    /// Its first line and its last.
+    /// Numbers of the first and the last line.
     lines: (usize, usize),
-    /// How long these are, with those of blank.
+    /// Length of these lines in bytes, without blank ones.
     text_bytes: u64,
     bytes: usize,
 }
@@ -54,7 +55,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, memories) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may still wait for a line of stdin when the import has failed.
+    // Not awaited: after a failure it may still be blocked on a line of stdin.
     drop(tokio::task::spawn_blocking(move || read(lines, &to)));
     let (imported, skipped) = store(target, memories, &name, &progress).await?;
     drop(progress);
@@ -65,8 +66,9 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
     output::print(&format!("imported {imported}, there already {skipped}"))
 }
 
-/// Stores batch after batch, up to the first that has a bad line; says how many memories were
-/// new, and how many were there.
+/// Stores batches, until the first that contains an invalid line.
+///
+/// Returns how many memories were new, and how many existed already.
 async fn store(
     target: &Target,
     mut memories: Receiver<Result<ReadMemory, CliError>>,
@@ -77,7 +79,7 @@ async fn store(
     while let Some(batch) = Batch::next(&mut memories).await.transpose() {
         let told = |error: CliError| {
             if imported + skipped > 0 {
-                // What was done stays done, and the same command goes on where it stopped.
+                // Stored memories stay, and repeating the command continues where it stopped.
                 output::note(&format!(
                     "{imported} were imported before, {skipped} were there"
                 ));
@@ -100,7 +102,7 @@ async fn store(
     Ok((imported, skipped))
 }
 
-/// Hands over one memory after the other, up to the first line that is wrong. Blocks.
+/// Sends one memory after the other, until the first invalid line. Blocks.
 fn read(lines: Lines, to: &Sender<Result<ReadMemory, CliError>>) {
     lines.each(to, |lines, line| {
         let memory = json::read(line.text, &REQUIRED);
@@ -113,7 +115,7 @@ fn read(lines: Lines, to: &Sender<Result<ReadMemory, CliError>>) {
 }
 
 impl Batch {
-    /// As many as one call takes; `None` at the end.
+    /// Collects the memories for one call. `None` at the end.
     async fn next(
         memories: &mut Receiver<Result<ReadMemory, CliError>>,
     ) -> Result<Option<Self>, CliError> {
@@ -138,7 +140,7 @@ impl Batch {
 mod tests {
     use super::*;
 
-    /// All batches, up to the one with a bad line.
+    /// All batches, up to the one with an invalid line.
     async fn batches(text: String) -> Vec<Result<Batch, CliError>> {
         let lines = Lines::of("f", io(text), LINE_BYTES_MAX);
         let (to, mut memories) = mpsc::channel(WAITING_MAX);

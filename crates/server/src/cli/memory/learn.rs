@@ -1,4 +1,4 @@
-//! `memoird memory learn`: what the configured model finds in a session, and what is remembered.
+//! `memoird memory learn`: extracts facts from a session and prints what became of each.
 
 use std::fmt::Write as _;
 
@@ -11,18 +11,17 @@ use crate::cli::exit::CliError;
 use crate::cli::json::short_name;
 use crate::cli::output;
 
-/// A session to learn from.
 #[derive(Args)]
 pub(crate) struct LearnArgs {
-    /// The session
+    /// Session id
     session: String,
-    /// Which life of it [default: the live one, else the newest]
+    /// Generation of the session [default: the live one, or else the newest]
     #[arg(long, value_name = "ID")]
     generation: Option<String>,
-    /// Whose memories these become [default: the session's subject]
+    /// Subject for the new memories [default: the subject of the session]
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
-    /// Only say what would be remembered, and why; the model is asked all the same
+    /// Report what would be remembered and why, without storing it; still calls the model
     #[arg(long)]
     dry_run: bool,
 }
@@ -43,7 +42,7 @@ pub(super) async fn run(target: &Target, args: LearnArgs, json: bool) -> Result<
     output::show(json, &reply, |reply| readable(reply, args.dry_run))
 }
 
-/// A reply as people read it: a line for each fact, and below it why.
+/// Formats a reply: a line for each fact, followed by its notes.
 fn readable(reply: &LearnSessionResponse, dry_run: bool) -> String {
     if reply.first_seq == 0 {
         return format!(
@@ -60,7 +59,7 @@ fn readable(reply: &LearnSessionResponse, dry_run: bool) -> String {
         output::printable(&reply.model),
     );
     for fact in &reply.facts {
-        // Writing to a string has no way to fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", line(fact, dry_run));
         for note in &fact.notes {
             let _ = writeln!(text, "    {}", output::printable(note));
