@@ -1,40 +1,40 @@
-//! The daemons that share a journal, as an operator sees them, and what they do not serve: what the own
-//! files or the own memory of each would have to answer for all of them.
+//! The daemons that share a journal, and the calls that are not served in a cluster.
+//!
+//! These calls would need data that each daemon has only for itself.
 
 use memoird_core::time::Timestamp;
 use tonic::Status;
 
 use crate::wire::status;
 
-/// The daemons over one journal.
+/// State of the daemons that share a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClusterView {
-    /// False where one daemon has the journal alone.
+    /// False if the journal belongs to a single daemon.
     pub(crate) is_shared: bool,
     pub(crate) members: Vec<MemberView>,
-    /// Until when the one that leads does so unless it renews its lease.
+    /// Expiry of the leader's lease, unless it is renewed.
     pub(crate) lease_until: Option<Timestamp>,
-    /// Deliveries of hooks that are due.
+    /// Number of hook deliveries that are due.
     pub(crate) deliveries_due: u64,
-    /// How long the first of them has been due.
+    /// How long the oldest of them has been due, in milliseconds.
     pub(crate) deliveries_late_ms: u64,
-    /// The version of the database's schema; 0 where one daemon has the journal alone.
+    /// Schema version of the database; 0 if the journal is not shared.
     pub(crate) schema_version: u32,
 }
 
-/// One of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemberView {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// It is the daemon that answers.
+    /// Whether it is the daemon that answers.
     pub(crate) is_self: bool,
-    /// It does what one of them does.
+    /// Whether it holds the leader's lease.
     pub(crate) leads: bool,
-    /// False where it was not seen for some seconds.
+    /// False if it was not seen for some seconds.
     pub(crate) is_here: bool,
     pub(crate) seen_at: Timestamp,
-    /// Settings that its file says something else of than that of the daemon that answers.
+    /// Settings whose values differ from those of the daemon that answers.
     pub(crate) differing: Vec<String>,
     pub(crate) commits: u64,
     pub(crate) commits_in_doubt: u64,
@@ -42,12 +42,12 @@ pub(crate) struct MemberView {
 }
 
 impl ClusterView {
-    /// Of those that are there, who is here.
+    /// Members that were seen recently.
     pub(crate) fn here(&self) -> impl Iterator<Item = &MemberView> {
         self.members.iter().filter(|member| member.is_here)
     }
 
-    /// What the others say of settings that all have to agree on: a line for each of them.
+    /// Describes which settings differ on other members, one line per member.
     pub(crate) fn disagreements(&self) -> Vec<String> {
         let others = self.here().filter(|member| !member.differing.is_empty());
         let line = |other: &MemberView| {
@@ -61,10 +61,10 @@ impl ClusterView {
     }
 }
 
-/// Calls that would need an index of what was said, which is a file of each daemon.
+/// Calls that need the search index, which is a file of each daemon.
 const METHODS: [&str; 1] = ["SearchTranscripts"];
 
-/// Refuses a call that is not served in a cluster, by its path.
+/// Rejects a call that is not served in a cluster.
 pub(crate) fn check_served(path: &str) -> Result<(), Status> {
     let method = path.rsplit('/').next().unwrap_or_default();
     match METHODS.contains(&method) {

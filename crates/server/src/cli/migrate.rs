@@ -1,5 +1,7 @@
-//! `memoird migrate`: carries a journal, memories and documents between a data directory and PostgreSQL,
-//! while no daemon uses either. It can be cut off at any moment and called again.
+//! `memoird migrate`: copies a journal, memories and documents between a data directory and
+//! PostgreSQL.
+//!
+//! No daemon may use either side. The command can be interrupted at any time and repeated.
 
 mod memories;
 
@@ -22,43 +24,43 @@ use crate::config;
 use crate::data_files::DataFiles;
 use crate::journal_place::JournalPlace;
 
-/// Carry all that is kept to PostgreSQL or to a data directory, while no daemon uses it
+/// Migrate all data to PostgreSQL or to a data directory, while no daemon is using it
 ///
-/// The source is the place of the configuration file: data_dir with long_term.dir, or journal.postgres. It
-/// stays as it is. Sessions, all that was said, what hooks are owed, what is being erased, memories and
-/// documents are carried, both sides are read again, and what they hold is compared. If it is cut off, call it again: it goes on
-/// where it was, and until it is done no daemon starts on the target. At last it says what to change in
-/// the configuration.
+/// The source is the one named by the configuration file: data_dir with long_term.dir, or
+/// journal.postgres. It is not changed. Sessions, transcripts, pending hook deliveries, running
+/// erasures, memories and documents are copied; then both sides are read again and compared. If the
+/// command is interrupted, run it again: it resumes where it stopped, and until it is done no
+/// daemon starts on the target. Finally it prints what to change in the configuration.
 #[derive(Args)]
 pub(crate) struct MigrateArgs {
-    /// The configuration file of the journal as it is
+    /// Configuration file of the source
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Where to: postgres://user@host/database, or words as `host=… dbname=…`, or a data directory,
-    /// which is encrypted with server.data_key where that is named
+    /// Target: postgres://user@host/database, or `host=… dbname=…`, or a data directory, which is
+    /// encrypted if the configuration names server.data_key
     #[arg(long, value_name = "URL|DIR")]
     to: String,
-    /// The authorities whose certificates the database may show, in PEM; else those of the system
+    /// CA certificates of the database, in PEM; if omitted, those of the system
     #[arg(long = "database-ca", id = "database_ca", value_name = "FILE")]
     pub(super) ca: Option<PathBuf>,
-    /// A file with the password of the database; else the environment's MEMOIRD_POSTGRES_PASSWORD is used
+    /// File with the password of the database; if omitted, MEMOIRD_POSTGRES_PASSWORD is used
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 }
 
-/// Where a journal is to be carried.
+/// The target of a migration.
 enum Place {
     Dir(PathBuf),
     #[cfg(feature = "postgres")]
     Database(Box<memoird_postgres::PgOptions>),
 }
 
-/// Carries all of it.
+/// Migrates everything.
 pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     let (files, journal) = config::data_place(&args.config)?;
     let place = args.place()?;
     place.check_other(&files, &journal)?;
-    // Connections of a database are there as long as both sides are.
+    // The database connections need the runtime until both sides are closed.
     let runtime = super::runtime(false)?;
     let mut source = open_source(&files, &journal, &runtime)?;
     let (id, rows) = look(&mut *source)?;
@@ -135,7 +137,7 @@ impl MigrateArgs {
 }
 
 impl Place {
-    /// What root made belongs to the owner of its directory.
+    /// Gives files created by root to the owner of the directory.
     fn give_to_owner(&self) -> Result<(), CliError> {
         match self {
             Self::Dir(dir) => {
@@ -147,7 +149,7 @@ impl Place {
         }
     }
 
-    /// Refuses the directory that the journal is in.
+    /// Rejects the directory that contains the source journal.
     fn check_other(&self, files: &DataFiles, journal: &JournalPlace) -> Result<(), CliError> {
         match self {
             Self::Dir(dir) if !journal.is_elsewhere() && is_same(dir, &files.data_dir) => {
@@ -158,7 +160,7 @@ impl Place {
         }
     }
 
-    /// What comes next, for the operator.
+    /// Returns the remaining steps for the operator.
     fn next(&self, args: &MigrateArgs, files: &DataFiles, journal: &JournalPlace) -> String {
         let config = args.config.display();
         let (to, rest) = match self {
@@ -272,7 +274,7 @@ fn open_target(
             let files = DataFiles::of_dir(dir, files.key);
             check_whole(&files)?;
             let target = SqliteTransfer::target(dir, files.key, source)?;
-            // An index of what was said is of the journal that was here before.
+            // An existing search index would belong to another journal.
             let failed = CliError::io(format!("cannot write to {}", dir.display()));
             files.wipe_derived().map_err(failed)?;
             Ok(Box::new(target))
@@ -286,13 +288,13 @@ fn open_target(
     }
 }
 
-/// The error of a database with which of the two it is.
+/// Adds to a database error which of the two sides it is about.
 #[cfg(feature = "postgres")]
 fn at(place: &str) -> impl Fn(memoird_store::StoreError) -> CliError {
     move |error| CliError::from(error).at(place)
 }
 
-/// Refuses a directory in which something else was cut off.
+/// Rejects a directory with an interrupted restore or encryption.
 fn check_whole(files: &DataFiles) -> Result<(), CliError> {
     if files.is_restoring() {
         let problem = format!(
@@ -304,7 +306,7 @@ fn check_whole(files: &DataFiles) -> Result<(), CliError> {
     Ok(files.check_key()?)
 }
 
-/// Prints what both sides have. A difference is a failure.
+/// Prints the row counts of both sides. A difference is a failure.
 fn report(compared: &[Compared], is_json: bool) -> Result<(), CliError> {
     if is_json {
         let tables: Vec<_> = compared

@@ -1,5 +1,4 @@
-//! The output of commands: tables for people, JSON for programs, and how numbers, sizes and
-//! text of others are written.
+//! Output of commands: tables, JSON, and the formatting of numbers, sizes and untrusted text.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -16,12 +15,12 @@ use tokio::time::sleep;
 use super::exit::CliError;
 use super::json;
 
-/// Columns of the terminal that the last column of a table has at least, where it says so much.
+/// Minimum width of the last column of a table in terminal columns, if its content is that long.
 const LAST_COLUMN_MIN: u16 = 32;
-/// How often it is checked whether stdout still has a reader.
+/// Interval for checking whether stdout still has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Writes to stdout.
+/// Writes text and a final newline to stdout.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
     stdout
@@ -33,11 +32,12 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     stdout.flush().map_err(CliError::of_output)
 }
 
-/// Waits until the reader of stdout is gone. A command that prints seldom would otherwise notice
-/// only at its next line.
+/// Waits until the reader of stdout is gone.
+///
+/// A command that rarely prints would otherwise notice only at its next line.
 pub(crate) async fn reader_gone() {
     loop {
-        // Without any events, poll still reports errors: of a pipe, that its reader is gone.
+        // Without requested events, poll still reports errors, such as a pipe whose reader is gone.
         let stdout = rustix::stdio::stdout();
         let mut stdout = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
         let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
@@ -54,12 +54,12 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
-/// Writes one JSON value, indented.
+/// Prints a JSON value, indented.
 pub(crate) fn print_json(value: &Value) -> Result<(), CliError> {
     print(&format!("{value:#}"))
 }
 
-/// Writes a reply: as JSON for programs, or as `words` for people.
+/// Prints a reply as JSON, or as the text that `words` returns. Prints nothing if that is empty.
 pub(crate) fn show<M: Name>(
     is_json: bool,
     reply: &M,
@@ -74,7 +74,7 @@ pub(crate) fn show<M: Name>(
     }
 }
 
-/// A table whose first column is text and the others numbers.
+/// Formats a table whose first column is text and whose other columns are numbers.
 pub(crate) fn number_table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -83,13 +83,13 @@ pub(crate) fn number_table<const N: usize>(
     table(Some(header), rows, &numbers, None)
 }
 
-/// Names and values, one pair a line.
+/// Formats names and values, one pair per line.
 pub(crate) fn rows<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let rows = rows.into_iter().map(|(name, value)| [name.into(), value]);
     table(None, rows, &[], None)
 }
 
-/// A table of text, whose last column ends where the terminal does.
+/// Formats a table of text, whose last column is cut to the width of the terminal.
 pub(crate) fn fitted_table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
@@ -97,9 +97,11 @@ pub(crate) fn fitted_table<const N: usize>(
     table(header, rows, &[], terminal_width())
 }
 
-/// A table without borders, a line for each row. The columns `numbers` are aligned to the right.
-/// With a `width`, the last column is cut so that no line is wider; where the others leave too
-/// little of it, lines are wider, and a terminal breaks them.
+/// Formats a table without borders, one line per row.
+///
+/// The columns in `numbers` are right-aligned. With a `width`, the last column is cut so that lines
+/// fit. If the other columns leave too little room for it, lines are wider, and the terminal wraps
+/// them.
 pub(crate) fn table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
@@ -126,7 +128,7 @@ pub(crate) fn table<const N: usize>(
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         if index == 0 {
-            // Lines start at the margin.
+            // Lines start without indentation.
             column.set_padding((0, 1));
         }
         if numbers.contains(&index) {
@@ -139,13 +141,13 @@ pub(crate) fn table<const N: usize>(
     table.trim_fmt()
 }
 
-/// The columns of the terminal that leave something of the last column.
+/// Minimum width of the table in columns, with at least some of the last column.
 fn least_width(table: &Table) -> u16 {
     let widths = table.column_max_content_widths();
     let Some((last, others)) = widths.split_last() else {
         return 0;
     };
-    // A blank on both sides of each column, but before the first one.
+    // Each column has a blank on both sides, except before the first one.
     let blanks = u16::try_from(2 * widths.len() - 1).unwrap_or(u16::MAX);
     let others = others
         .iter()
@@ -153,13 +155,13 @@ fn least_width(table: &Table) -> u16 {
     others.saturating_add(*last.min(&LAST_COLUMN_MIN))
 }
 
-/// The columns of the terminal that stdout is, if it is one and has any.
+/// Width of the terminal in columns. `None` if stdout is not a terminal, or reports width 0.
 pub(crate) fn terminal_width() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
     Some(size.ws_col).filter(|width| *width > 0)
 }
 
-/// A whole number with its thousands apart.
+/// Formats an integer with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -172,17 +174,17 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A number with the noun that fits it, such as `1 turn` or `1,028 turns`.
+/// Formats a count with its noun, such as `1 turn` or `1,028 turns`.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// A size in the largest unit that gives at least 1, such as `1.5 KiB`.
+/// Formats a size in the largest unit in which it is at least 1, such as `1.5 KiB`.
 pub(crate) fn size(bytes: u64) -> String {
     ByteSize::b(bytes).to_string()
 }
 
-/// A number with this many decimals; a dash if it is not finite.
+/// Formats a number with this many decimals. A dash if it is not finite.
 pub(crate) fn figure(value: f64, decimals: usize) -> String {
     if value.is_finite() {
         format!("{value:.decimals$}")
@@ -191,8 +193,9 @@ pub(crate) fn figure(value: f64, decimals: usize) -> String {
     }
 }
 
-/// Escapes characters that would move a terminal's cursor or colour its text: ids and messages
-/// come from others.
+/// Escapes characters that would move the terminal's cursor or change colors.
+///
+/// Ids and messages are untrusted.
 pub(crate) fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for character in text.chars() {
@@ -205,8 +208,9 @@ pub(crate) fn printable(text: &str) -> String {
     clean
 }
 
-/// Text on one line: white space becomes one blank. Only the first `chars_max` characters are
-/// taken, because a text may have a megabyte.
+/// Joins a text into one line, with single blanks between words.
+///
+/// Reads only the first `chars_max` characters, because a text may have a megabyte.
 pub(crate) fn flat(text: &str, chars_max: usize) -> String {
     let end = text.char_indices().nth(chars_max);
     let end = end.map_or(text.len(), |(end, _)| end);
@@ -214,7 +218,7 @@ pub(crate) fn flat(text: &str, chars_max: usize) -> String {
     printable(&words.join(" "))
 }
 
-/// The first characters of a text, with a mark where there were more.
+/// Truncates a text to `chars_max` characters, with `…` at the end.
 pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_owned(),
@@ -225,7 +229,7 @@ pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// The beginning of a text on one line.
+/// Formats the beginning of a text on one line.
 pub(crate) fn one_line(text: &str, chars_max: usize) -> String {
     shorten(&flat(text, 2 * chars_max), chars_max)
 }

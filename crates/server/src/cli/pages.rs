@@ -1,23 +1,24 @@
-//! Lists that the daemon gives page by page.
+//! Fetches paginated lists.
 
 use super::exit::CliError;
 
-/// Items that one page may have.
+/// Maximum number of items per page.
 pub(crate) const PAGE_MAX: usize = 1_000;
 
 /// The items of a page, and the token of the next page.
 pub(crate) type Reply<T> = Result<(Vec<T>, String), CliError>;
 
-/// The pages of a list, one after the other. The call takes the size of a page and its token,
-/// which is empty at first.
+/// Iterates over the pages of a list.
+///
+/// `call` takes the page size and the page token, which is empty for the first page.
 pub(crate) struct Pages<F> {
     call: F,
-    /// The token of the next page; `None` after the last.
+    /// Token of the next page. `None` after the last page.
     token: Option<String>,
 }
 
 impl<T, F: AsyncFnMut(u32, String) -> Reply<T>> Pages<F> {
-    /// The pages that a call gives.
+    /// Iterates over the pages returned by `call`.
     pub(crate) fn of(call: F) -> Self {
         Self {
             call,
@@ -25,7 +26,7 @@ impl<T, F: AsyncFnMut(u32, String) -> Reply<T>> Pages<F> {
         }
     }
 
-    /// The next page, with at most `max` items; `None` after the last.
+    /// Fetches the next page with at most `max` items. `None` after the last page.
     pub(crate) async fn next(&mut self, max: usize) -> Result<Option<Vec<T>>, CliError> {
         let Some(token) = self.token.take() else {
             return Ok(None);
@@ -36,7 +37,7 @@ impl<T, F: AsyncFnMut(u32, String) -> Reply<T>> Pages<F> {
         Ok(Some(items))
     }
 
-    /// The first `limit` items; 0: all.
+    /// Fetches the first `limit` items; 0 fetches all.
     pub(crate) async fn first(mut self, limit: usize) -> Result<Vec<T>, CliError> {
         let limit = all_if_zero(limit);
         let mut found = Vec::new();
@@ -50,7 +51,7 @@ impl<T, F: AsyncFnMut(u32, String) -> Reply<T>> Pages<F> {
     }
 }
 
-/// The number of items for a `--limit`.
+/// Converts a `--limit`, where 0 means no limit.
 pub(crate) fn all_if_zero(limit: usize) -> usize {
     if limit == 0 { usize::MAX } else { limit }
 }

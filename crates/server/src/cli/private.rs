@@ -1,5 +1,4 @@
-//! A private daemon: this executable as another process, with its data in a
-//! temporary directory that goes when the daemon goes.
+//! Private daemons: this executable as another process, with its data in a temporary directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,26 +16,25 @@ use super::connect::{Address, Target};
 use super::exit::{CliError, Exit};
 
 const POLL_EVERY: Duration = Duration::from_millis(2);
-/// Longer than a daemon takes to drain: its `shutdown_grace` is 10 s, three times.
+/// Longer than a daemon takes to drain, which is three times its `shutdown_grace` of 10 s.
 const STOP_TIME_MAX: Duration = Duration::from_secs(40);
-/// Bytes of the end of the log that are shown if the daemon does not start.
+/// Maximum bytes of the end of the log to show if the daemon does not start.
 const LOG_BYTES_SHOWN: usize = 2_000;
 
-/// A process that ends with this value.
+/// A daemon process. Dropping it kills the process and removes its directory.
 pub(crate) struct Daemon {
     child: Child,
     dir: TempDir,
 }
 
-/// What a daemon writes once it serves.
+/// Contents of `endpoints.json`, written once the daemon accepts calls.
 #[derive(Deserialize)]
 struct Endpoints {
     grpc: String,
 }
 
 impl Daemon {
-    /// Starts a private daemon, with a configuration in its own directory, and
-    /// waits until it serves.
+    /// Starts a daemon with the configuration in its directory, and waits until it accepts calls.
     pub(crate) async fn start(dir: TempDir) -> Result<Self, CliError> {
         let mut daemon = Self {
             child: spawn(dir.path()).map_err(CliError::io("cannot start a daemon"))?,
@@ -53,7 +51,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Where it serves.
+    /// A client for the daemon.
     pub(crate) fn target(&self) -> Result<Target, CliError> {
         let failed = |problem: String| CliError::failed(Exit::Unavailable, problem);
         let problem = || "the daemon has taken its endpoints away".to_owned();
@@ -62,7 +60,7 @@ impl Daemon {
         Target::private(addr)
     }
 
-    /// Asks it to stop and waits until it has: what it owes is written then.
+    /// Sends SIGTERM and waits until the daemon has flushed its changes and ended.
     pub(crate) async fn stop(&mut self) -> Result<(), CliError> {
         let failed = CliError::io("cannot stop the daemon");
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -80,12 +78,11 @@ impl Daemon {
         Ok(())
     }
 
-    /// Its directory.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Its endpoints, once they are written whole.
+    /// Returns its endpoints, once the file is complete.
     fn endpoints(&self) -> Option<Endpoints> {
         let text = fs::read(data_in(self.dir()).join("endpoints.json")).ok()?;
         serde_json::from_slice(&text).ok()
@@ -103,13 +100,13 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended already; an error changes nothing.
+        // The process may have ended already, so errors are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where the data of a daemon with this directory is.
+/// Data directory of a daemon with this directory.
 pub(crate) fn data_in(dir: &Path) -> PathBuf {
     dir.join("data")
 }
@@ -122,17 +119,17 @@ fn log_in(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 
-/// Writes its configuration, also while it runs.
+/// Writes the configuration. Can be called while the daemon runs.
 pub(crate) fn write_config(dir: &Path, yaml: &str) -> Result<(), CliError> {
     fs::write(config_in(dir), yaml).map_err(CliError::io("cannot write the configuration"))
 }
 
-/// A path as YAML: a JSON string is one, whatever the path has in it.
+/// Quotes a path for YAML. Every JSON string is valid YAML.
 pub(crate) fn quoted(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }
 
-/// A directory for a daemon of our own, which goes with the value.
+/// Creates a directory for a private daemon. It is removed when the value is dropped.
 pub(crate) fn temp_dir(prefix: &str, parent: &Path) -> Result<TempDir, CliError> {
     let dir = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
     dir.map_err(CliError::cannot_create(&parent.join(format!("{prefix}…"))))

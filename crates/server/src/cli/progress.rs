@@ -1,4 +1,4 @@
-//! How far a long command is: a line on stderr that is written over, where that is a terminal.
+//! Progress of a long command: a line on stderr that is overwritten, if stderr is a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
@@ -7,20 +7,19 @@ use std::time::{Duration, Instant};
 
 use super::clock;
 
-/// The line is written no more often.
+/// Minimum interval between updates of the line.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 
-/// The line. It is cleared when this value goes.
+/// A progress line. Dropping it clears the line.
 pub(crate) struct Progress {
     is_shown: bool,
-    /// The total amount; `None` if it is not known.
+    /// The total amount. `None` if unknown.
     total: Option<u64>,
     done: AtomicU64,
     last_shown: Mutex<Option<Instant>>,
 }
 
 impl Progress {
-    /// Nothing is done so far.
     pub(crate) fn new(total: Option<u64>) -> Self {
         Self {
             is_shown: io::stderr().is_terminal(),
@@ -30,12 +29,12 @@ impl Progress {
         }
     }
 
-    /// More is done.
+    /// Adds to the completed amount.
     pub(crate) fn add(&self, more: u64) {
         self.done.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Writes the line, unless that was done just now.
+    /// Updates the line, unless it was updated within the last [`SHOW_EVERY`].
     pub(crate) fn show(&self, message: impl FnOnce() -> String) {
         if !self.is_shown {
             return;
@@ -54,7 +53,7 @@ impl Progress {
                 (done * 100).checked_div(total).unwrap_or(100).min(100)
             )
         });
-        // If stderr is closed, there is nothing to be done.
+        // If stderr is closed, the line is lost.
         let _ = write!(io::stderr(), "\r\x1b[K{share}{}", message());
     }
 }

@@ -1,4 +1,4 @@
-//! `memoird sessions redact`: what a turn says is overwritten, and its place among the others stays.
+//! `memoird sessions redact`: overwrites the content of a turn and keeps its position.
 
 use clap::Args;
 use memoird_proto::v1::part::Part as Kind;
@@ -10,15 +10,14 @@ use super::connect::Target;
 use super::exit::CliError;
 use super::{output, transcript};
 
-/// Which turn to overwrite.
 #[derive(Args)]
 pub(crate) struct RedactArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     id: String,
-    /// The turn's seq, as `sessions show` tells it
+    /// Seq of the turn, as shown by `sessions show`
     #[arg(long)]
     seq: u64,
-    /// What it says instead
+    /// Replacement text
     #[arg(long, default_value = "[redacted]")]
     text: String,
 }
@@ -50,7 +49,7 @@ pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result
     let request = UpdateTurnRequest {
         session_id: args.id,
         seq: args.seq,
-        // Without one the daemon says that there is no such turn.
+        // If the turn does not exist, the daemon reports that.
         turn: Some(turn.unwrap_or_else(|| said(&args.text))),
         ..UpdateTurnRequest::default()
     };
@@ -83,7 +82,8 @@ fn part(kind: Kind) -> Part {
     }
 }
 
-/// The turn with `text` in the place of what it says: its calls and results keep their ids.
+/// Returns a copy of the turn with its content replaced by `text`. Calls and results keep their
+/// ids.
 fn redacted(turn: Turn, text: &str) -> Turn {
     let parts = turn.parts.into_iter().filter_map(|part| match part.part? {
         Kind::Text(_) | Kind::Media(_) => Some(Kind::Text(text.to_owned())),

@@ -1,8 +1,8 @@
-//! `memoird replay`: plays recorded conversations into sessions, message by message.
+//! `memoird replay`: replays recorded conversations into sessions, message by message.
 //!
-//! Each message has an idempotency key made of its place, so that a replay that was
-//! broken off goes on where it stopped when the same command runs again, and one
-//! whose daemon was killed goes on by itself once the daemon is back.
+//! Each message has an idempotency key derived from its position. An interrupted replay therefore
+//! continues where it stopped when the command is repeated, and a replay whose daemon was killed
+//! continues once the daemon is back.
 
 mod dry_run;
 
@@ -31,23 +31,22 @@ use super::lines::Lines;
 use super::progress::Progress;
 use super::{ClientArgs, clock, output};
 
-/// What to play, and where to.
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
     /// JSON lines of the form {"id", "messages"}, and "system" for anthropic; `-` reads stdin
     file: PathBuf,
-    /// The provider whose message format the file has
-    // Responses have items in their array, not messages that stand alone.
+    /// Message format of the file
+    // Not `openai-responses`: the items of its array are not standalone messages.
     #[arg(long, value_parser = one_of(&FORMATS[..2]))]
     format: MessageFormat,
-    /// Put before each conversation's id to make the session's id
+    /// Prefix for the ids of the sessions
     #[arg(long, value_name = "PREFIX", default_value = "")]
     session_prefix: String,
-    /// How long to try a message again while the daemon is away or busy
+    /// How long to retry a message while the daemon is unreachable or busy
     #[arg(long, value_name = "TIME", default_value = "30s")]
     #[arg(value_parser = humantime::parse_duration)]
     retry_for: Duration,
-    /// Conversations played at the same time
+    /// Number of conversations to replay concurrently
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
@@ -55,7 +54,7 @@ pub(crate) struct ReplayArgs {
     dry: dry_run::DryRunArgs,
 }
 
-/// Plays all of it and prints what happened.
+/// Replays all conversations and prints a summary.
 pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> {
     let input = Lines::open(&args.file, LINE_BYTES_MAX)?;
     if args.dry.dry_run {
@@ -79,7 +78,7 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
     let started = clock::monotonic();
     let concurrency = usize::from(args.concurrency);
     let (lines, conversations) = mpsc::channel(concurrency);
-    // Not awaited: it may still wait for a line of stdin when the replay has ended.
+    // Not awaited: it may still be blocked on a line of stdin when the replay has ended.
     let read = move || read(input, args.format, &lines);
     drop(tokio::task::spawn_blocking(read));
     play_all(&player, conversations, concurrency).await?;
@@ -88,8 +87,10 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
     summary(&counts, started, client.json)
 }
 
-/// Plays at most `concurrency` conversations at a time. A line that cannot be read ends the
-/// replay once those before it are played; a call that fails ends it at once.
+/// Replays at most `concurrency` conversations at a time.
+///
+/// An invalid line ends the replay once the conversations before it are complete. A failed call
+/// ends it at once.
 async fn play_all(
     player: &Arc<Player>,
     mut conversations: mpsc::Receiver<Result<Conversation, CliError>>,
@@ -139,45 +140,43 @@ fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError
     ]))
 }
 
-/// A call that takes longer is tried again: its key makes that harmless.
+/// Timeout of a call. Slower calls are retried, which the idempotency key makes safe.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
-/// The daemon remembers the newest 1,024 keys of a session. Of 1,024 keys that follow
-/// each other, at least one has an index that is a multiple of this number.
+/// Interval of the messages whose keys are probed.
+///
+/// The daemon remembers the newest 1,024 keys of a session. Of any 1,024 consecutive messages, at
+/// least one has an index divisible by this number.
 const PROBE_EVERY: usize = 1_000;
 
-/// What all conversations of a replay share.
+/// State shared by all conversations of a replay.
 struct Player {
-    /// The daemon.
     target: Target,
-    /// The format of the messages.
     format: MessageFormat,
-    /// Put before each conversation's id.
+    /// Prefix of the session ids.
     session_prefix: String,
-    /// How long a message is tried.
+    /// How long a message is retried.
     retry_for: Duration,
-    /// What was done.
     counts: Mutex<Counts>,
-    /// Shows it.
     progress: Progress,
 }
 
-/// What was done so far.
+/// Counters of a replay.
 #[derive(Clone, Copy, Default, Serialize)]
 struct Counts {
-    /// Conversations played to their end.
+    /// Conversations replayed completely.
     conversations: u64,
-    /// Messages that are in their sessions now.
+    /// Messages that are in their sessions now, including duplicates.
     messages: u64,
-    /// Those of them that were there before.
+    /// Messages that were in their sessions before.
     duplicates: u64,
-    /// Turns that left a history to make room.
+    /// Turns dropped from a history to make room.
     dropped_turns: u64,
-    /// Calls made again.
+    /// Retried calls.
     retries: u64,
 }
 
 impl Player {
-    /// Plays a conversation to its end.
+    /// Replays a conversation to its end.
     async fn play(self: Arc<Self>, conversation: Conversation) -> Result<(), CliError> {
         let mut client = self.target.sessions_of(&self.session_id(&conversation));
         let mut next = self.played_before(&mut client, &conversation).await?;
@@ -198,9 +197,10 @@ impl Player {
         Ok(())
     }
 
-    /// How many messages of a long conversation an earlier replay has played. For a
-    /// short one the keys themselves tell; of a long one the daemon has forgotten the
-    /// first keys, and would take those messages a second time.
+    /// Returns how many messages of a long conversation an earlier replay has appended.
+    ///
+    /// For a short conversation the idempotency keys suffice, so it returns 0. The first keys of a
+    /// long one may be forgotten, and the daemon would append these messages again.
     async fn played_before(
         &self,
         client: &mut Sessions,
@@ -210,8 +210,8 @@ impl Player {
             return Ok(0);
         }
         for index in (0..conversation.messages.len()).step_by(PROBE_EVERY).rev() {
-            // A key that is known is answered first; any other append is refused,
-            // because no session is that long.
+            // A known key returns the original result. Any other append fails with STALE_SEQ,
+            // because no session has that many turns.
             let request = AppendRequest {
                 expected_seq: Some(u64::MAX),
                 ..self.request(conversation, index)
@@ -240,11 +240,11 @@ impl Player {
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Nothing panics while it counts.
+        // No code panics while it holds the lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One append, tried for as long as patience lasts.
+    /// Appends a message, with retries while `Patience` allows.
     async fn append(
         &self,
         client: &mut Sessions,
@@ -310,7 +310,7 @@ fn has_reason(status: &Status, reason: &str) -> bool {
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The waits between the tries of one message.
+/// Backoff between the attempts for one message.
 struct Patience {
     retry_for: Duration,
     failing_since: Option<Instant>,
@@ -318,7 +318,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// Tries for `retry_for`, counted from the first failure.
+    /// Allows retries for `retry_for` after the first failure.
     fn new(retry_for: Duration) -> Self {
         Self {
             retry_for,
@@ -327,7 +327,7 @@ impl Patience {
         }
     }
 
-    /// How long to wait before the next try; none when there should be none.
+    /// Returns the wait before the next attempt. `None` if there must be no further attempt.
     fn wait(&mut self, status: &Status, now: Instant) -> Option<Duration> {
         if !is_worth_a_retry(status) {
             return None;
@@ -352,26 +352,26 @@ fn is_worth_a_retry(status: &Status) -> bool {
         || status.get_details_retry_info().is_some()
 }
 
-/// A line longer than this is not a line.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
 /// One line of the file.
 #[derive(Debug)]
 struct Conversation {
-    /// Which line, from 1.
+    /// Line number, from 1.
     line: usize,
-    /// How long the line is.
+    /// Length of the line in bytes.
     bytes: u64,
-    /// The conversation's own name.
+    /// Id of the conversation in the file.
     id: String,
-    /// Each message as an array of one: what an append takes.
+    /// Each message as an array of one, the form that an append takes.
     messages: Vec<String>,
-    /// Whether the first message is the system prompt, which is not one of the file's messages.
+    /// Whether the first message is the system prompt, which is not among the file's messages.
     has_system: bool,
 }
 
 impl Conversation {
-    /// Name of a message in errors: messages are counted as in the file, from 1.
+    /// Name of a message in errors. Messages are counted as in the file, from 1.
     fn name(&self, index: usize) -> String {
         match self.place(index) {
             None => "the system prompt".to_owned(),
@@ -387,7 +387,7 @@ impl Conversation {
         }
     }
 
-    /// Index in the file's messages; `None` for the system prompt.
+    /// Index among the file's messages. `None` for the system prompt.
     fn place(&self, index: usize) -> Option<usize> {
         index.checked_sub(usize::from(self.has_system))
     }
@@ -403,15 +403,16 @@ struct Parsed<'a> {
     system: Option<&'a RawValue>,
 }
 
-/// The system prompt of a request to Anthropic as a message, which other formats have among their
-/// messages; `None` without one.
+/// Converts the system prompt of an Anthropic request to a message. `None` without one.
+///
+/// Other formats have it among their messages.
 fn system_message(format: MessageFormat, parsed: &Parsed<'_>) -> Option<String> {
     let system = parsed.system?.get();
     let is_given = format == MessageFormat::Anthropic && !matches!(system, "null" | "\"\"" | "[]");
     is_given.then(|| format!(r#"[{{"role":"system","content":{system}}}]"#))
 }
 
-/// Sends one conversation after the other, up to the first line that is wrong. Blocks.
+/// Sends one conversation after the other, until the first invalid line. Blocks.
 fn read(lines: Lines, format: MessageFormat, to: &Sender<Result<Conversation, CliError>>) {
     let mut ids = HashSet::new();
     lines.each(to, |lines, line| {
@@ -534,7 +535,7 @@ mod tests {
             let conversation = lines[0].as_ref().expect("a conversation");
             let first = format!(r#"[{{"role":"system","content":{system}}}]"#);
             assert_eq!(conversation.messages, [&first, r#"[{"b":1}]"#, "[{}]"]);
-            // Keys and names are those of the file's messages.
+            // Keys and names refer to the file's messages.
             let keys = [0, 1, 2].map(|index| conversation.key(index));
             assert_eq!(keys, ["replay:system", "replay:0", "replay:1"]);
             let names = [0, 1].map(|index| conversation.name(index));

@@ -1,4 +1,4 @@
-//! `memoird search`: what was said, in all sessions of the key's tenant.
+//! `memoird search`: searches the transcripts of the key's tenant.
 
 use clap::Args;
 use memoird_proto::v1::{Role, SearchTranscriptsRequest, TranscriptHit};
@@ -13,7 +13,7 @@ use super::json::short_name;
 use super::pages::Pages;
 use super::{ClientArgs, clock, json, output, transcript};
 
-/// Who may have said it.
+/// Roles of a turn.
 const ROLES: Choices<Role> = &[
     ("user", Role::User, "Who talks to the bot"),
     ("assistant", Role::Assistant, "The model"),
@@ -21,39 +21,37 @@ const ROLES: Choices<Role> = &[
     ("system", Role::System, "Instructions of the bot's author"),
 ];
 
-/// What to look for.
 #[derive(Args)]
 pub(crate) struct SearchArgs {
-    /// What is looked for, in words; without it the filters decide alone, newest first
+    /// Query text; if omitted, the filters alone select turns, newest first
     #[arg(default_value = "", hide_default_value = true)]
     query: String,
-    /// Only in this session, in all of its lives
+    /// Only this session, in all its generations
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Only in sessions of this subject
+    /// Only sessions of this subject
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
-    /// Only by this role; may be given several times
+    /// Only turns with this role; can be repeated
     #[arg(long = "role", value_parser = one_of(ROLES))]
     roles: Vec<Role>,
-    /// Only turns that call this tool, or have a result of it
+    /// Only turns that call this tool or contain its result
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// Only what was said at or after this time, such as 2026-01-31
+    /// Only turns at or after this time, such as 2026-01-31
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only what was said before this time
+    /// Only turns before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
-    /// Show so many turns before and after each hit, up to 10
+    /// Number of turns to show before and after each hit, up to 10
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     context: u32,
-    /// At most so many; 0: all that can be paged through
+    /// Maximum number of hits; 0 prints all pages
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 }
 
-/// Does it.
 pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let request = SearchTranscriptsRequest {

@@ -19,46 +19,44 @@ use super::exit::CliError;
 use super::pages::{PAGE_MAX, Pages};
 use super::{ClientArgs, choice, clock, compaction, erase, json, output, redact, transcript};
 
-/// What can be done with sessions.
 #[derive(Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// List the live sessions, most recently used first
+    /// List live sessions, most recently used first
     List(ListArgs),
-    /// Show one session and its turns
+    /// Show a session and its turns
     Show(ShowArgs),
     /// Replace the oldest exchanges of a session by a summary now
     Compact(CompactArgs),
-    /// Take the last summary of a session back: windows show what it replaced
+    /// Undo the last summary of a session; windows show the turns it replaced
     UndoCompaction {
-        /// The bot's own chat id
+        /// Session id, chosen by the bot
         id: String,
     },
-    /// Take the newest turns of a session back; its journal keeps them, marked
+    /// Remove the newest turns of a session; the journal keeps them, marked as removed
     Rewind(RewindArgs),
-    /// Give a session labels, by which lists find it
+    /// Set labels of a session, for filtering lists
     Label(LabelArgs),
-    /// Make a session of what was said in another one
+    /// Copy the turns of a session into a new one
     Copy(CopyArgs),
-    /// Overwrite what a turn of a session says, for good
+    /// Permanently overwrite the content of a turn
     Redact(redact::RedactArgs),
     /// End a session now; its hooks run
     End {
-        /// The bot's own chat id
+        /// Session id, chosen by the bot
         id: String,
     },
-    /// Erase a session everywhere, for good: turns, memories, checkpoints; no hook is called
+    /// Permanently erase a session with its turns, memories and checkpoints; no hook is called
     Erase(EraseArgs),
-    /// Erase all sessions of a subject, and all that is remembered of it, for good
+    /// Permanently erase all sessions and memories of a subject
     EraseSubject(EraseSubjectArgs),
 }
 
-/// Which sessions to list.
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// The most to print; 0: all of them
+    /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Only those whose ids begin so
+    /// Only sessions whose ids start with this
     #[arg(
         long,
         value_name = "PREFIX",
@@ -66,24 +64,23 @@ pub(crate) struct ListArgs {
         hide_default_value = true
     )]
     id_prefix: String,
-    /// Only those of this subject
+    /// Only sessions of this subject
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     subject: String,
-    /// Only those with this label; with several, those that have all of them
+    /// Only sessions with this label; can be repeated to require all of them
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// Only those that were used after this time, such as 2026-01-31
+    /// Only sessions used after this time, such as 2026-01-31
     #[arg(long, value_name = "TIME", value_parser = choice::moment)]
     used_after: Option<Timestamp>,
-    /// Only those that were used before this time
+    /// Only sessions used before this time
     #[arg(long, value_name = "TIME", value_parser = choice::moment)]
     used_before: Option<Timestamp>,
-    /// In which order
+    /// Sort order
     #[arg(long, value_enum, default_value_t = ListOrder::Newest)]
     order: ListOrder,
 }
 
-/// The order of a list.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ListOrder {
     /// Most recently used first
@@ -94,12 +91,11 @@ enum ListOrder {
     Id,
 }
 
-/// Labels of a session.
 #[derive(Args)]
 pub(crate) struct LabelArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     id: String,
-    /// Labels that it gets; an empty value takes one away
+    /// Label to set; an empty value removes it
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 }
@@ -109,48 +105,44 @@ fn label(text: &str) -> Result<(String, String), &'static str> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Which turns to take back.
 #[derive(Args)]
 pub(crate) struct RewindArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     id: String,
-    /// The newest turn that stays; 0: none stays
+    /// Seq of the newest turn to keep; 0 removes all turns
     #[arg(long, value_name = "SEQ")]
     after: u64,
 }
 
-/// What to copy.
 #[derive(Args)]
 pub(crate) struct CopyArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     id: String,
-    /// The id of the copy; no session may live by it
+    /// Id of the copy; must not be in use by a live session
     target: String,
-    /// A life of the session [default: the live one, else the newest]
+    /// Generation of the session [default: the live one, or else the newest]
     #[arg(long, value_name = "ULID")]
     generation: Option<String>,
-    /// The last turn to be copied [default: all are]
+    /// Seq of the last turn to copy [default: copy all]
     #[arg(long, value_name = "SEQ")]
     through: Option<u64>,
 }
 
-/// Which turns to show.
 #[derive(Args)]
 pub(crate) struct ShowArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     id: String,
     /// Only the newest N turns [default: all]
     #[arg(long, value_name = "N")]
     turns: Option<usize>,
-    /// All turns of the generation from the journal, not only those the history keeps
+    /// Show all turns of the generation from the journal, not only those in the history
     #[arg(long)]
     journal: bool,
-    /// A generation, also one that has ended; implies --journal
+    /// Generation to show, which may have ended; implies --journal
     #[arg(long, value_name = "ULID")]
     generation: Option<String>,
 }
 
-/// Does it.
 pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result<(), CliError> {
     let target = client.connect.target()?;
     match command {
@@ -228,7 +220,7 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
         .await
     {
         Ok(reply) => Some(reply.into_inner()),
-        // What has ended is still in the journal.
+        // An ended session is still in the journal.
         Err(status) if journal && status.code() == Code::NotFound => None,
         Err(status) => return Err(target.explain(status)),
     };
@@ -253,7 +245,7 @@ fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Va
     shown
 }
 
-/// The session, what stands for its oldest turns, and what was noted of it.
+/// Prints a session with its summary.
 fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
     output::print(&described(detail))?;
     if !detail.summary_text.is_empty() {
@@ -263,7 +255,7 @@ fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The newest turns that were asked for, from the newest page back, or all of them.
+/// Fetches the requested turns, page by page from the newest back.
 async fn history(
     target: &Target,
     args: &ShowArgs,

@@ -1,4 +1,4 @@
-//! A session as people read it: one line a turn, shortened to the terminal.
+//! Transcripts on a terminal: one line per turn, cut to the width of the terminal.
 
 use memoird_proto::v1::media::Source;
 use memoird_proto::v1::part::Part as Kind;
@@ -7,12 +7,12 @@ use memoird_proto::v1::{Part, Turn};
 use super::json::short_name;
 use super::{clock, output};
 
-/// How `strftime` writes a moment in tables, in UTC.
+/// `strftime` format of times in tables, which are in UTC.
 pub(super) const TO_THE_SECOND: &str = "%Y-%m-%d %H:%M:%S";
-/// Where no terminal says how wide it is, a line ends here.
+/// Maximum characters of a line if the terminal width is unknown.
 const LINE_CHARS_MAX: usize = 400;
 
-/// The turns as lines: seq, role, time, text.
+/// Formats turns as lines: seq, role, time, text.
 pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> String {
     let row = |turn: &Turn| {
         [
@@ -25,7 +25,7 @@ pub(super) fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> String {
     output::fitted_table(None, turns.into_iter().map(row))
 }
 
-/// The parts of a turn as one line.
+/// Formats the parts of a turn as one line.
 pub(super) fn one_line(turn: &Turn) -> String {
     let mut words: Vec<String> = turn.parts.iter().map(part).collect();
     if turn.pinned {
@@ -63,7 +63,7 @@ fn part(part: &Part) -> String {
     }
 }
 
-/// Text on one line, no longer than a line can show.
+/// Joins a text into one line, with at most twice the characters a line can show.
 fn flat(text: &str) -> String {
     output::flat(text, 2 * LINE_CHARS_MAX)
 }

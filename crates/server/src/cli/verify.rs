@@ -1,5 +1,7 @@
-//! `memoird verify`: is what a daemon keeps whole? Asks a daemon that runs, also over a database, or
-//! reads a directory.
+//! `memoird verify`: checks the integrity of a daemon's data.
+//!
+//! A running daemon checks its own data, which may be in a database. A directory is checked by this
+//! process.
 
 use std::path::{Path, PathBuf};
 
@@ -13,21 +15,21 @@ use super::{ClientArgs, output};
 use crate::data_files::DataFiles;
 use crate::wire::to;
 
-/// What to check.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
-    /// A data directory, or a backup; without it, the running daemon checks its own (role admin)
+    /// Data directory or backup to check; if omitted, the running daemon checks its own data (role
+    /// admin)
     pub(super) dir: Option<PathBuf>,
     #[command(flatten)]
     pub(super) key: DataKeyArgs,
 }
 
-/// Reads a directory. A daemon may use it meanwhile.
+/// Checks a directory. A daemon may use it at the same time.
 pub(super) fn directory(dir: &Path, key: &DataKeyArgs, json: bool) -> Result<(), CliError> {
     report(&check(dir, key.read()?)?, json)
 }
 
-/// Asks the daemon.
+/// Lets the daemon check its data.
 pub(super) async fn daemon(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let reply = target.done(target.admin().verify(VerifyRequest {}).await)?;
@@ -59,7 +61,7 @@ pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, 
     Ok(to::verified(&checks))
 }
 
-/// Prints what was found. Damage is a failure.
+/// Prints the result. Damage is a failure.
 pub(super) fn report(reply: &VerifyResponse, json: bool) -> Result<(), CliError> {
     output::show(json, reply, described)?;
     let damaged = reply.files.iter().filter(|file| file.damages_total > 0);
@@ -71,7 +73,7 @@ pub(super) fn report(reply: &VerifyResponse, json: bool) -> Result<(), CliError>
     Err(CliError::failed(Exit::Data, problem))
 }
 
-/// The table of all files, and a line for each damage.
+/// Formats the table of all files, followed by one line per damage.
 fn described(reply: &VerifyResponse) -> String {
     if reply.files.is_empty() {
         return "there is nothing to check: this daemon has neither journal nor memories"

@@ -1,4 +1,4 @@
-//! `memoird watch`: events as they come, across restarts of the daemon.
+//! `memoird watch`: prints events as they happen, across restarts of the daemon.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,44 +15,43 @@ use super::exit::{CliError, is_transport};
 use super::json::short_name;
 use super::{ClientArgs, clock, json, output};
 
-/// How long to wait before connecting again: at first, and at most.
+/// Minimum and maximum wait before reconnecting.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Which events.
 #[derive(Args)]
 pub(crate) struct WatchArgs {
-    /// Begin with what came after this event, as far back as the daemon remembers
+    /// Resume after this event id, as far back as the daemon remembers
     #[arg(long, value_name = "ID", conflicts_with = "all")]
     after: Option<u64>,
-    /// The same, after the `cursor` of an event, which --json prints: any daemon of a cluster knows it
+    /// Resume after this `cursor` of an event, as printed by --json; valid for any daemon of a
+    /// cluster
     #[arg(long, value_name = "CURSOR", conflicts_with_all = ["all", "after"])]
     after_cursor: Option<String>,
-    /// The events of every tenant (role admin)
+    /// Print the events of all tenants (role admin)
     #[arg(long)]
     all: bool,
 }
 
-/// The state of a watch.
 struct Watch<'a> {
     target: &'a Target,
     all: bool,
     json: bool,
-    /// The newest event that was printed, or the one to begin after; 0: there is none.
+    /// Id of the newest event printed, or of the one to resume after; 0 for none.
     after: u64,
-    /// Events that were missed since then.
+    /// Events missed since then.
     missed: u64,
-    /// Where to begin, or the place behind what was printed.
+    /// Cursor to resume from.
     cursor: String,
-    /// True when a daemon has answered before: only then waiting for one makes sense.
+    /// Whether a daemon has ever answered. Reconnecting makes sense only then.
     was_connected: bool,
-    /// True from a connection's end to the next event or connection.
+    /// True from the end of a connection until the next event or connection.
     is_away: bool,
-    /// True from the second connection on, until its first event.
+    /// True from a reconnect until its first event.
     is_back: bool,
 }
 
-/// Prints events until it is interrupted, stdout has no reader, or the daemon refuses for good.
+/// Prints events until interrupted, stdout has no reader, or the daemon fails permanently.
 pub(crate) async fn run(client: &ClientArgs, args: WatchArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let mut watch = Watch {
@@ -108,7 +107,7 @@ impl Watch<'_> {
         if self.is_away {
             self.is_away = false;
             self.is_back = true;
-            // A place is one tenant's, so a stream of all of them cannot go on from one.
+            // A cursor belongs to one tenant, so a stream of all tenants cannot resume.
             let place = match self.cursor.is_empty() && self.after == 0 {
                 true => "from now on",
                 false => "where it was",
@@ -118,7 +117,7 @@ impl Watch<'_> {
         Ok(reply.into_inner())
     }
 
-    /// Prints what comes; gives how the stream ended.
+    /// Prints all events of a stream and returns the status it ended with.
     async fn print_all(
         &mut self,
         events: &mut Streaming<WatchEventsResponse>,
@@ -145,7 +144,7 @@ impl Watch<'_> {
                     "the daemon was started anew, or is another one: its events count from another number",
                 );
             }
-            // For a daemon that knows no cursors.
+            // For daemons that do not support cursors.
             self.after = event.event_id;
         }
         let columns = Columns {
@@ -160,18 +159,18 @@ impl Watch<'_> {
     }
 }
 
-/// Ids of a later start of a daemon are further away than that; between two events of one start there
-/// may be some that were told before, at another daemon.
+/// Ids after a restart differ by more than this from those before.
+///
+/// Within one start, ids may skip events that another daemon has already delivered.
 const IDS_APART_MAX: u64 = 4_096;
 
-/// True where the daemon that told this event counts from another number than the one that told the
-/// event before.
+/// Whether the event comes from another start, or another daemon, than the one before.
 fn counts_anew(before: u64, id: u64, missed: u64) -> bool {
     let apart = id.checked_sub(before);
     before != 0 && apart.is_none_or(|apart| apart > missed.saturating_add(IDS_APART_MAX))
 }
 
-/// True when asking again would be answered in the same way.
+/// Whether a retry would fail in the same way.
 fn is_final(status: &Status) -> bool {
     let has_hint = status.get_details_retry_info().is_some();
     let may_pass = has_hint
@@ -180,21 +179,21 @@ fn is_final(status: &Status) -> bool {
     !may_pass
 }
 
-/// Characters of a hook's error that are shown; `memoird hooks list --json` has all.
+/// Maximum characters of a hook's error. `memoird hooks list --json` prints all of it.
 const ERROR_CHARS_MAX: usize = 200;
-/// Characters of other texts that are shown.
+/// Maximum characters of other texts.
 const TEXT_CHARS_MAX: usize = 400;
 
-/// The columns of a line beside kind, session and detail.
+/// Optional columns of a line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Columns {
-    /// The date before the time, and the generation of what was created.
+    /// Include the date, and the generation of created sessions.
     pub(super) whole: bool,
-    /// Whose session it is.
+    /// Include the tenant.
     pub(super) tenant: bool,
 }
 
-/// A message of the stream as a line, without the line break.
+/// Formats a message of the stream as a line, without the line break.
 pub(super) fn line(told: &WatchEventsResponse, columns: Columns) -> String {
     match &told.event {
         Some(event) => event_line(event, columns),
@@ -231,7 +230,7 @@ fn missed_line(told: &WatchEventsResponse, columns: Columns) -> String {
     line
 }
 
-/// The detail of an event in a few words.
+/// Formats the details of an event in a few words.
 fn detail(event: &Event, whole: bool) -> String {
     let detail: Value = serde_json::from_str(&event.detail_json).unwrap_or_default();
     let number = |name: &str| detail[name].as_u64().unwrap_or(0);
@@ -297,12 +296,12 @@ fn detail(event: &Event, whole: bool) -> String {
             };
             with_error(format!("{}{verdict}", text("reason")), &detail)
         }
-        // A later daemon's: better raw than not at all.
+        // Details from a newer daemon are printed as they are.
         _ => output::one_line(&event.detail_json, ERROR_CHARS_MAX),
     }
 }
 
-/// What went wrong, with the words of the program or the service where they are told: to operators.
+/// Adds the error message of the program or service, which only operators receive.
 fn with_error(what: String, detail: &Value) -> String {
     let error = detail["error"].as_str().unwrap_or_default();
     match output::one_line(error, ERROR_CHARS_MAX) {

@@ -1,4 +1,4 @@
-//! `memoird window`: what a model would see of a session now, and why. Only looks.
+//! `memoird window`: shows the window a model would get for a session now, and why. Read-only.
 
 mod bar;
 mod draw;
@@ -17,44 +17,43 @@ use super::choice::{FORMATS, number, one_of};
 use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 
-/// Which window to look at.
 #[derive(Args)]
 pub(crate) struct WindowArgs {
-    /// The bot's own chat id
+    /// Session id, chosen by the bot
     #[arg(value_name = "SESSION")]
     id: String,
-    /// A model of the daemon's configuration [default: its default_model]
+    /// Model of the daemon's configuration [default: its default_model]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// How to choose the turns [default: as the daemon is configured]
+    /// Window policy [default: as configured]
     #[arg(long, value_enum, value_name = "POLICY")]
     policy: Option<PolicyName>,
-    /// Turns of --policy sliding_window, at least 1, or of the tail of head_tail
+    /// Number of turns: at least 1 for sliding_window; those of the tail for head_tail
     #[arg(long, value_name = "N", requires = "policy")]
     turns: Option<u32>,
-    /// Another context window than the model's, in tokens
+    /// Context window in tokens, instead of the model's
     #[arg(long, value_name = "TOKENS")]
     context_window: Option<u64>,
-    /// Print the messages as well, as this provider would get them
+    /// Also print the messages, in the format of this provider
     #[arg(long, value_parser = one_of(FORMATS))]
     format: Option<MessageFormat>,
 }
 
-/// How turns are chosen, as the configuration names it.
+/// Window policies, named as in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(super) enum PolicyName {
-    /// The last turns alone
+    /// Only the last turns
     SlidingWindow,
     /// The first user turn and the last turns
     HeadTail,
-    /// The same, and as many as the budget holds
+    /// The first user turn and as many of the last turns as the budget holds
     TokenBudget,
-    /// The same, but the least important turns of the middle leave first
+    /// Like token_budget, but the least important middle turns are left out first
     Salience,
 }
 
-/// Asks and prints.
+/// Fetches the window and prints it.
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
     let request = args.request()?;
     let target = client.connect.target()?;
@@ -73,7 +72,7 @@ pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), Cli
     }
 }
 
-/// As indented JSON, with the system prompt where it is apart.
+/// Prints the messages as indented JSON, with the system prompt where it is separate.
 fn print_messages(window: &GetContextResponse) -> Result<(), CliError> {
     let messages: serde_json::Value = serde_json::from_str(&window.messages_json)
         .map_err(|error| CliError::failed(Exit::Refused, error.to_string()))?;
@@ -114,7 +113,7 @@ impl WindowArgs {
 }
 
 impl PolicyName {
-    /// The policy with this number of turns, where it takes one.
+    /// Converts to a policy with this number of turns, if it takes one.
     pub(super) fn policy(self, turns: Option<u32>) -> Result<Chosen, CliError> {
         match (self, turns) {
             (Self::SlidingWindow, None | Some(0)) => {

@@ -1,4 +1,4 @@
-//! The memories' part of `memoird migrate`: tenant by tenant, each whole or not at all.
+//! Migration of memories and documents, one tenant at a time and atomically for each.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use memoird_store::transfer::{Compared, TableDigest};
 use super::super::exit::{CliError, Exit};
 use super::super::progress::Progress;
 
-/// What is done at most: a tenant is carried, and read on both sides.
+/// Progress steps per tenant: read the source, copy, read the target.
 const STEPS: u64 = 3;
 
-/// Carries the memories and documents of all tenants that the target does not have yet, and compares
+/// Copies the memories and documents of all tenants that the target does not have yet, and compares
 /// both sides.
 pub(super) fn carry(source: &MemoryStore, target: &MemoryStore) -> Result<Vec<Compared>, CliError> {
     let failed = |error: MemoryError| {
@@ -63,7 +63,7 @@ pub(super) fn carry(source: &MemoryStore, target: &MemoryStore) -> Result<Vec<Co
     Ok(sums.into_iter().map(compared).collect())
 }
 
-/// The rows of one kind, of all tenants.
+/// Row count and digest of one table, over all tenants.
 #[derive(Clone, Default)]
 struct Sum {
     rows: u64,

@@ -1,6 +1,8 @@
-//! `memoird replay --dry-run`: what recorded conversations would cost with a policy and a budget.
-//! It asks for a window where a bot would call its model, of an engine in this process that keeps
-//! nothing, and compares each with the one before.
+//! `memoird replay --dry-run`: estimates the cost of recorded conversations under a policy and
+//! budget.
+//!
+//! It builds a window wherever a bot would call its model, in an engine of this process without a
+//! journal, and compares each window with the one before.
 
 mod chart;
 mod prices;
@@ -34,51 +36,50 @@ use super::super::window::PolicyName;
 use super::Conversation;
 use crate::config;
 
-/// What to simulate.
 #[derive(Args)]
 pub(super) struct DryRunArgs {
-    /// Call no daemon: simulate, and tell tokens, cache, cost, cuts and summaries
+    /// Simulate without a daemon, and report tokens, cache hits, cost, cuts and summaries
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// The configuration to simulate [default: the embedded one]
+    /// Configuration file to simulate [default: the embedded one]
     #[arg(long, value_name = "FILE", requires = "dry_run")]
     config: Option<PathBuf>,
-    /// A model of it [default: its default_model]
+    /// Model of the configuration [default: its default_model]
     #[arg(long, value_name = "NAME", requires = "dry_run")]
     model: Option<String>,
-    /// Another context window than the model's, in tokens
+    /// Context window in tokens, instead of the model's
     #[arg(long, value_name = "TOKENS", requires = "dry_run")]
     context_window: Option<u64>,
-    /// What a request may have in tokens, with nothing kept free
+    /// Input budget of a request in tokens, with nothing reserved
     #[arg(long, value_name = "TOKENS", requires = "dry_run")]
     #[arg(conflicts_with = "context_window")]
     input_budget: Option<u64>,
     /// Tokens of the system prompt and the tools of every request
     #[arg(long, value_name = "TOKENS", requires = "dry_run", default_value_t = 0)]
     overhead_tokens: u64,
-    /// How to choose the turns [default: as configured]
+    /// Window policy [default: as configured]
     #[arg(long, value_enum, value_name = "POLICY", requires = "dry_run")]
     policy: Option<PolicyName>,
-    /// Turns of --policy sliding_window, at least 1, or of the tail of head_tail
+    /// Number of turns: at least 1 for sliding_window; those of the tail for head_tail
     #[arg(long, value_name = "N", requires = "policy")]
     turns: Option<u32>,
-    /// Let so many conversations follow each other in one session
+    /// Number of conversations to replay one after another in each session
     #[arg(long, value_name = "N", requires = "dry_run", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     chain: u32,
-    /// Prices by model, as JSON: {"NAME": {"input", "cached_input", "cache_write"}}, for a million
-    /// tokens; without the last one, what is kept in the cache costs as much as `input`
+    /// Prices by model per million tokens, as JSON: {"NAME": {"input", "cached_input",
+    /// "cache_write"}}; without cache_write, tokens written to the cache cost as much as `input`
     #[arg(long, value_name = "FILE", requires = "dry_run")]
     prices: Option<PathBuf>,
-    /// Draw every window into this HTML file
+    /// Write a chart of all windows to this HTML file
     #[arg(long, value_name = "FILE", requires = "dry_run")]
     html: Option<PathBuf>,
 }
 
-/// Turns of the plain window that everything is compared with.
+/// Number of turns of the plain sliding window used for comparison.
 const COMPARED_TURNS: u32 = 10;
 
-/// Simulates all of it and prints what it would take.
+/// Simulates all conversations and prints the outcome.
 pub(super) async fn run(
     args: &DryRunArgs,
     mut conversations: Receiver<Result<Conversation, CliError>>,
@@ -152,53 +153,53 @@ fn summary(asked: &Outcome, compared: &Outcome, price: &Price) -> Vec<(&'static 
     ]
 }
 
-/// What a simulation came to.
+/// Result of a simulation.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
     sessions: u64,
-    /// Windows, where a bot would call its model.
+    /// Number of windows, one per model call.
     calls: u64,
     /// Calls whose current turn does not fit.
     refused: u64,
-    /// Tokens of all windows, and of these in a prefix that was sent before.
+    /// Tokens of all windows, and those of them in a prefix that was sent before.
     tokens: u64,
     cached_tokens: u64,
-    /// The largest window.
+    /// Tokens of the largest window.
     tokens_max: u64,
-    /// Windows that begin otherwise than the one before.
+    /// Windows that do not extend the previous window.
     prefix_changes: u64,
     summaries: u64,
-    /// Turns that the last window of a session leaves out without a summary.
+    /// Turns omitted without a summary from the last window of each session.
     turns_left_out: u64,
     degraded: u64,
-    /// Each window, by session.
+    /// All windows, by session.
     windows: Vec<Vec<WindowFacts>>,
 }
 
-/// What is told of one window.
+/// Facts about one window.
 #[derive(Debug, Serialize)]
 struct WindowFacts {
-    /// The newest turn.
+    /// Seq of the newest turn.
     seq: u64,
     tokens: u64,
-    /// Of these, in a prefix that was sent before.
+    /// Tokens in a prefix that was sent before.
     cached_tokens: u64,
-    /// The number of the summary in it; 0 for none.
+    /// Number of the summary in it; 0 for none.
     summary: u32,
-    /// Turns that are left out without a summary.
+    /// Turns omitted without a summary.
     left_out: u64,
-    /// Turns that are not shown as they were said.
+    /// Turns that are not shown verbatim.
     shortened: usize,
 }
 
-/// The engine without anything that reaches out of the process or ends a session.
+/// Disables everything in the engine that calls out of the process or ends a session.
 fn quiet(mut config: EngineConfig) -> EngineConfig {
     config.hooks.hooks.clear();
     config.tenants.clear();
     config.memory_bytes = 0;
     config.journal_bytes = 0;
     config.sessions.max_sessions = 0;
-    // A simulation costs nothing.
+    // A simulation must not call a paid model.
     let is_remote = |summarizer: &Arc<dyn Summarizer>| summarizer.is_remote();
     if config.compaction.summarizer.as_ref().is_some_and(is_remote) {
         config.compaction.summarizer = Some(Arc::new(ExtractiveSummarizer));
@@ -250,7 +251,7 @@ struct SessionPlayer<'a> {
 }
 
 impl SessionPlayer<'_> {
-    /// Says everything, and asks for a window wherever the model is to answer.
+    /// Appends all messages, and builds a window wherever the model would reply.
     async fn play(
         &self,
         conversations: &[Conversation],
@@ -264,7 +265,7 @@ impl SessionPlayer<'_> {
                     let place = format!("line {}, {}", conversation.line, conversation.name(index));
                     CliError::failed(Exit::Data, format!("{place}: {error}"))
                 })?;
-                // One system prompt is enough for a session.
+                // A session needs only one system prompt.
                 if place > 0 && turns.iter().all(|turn| turn.role == Role::System) {
                     continue;
                 }
@@ -287,7 +288,7 @@ impl SessionPlayer<'_> {
                 };
                 windows.push(outcome.count(before.as_ref(), &window));
                 before = Some(window);
-                // A bot's model takes longer than that.
+                // Wait for compactions: in practice, a model call takes longer than one.
                 self.engine.compaction.idle().await;
             }
         }
@@ -305,7 +306,7 @@ impl SessionPlayer<'_> {
         Ok(())
     }
 
-    /// The window; `None` where the current turn does not fit.
+    /// Builds the window. `None` if the current turn does not fit.
     async fn window(&self, append: AppendCommand) -> Result<Option<ContextOutcome>, CliError> {
         let args = self.simulation.args;
         let budget = match args.input_budget {
@@ -336,7 +337,7 @@ impl SessionPlayer<'_> {
 }
 
 impl Outcome {
-    /// Tokens of each window, and those in cache, by session.
+    /// Tokens of each window and those in the cache, by session.
     fn bars(&self) -> Vec<Vec<(u64, u64)>> {
         let bar = |window: &WindowFacts| (window.tokens, window.cached_tokens);
         let sessions = self.windows.iter();
@@ -345,7 +346,7 @@ impl Outcome {
             .collect()
     }
 
-    /// Counts a window; gives what is told of it.
+    /// Adds a window to the totals and returns its facts.
     fn count(&mut self, before: Option<&ContextOutcome>, window: &ContextOutcome) -> WindowFacts {
         let report = &window.report;
         let tokens = report.blocks.total();
@@ -376,7 +377,7 @@ impl Outcome {
     }
 }
 
-/// Turns that a window leaves out without a summary.
+/// Number of turns that a window omits without a summary.
 fn left_out(window: &ContextOutcome) -> u64 {
     let omissions = window.report.omissions.iter();
     let left_out = omissions.filter(|omission| omission.is_left_out());

@@ -1,26 +1,24 @@
-//! The context window of a model as a bar: what fills it, what is free, and what is
-//! kept free.
+//! Bar chart of a context window: its blocks, the free part, and the reserves.
 
 use memoird_proto::v1::ContextReport;
 
 use crate::cli::output;
 
-/// Cells between the two ends of the bar; with them it fits a terminal of 80 columns.
+/// Width of the bar between its brackets. With them it fits a terminal of 80 columns.
 const CELLS: usize = 78;
 
 /// A block of the context window.
 struct Block {
-    /// Its cells where there are no colours.
+    /// Character for its cells without colors.
     letter: char,
-    /// Its colour of the terminal's sixteen.
+    /// One of the sixteen terminal colors.
     colour: u8,
-    /// What it is.
     name: &'static str,
-    /// How much of the window it takes.
+    /// Size in tokens.
     tokens: u64,
 }
 
-/// The bar, and below it a line for each block.
+/// Returns the bar, followed by a line for each block.
 pub(super) fn lines(report: &ContextReport, has_colours: bool) -> Vec<String> {
     let blocks = blocks(report);
     let tokens: Vec<u64> = blocks.iter().map(|block| block.tokens).collect();
@@ -83,8 +81,9 @@ impl Block {
     }
 }
 
-/// How many cells each of these gets: at least one where there is anything at all, and
-/// together all of them (by largest remainder).
+/// Distributes the cells in proportion to the tokens (largest remainder method).
+///
+/// Every block that is not empty gets at least one cell. The result always sums to [`CELLS`].
 fn cells(tokens: &[u64]) -> Vec<usize> {
     let all: u128 = tokens.iter().map(|tokens| u128::from(*tokens)).sum();
     if all == 0 {
@@ -103,7 +102,7 @@ fn cells(tokens: &[u64]) -> Vec<usize> {
             cells[index] += usize::from(tokens[index] > 0);
         }
     }
-    // What was given to small blocks is taken from the largest.
+    // Take the excess of small blocks from the largest.
     while cells.iter().sum::<usize>() > CELLS {
         if let Some(largest) = cells.iter_mut().max() {
             *largest -= 1;

@@ -1,4 +1,4 @@
-//! A window as people read it: the bar, its turns, what is not in it, and why.
+//! Text output of a window: the bar, its turns, what is omitted, and why.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionReason, Turn};
@@ -7,24 +7,24 @@ use super::bar;
 use crate::cli::json::short_name;
 use crate::cli::{compaction, output, transcript};
 
-/// The label of turns that memoird made, or shows in other words.
+/// Metadata key of turns that memoird inserted or shortened.
 const MARK: &str = "memoird";
-/// What it says of a summary.
+/// Value of [`MARK`] for a summary.
 const SUMMARY: &str = "summary";
-/// Lines of a summary that are shown, and characters of each.
+/// Maximum lines of a summary, and characters of each.
 const SUMMARY_LINES_MAX: usize = 6;
 const LINE_CHARS_MAX: usize = 78;
-/// Where no terminal says how wide it is, or it says what leaves no room for text.
+/// Width if the terminal reports none, or one too small for text.
 const WIDTH: u16 = 80;
 const WIDTH_MIN: u16 = 40;
-/// Characters of a turn that are looked at.
+/// Maximum characters of a turn.
 const TEXT_CHARS_MAX: usize = 400;
-/// Ranges of turns that one line names.
+/// Maximum ranges of turns in a line.
 const RANGES_MAX: usize = 6;
-/// Notes are sentences of the daemon.
+/// Maximum characters of a note from the daemon.
 const NOTE_CHARS_MAX: usize = 400;
 
-/// All of it.
+/// Formats the whole window.
 pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
     let report = window.report.clone().unwrap_or_default();
     let session = window.session.clone().unwrap_or_default();
@@ -54,12 +54,12 @@ pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
     lines.join("\n")
 }
 
-/// The turns as lines: seq, role, tokens, text.
+/// Formats the turns as lines: seq, role, tokens, text.
 fn turns(turns: &[Turn], report: &ContextReport) -> String {
     let row = |(place, turn): (usize, &Turn)| {
         let tokens = report.turn_tokens.get(place).copied().unwrap_or(0);
         [
-            // A turn that memoird made has no place in the history.
+            // A turn inserted by memoird has no seq.
             match turn.seq {
                 0 => "-".to_owned(),
                 seq => seq.to_string(),
@@ -75,7 +75,7 @@ fn turns(turns: &[Turn], report: &ContextReport) -> String {
     output::table(Some(header), rows, &[2], Some(width.unwrap_or(WIDTH)))
 }
 
-/// The text of a turn, after the word for what was done to it.
+/// Formats the text of a turn, prefixed with how memoird changed it.
 fn marked(turn: &Turn) -> String {
     let text = transcript::one_line(turn);
     let text = match turn.metadata.get(MARK) {
@@ -85,12 +85,12 @@ fn marked(turn: &Turn) -> String {
     output::shorten(&text, TEXT_CHARS_MAX)
 }
 
-/// The summary: what it stands for, and how it begins.
+/// Describes the summary: the turns it covers, and its beginning.
 fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     let Some(info) = &report.summary else {
         return Vec::new();
     };
-    // Its tokens stand with those of the other blocks.
+    // Its tokens are listed with the other blocks.
     let stands_for = compaction::stands_for(info);
     let head = format!("summary        {stands_for}");
     let mut lines = vec![output::shorten(&head, WIDTH.into())];
@@ -109,7 +109,7 @@ fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     lines
 }
 
-/// A line for each reason, in the order in which reasons come first.
+/// Formats one line per reason, in the order in which the reasons occur.
 fn omitted(omissions: &[Omission]) -> Vec<String> {
     let mut reasons: Vec<i32> = Vec::new();
     for omission in omissions {
@@ -142,7 +142,7 @@ fn why(reason: OmissionReason) -> &'static str {
     }
 }
 
-/// Ranges of turns, ascending; those that touch are one.
+/// Merges ranges of turns that overlap or touch, in ascending order.
 fn merged<'a>(omissions: impl Iterator<Item = &'a Omission>) -> Vec<(u64, u64)> {
     let ranges = omissions.map(|omission| (omission.first_seq, omission.last_seq));
     let mut ranges: Vec<(u64, u64)> = ranges.collect();
@@ -169,7 +169,7 @@ fn named(ranges: &[(u64, u64)]) -> String {
     }
 }
 
-/// What the next cut will take, and when.
+/// Describes when the next cut happens and what it removes.
 fn next_cut(report: &ContextReport) -> Vec<String> {
     let Some(next) = &report.next_cut else {
         return Vec::new();
@@ -196,7 +196,7 @@ fn next_cut(report: &ContextReport) -> Vec<String> {
     lines
 }
 
-/// What else the report says.
+/// Formats the remaining facts of the report.
 fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     let share = report.stable_prefix_tokens as f64 * 100.0 / report.tokens_total.max(1) as f64;
     let included = output::count(report.turns_included.into());
@@ -227,7 +227,7 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     facts
 }
 
-/// Where a provider may cache: by message where there are messages, by turn otherwise.
+/// Describes the cache breakpoints, as indexes of messages if there are messages, else as turns.
 fn breakpoints(window: &GetContextResponse, report: &ContextReport) -> String {
     let has_messages = !window.messages_json.is_empty();
     let name = |place: &u32| match window.turns.get(*place as usize) {

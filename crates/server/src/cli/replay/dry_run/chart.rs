@@ -1,6 +1,6 @@
-//! The windows of a simulation as one HTML page: a bar for each, the part in cache at its foot.
+//! HTML chart of simulated windows: one bar per window, with the cached part at its foot.
 
-/// Sessions that are drawn; more make no chart that anybody reads.
+/// Maximum number of sessions to draw. More would be unreadable.
 const SESSIONS_MAX: usize = 50;
 const HEIGHT: u64 = 120;
 const BAR: usize = 4;
@@ -9,7 +9,7 @@ const STYLE: &str = "body{font:14px sans-serif;margin:2em;color:#222}td{padding:
                      svg{background:#f6f6f6;display:block;margin:.2em 0 1em}\
                      .c{fill:#7aa6c2}.f{fill:#c2563a}";
 
-/// The page. Each session has the tokens of its windows, and of these the ones in cache.
+/// Renders the page. Each session is a list of windows: their tokens, and those in the cache.
 pub(super) fn page(sessions: &[Vec<(u64, u64)>], summary: &[(&str, String)]) -> String {
     let mut page = format!(
         "<!doctype html><meta charset=utf-8><title>memoird replay --dry-run</title>\

@@ -1,4 +1,4 @@
-//! What tokens cost.
+//! Token prices.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,23 +7,24 @@ use serde::Deserialize;
 
 use crate::cli::exit::{CliError, Exit};
 
-/// What a million tokens cost.
+/// Prices per million tokens.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Price {
-    /// Read by the model for the first time.
+    /// Tokens that are not in the cache.
     input: f64,
-    /// Read from the provider's cache.
+    /// Tokens read from the provider's cache.
     cached_input: f64,
-    /// Read for the first time and kept in the cache, where that costs more than `input`.
+    /// Tokens that are not in the cache and are written to it, if that costs more than `input`.
     cache_write: Option<f64>,
-    /// Whatever the table is in.
+    /// Unit of the prices, such as a currency.
     #[serde(default)]
     pub(super) unit: String,
 }
 
-/// The price of a model in a table, of the default one where none is named; without a table, a cached
-/// token costs a tenth of another.
+/// Finds the price of a model in a table, or of the default model if none is named.
+///
+/// Without a table, a cached token costs a tenth of an uncached one.
 pub(super) fn find(
     table: Option<&Path>,
     named: Option<&str>,
@@ -45,7 +46,7 @@ pub(super) fn find(
     let names = table.keys().cloned().collect::<Vec<_>>().join(", ");
     let model = named.unwrap_or(default_model);
     let found = match (table.remove(model), table.len()) {
-        // A table of one price needs no name.
+        // A table with a single price needs no name.
         (None, 1) if named.is_none() => table.pop_first().map(|(_, price)| price),
         (found, _) => found,
     };
@@ -54,8 +55,9 @@ pub(super) fn find(
 }
 
 impl Price {
-    /// What so many tokens cost, some of them in cache. Replies are not in it: they cost the same
-    /// whatever the window.
+    /// Cost of the input tokens, `cached` of which are in the cache.
+    ///
+    /// Replies are not included, because they cost the same for every window.
     pub(super) fn cost(&self, tokens: u64, cached: u64) -> f64 {
         let fresh = tokens.saturating_sub(cached) as f64;
         let fresh_price = self.cache_write.unwrap_or(self.input);

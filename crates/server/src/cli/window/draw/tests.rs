@@ -1,4 +1,4 @@
-//! Windows are drawn within 80 columns, and nothing that is in a report is left out.
+//! Tests that windows fit 80 columns and that every part of a report is shown.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{Budget, NextCut, Part, Role, SessionInfo, SummaryInfo, TokensByBlock};
@@ -110,7 +110,7 @@ fn a_window_is_drawn_with_turns_omissions_and_facts() {
 #[test]
 fn nothing_is_wider_than_a_terminal() {
     for line in window(&example(), false).lines() {
-        // Each of these characters takes two columns.
+        // Each of these characters is two columns wide.
         let columns = line.chars().count() + line.matches('字').count();
         assert!(columns <= 80, "{columns}: {line}");
     }
