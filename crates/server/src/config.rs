@@ -1,4 +1,4 @@
-//! The configuration: one YAML file, checked whole before anything starts.
+//! The configuration: one YAML file, validated completely before anything starts.
 
 mod data_key;
 mod environment;
@@ -49,109 +49,99 @@ pub(crate) use settings::Settings;
 #[cfg(feature = "postgres")]
 pub(crate) use settings::differing;
 
-/// The default configuration with its comments, as operators read it. A test proves that it
-/// says what the components' defaults are.
+/// The default configuration with comments for operators. A test checks it against the defaults of
+/// the components.
 pub(crate) const DEFAULT_YAML: &str = include_str!("../../../config/memoird.yaml");
 
-/// Smallest automatic value of `server.max_request_bytes`, and what a request has in addition to
-/// its largest turn.
+/// Minimum of the automatic `server.max_request_bytes`, and the bytes it allows in addition to the
+/// largest turn.
 const REQUEST_BYTES_MIN: usize = 8 << 20;
 const REQUEST_ROOM_BYTES: usize = 4 << 20;
 
-/// Where `long_term.dir: auto` is, in the data directory.
+/// Directory for `long_term.dir: auto`, relative to the data directory.
 const MEMORIES_DIR: &str = crate::data_files::MEMORIES;
 
-/// The configuration of the daemon.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// Where the files are.
     pub(crate) data_dir: PathBuf,
-    /// How it is reached.
     pub(crate) server: ServerConfig,
-    /// How it logs.
     pub(crate) log: LogConfig,
-    /// What the engine does.
     pub(crate) engine: EngineConfig,
-    /// Where the journal is.
     pub(crate) journal: JournalPlace,
-    /// What outlives a session.
+    /// Limits and workers of long-term memory.
     pub(crate) memories: MemoriesConfig,
-    /// Where memories are kept, and how.
+    /// Location of the memory files.
     pub(crate) long_term: LongTerm,
-    /// How what was said is indexed.
     pub(crate) search: SearchConfig,
-    /// Who may call.
     pub(crate) keys: Vec<Key>,
-    /// And who without a key.
+    /// Callers that need no key.
     pub(crate) keyless: Keyless,
-    /// What the files of TLS hold.
+    /// Certificates and keys read from the TLS files.
     pub(crate) tls: Option<Loaded>,
-    /// True where the file says its version. One that does not may be cut off, or empty, and
-    /// is not taken by a daemon that runs.
+    /// Whether the file states its version.
+    ///
+    /// A file without one may be truncated or empty. A running daemon rejects it on reload.
     pub(crate) is_versioned: bool,
     /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
-    /// All settings, to compare with those of another file.
+    /// All settings, for comparison with those of another file.
     pub(crate) settings: Settings,
 }
 
-/// The files of memories.
+/// Location and options of the memory files.
 #[derive(Clone, Debug)]
 pub(crate) struct LongTerm {
-    /// The directory with a file for each tenant.
+    /// Directory with one file per tenant.
     pub(crate) dir: PathBuf,
-    /// How these files are kept.
     pub(crate) options: FilesOptions,
 }
 
-/// How the daemon is reached.
+/// The section `server`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerConfig {
-    /// Where gRPC is served.
+    /// Address of the gRPC port.
     pub(crate) listen: ListenAddress,
-    /// Where health and metrics are served.
+    /// Address of the port for health checks and metrics.
     pub(crate) admin_listen: ListenAddress,
-    /// Sockets in the file system.
+    /// Unix sockets.
     pub(crate) unix: UnixConfig,
-    /// TLS, where it is spoken.
     pub(crate) tls: Option<TlsConfig>,
-    /// Where the key is that the data is encrypted with, where it is.
+    /// Source of the key that encrypts the data files.
     pub(crate) data_key: Option<DataKeySpec>,
-    /// How long calls may take to finish when the daemon stops, and changes to be
-    /// written after that.
+    /// Time for calls to finish at shutdown, and again for changes to be written.
     #[serde(with = "AsText::<Span>")]
     pub(crate) shutdown_grace: Duration,
-    /// True: without any key every caller is let in, as the operator of the tenant
-    /// `default`. On loopback only.
+    /// Whether to accept every caller as admin of the tenant `default` if no keys are configured.
+    /// On loopback only.
     pub(crate) allow_without_keys: bool,
-    /// Connections at once; more wait.
+    /// Maximum concurrent connections. Further ones wait.
     pub(crate) max_connections: usize,
-    /// Calls at once on one connection; more wait.
+    /// Maximum concurrent calls on one connection. Further ones wait.
     pub(crate) max_streams_per_connection: u32,
-    /// What each connection may do.
+    /// Limits of each connection.
     pub(crate) connections: ConnectionsConfig,
-    /// Whether the contract is told to who has a key.
+    /// Whether to serve gRPC reflection to authenticated callers.
     pub(crate) reflection: bool,
-    /// Calls at once; more are refused.
+    /// Maximum concurrent calls. Further ones are rejected.
     pub(crate) max_calls_in_flight: usize,
-    /// Bytes of one request; `None`: see [`request_bytes_for`].
+    /// Maximum size of a request in bytes. If `None`, see [`request_bytes_for`].
     #[serde(with = "AsText::<Auto>")]
     pub(crate) max_request_bytes: Option<usize>,
 }
 
-/// Sockets in the file system: who may open them, and call without a key.
+/// Permissions of Unix sockets, and the users that may call without a key.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct UnixConfig {
-    /// The mode of the socket.
+    /// File mode of the socket.
     #[serde(with = "AsText::<FileMode>")]
     pub(crate) mode: u32,
     /// Users of this machine that need no key.
     peers: Vec<UnixPeer>,
 }
 
-/// A user of this machine, and as whom it calls.
+/// A user of this machine, and the tenant and role of its calls.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct UnixPeer {
@@ -161,13 +151,13 @@ struct UnixPeer {
     role: Role,
 }
 
-/// How the daemon logs.
+/// The section `log`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LogConfig {
-    /// Which events, in the syntax of `tracing_subscriber::EnvFilter`.
+    /// Log filter in the syntax of `tracing_subscriber::EnvFilter`.
     pub(crate) filter: String,
-    /// Lines of one kind, that is, of one place in the code, a minute; 0: no limit.
+    /// Maximum log lines per minute from one place in the code; 0 means no limit.
     pub(crate) lines_per_minute: u64,
 }
 
@@ -238,28 +228,29 @@ impl ServerConfig {
 }
 
 impl Config {
-    /// Maximum bytes of one request.
+    /// Maximum size of a request in bytes.
     pub(crate) fn request_bytes(&self) -> usize {
         let configured = self.server.max_request_bytes;
         configured.unwrap_or_else(|| request_bytes_for(self.engine.limits.turn_bytes))
     }
 
-    /// True where nobody needs a key, or anything else that shows who they are.
+    /// Whether callers need no credentials.
     pub(crate) fn is_open(&self) -> bool {
         self.keys.is_empty() && self.keyless == Keyless::default()
     }
 
-    /// Takes the listeners of a daemon that runs, which stay until it starts anew, and with them who
-    /// needs no key: of the tenants that there are now.
+    /// Takes over the listeners of a running daemon, which do not change before a restart.
+    ///
+    /// This includes the callers that need no key, as far as their tenants still exist.
     pub(crate) fn keep_listeners_of(&mut self, running: &Self) {
         self.server.tls.clone_from(&running.server.tls);
         self.server.unix.clone_from(&running.server.unix);
-        // Whoever is of a tenant that is gone goes with it; that is no problem of the new file.
+        // A caller of a removed tenant is removed with it. That is not an error in the new file.
         let mut gone = Problems::default();
         self.keyless = keyless(&self.server, &self.engine.tenants, &mut gone);
     }
 
-    /// The key of the data, read where it is. At the start only.
+    /// Reads the key of the data files. Called at startup only.
     pub(crate) fn read_data_key(&self) -> Result<Option<DataKey>, CliError> {
         data_key(self.server.data_key.as_ref())
     }
@@ -271,8 +262,9 @@ fn data_key(spec: Option<&DataKeySpec>) -> Result<Option<DataKey>, CliError> {
     key.map_err(|problem| CliError::failed(Exit::Config, format!("server.data_key {problem}")))
 }
 
-/// Where the files of a configuration are, and their key. Needs none of the other secrets that
-/// the file names.
+/// Reads the locations of a configuration's data files, and their key.
+///
+/// Does not read the other secrets that the file names.
 pub(crate) fn data_files(path: &Path) -> Result<DataFiles, CliError> {
     let file = read(path, File::parse)?;
     Ok(DataFiles {
@@ -283,7 +275,7 @@ pub(crate) fn data_files(path: &Path) -> Result<DataFiles, CliError> {
     })
 }
 
-/// The same, and where the journal is.
+/// Like [`data_files`], and also returns where the journal is.
 pub(crate) fn data_place(path: &Path) -> Result<(DataFiles, JournalPlace), CliError> {
     let journal = read(path, |text| {
         let file = File::parse(text)?;
@@ -294,13 +286,15 @@ pub(crate) fn data_place(path: &Path) -> Result<(DataFiles, JournalPlace), CliEr
     Ok((data_files(path)?, journal))
 }
 
-/// Reads and checks a configuration file.
+/// Reads and validates a configuration file.
 pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
     load_noting(path).0
 }
 
-/// The same, and which files were read for it: also of one that is refused, because what it lacks
-/// may come.
+/// Like [`load`], and also returns which files were read.
+///
+/// The list is returned for an invalid configuration as well, because a missing file may appear
+/// later.
 pub(crate) fn load_noting(path: &Path) -> (Result<Config, CliError>, FilesRead) {
     let environment = ProcessEnvironment::default();
     let text = environment.file(path);
@@ -308,19 +302,20 @@ pub(crate) fn load_noting(path: &Path) -> (Result<Config, CliError>, FilesRead) 
     (config, environment.into_files())
 }
 
-/// Where the first git hook of a configuration file writes. Needs none of the secrets that
-/// the file names, which the user who reads checkpoints may not be allowed to read.
+/// Returns the first git hook of a configuration file.
+///
+/// Does not read the secrets that the file names: a user who reads checkpoints may lack permission.
 pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
     git_hooks(path).map(|hooks| hooks.into_iter().next())
 }
 
-/// The same for all of them.
+/// Like [`first_git_hook`], for all git hooks.
 pub(crate) fn git_hooks(path: &Path) -> Result<Vec<GitConfig>, CliError> {
     let file = read(path, File::parse)?;
     Ok(file.hooks.into_iter().filter_map(|hook| hook.git).collect())
 }
 
-/// Says everything that is wrong with a configuration file.
+/// Prints all problems of a configuration file, or its warnings.
 pub(crate) fn print_check(path: &Path, json: bool) -> Result<(), CliError> {
     let config = load(path)?;
     if json {
@@ -338,7 +333,7 @@ pub(crate) fn print_default() -> Result<(), CliError> {
     output::print(DEFAULT_YAML)
 }
 
-/// A variable of the environment, where it is text.
+/// Returns an environment variable if it is valid UTF-8.
 pub(crate) fn variable(name: &str) -> Option<String> {
     let text = ProcessEnvironment::default().variable(name)?;
     text.into_string().ok()
@@ -358,14 +353,14 @@ fn parsed<T>(
     parse(&text).map_err(|problem| CliError::failed(Exit::Config, invalid(problem)))
 }
 
-/// Reads the files of TLS again.
+/// Reads the TLS files again.
 pub(crate) fn reload_tls(tls: &Tls) -> (Result<(), String>, FilesRead) {
     let environment = ProcessEnvironment::default();
     let loaded = tls.reload(&environment);
     (loaded, environment.into_files())
 }
 
-/// The configuration of a daemon that was started without a file.
+/// The configuration of a daemon started without a file.
 pub(crate) fn embedded() -> Result<Config, CliError> {
     let mut file = File::default();
     file.server.allow_without_keys = true;
@@ -378,7 +373,7 @@ fn parse(text: &str, environment: &ProcessEnvironment) -> Result<Config, String>
     checked.map_err(|problem| file::without_values(&problem, text))
 }
 
-/// Builds the configuration that a file describes, or reports all its problems at once.
+/// Builds the configuration from a file, or reports all its problems at once.
 fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String> {
     let settings = Settings::of(&file);
     let mut problems = Problems::default();
@@ -468,7 +463,8 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
     })
 }
 
-/// Where the journal is. Taken at the start only, so the files of its secrets are not followed.
+/// Returns where the journal is. It applies only at startup, so files with its secrets are not
+/// watched.
 fn journal_place(file: &File, problems: &mut Problems) -> JournalPlace {
     let Some(spec) = &file.journal.second.postgres else {
         return JournalPlace::DataDir;
@@ -483,13 +479,13 @@ fn journal_place(file: &File, problems: &mut Problems) -> JournalPlace {
     })
 }
 
-/// True where the file says who may call without a key.
+/// Whether the file allows any caller without a key.
 fn has_keyless(server: &ServerConfig) -> bool {
     let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
     takes_certificates || !server.unix.peers.is_empty()
 }
 
-/// Who may call without a key, of these tenants.
+/// Returns which callers of these tenants need no key.
 fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Problems) -> Keyless {
     let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
     let ids = || tenants.iter().map(|tenant| tenant.id.clone());
@@ -521,8 +517,8 @@ fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Probl
     }
 }
 
-/// Without keys every caller is let in, so the file has to say that this is meant, and only
-/// this machine may reach the daemon.
+/// Without keys every caller is accepted. The file must state that this is intended, and the daemon
+/// must be reachable only from this machine.
 fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) {
     if has_keys || has_keyless(server) {
         return;
@@ -541,16 +537,17 @@ fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) 
     problems.unless(server.allow_without_keys, "allow_without_keys", is_missing);
 }
 
-/// Maximum bytes of one request where the file has none: a turn of the maximum size in base64 and
-/// 4 MiB, at least 8 MiB.
+/// Default maximum size of a request: the maximum turn in base64 plus 4 MiB, at least 8 MiB.
 fn request_bytes_for(turn_bytes: usize) -> usize {
     let in_base64 = turn_bytes.saturating_add(turn_bytes / 3);
     let bytes = in_base64.saturating_add(REQUEST_ROOM_BYTES);
     bytes.max(REQUEST_BYTES_MIN)
 }
 
-/// Maximum bytes of one turn. Where the file has none, it follows the memory, and the sizes of
-/// requests and histories where the file has those.
+/// Returns the maximum size of a turn in bytes.
+///
+/// By default it is derived from the memory limit, and from the sizes of requests and histories if
+/// the file sets them.
 fn turn_bytes(file: &File, memory_bytes: u64, problems: &mut Problems) -> usize {
     let around = [
         ("server.max_request_bytes", file.server.max_request_bytes),
@@ -664,7 +661,7 @@ fn memories(
     problems: &mut Problems,
 ) -> MemoriesConfig {
     let (keys, limits) = (&file.long_term.third, &file.long_term.second);
-    // Both are taken at the start only, so the files of their keys are not followed.
+    // Embedder and reranker apply only at startup, so the files with their keys are not watched.
     let embedder = keys.embedder.build(&ProcessEnvironment::default());
     let extraction = &keys.extraction;
     let spec = extraction.first.spec();
@@ -691,7 +688,7 @@ fn memories(
     config
 }
 
-/// Where the files of memories are, and how many of them stay open.
+/// Returns the directory of the memory files and their options.
 fn long_term_files(file: &File, problems: &mut Problems) -> LongTerm {
     let keys = &file.long_term.third;
     problems.at_least_one("long_term.open_files", keys.open_files);
@@ -713,7 +710,7 @@ fn memories_dir(file: &File) -> PathBuf {
     }
 }
 
-/// The hooks, each with a name of its own.
+/// Builds the hooks and checks that their names are unique.
 fn hooks(
     specs: &[HookSpec],
     environment: &ProcessEnvironment,

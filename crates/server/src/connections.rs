@@ -1,6 +1,7 @@
-//! The connections of a port, and what each may do: so many at once, of one address a part of
-//! them, so long for saying hello, for being idle and altogether. Until a good key is seen on
-//! it, a connection is one of a stranger: where there is no room, the oldest stranger goes.
+//! Connection table of a port, with limits on count, handshake, idle time and age.
+//!
+//! There is a limit in total and per address. A connection is unauthenticated (a "stranger") until
+//! it shows a valid key. When there is no room, the oldest stranger is closed.
 
 pub(crate) mod config;
 mod gathered;
@@ -24,24 +25,25 @@ pub(crate) use config::ConnectionsConfig;
 pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
 
-/// After so many refusals for want of a key, a connection that never had one is closed when its
-/// calls are done, and further ones get no answer: their streams are reset.
+/// Rejected calls without a valid key after which a stranger is closed, once its calls are done.
+///
+/// Later calls get no response: their streams are reset.
 const REFUSALS_ANSWERED: u32 = 16;
-/// After so many it is closed at once: more than come in before it is told to finish.
+/// Rejected calls after which a stranger is closed at once. More than can arrive before the first
+/// limit takes effect.
 const REFUSALS_MAX: u32 = 64;
 
-/// Connections above the limit, of strangers that were told to go and are not gone yet.
+/// Maximum number of displaced strangers that are still open, in excess of the limit.
 const LEAVING_MAX: usize = 64;
 
-/// Bytes that a stranger's connection reads before others have their turn: each may be a
-/// fifteenth of a call.
+/// Bytes that a stranger may read per poll. A call can be as small as 15 bytes.
 const STRANGER_BYTES_AT_ONCE: usize = 1 << 10;
-/// The same of other connections, where tenants take turns. Small calls cost much more for each
-/// byte than large answers do.
+/// The same for other connections, if tenants share the scheduler. Small calls cost much more per
+/// byte than large responses.
 const BYTES_IN_TURN: usize = 8 << 10;
-/// The same where there is one tenant.
+/// The same if there is a single tenant.
 const BYTES_AT_ONCE: usize = 64 << 10;
-/// Bytes that a connection writes before others have their turn, where tenants take turns.
+/// Bytes that a connection may write per poll, if tenants share the scheduler.
 const WRITTEN_BYTES_IN_TURN: usize = 128 << 10;
 
 /// The connections of a port.
@@ -57,29 +59,29 @@ pub(crate) struct Connections {
     pub(crate) counts: ConnectionCounts,
 }
 
-/// What became of connections.
+/// Counters of connections, by why they ended.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounts {
-    /// Closed for a newer one, before it showed a key.
+    /// Closed for a newer one, before showing a valid key.
     pub(crate) displaced: AtomicU64,
-    /// Closed at once, because its address has as many as it may.
+    /// Closed at once, because its address has reached the limit.
     pub(crate) over_address: AtomicU64,
-    /// Closed because it did not say hello in time.
+    /// Closed because the handshake timed out.
     pub(crate) silent: AtomicU64,
-    /// Asked to go because nobody used it.
+    /// Shut down because it was idle.
     pub(crate) idle: AtomicU64,
-    /// Asked to go because of its age.
+    /// Shut down because of its age.
     pub(crate) old: AtomicU64,
-    /// Asked to go after too many refusals.
+    /// Shut down after too many rejected calls.
     pub(crate) refused: AtomicU64,
-    /// Ended by TLS before anything was said.
+    /// TLS handshake failed.
     pub(crate) tls_failed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     open: usize,
-    /// Of these, those that were told to go.
+    /// Displaced strangers that are still open. Included in `open`.
     leaving: usize,
     next_number: u64,
     strangers: BTreeMap<u64, Arc<Connection>>,
@@ -94,71 +96,70 @@ struct OfAddress {
     strangers: BTreeSet<u64>,
 }
 
-/// Whether a connection has a place.
+/// Result of adding a connection.
 enum Entered {
-    /// It has.
     Yes(Arc<Connection>),
-    /// Not before another one is closed.
+    /// There is no room until another connection is closed.
     NotYet,
-    /// Its address has as many as it may.
+    /// Its address has reached the limit.
     Never,
 }
 
-/// What is known of a connection, by all its calls.
+/// State of a connection, shared by all its calls.
 #[derive(Debug)]
 pub(crate) struct Connection {
     connections: Arc<Connections>,
     number: u64,
-    /// Who is at its other end, as the system knows it.
+    /// The remote end, as reported by the system.
     pub(crate) peer: Peer,
-    /// For whose turns it and its calls wait.
+    /// The tenant whose queue it and its calls are scheduled in.
     pub(crate) owner: Arc<Owner>,
-    /// What the client's certificate says about whose it is; empty until there is one.
+    /// Names in the client's certificate. Unset if there is none.
     certificate: OnceLock<Vec<String>>,
-    /// True after the first bytes of its protocol.
+    /// Set after the first bytes of its protocol.
     has_said_hello: AtomicBool,
-    /// True after the first good key.
+    /// Set after the first valid key.
     has_key: AtomicBool,
-    /// Bytes that it may still read and write before others have their turn.
+    /// Bytes that it may still read and write in this poll.
     readable: BytesLeft,
     writable: BytesLeft,
-    /// Calls so far, and those under way.
+    /// Number of calls so far, and of open ones.
     calls_begun: AtomicU64,
     calls: AtomicUsize,
-    /// Calls under way that were let in without a key.
+    /// Open calls that were admitted without a key.
     keyless_calls: AtomicUsize,
-    /// Refusals for want of a key.
+    /// Calls rejected without a valid key.
     refusals: AtomicU32,
-    /// What it is told to do, as an [`Order`].
+    /// The current [`Order`].
     order: AtomicU8,
     ordered: Notify,
 }
 
-/// What a connection is told to do.
+/// An instruction to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Order {
-    /// To go on.
+    /// Continue.
     None,
-    /// To close when its calls are done.
+    /// Close when its calls are done.
     Finish,
-    /// To close.
+    /// Close at once.
     Close,
 }
 
-/// A call under way on a connection.
+/// An open call on a connection.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
     connection: Arc<Connection>,
-    /// True where it was let in without a key.
+    /// Whether it was admitted without a key.
     is_keyless: bool,
 }
 
-/// The place of a connection, until it is closed.
+/// The entry of a connection in the table, removed on drop.
 #[derive(Debug)]
 struct Seat(Arc<Connection>);
 
 impl Connections {
-    /// So many of them at once; they may be made to wait for turns of this schedule.
+    /// `max` is the maximum number of connections. Their tasks may be scheduled in `schedule`.
     pub(crate) fn new(
         max: usize,
         config: &ConnectionsConfig,
@@ -175,12 +176,12 @@ impl Connections {
         })
     }
 
-    /// How many there are.
+    /// Number of open connections.
     pub(crate) fn count(&self) -> usize {
         self.table().open
     }
 
-    /// Waits for the place of a connection; `None` where its address has too many.
+    /// Adds a connection, and waits for room. `None` if its address has reached the limit.
     async fn enter(self: &Arc<Self>, peer: Peer) -> Option<Seat> {
         loop {
             let closed = self.closed.notified();
@@ -197,7 +198,7 @@ impl Connections {
         }
     }
 
-    /// Enters a connection, and tells the oldest stranger to go where it makes one too many.
+    /// Adds a connection, and closes the oldest stranger if there is no room otherwise.
     fn try_enter(self: &Arc<Self>, peer: Peer) -> Entered {
         let mut table = self.table();
         let of_address = peer
@@ -225,7 +226,7 @@ impl Connections {
 }
 
 impl ConnectionCounts {
-    /// Each with its name.
+    /// The counters with their names.
     pub(crate) fn by_cause(&self) -> [(&'static str, u64); 7] {
         [
             ("displaced", &self.displaced),
@@ -271,7 +272,7 @@ impl Table {
         connection
     }
 
-    /// Tells a stranger to go.
+    /// Closes a stranger to make room.
     fn displace(&mut self, number: u64) {
         let Some(connection) = self.forget_stranger(number) else {
             return;
@@ -284,7 +285,7 @@ impl Table {
         connection.tell(Order::Close);
     }
 
-    /// It is no stranger any more.
+    /// Removes a connection from the strangers.
     fn forget_stranger(&mut self, number: u64) -> Option<Arc<Connection>> {
         let connection = self.strangers.remove(&number)?;
         if let Some(of_address) = self.of(&connection) {
@@ -318,22 +319,22 @@ impl Table {
 }
 
 impl Connection {
-    /// What the client's certificate says about whose it is; `None` where it has shown none.
+    /// Names in the client's certificate. `None` without a certificate.
     pub(crate) fn certificate(&self) -> Option<&[String]> {
         self.certificate.get().map(Vec::as_slice)
     }
 
-    /// True until the first good key.
+    /// Whether it has not shown a valid key yet.
     pub(crate) fn is_stranger(&self) -> bool {
         !self.has_key.load(Ordering::Relaxed)
     }
 
-    /// True where it was told to close: nothing more is answered.
+    /// Whether it was told to close, so that it sends no more responses.
     pub(crate) fn is_closing(&self) -> bool {
         self.order.load(Ordering::Relaxed) >= Order::Close as u8
     }
 
-    /// It is its turn to read and to write.
+    /// Sets how much it may read and write in the following poll.
     fn begin_turn(&self) {
         let (readable, writable) = match self.owner.is_nobody() {
             true => (BYTES_AT_ONCE, usize::MAX),
@@ -346,24 +347,24 @@ impl Connection {
         self.writable.set(writable);
     }
 
-    /// A good key was seen: it is no stranger any more.
+    /// Records that it has shown a valid key.
     pub(crate) fn show_key(&self) {
         if !self.is_stranger() {
             return;
         }
         let mut table = self.connections.table();
-        // One that was told to go goes.
+        // A displaced connection stays a stranger and closes.
         if table.forget_stranger(self.number).is_some() {
             self.has_key.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A call begins that has a key.
+    /// Begins an authenticated call.
     pub(crate) fn begin_call(self: &Arc<Self>) -> OpenCall {
         self.begin(false)
     }
 
-    /// A call begins without a key; `None` where a stranger has too many of these.
+    /// Begins a call without a key. `None` if a stranger has too many of them.
     pub(crate) fn begin_keyless_call(self: &Arc<Self>) -> Option<OpenCall> {
         let others = self.keyless_calls.fetch_add(1, Ordering::Relaxed);
         let call = self.begin(true);
@@ -380,8 +381,9 @@ impl Connection {
         }
     }
 
-    /// A call is refused for want of a good key, or of a place for one without. False where it
-    /// was refused so often that it gets no answer.
+    /// Counts a call rejected without a valid key, or for lack of room for keyless calls.
+    ///
+    /// Returns false if there were too many, so that the call gets no response.
     pub(crate) fn count_refusal(&self) -> bool {
         if !self.is_stranger() {
             return true;
@@ -398,7 +400,7 @@ impl Connection {
         refusals <= REFUSALS_ANSWERED
     }
 
-    /// It closes when its calls are done, unless it had a good key: others may share it.
+    /// Closes it when its calls are done, unless it has shown a valid key: others may share it.
     pub(crate) fn finish_if_stranger(&self) {
         if self.is_stranger() {
             self.tell(Order::Finish);
@@ -410,7 +412,7 @@ impl Connection {
         self.ordered.notify_waiters();
     }
 
-    /// Waits until it is told something more than this.
+    /// Waits until it gets an order stronger than `known`.
     async fn told_more_than(&self, known: Order) {
         loop {
             let ordered = self.ordered.notified();
@@ -455,7 +457,8 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What counts as one address: of IPv6 a network of 64 bits, which is what one customer has.
+/// Normalizes an address for the limit per address. IPv6 is reduced to the /64 network of a
+/// customer.
 fn one_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,5 +1,4 @@
-//! The files of a daemon: where they are, whether they are whole, and what a command that was
-//! cut off left among them.
+//! The data files of a daemon: locations, integrity, and leftovers of interrupted commands.
 
 use std::fs;
 use std::io;
@@ -13,32 +12,32 @@ use memoird_store::data_key::check_key;
 use memoird_store::verify::{FileCheck, check_file, check_journal};
 use memoird_store::{DataKey, StoreError};
 
-/// The journal in a data directory and in a backup.
+/// The journal, in a data directory and in a backup.
 pub(crate) const JOURNAL: &str = "journal.db";
-/// The files of memories there.
+/// The directory of the memory files.
 pub(crate) const MEMORIES: &str = "memories";
-/// The configuration in a backup.
+/// The configuration file in a backup.
 pub(crate) const CONFIG: &str = "memoird.yaml";
-/// What a restore has copied so far. As long as it is there, the directory is not whole.
+/// Staging directory of a restore. While it exists, the data directory is incomplete.
 pub(crate) const RESTORING: &str = "restoring";
 /// Copies that are sent to a backup.
 const COPIES: &str = "backup.tmp";
 
-/// Where the files of a daemon are.
+/// Locations of a daemon's data files.
 #[derive(Clone, Debug)]
 pub(crate) struct DataFiles {
-    /// The directory of the journal.
+    /// Directory of the journal.
     pub(crate) data_dir: PathBuf,
-    /// The directory with a file for each tenant's memories.
+    /// Directory with one memory file per tenant.
     pub(crate) memories_dir: PathBuf,
-    /// The configuration, where there is a file of it.
+    /// The configuration file, if there is one.
     pub(crate) config: Option<PathBuf>,
-    /// What the SQLite files are encrypted with; `None`: nothing.
+    /// Key of the SQLite files. `None` if they are not encrypted.
     pub(crate) key: Option<DataKey>,
 }
 
 impl DataFiles {
-    /// Those of a data directory, or of a backup.
+    /// The files of a data directory or of a backup.
     pub(crate) fn of_dir(dir: &Path, key: Option<DataKey>) -> Self {
         Self {
             data_dir: dir.to_owned(),
@@ -48,40 +47,42 @@ impl DataFiles {
         }
     }
 
-    /// The journal, where there is one.
+    /// Path of the journal, if it exists.
     pub(crate) fn journal(&self) -> Option<PathBuf> {
         Some(self.data_dir.join(JOURNAL)).filter(|path| path.exists())
     }
 
-    /// The files of memories, in order.
+    /// Paths of the memory files, in order.
     ///
     /// # Errors
-    /// When their directory cannot be read.
+    /// If the directory cannot be read.
     pub(crate) fn memories(&self) -> io::Result<Vec<PathBuf>> {
         tenant_files(&self.memories_dir)
     }
 
-    /// Where copies for a backup are made.
+    /// Directory for copies during a backup.
     pub(crate) fn copies_dir(&self) -> PathBuf {
         self.data_dir.join(COPIES)
     }
 
-    /// True while a restore is not finished.
+    /// Whether a restore is incomplete.
     pub(crate) fn is_restoring(&self) -> bool {
         self.data_dir.join(RESTORING).exists()
     }
 
-    /// Removes the copies of a backup that was cut off.
+    /// Removes the copies of an interrupted backup.
     pub(crate) fn remove_copies(&self) {
-        // Without them there is nothing to remove.
+        // Fails if there are none, which is fine.
         let _ = fs::remove_dir_all(self.copies_dir());
     }
 
-    /// Removes what a daemon makes anew of the journal, and the copies of a backup that was cut
-    /// off. What they held is overwritten. Nobody may use the files.
+    /// Overwrites and removes files that can be rebuilt from the journal, and copies of an
+    /// interrupted backup.
+    ///
+    /// No daemon may use the files.
     ///
     /// # Errors
-    /// When one cannot be written or removed.
+    /// If a file cannot be written or removed.
     pub(crate) fn wipe_derived(&self) -> io::Result<()> {
         let copies = Self::of_dir(&self.copies_dir(), None);
         for path in copies.journal().into_iter().chain(copies.memories()?) {
@@ -95,11 +96,10 @@ impl DataFiles {
         Ok(())
     }
 
-    /// Gives what root has just made here to whom the data directory belongs: that is whose daemon is
-    /// to use it.
+    /// Gives files created by root to the owner of the data directory, as whom the daemon runs.
     ///
     /// # Errors
-    /// When a directory cannot be read, or a file in it not be given away.
+    /// If a directory cannot be read, or a file's owner cannot be changed.
     pub(crate) fn give_to_owner(&self) -> io::Result<()> {
         let owner = fs::metadata(&self.data_dir)?;
         if !rustix::process::geteuid().is_root() || owner.uid() == 0 {
@@ -120,7 +120,7 @@ impl DataFiles {
             let Ok(found) = fs::symlink_metadata(&path) else {
                 continue;
             };
-            // A file with another name may be somebody else's.
+            // A file with several hard links may belong to another user.
             if found.uid() == 0 && (found.is_dir() || found.is_file() && found.nlink() == 1) {
                 lchown(&path, Some(owner.uid()), Some(owner.gid()))?;
             }
@@ -128,8 +128,9 @@ impl DataFiles {
         Ok(())
     }
 
-    /// Refuses files that the key does not fit, before anything opens one; and a directory in
-    /// which only some of them were encrypted or decrypted so far.
+    /// Checks that the key fits all files before any is opened.
+    ///
+    /// Also rejects a directory whose encryption or decryption was interrupted.
     ///
     /// # Errors
     /// Those of [`check_finished`] and [`check_key`].
@@ -144,10 +145,10 @@ impl DataFiles {
         Ok(())
     }
 
-    /// Checks every file: the journal first. Reads all of them.
+    /// Checks every file, the journal first. Reads all of them completely.
     ///
     /// # Errors
-    /// When one cannot be read for another reason than that it is damaged.
+    /// If a file cannot be read for a reason other than damage.
     pub(crate) fn verify(&self) -> Result<Vec<FileCheck>, StoreError> {
         let key = self.key.as_ref();
         let journal = self.journal();

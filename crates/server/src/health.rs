@@ -1,4 +1,4 @@
-//! What gRPC's health checks are told: whether calls are taken, and whether the journal answers.
+//! gRPC health status: whether the daemon accepts calls, and whether the journal is reachable.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use tokio::sync::{Mutex, watch};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// The name that asks for the daemon itself.
+/// Name that stands for the daemon as a whole.
 const DAEMON: &str = "";
-/// The services that are asked for.
+/// Services with a status of their own.
 const SERVICES: [&str; 4] = [
     session_service_server::SERVICE_NAME,
     memory_service_server::SERVICE_NAME,
@@ -20,7 +20,7 @@ const SERVICES: [&str; 4] = [
     admin_service_server::SERVICE_NAME,
 ];
 
-/// What is told. Nothing is any more once the daemon stops.
+/// Publishes the status. After shutdown it publishes nothing.
 #[derive(Clone)]
 pub(crate) struct Health {
     reporter: Arc<Mutex<Option<HealthReporter>>>,
@@ -33,14 +33,14 @@ impl Health {
         }
     }
 
-    /// Calls are taken.
+    /// Reports that calls are accepted.
     pub(crate) async fn begin(&self) {
         self.set(DAEMON, true).await;
         self.set_services(true).await;
     }
 
-    /// No calls are taken; ends the streams of those that wait for changes: there are none
-    /// after this.
+    /// Reports that no calls are accepted, and ends the streams of watchers, because no change
+    /// follows.
     pub(crate) async fn end(&self) {
         self.set(DAEMON, false).await;
         self.set_services(false).await;
@@ -69,8 +69,9 @@ impl Health {
     }
 }
 
-/// Tells that no service is served as long as the journal does not answer. The daemon is alive
-/// meanwhile: nobody has to restart it.
+/// Reports NOT_SERVING for all services while the journal is unreachable.
+///
+/// The daemon itself still reports SERVING, so that it is not restarted.
 pub(crate) struct JournalFollower {
     health: Health,
     away: watch::Receiver<Option<String>>,
@@ -78,7 +79,7 @@ pub(crate) struct JournalFollower {
 
 impl JournalFollower {
     pub(crate) fn new(health: Health, mut away: watch::Receiver<Option<String>>) -> Self {
-        // It may be so already.
+        // It may already be unreachable.
         away.mark_changed();
         Self { health, away }
     }
@@ -91,7 +92,7 @@ impl Worker for JournalFollower {
 
     async fn wait(&mut self) {
         if self.away.changed().await.is_err() {
-            // A journal that is a file answers.
+            // A journal in a file is always reachable.
             std::future::pending::<()>().await;
         }
     }

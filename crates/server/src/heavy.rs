@@ -1,5 +1,6 @@
-//! Work that keeps a core busy for long, such as reading megabytes of JSON: it runs on threads
-//! of its own, tenants in turn, so that small calls do not wait for it.
+//! CPU-intensive work, such as parsing megabytes of JSON, on separate threads.
+//!
+//! Tenants take turns, and small calls do not wait for such work.
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{Blocking, Executor};
@@ -7,17 +8,17 @@ use tonic::Status;
 
 use crate::wire::status;
 
-/// Requests and answers of more bytes than these are heavy.
+/// Requests and responses above this size in bytes count as heavy.
 pub(crate) const HEAVY_BYTES: usize = 64 << 10;
 
-/// Runs heavy work. Cheap to clone; all clones share the threads.
+/// Executor for heavy work. Clones share the threads.
 #[derive(Clone, Debug)]
 pub(crate) struct HeavyWork {
     executor: Executor,
 }
 
 impl Default for HeavyWork {
-    /// One core is left for small calls.
+    /// Leaves one core for small calls.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads_max = (cores - 1).max(1);
@@ -28,12 +29,11 @@ impl Default for HeavyWork {
 }
 
 impl HeavyWork {
-    /// Does a tenant's work on this many bytes; in place unless they are more than
-    /// [`HEAVY_BYTES`].
+    /// Runs a tenant's work on this many bytes; inline unless they exceed [`HEAVY_BYTES`].
     ///
     /// # Errors
-    /// The error of the work; that too much work of the tenant waits, that the work panicked,
-    /// or that the daemon stops.
+    /// The error of the work. Also if too much work of the tenant is queued, the work panicked, or
+    /// the daemon is stopping.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         tenant: &TenantId,

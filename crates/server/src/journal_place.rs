@@ -1,4 +1,4 @@
-//! Where the journal is kept: in a file of the data directory, or in a database.
+//! Location of the journal: a file in the data directory, or a database.
 
 use std::sync::Arc;
 
@@ -16,52 +16,53 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
 
-/// What pages of files may have of memory, beside what `limits.memory` counts: one part of it of
-/// this many, and at least so many bytes.
+/// Page caches may use 1/`FILES_SHARE` of `limits.memory`, in addition to it, but at least
+/// `FILES_BYTES_MIN` bytes.
 const FILES_SHARE: u64 = 8;
 const FILES_BYTES_MIN: u64 = 16 << 20;
 
-/// Where the journal is.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum JournalPlace {
-    /// In the data directory.
+    /// A file in the data directory.
     #[default]
     DataDir,
-    /// In a database of PostgreSQL.
+    /// A PostgreSQL database.
     #[cfg(feature = "postgres")]
     Postgres(Box<memoird_postgres::PgOptions>),
 }
 
 impl JournalPlace {
-    /// True where the journal is no file, so that no copy of files has it.
+    /// Whether the journal is outside of the data directory, so that a copy of the files does not
+    /// contain it.
     pub(crate) fn is_elsewhere(&self) -> bool {
         !matches!(self, Self::DataDir)
     }
 }
 
-/// A journal that was opened.
+/// An opened journal.
 pub(crate) struct OpenJournal {
     /// `None` with durability `off`.
     pub(crate) store: Option<Arc<dyn Store>>,
-    /// The clocks, which go on from where the journal left them.
+    /// Clocks that continue from the last time in the journal.
     pub(crate) machine: SystemMachine,
-    /// What has to be given back.
+    /// Resources to release at shutdown.
     pub(crate) keeper: Keeper,
 }
 
-/// What a daemon has as long as it has its journal, beside the journal itself.
+/// Resources that a daemon holds in addition to its journal.
 #[derive(Default)]
 pub(crate) struct Keeper {
-    /// Cancelled when somebody else has the journal.
+    /// Cancelled when another daemon has taken over the journal.
     lost: CancellationToken,
-    /// What other daemons are told of the configuration of this one.
+    /// Settings of this daemon, published to the other members.
     settings: watch::Sender<Vec<u8>>,
     #[cfg(feature = "postgres")]
     postgres: Option<postgres::Kept>,
 }
 
-/// Opens the journal, or makes an empty one. `waits_for`: told which daemon has it, as long as
-/// this one waits for it.
+/// Opens the journal, or creates an empty one.
+///
+/// `waits_for` is set to the name of the daemon that holds it, while this one waits.
 pub(crate) async fn open(
     config: &Config,
     key: Option<DataKey>,
@@ -83,18 +84,18 @@ pub(crate) async fn open(
     }
     #[cfg(not(feature = "postgres"))]
     let _ = waits_for;
-    // A large journal is checked for some seconds before the next line comes.
+    // Checking a large journal takes some seconds until the next log line.
     info!(data_dir = %config.data_dir.display(), "opening the journal");
     let mut options = SqliteOptions {
         key,
         ..SqliteOptions::default()
     };
     if let Some(bytes) = cache_bytes {
-        // The rest is for memories and the index of what was said.
+        // The rest is for memories and the search index.
         options.cache_bytes = options.cache_bytes.min(bytes / 4 * 3);
     }
     let dir = config.data_dir.clone();
-    // Aside, so that a signal stops the daemon meanwhile.
+    // On a blocking thread, so that a signal can stop the daemon in the meantime.
     let opened = spawn_blocking(move || {
         let store = SqliteStore::open(&dir, options)?;
         let clock = store.clock()?;
@@ -109,7 +110,7 @@ pub(crate) async fn open(
     })
 }
 
-/// Bytes of pages that the files may keep in memory, beside `limits.memory`; `None`: no limit.
+/// Maximum bytes of page caches, in addition to `limits.memory`. `None` means no limit.
 fn file_cache_bytes(memory_bytes: u64) -> Option<u64> {
     (memory_bytes > 0).then(|| (memory_bytes / FILES_SHARE).max(FILES_BYTES_MIN))
 }
@@ -118,7 +119,7 @@ fn broken_off(error: &JoinError) -> CliError {
     CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
 }
 
-/// Opens the memories: they are where the journal is.
+/// Opens the memories, which are in the same place as the journal.
 pub(crate) async fn open_memories(
     config: &Config,
     key: Option<DataKey>,
@@ -137,7 +138,7 @@ pub(crate) async fn open_memories(
 }
 
 impl Keeper {
-    /// Finds out when somebody else has the journal.
+    /// Detects when another daemon takes over the journal.
     pub(crate) fn watch(&self, engine: &Engine) {
         #[cfg(feature = "postgres")]
         if let Some(kept) = &self.postgres {
@@ -147,12 +148,13 @@ impl Keeper {
         let _ = engine;
     }
 
-    /// Cancelled when somebody else has the journal: what this process knows may be old.
+    /// Cancelled when another daemon has taken over the journal, so that the state in this process
+    /// may be stale.
     pub(crate) fn lost(&self) -> CancellationToken {
         self.lost.clone()
     }
 
-    /// What the database of the journal does, as long as it does not answer as it should.
+    /// Describes the outage while the journal's database is unreachable.
     pub(crate) fn away(&self) -> watch::Receiver<Option<String>> {
         #[cfg(feature = "postgres")]
         if let Some(kept) = &self.postgres {
@@ -161,7 +163,7 @@ impl Keeper {
         watch::channel(None).1
     }
 
-    /// The daemons that share the journal, where some do.
+    /// The cluster handle, if daemons share the journal.
     pub(crate) fn cluster(&self) -> Option<Cluster> {
         #[cfg(feature = "postgres")]
         if let Some(kept) = &self.postgres {
@@ -170,12 +172,12 @@ impl Keeper {
         None
     }
 
-    /// For what other daemons are told of the configuration of this one, when it changes.
+    /// Publishes changed settings of this daemon to the other members.
     pub(crate) fn settings(&self) -> watch::Sender<Vec<u8>> {
         self.settings.clone()
     }
 
-    /// Looks at the daemons that share the journal.
+    /// Access to the state of the daemons that share the journal.
     pub(crate) fn members(&self) -> Members {
         Members {
             #[cfg(feature = "postgres")]
@@ -184,7 +186,7 @@ impl Keeper {
         }
     }
 
-    /// What the marks in windows are made from, where daemons share it with the journal.
+    /// The nonce key of the cluster, if daemons share the journal.
     pub(crate) async fn mark_secret(
         &self,
         machine: &dyn Machine,
@@ -197,7 +199,7 @@ impl Keeper {
         Ok(None)
     }
 
-    /// What an erasure has to be told of the journal.
+    /// Reports what an erasure cannot reach in the journal's database.
     pub(crate) fn eraser(&self) -> Option<Arc<dyn Eraser>> {
         #[cfg(feature = "postgres")]
         if self.postgres.is_some() {
@@ -206,7 +208,7 @@ impl Keeper {
         None
     }
 
-    /// Gives the journal back: nothing is written any more.
+    /// Releases the journal. Nothing is written after that.
     pub(crate) async fn release(self) {
         #[cfg(feature = "postgres")]
         if let Some(kept) = self.postgres {
@@ -215,18 +217,18 @@ impl Keeper {
     }
 }
 
-/// The daemons that share the journal, to be looked at.
+/// Access to the state of the daemons that share the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
-    /// `None` where this daemon has its journal alone.
+    /// `None` if the journal is not shared.
     #[cfg(feature = "postgres")]
     store: Option<Arc<memoird_postgres::PgStore>>,
-    /// As they were last seen.
+    /// The last known state.
     seen: watch::Sender<ClusterView>,
 }
 
 impl Members {
-    /// Keeps what [`Self::seen`] says up to date.
+    /// Keeps [`Self::seen`] up to date.
     pub(crate) fn follow(&self, engine: &Engine) {
         #[cfg(feature = "postgres")]
         if self.store.is_some() {
@@ -239,15 +241,15 @@ impl Members {
         let _ = engine;
     }
 
-    /// As they were seen some seconds ago; of a daemon that has its journal alone there is nothing.
+    /// The state of some seconds ago. Empty if the journal is not shared.
     pub(crate) fn seen(&self) -> watch::Ref<'_, ClusterView> {
         self.seen.borrow()
     }
 
-    /// As they are now.
+    /// Reads the current state.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub(crate) async fn look(&self, machine: &dyn Machine) -> Result<ClusterView, EngineError> {
         #[cfg(feature = "postgres")]
         if let Some(store) = &self.store {
@@ -269,7 +271,7 @@ impl Members {
     }
 }
 
-/// What other daemons call this one.
+/// Name of this daemon for other daemons.
 fn name_of_this() -> String {
     let system = rustix::system::uname();
     let machine = system.nodename().to_string_lossy();
@@ -302,16 +304,16 @@ mod postgres {
     use crate::config::{Config, differing};
     use crate::data_files::JOURNAL;
 
-    /// Between two looks at the members.
+    /// Interval for polling the members.
     const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(2);
-    /// How long giving the database back may take.
+    /// Timeout for releasing the database.
     const RELEASE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
     pub(super) struct Kept {
         store: Arc<PgStore>,
-        /// True: other daemons have it, too.
+        /// Whether other daemons share it.
         is_shared: bool,
-        /// The index of what was said is still files.
+        /// Locks the data directory, which still contains the search index.
         _lock: DirLock,
     }
 
@@ -382,7 +384,7 @@ mod postgres {
             engine.run_worker(Lease { store, lost });
         }
 
-        /// The store, where other daemons have it, too.
+        /// The store, if other daemons share it.
         pub(super) fn shared(&self) -> Option<Arc<PgStore>> {
             self.is_shared.then(|| Arc::clone(&self.store))
         }
@@ -428,7 +430,7 @@ mod postgres {
         }
     }
 
-    /// The daemons that share the journal, and what is due at `now`.
+    /// Reads the members that share the journal, and the deliveries due at `now`.
     pub(super) async fn look(
         store: &Arc<PgStore>,
         now: Steady,
@@ -470,7 +472,7 @@ mod postgres {
         })
     }
 
-    /// Looks at the members from time to time, and says what they do not agree on.
+    /// Polls the members, and logs settings they disagree on.
     pub(super) struct Look {
         pub(super) members: Members,
         pub(super) machine: Arc<dyn Machine>,
@@ -489,7 +491,7 @@ mod postgres {
             let view = match self.members.look(&*self.machine).await {
                 Ok(view) => view,
                 Err(error) => {
-                    // Who cannot look sees nobody.
+                    // Without access to the database, no members are known.
                     self.members.seen.send_replace(ClusterView {
                         is_shared: true,
                         ..ClusterView::default()
@@ -509,7 +511,7 @@ mod postgres {
         }
     }
 
-    /// Says when another daemon has taken the database over.
+    /// Reports when another daemon has taken over the database.
     struct Lease {
         store: Arc<PgStore>,
         lost: CancellationToken,
@@ -533,7 +535,7 @@ mod postgres {
         }
     }
 
-    /// Says what an erasure does not reach in a database.
+    /// Reports what an erasure cannot reach in a database.
     #[derive(Debug)]
     pub(super) struct Pages;
 

@@ -1,5 +1,6 @@
-//! What was learnt of providers' charges for tokens outlives a restart: a small file beside the
-//! journal. It is only a hint, so one that is lost or cannot be read is learnt again.
+//! Persists the learnt token charges of providers in a small file next to the journal.
+//!
+//! The charges are only a hint: if the file is lost or unreadable, they are learnt again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,15 +14,16 @@ use memoird_formats::tokens::Calibration;
 use tracing::warn;
 
 const FILE: &str = "learnt_charges.json";
-/// Of some hundred tenants with some ten models; a larger file is not ours.
+/// Maximum size of the file in bytes, enough for some hundred tenants with some ten models. A
+/// larger file is not from memoird.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// At most so much of what was learnt is lost in a crash.
+/// Interval between writes, and so the maximum age of what a crash loses.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// By tenant and model profile.
 type Learnt = BTreeMap<String, BTreeMap<Box<str>, Calibration>>;
 
-/// Writes what was learnt, where it changed.
+/// Writes the charges when they have changed.
 pub(crate) struct LearntCharges {
     engine: Engine,
     path: PathBuf,
@@ -29,7 +31,7 @@ pub(crate) struct LearntCharges {
 }
 
 impl LearntCharges {
-    /// Gives the engine back what was learnt before.
+    /// Loads the charges of the last run into the engine.
     pub(crate) fn restore(engine: &Engine, data_dir: &Path) -> Self {
         let path = data_dir.join(FILE);
         let written = read(&path).unwrap_or_else(|problem| {
@@ -87,7 +89,7 @@ impl Worker for LearntCharges {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        // A full disk is told by the journal; what is not written now is written later.
+        // The journal reports a full disk. What is not written now is written later.
         self.write().map_err(|error| WorkError(error.to_string()))
     }
 

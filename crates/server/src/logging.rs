@@ -1,8 +1,8 @@
-//! Logs: readable on a terminal, JSON for programs. They name tenants, sessions and
-//! sizes; never a key, and of what a message says only what others repeat of it where they fail.
+//! Logs: readable on a terminal, JSON otherwise.
 //!
-//! A log serves the daemon, and never stops it: a line that cannot be written is counted and
-//! forgotten, and of one kind of line only so many a minute are written.
+//! They contain tenants, sessions and sizes, but never a key. Of messages they contain only what
+//! other programs quote in their errors. Logging never stops the daemon: a line that cannot be
+//! written is counted and dropped, and lines of one kind are limited per minute.
 
 mod line_limit;
 mod output;
@@ -26,15 +26,15 @@ use crate::config::LogConfig;
 use line_limit::LineLimit;
 use output::Output;
 
-/// How often the lines that were left out are reported.
+/// Interval for reporting dropped lines.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-/// Lines that are in no log.
+/// Counters of dropped lines.
 #[derive(Debug, Default)]
 pub(crate) struct LostLines {
-    /// Could not be written: the disk is full, or nobody reads the pipe.
+    /// Could not be written: the disk is full, or the pipe has no reader.
     pub(crate) unwritable: AtomicU64,
-    /// Were more than `log.lines_per_minute` of their kind.
+    /// Exceeded `log.lines_per_minute` of their kind.
     pub(crate) over_limit: AtomicU64,
 }
 
@@ -44,26 +44,25 @@ impl LostLines {
     }
 }
 
-/// What can be done with the log while the daemon runs. Cheap to clone.
+/// Changes logging at runtime. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct LogControl {
-    /// Which lines are not there.
     pub(crate) lost: Arc<LostLines>,
     limit: LineLimit,
     filter: Handle<EnvFilter, tracing_subscriber::Registry>,
 }
 
 impl LogControl {
-    /// Logs these events from now on.
+    /// Applies a new filter and limit.
     pub(crate) fn apply(&self, config: &LogConfig) -> Result<(), CliError> {
         let filter = filter(config)?;
-        // It fails only where nobody logs any more.
+        // Fails only if the subscriber is gone.
         let _ = self.filter.reload(filter);
         self.limit.set(config.lines_per_minute);
         Ok(())
     }
 
-    /// The worker that begins each minute of the limit.
+    /// The worker that resets the limit every minute.
     pub(crate) fn reporter(&self) -> impl Worker {
         Reporter {
             limit: self.limit.clone(),
@@ -88,7 +87,7 @@ pub(crate) fn init(config: &LogConfig) -> Result<LogControl, CliError> {
     })
 }
 
-/// How an event is written down.
+/// The formatter of events.
 fn lines<S>(output: Output) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -107,7 +106,7 @@ fn filter(config: &LogConfig) -> Result<EnvFilter, CliError> {
     })
 }
 
-/// Begins each minute of the limit, and says what the last one left out.
+/// Resets the limit every minute, and reports the lines it dropped.
 struct Reporter {
     limit: LineLimit,
 }

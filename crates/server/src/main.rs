@@ -30,7 +30,7 @@ mod wire;
 
 use std::process::ExitCode;
 
-/// The daemon allocates and frees turns of all sizes from all threads.
+/// Turns of all sizes are allocated and freed by all threads, which mimalloc handles well.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

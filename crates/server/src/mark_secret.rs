@@ -1,6 +1,7 @@
-//! What memoird's own words in windows are marked with outlives a restart, so that windows stay the
-//! same to the byte: a secret in a small file beside the journal. One that is lost costs a
-//! provider's cache of each window once.
+//! Persists the nonce key in a small file next to the journal, so that windows are the same after a
+//! restart.
+//!
+//! If it is lost, each window misses the provider's cache once.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use tracing::warn;
 
 const FILE: &str = "marks.key";
 
-/// The secret of a data directory; a new one where it has none.
+/// Loads the nonce key of a data directory, or creates one.
 pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> MarkSecret {
     let path = data_dir.join(FILE);
     let problem = match read(&path) {
@@ -26,7 +27,7 @@ pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> MarkSecret {
         warn!(%problem, path = %path.display(), "the secret of marks cannot be read, and is made \
             anew: windows differ from those before");
     }
-    // The journal tells of a disk that is full.
+    // The journal reports a full disk.
     if let Err(error) = write(&path, &secret) {
         warn!(%error, path = %path.display(), "the secret of marks was not written: windows will \
             differ after the next start");

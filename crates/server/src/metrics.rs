@@ -1,4 +1,4 @@
-//! The page `/metrics`, in the OpenMetrics format: counts of the engine and the duration of calls.
+//! The page `/metrics` in the OpenMetrics format.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,14 +30,14 @@ use crate::process;
 use crate::rates::RateLimit;
 use crate::services::Api;
 
-/// Calls by method: how many, how many failed, how long they took.
+/// Calls, failures and durations by method.
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
-    /// The methods of the contract by their paths.
+    /// Methods of the API by path.
     methods: Arc<BTreeMap<String, Arc<Method>>>,
-    /// Any other path.
+    /// All other paths.
     other: Arc<Method>,
-    /// The histograms of the methods, as one family.
+    /// The histograms of all methods as one family.
     seconds: Family<MethodLabel, Histogram, fn() -> Histogram>,
 }
 
@@ -48,11 +48,12 @@ struct Method {
     seconds: Histogram,
 }
 
-/// The labels of a method's histogram.
+/// Label of a method's histogram.
 type MethodLabel = [(&'static str, String); 1];
 
-/// A call under way. It is counted when it has its answer, or when nobody waits for one any more: as
-/// one that failed, because calls that take too long end so.
+/// A call in progress, counted when it is dropped.
+///
+/// Without a response it counts as failed, because that is how calls end that take too long.
 pub(crate) struct CallTimer {
     method: Arc<Method>,
     started: std::time::Instant,
@@ -83,7 +84,7 @@ impl CallMetrics {
         }
     }
 
-    /// A call of this path begins.
+    /// Starts the timer of a call.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn start(&self, path: &str) -> CallTimer {
         let method = self.methods.get(path).unwrap_or(&self.other);
@@ -96,7 +97,7 @@ impl CallMetrics {
 }
 
 impl CallTimer {
-    /// The call has its answer.
+    /// Records the response of the call.
     pub(crate) fn stop(mut self, answer: &Response<Body>) {
         let status = answer.headers().get("grpc-status");
         self.has_failed = status.is_some_and(|status| status != "0");
@@ -113,7 +114,7 @@ impl Drop for CallTimer {
     }
 }
 
-/// All metrics of the process.
+/// Registers all metrics of the process.
 pub(crate) fn registry(sources: Sources) -> Registry {
     let mut registry = Registry::with_prefix("memoird");
     let commits = sources.api.engine.commit_stats();
@@ -139,19 +140,17 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     registry
 }
 
-/// The sources of the metrics, which are read for each page.
+/// Sources of the metrics, read for each page.
 pub(crate) struct Sources {
     /// Sessions, memories, hooks, workers, watchers, reloads.
     pub(crate) api: Api,
-    /// Turns that could not be trusted when they were read.
+    /// Damaged and unchecked turns, and commits in doubt.
     pub(crate) journal: Option<Arc<dyn Store>>,
-    /// What its database does, as long as that does not answer.
+    /// Outage of the journal's database.
     pub(crate) journal_away: watch::Receiver<Option<String>>,
-    /// Calls.
     pub(crate) calls: CallMetrics,
-    /// Calls that were denied.
+    /// Denied calls.
     pub(crate) auth_layer: AuthLayer,
-    /// Connections.
     pub(crate) connections: Ports,
 }
 
@@ -161,7 +160,7 @@ impl fmt::Debug for Sources {
     }
 }
 
-/// A metric that every tenant has.
+/// A metric with a value per tenant.
 struct TenantMetric<T> {
     name: &'static str,
     help: &'static str,
@@ -169,7 +168,7 @@ struct TenantMetric<T> {
     read: fn(&T) -> u64,
 }
 
-/// One that only grows.
+/// A counter.
 const fn total<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -> TenantMetric<T> {
     let kind = MetricType::Counter;
     TenantMetric {
@@ -180,7 +179,7 @@ const fn total<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -
     }
 }
 
-/// One that goes up and down.
+/// A gauge.
 const fn level<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -> TenantMetric<T> {
     TenantMetric {
         kind: MetricType::Gauge,
@@ -188,7 +187,7 @@ const fn level<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -
     }
 }
 
-/// Writes these metrics with the values of each tenant.
+/// Encodes metrics with the values of each tenant.
 fn encode_by_tenant<T>(
     encoder: &mut DescriptorEncoder<'_>,
     metrics: &[TenantMetric<T>],
@@ -201,7 +200,7 @@ fn encode_by_tenant<T>(
     })
 }
 
-/// Where daemons share the journal, these are of all of them.
+/// Covers all daemons if they share the journal.
 const LIVE: [TenantMetric<TenantSnapshot>; 1] = [level("sessions_live", "Sessions alive", |t| {
     t.sessions_live
 })];
@@ -333,7 +332,8 @@ impl Collector for Sources {
         let stats = self.api.engine.stats();
         let tenants: Vec<_> = stats.tenants.iter().map(|it| (&it.id, it)).collect();
         if self.api.engine.leads() {
-            // What is of all daemons is told by one of them, so that a sum counts it once.
+            // Values of the whole cluster are exported by the leader only, so that a sum counts
+            // them once.
             encode_by_tenant(encoder, &LIVE, &tenants)?;
             self.encode_hooks(encoder)?;
         }
@@ -543,7 +543,7 @@ impl Sources {
         gauge(encoder, "search_file_bytes", help, counts.file_bytes)
     }
 
-    /// As they were counted for this page.
+    /// Uses the counts taken for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let counts = self.api.engine.hooks.last_delivery_counts();
         let names = self.api.engine.hooks.hook_names();
@@ -609,10 +609,9 @@ impl Sources {
     }
 }
 
-/// A label with its value.
 type Label<'a> = (&'a str, &'a str);
 
-/// Writes a metric that has labels: its values, each with its own.
+/// Encodes a metric with labels.
 fn family<'a, const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     kind: MetricType,
@@ -631,7 +630,7 @@ fn family<'a, const N: usize>(
     Ok(())
 }
 
-/// Writes a metric that only grows and has no labels.
+/// Encodes a counter without labels.
 fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -642,7 +641,7 @@ fn counter(
     ConstCounter::new(value).encode(metric)
 }
 
-/// Writes a metric that goes up and down and has no labels.
+/// Encodes a gauge without labels.
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
     let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     ConstGauge::new(signed(value)).encode(metric)

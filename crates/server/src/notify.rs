@@ -1,8 +1,7 @@
-//! Messages to the service manager (`sd_notify(3)`): ready, reloading, stopping, still
-//! alive. Without a manager, nothing is sent.
+//! Notifies the service manager (`sd_notify(3)`): ready, reloading, stopping, watchdog.
 //!
-//! The protocol is a line of text in a datagram. The crate for it knows neither sockets in
-//! the abstract namespace nor a limit on the time that a message may take.
+//! Without a service manager it does nothing. The protocol is a line of text in a datagram. The
+//! existing crate supports neither sockets in the abstract namespace nor a send timeout.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -17,12 +16,12 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
-/// The time limit for a message to a manager that does not read.
+/// Timeout for a message to a manager that does not read.
 const SEND_TIME_MAX: Duration = Duration::from_secs(1);
-/// The shortest interval between two signs of life.
+/// Minimum interval of watchdog notifications.
 const BEAT_TIME_MIN: Duration = Duration::from_millis(1);
 
-/// The way to the service manager.
+/// A connection to the service manager, if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Notifier {
     manager: Option<Arc<Manager>>,
@@ -32,12 +31,12 @@ pub(crate) struct Notifier {
 struct Manager {
     socket: UnixDatagram,
     addr: SocketAddr,
-    /// It kills a daemon that it has not heard of for so long.
+    /// The manager kills the daemon if it gets no notification for this long.
     watchdog: Option<Duration>,
 }
 
 impl Notifier {
-    /// The manager that this process's environment names, if it names one.
+    /// Uses the manager named by the environment.
     pub(crate) fn from_environment() -> Self {
         let manager = variable("NOTIFY_SOCKET").and_then(|name| match Manager::at(&name) {
             Ok(manager) => Some(Arc::new(manager)),
@@ -49,23 +48,21 @@ impl Notifier {
         Self { manager }
     }
 
-    /// The daemon serves, for the first time or again after [`Self::reloading`].
+    /// The daemon accepts calls, after startup or after [`Self::reloading`].
     pub(crate) fn ready(&self) {
         self.tell("READY=1");
     }
 
-    /// The daemon reads its configuration again; [`Self::ready`] ends that, whether it was
-    /// taken or refused.
+    /// The daemon reloads its configuration. [`Self::ready`] follows, whether that succeeds or not.
     pub(crate) fn reloading(&self) {
-        // The manager tells by the time whether this answers its own signal.
+        // The manager matches the reload to its own signal by this time.
         self.tell(format_args!(
             "RELOADING=1\nMONOTONIC_USEC={}",
             monotonic_us()
         ));
     }
 
-    /// The daemon takes no more calls and ends within this time, which counts also where
-    /// the manager's own patience is shorter.
+    /// The daemon stops within this time, even if the manager's own timeout is shorter.
     pub(crate) fn stopping(&self, within: Duration) {
         self.tell(format_args!(
             "STOPPING=1\nEXTEND_TIMEOUT_USEC={}",
@@ -73,14 +70,15 @@ impl Notifier {
         ));
     }
 
-    /// What `systemctl status` shows: one line.
+    /// A line for `systemctl status`.
     pub(crate) fn status(&self, line: impl Display) {
         self.tell(format_args!("STATUS={line}"));
     }
 
-    /// Tells that the daemon is alive, twice in the time after which the manager gives it
-    /// up, until what is returned is dropped. As a task among those that answer calls: when
-    /// they get no turn any more, it does not either.
+    /// Sends watchdog notifications at half the timeout, until the returned set is dropped.
+    ///
+    /// Runs as a task on the same runtime as calls, so that it stops when they are not polled any
+    /// longer.
     pub(crate) fn keep_alive(&self) -> JoinSet<()> {
         let mut beats = JoinSet::new();
         if let Some(watchdog) = self.manager.as_ref().and_then(|manager| manager.watchdog) {
@@ -121,7 +119,7 @@ impl Manager {
     }
 }
 
-/// A path, or `@` and a name in the abstract namespace.
+/// Parses a path, or `@` and a name in the abstract namespace.
 fn address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes() {
         [b'/', ..] => SocketAddr::from_pathname(name),
@@ -137,7 +135,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// The manager's patience, unless it waits for another process than this.
+/// The watchdog timeout, unless it is for another process.
 fn watchdog() -> Option<Duration> {
     let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
     let is_ours = match variable("WATCHDOG_PID") {

@@ -1,20 +1,19 @@
-//! What this process uses of the machine, and what the machine lets it use.
+//! Resource usage and resource limits of this process.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use memoird_core::time::Timestamp;
 
-/// CPU and memory of this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// Seconds of CPU, user and system.
+    /// CPU time in seconds, user and system.
     pub(crate) cpu_seconds: f64,
-    /// Resident bytes.
+    /// Resident memory in bytes.
     pub(crate) rss_bytes: u64,
 }
 
-/// The usage so far; zeros where `/proc` is missing.
+/// Returns the current usage. Zeros if `/proc` is missing.
 #[cfg(target_os = "linux")]
 pub(crate) fn usage() -> Usage {
     std::fs::read_to_string("/proc/self/stat")
@@ -23,8 +22,9 @@ pub(crate) fn usage() -> Usage {
         .unwrap_or_default()
 }
 
-/// Reads the fields `utime`, `stime` and `rss` of proc_pid_stat(5). They are counted from
-/// behind the name of the program, which may contain blanks and parentheses.
+/// Parses the fields `utime`, `stime` and `rss` of proc_pid_stat(5).
+///
+/// Fields are counted after the program's name, which may contain blanks and parentheses.
 #[cfg(target_os = "linux")]
 fn parse(stat: &str) -> Option<Usage> {
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -38,14 +38,13 @@ fn parse(stat: &str) -> Option<Usage> {
     })
 }
 
-/// The usage so far; zeros, because only Linux has `/proc/self/stat`.
+/// Returns zeros, because only Linux has `/proc/self/stat`.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn usage() -> Usage {
     Usage::default()
 }
 
-/// The memory that this process may use, in bytes: the machine's, or less where a cgroup has a
-/// limit; 0 where nobody says.
+/// Memory in bytes that this process may use: the machine's, or a lower cgroup limit. 0 if unknown.
 pub(crate) fn memory_bytes() -> u64 {
     let meminfo = read("/proc/meminfo").and_then(|text| total_bytes(&text));
     let groups = read("/proc/self/cgroup").unwrap_or_default();
@@ -58,7 +57,7 @@ fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// `MemTotal` of proc_meminfo(5).
+/// Parses `MemTotal` of proc_meminfo(5).
 fn total_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -67,8 +66,10 @@ fn total_bytes(meminfo: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Where the limits may stand of a group that a line of /proc/self/cgroup names (cgroups(7)),
-/// and of those that it is in. A group without a limit has a word there.
+/// Returns the files with the memory limits of a cgroup and its ancestors (cgroups(7)).
+///
+/// `line` is a line of /proc/self/cgroup. The file of a group without a limit contains a word
+/// instead of a number.
 fn limit_files(line: &str) -> Vec<PathBuf> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
@@ -88,8 +89,9 @@ fn limit_files(line: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Lets this process have as many descriptors as the machine allows it, and not only as many as
-/// a shell gives to those who cannot count above 1,024. Gives how many.
+/// Raises the limit of open files to the hard limit, and returns it.
+///
+/// The usual soft limit of 1,024 is for programs that use select(2).
 pub(crate) fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -103,15 +105,16 @@ pub(crate) fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-/// Has this process, and the programs that it starts, use pages of the usual size: the allocator asks
-/// for huge ones, of which an idle daemon would keep 26 MB that it does not use. A machine that
-/// refuses this spends that memory.
+/// Disables transparent huge pages for this process and its children.
+///
+/// The allocator requests them, and an idle daemon would hold 26 MB it does not use. If the kernel
+/// refuses, that memory is spent.
 pub(crate) fn decline_huge_pages() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// When the process started, as nearly as its first question.
+/// The current wall-clock time, outside of the engine's clock.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall_clock() -> Timestamp {
     let since = SystemTime::now()

@@ -1,4 +1,4 @@
-//! Where the key is that the data is encrypted with: a variable, a file, or what a program prints.
+//! Source of the data key: an environment variable, a file, or the output of a program.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -11,15 +11,14 @@ use memoird_core::config::{Environment, Problems, SecretRef};
 use memoird_store::{DataKey, DataKeyError};
 use serde::{Deserialize, Serialize};
 
-/// What a program may print: a key, and white space around it.
+/// Maximum output of the program in bytes: a key with surrounding whitespace.
 const OUTPUT_BYTES_MAX: u64 = 1 << 10;
-/// How long it may take.
+/// Timeout of the program.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked whether a program has ended that has printed all, and how long after.
+/// How often to check whether the program has exited after it closed its output, and the interval.
 const ENDS_LOOKS: u32 = 500;
 const ENDS_PAUSE: Duration = Duration::from_millis(10);
 
-/// `{ env: NAME }`, `{ file: PATH }` or `{ command: [ PROGRAM, ARGUMENT ] }`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct DataKeySpec {
@@ -32,7 +31,7 @@ pub(crate) struct DataKeySpec {
 }
 
 impl DataKeySpec {
-    /// Finds what is wrong without reading the key: that is done at the start only.
+    /// Validates the setting without reading the key, which happens only at startup.
     pub(super) fn check(&self, problems: &mut Problems) {
         let places = [
             self.env.is_some(),
@@ -52,7 +51,7 @@ impl DataKeySpec {
     /// Reads the key. Blocks while a program runs.
     ///
     /// # Errors
-    /// A sentence for the operator, which never quotes the key.
+    /// A message for the operator, which never contains the key.
     pub(super) fn read(&self, environment: &dyn Environment) -> Result<DataKey, String> {
         let text = match &self.command {
             Some(command) => output_of(command).map_err(|problem| format!("command: {problem}"))?,
@@ -68,7 +67,7 @@ impl DataKeySpec {
     }
 }
 
-/// What a program prints. Its messages go where ours do.
+/// Runs the program and returns its stdout. Its stderr is inherited.
 fn output_of(command: &[String]) -> Result<String, String> {
     let (program, arguments) = command.split_first().ok_or("names no program")?;
     let mut child = Command::new(program)
@@ -79,7 +78,7 @@ fn output_of(command: &[String]) -> Result<String, String> {
         .map_err(|error| format!("the program does not start: {error}"))?;
     let outcome = wait(&mut child);
     if outcome.is_err() {
-        // It may have ended already.
+        // Fails if it has already exited, which is fine.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -92,7 +91,7 @@ fn wait(child: &mut Child) -> Result<String, String> {
     let reader = move || {
         let mut text = String::new();
         let read = output.take(OUTPUT_BYTES_MAX).read_to_string(&mut text);
-        // Nobody takes it where the time is over.
+        // The receiver is gone after a timeout.
         let _ = give.send(read.map(|_| text));
     };
     thread::Builder::new()
@@ -102,7 +101,7 @@ fn wait(child: &mut Child) -> Result<String, String> {
     let text = take.recv_timeout(COMMAND_TIME_MAX);
     let text = text.map_err(|_| format!("took longer than {COMMAND_TIME_MAX:?}"))?;
     let text = text.map_err(|error| format!("its output cannot be read: {error}"))?;
-    // It has closed its output, and has little more to do.
+    // It has closed its output and should exit soon.
     for _ in 0..ENDS_LOOKS {
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) if status.success() => return Ok(text),

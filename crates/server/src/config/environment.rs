@@ -1,5 +1,6 @@
-//! The environment of the process, and the files in which secrets are. The one file of the
-//! daemon that reads variables for its configuration.
+//! Environment variables of the process, and the files that contain secrets.
+//!
+//! No other file of the daemon reads variables for the configuration.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -9,22 +10,24 @@ use std::path::{Path, PathBuf};
 use memoird_core::config::Environment;
 use memoird_core::sha256::Sha256;
 
-/// Reads variables and files, and remembers what was in which files.
+/// Reads variables and files, and records the content of the files it read.
 #[derive(Debug, Default)]
 pub(super) struct ProcessEnvironment {
     files: RefCell<FilesRead>,
 }
 
-/// The files that were read for a configuration, or could not be, as they were then. Their content
-/// is what tells, because a mounted volume swaps links.
+/// The files that were read for a configuration, or could not be read, with a digest of their
+/// content.
+///
+/// The content is compared, because a mounted volume is updated by replacing links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilesRead(Vec<(PathBuf, ContentDigest)>);
 
-/// `None` where there was no content: a missing file differs from an empty one.
+/// `None` if there was no content. A missing file thus differs from an empty one.
 type ContentDigest = Option<[u8; 32]>;
 
 impl FilesRead {
-    /// The same files as they are now.
+    /// Reads the same files again.
     pub(crate) fn again(&self) -> Self {
         let paths = self.0.iter().map(|(path, _)| path);
         Self(
@@ -34,7 +37,6 @@ impl FilesRead {
         )
     }
 
-    /// These, and others.
     pub(crate) fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
@@ -46,7 +48,7 @@ fn noted(path: &Path, content: &io::Result<Vec<u8>>) -> (PathBuf, ContentDigest)
 }
 
 impl ProcessEnvironment {
-    /// The files that were read, or could not be.
+    /// Returns the files that were read, or could not be.
     pub(super) fn into_files(self) -> FilesRead {
         self.files.into_inner()
     }

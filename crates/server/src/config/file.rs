@@ -1,5 +1,6 @@
-//! The configuration file: the sections that components own, composed. What a file leaves
-//! out is as the components' defaults have it.
+//! The configuration file, composed of the sections that components define.
+//!
+//! Missing settings have the components' defaults.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -26,18 +27,18 @@ use super::postgres::JournalKeys;
 use super::tenants::TenantSpec;
 use super::{LogConfig, ServerConfig};
 
-/// The version of the file that this program reads.
+/// Supported version of the file.
 pub(super) const VERSION: u32 = 1;
-/// What `long_term.dir` says when memories are in the data directory.
+/// Value of `long_term.dir` for memories in the data directory.
 pub(super) const AUTO: &str = "auto";
-/// How like a known word an unknown one has to be to be taken for it, from 0 to 1.
+/// Minimum similarity, from 0 to 1, for suggesting a known word instead of an unknown one.
 const LIKENESS_MIN: f64 = 0.6;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {
-    /// `None` where the file does not say: it may be cut off, or empty.
+    /// `None` if the file does not state its version: it may be truncated or empty.
     #[serde(default)]
     pub(super) version: Option<u32>,
     pub(super) data_dir: PathBuf,
@@ -54,24 +55,24 @@ pub(super) struct File {
     pub(super) tenants: Vec<TenantSpec>,
 }
 
-/// The caps of [`Limits`] that are configured in `short_term`.
+/// The part of [`Limits`] that is configured in `short_term`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct HistoryCaps {
     pub(super) max_history_turns: usize,
-    /// `None` is `auto`: it grows with the largest context window of the models.
+    /// `None` means `auto`: proportional to the largest context window of the models.
     #[serde(with = "AsText::<Auto>")]
     pub(super) max_history_bytes: Option<usize>,
 }
 
-/// Who writes summaries, in `compaction`.
+/// The summarizer, in `compaction`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SummarizerKey {
     pub(super) summarizer: SummarizerSpec,
 }
 
-/// What stands in `long_term` beside the engine's own settings.
+/// Settings of `long_term` in addition to those of the engine.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct MemoryKeys {
@@ -83,7 +84,7 @@ pub(super) struct MemoryKeys {
     pub(super) dream: Flat<ConsolidationSettings, DreamInterval>,
 }
 
-/// How often memories are consolidated, in `long_term.dream`.
+/// Interval of consolidation, in `long_term.dream`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DreamInterval {
@@ -92,9 +93,9 @@ pub(super) struct DreamInterval {
 }
 
 impl File {
-    /// Reads the YAML.
+    /// Parses the YAML.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        // A suggestion is made of what must not be shown.
+        // The suggestion needs the values that must not be shown, so extract it first.
         read_yaml(text).map_err(|message| match suggestion(&message) {
             Some(known) => format!(
                 "{}\ndid you mean `{known}`?",
@@ -105,9 +106,9 @@ impl File {
     }
 }
 
-/// The one call of the YAML library.
+/// The only call of the YAML library.
 fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    // A snippet would show what stands around the mistake, and that may be a secret.
+    // A snippet would quote the surrounding lines, which may contain a secret.
     let options = serde_yaml::options! { with_snippet: false };
     serde_yaml::from_str_with_options(text, options).map_err(|error| {
         let message = error.to_string();
@@ -118,7 +119,7 @@ fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     })
 }
 
-/// Keys of the file in which secrets are, and what may stand there instead of one.
+/// Keys of the file whose values are secrets, and the keys allowed below them.
 const SECRET_KEYS: [&str; 8] = [
     "keys",
     "key",
@@ -130,19 +131,22 @@ const SECRET_KEYS: [&str; 8] = [
     "token",
 ];
 const PLACES: [&str; 5] = ["env", "file", "command", "sha256", "role"];
-/// A shorter one is no secret, and may be a part of any word.
+/// Minimum length in bytes of a value that is treated as a secret. A shorter one may be part of any
+/// word.
 const SECRET_BYTES_MIN: usize = 4;
 
-/// What stands in a message for a value of the file.
+/// Replaces a value of the file in a message.
 const NOT_SHOWN: &str = "[not shown]";
 
-/// Takes out of a message what it quotes of the file, which is shown in logs and to clients: a
-/// value may be a secret that stands where none should. The place says where to look.
+/// Removes values of the file from a message, which goes to logs and clients.
+///
+/// A value may be a secret in the wrong place. The position in the message still locates the
+/// problem.
 pub(super) fn without_values(message: &str, text: &str) -> String {
     let mut values = Values::default();
-    // Of a file that is no YAML it cannot be told what is a value.
+    // If the file is not YAML, its values are unknown.
     let is_yaml = read_yaml::<Value>(text).map(|file| values.collect(&file, false));
-    // What is known stands behind this, and may be a value elsewhere.
+    // The list of known words after this may contain a word that is also a value.
     let (said, known) = message.split_at(message.find(", expected").unwrap_or(message.len()));
     let mut shown = match is_yaml {
         Ok(()) => said.to_owned(),
@@ -153,7 +157,7 @@ pub(super) fn without_values(message: &str, text: &str) -> String {
         shown = shown.replace(&format!("`{value}`"), NOT_SHOWN);
     }
     shown.push_str(known);
-    // The longest first: one may be a part of another.
+    // Longest first, because one may be part of another.
     values.secrets.sort_by_key(|secret| Reverse(secret.len()));
     for secret in &values.secrets {
         shown = shown.replace(secret.as_str(), NOT_SHOWN);
@@ -167,7 +171,7 @@ pub(super) fn without_values(message: &str, text: &str) -> String {
     }
 }
 
-/// A message without what stands between its first and its last quote.
+/// Replaces everything between the first and the last quote of a message.
 fn without_quotes(said: &str) -> String {
     const QUOTES: [char; 3] = ['"', '\'', '`'];
     match (said.find(QUOTES), said.rfind(QUOTES)) {
@@ -176,12 +180,12 @@ fn without_quotes(said: &str) -> String {
     }
 }
 
-/// What a file says.
+/// The values in a file.
 #[derive(Default)]
 struct Values {
-    /// Taken out where they are quoted.
+    /// Removed where they are quoted.
     quoted: Vec<String>,
-    /// Where secrets are: taken out wherever they are.
+    /// Values in places of secrets, removed wherever they occur.
     secrets: Vec<String>,
 }
 
@@ -193,7 +197,7 @@ impl Values {
             Value::Array(items) => items.iter().for_each(|item| self.collect(item, is_secret)),
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    // It names files, also that of a key.
+                    // `tls` names files, including that of a key.
                     let is_pem = |text: &str| text.contains("-----") || text.contains('\n');
                     let names_files = || {
                         let files = value.as_object()?.values();
@@ -203,7 +207,7 @@ impl Values {
                         continue;
                     }
                     let is_place = PLACES.contains(&name.as_str());
-                    // A key of the file is a word; whatever else stands there is a value.
+                    // A setting's name is a lowercase word. Any other name is treated as a value.
                     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
                     if !is_place && !name.bytes().all(is_word) {
                         self.add(name.clone(), is_secret);
@@ -225,7 +229,7 @@ impl Values {
     }
 }
 
-/// The known word that is most like the unknown one, if any is.
+/// Returns the known word most similar to the unknown one, if any is similar enough.
 fn suggestion(message: &str) -> Option<&str> {
     let (_, unknown) = message.split_once("unknown ")?;
     let (_, unknown) = unknown.split_once('`')?;
@@ -236,7 +240,7 @@ fn suggestion(message: &str) -> Option<&str> {
     (likeness >= LIKENESS_MIN).then_some(known)
 }
 
-/// How like two words are, from 0 to 1: a letter may be wrong, and a part may be missing.
+/// Similarity of two words, from 0 to 1. Tolerates typos and missing parts.
 fn likeness(one: &str, other: &str) -> f64 {
     let by_letters = strsim::normalized_damerau_levenshtein(one, other);
     by_letters.max(strsim::sorensen_dice(one, other))

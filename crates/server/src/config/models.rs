@@ -1,5 +1,4 @@
-//! The models of the file: those that are built in, where the file changes them, and those
-//! that it adds.
+//! The models of the configuration: the built-in ones with the changes of the file, and added ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -13,22 +12,22 @@ use memoird_formats::tokens::{Tokenizer, built_in};
 use memoird_models::{CounterSpec, open_tokenizer};
 use serde::{Deserialize, Serialize};
 
-/// Models of a file, and bytes of the name of each: a refusal names them all, and has to
-/// fit into a header.
+/// Maximum number of models, and of bytes in a name. An error message lists all names, and must fit
+/// into a header.
 const MODELS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 64;
 
-/// What stands in `context` beside the settings of windows.
+/// Settings of `context` in addition to those of windows.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ModelsSection {
-    /// The model of a call that names none.
+    /// Model of calls that name none.
     pub(super) default_model: String,
-    /// Models, or where they differ from those of their names that are built in.
+    /// Added models, and changes to built-in models of the same name.
     pub(super) models: BTreeMap<String, Flat<ModelSpec, BudgetOverride>>,
 }
 
-/// A model beside its budget.
+/// Settings of a model in addition to its budget.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ModelSpec {
@@ -50,7 +49,7 @@ impl Default for ModelsSection {
 }
 
 impl ModelsSection {
-    /// The models with their tokenizers and counters. Errors are added to `problems`.
+    /// Builds the models with their tokenizers and counters. Errors are added to `problems`.
     pub(super) fn build(
         &self,
         environment: &dyn Environment,
@@ -86,7 +85,8 @@ impl ModelsSection {
         models
     }
 
-    /// The models that are built in, as the file has them, and those that it adds.
+    /// Returns the profiles of the built-in models, with the changes of the file, and of the added
+    /// ones.
     fn profiles(&self, problems: &mut Problems) -> Vec<ModelProfile> {
         let count = self.models.len();
         if count > MODELS_MAX {
@@ -106,7 +106,7 @@ impl ModelsSection {
                 let base = profiles
                     .iter()
                     .find(|profile| profile.name == DEFAULT_MODEL);
-                // The catalogue always has it; a test says so.
+                // The catalogue always contains it, which a test checks.
                 profiles.extend(base.cloned().map(|base| ModelProfile {
                     name: name.clone(),
                     ..base
@@ -121,7 +121,7 @@ impl ModelsSection {
             if let Some(tokenizer) = &first.tokenizer {
                 profile.tokenizer = tokenizer.clone();
             }
-            // The sentence is the one that a call would be answered with.
+            // The same message as in the error of a call.
             if let Err(error) = profile.budget.input(0) {
                 problems.add(&key, error);
             }
@@ -130,12 +130,12 @@ impl ModelsSection {
     }
 }
 
-/// Tokenizers that were read from files, each of them once: one may have many megabytes.
+/// Tokenizers loaded from files, each once: one may have many megabytes.
 #[derive(Default)]
 struct Tokenizers(HashMap<PathBuf, Arc<dyn Tokenizer>>);
 
 impl Tokenizers {
-    /// The tokenizer of this kind for a provider's models.
+    /// Returns the tokenizer of this kind for a provider's models.
     fn get(
         &mut self,
         kind: &TokenizerKind,

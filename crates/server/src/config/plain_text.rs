@@ -1,5 +1,6 @@
-//! What a configuration sends in plain text where others may read it: told, not refused,
-//! because a private network or a proxy may be what protects it.
+//! Warnings about secrets and turns sent in plain text where others may read them.
+//!
+//! These are not errors, because a private network or a proxy may protect the traffic.
 
 use std::net::IpAddr;
 
@@ -11,12 +12,12 @@ use super::file::File;
 use super::tenants;
 use crate::connections::socket::ListenAddress;
 
-/// Where a component says whom it calls.
+/// Keys of a component's section that contain the address it calls.
 const ADDRESSES: [&str; 2] = ["url", "base_url"];
-/// Where it says what it identifies itself with.
+/// Keys of a component's section that contain its credentials.
 const SECRETS: [&str; 3] = ["api_key", "secret", "secret_headers"];
 
-/// What the operator should know.
+/// Returns the warnings.
 pub(super) fn warnings(file: &File) -> Vec<String> {
     let mut warnings = Vec::new();
     of_listeners(
@@ -24,7 +25,8 @@ pub(super) fn warnings(file: &File) -> Vec<String> {
         tenants::have_keys(&file.tenants),
         &mut warnings,
     );
-    // Whatever calls others says so in the same words; plain fields are always a JSON value.
+    // Components name these settings alike, so they are found by name. Serialization cannot fail
+    // here.
     let settings = serde_json::to_value(file).unwrap_or_default();
     collect("", &settings, &mut warnings);
     warnings
@@ -52,7 +54,7 @@ fn of_listeners(server: &ServerConfig, has_keys: bool, warnings: &mut Vec<String
     }
 }
 
-/// Adds a warning for each section that sends a secret to another machine by `http`.
+/// Adds a warning for each section that sends a secret to another machine over `http`.
 fn collect(path: &str, value: &Value, warnings: &mut Vec<String>) {
     match value {
         Value::Object(section) => {

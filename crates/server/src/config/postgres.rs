@@ -1,4 +1,4 @@
-//! Where the database of the journal is, if it is in one.
+//! The database of the journal.
 
 use std::path::PathBuf;
 
@@ -9,32 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal_place::JournalPlace;
 
-/// What stands in `journal` beside the engine's own settings.
+/// Settings of `journal` in addition to those of the engine.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct JournalKeys {
-    /// The database; `None`: the journal is in the data directory.
+    /// The database. If `None`, the journal is in the data directory.
     pub(super) postgres: Option<PostgresSpec>,
 }
 
-/// A database of PostgreSQL.
+/// A PostgreSQL database.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PostgresSpec {
-    /// Where it is.
     url: UrlSpec,
-    /// The password of its role, where it has one and the URL is not a secret itself.
+    /// Password of the role, if there is one and the URL is not itself a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<SecretRef>,
-    /// The authorities whose certificates it may show, in PEM; those of the system without it.
+    /// File with trusted CA certificates in PEM. By default those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     ca: Option<PathBuf>,
-    /// True: all daemons over the database serve at once. False: one serves, and the others stand by.
+    /// Whether all daemons over the database serve concurrently. If false, one serves and the
+    /// others stand by.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cluster: bool,
 }
 
-/// A URL, or where one is that has a password in it.
+/// A URL, or the location of one that contains a password.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 enum UrlSpec {
@@ -49,7 +49,7 @@ impl Default for UrlSpec {
 }
 
 impl PostgresSpec {
-    /// What it says, or what is wrong with it. The problems quote nothing of it.
+    /// Builds the connection options. Problems never quote the settings.
     #[cfg(feature = "postgres")]
     pub(super) fn build(
         &self,
@@ -61,7 +61,7 @@ impl PostgresSpec {
         options.map_or(JournalPlace::DataDir, JournalPlace::Postgres)
     }
 
-    /// This build cannot reach one.
+    /// Reports that this build does not support PostgreSQL.
     #[cfg(not(feature = "postgres"))]
     pub(super) fn build(&self, _: &dyn Environment, problems: &mut Problems) -> JournalPlace {
         let problem = "this memoird was built without the feature `postgres`; run one that was \
@@ -86,7 +86,7 @@ impl PostgresSpec {
         let ca = self.ca.as_ref().map(|path| environment.file(path));
         let ca = ca.transpose();
         let ca = ca.map_err(|error| Problem::new("ca", format!("cannot be read: {error}")))?;
-        // Whatever is wrong without it is wrong with the URL.
+        // Parsed first without password and CA, so that any error is due to the URL.
         let options = PgOptions::parse(&url, None, None).map_err(at("url"))?;
         if !is_secret && options.has_password() {
             let problem = "has a password; name that in journal.postgres.password, or the whole \
@@ -99,7 +99,7 @@ impl PostgresSpec {
             true => Sharing::Members,
             false => Sharing::Nobody,
         };
-        // A test shows what the fence is for. A release has no such switch.
+        // Lets a test show what the fence prevents. Not available in release builds.
         if cfg!(debug_assertions) && environment.variable("MEMOIRD_TEST_NO_FENCE").is_some() {
             options.has_fence = false;
         }

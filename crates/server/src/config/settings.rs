@@ -1,5 +1,5 @@
-//! The settings of a file as paths with values: what differs between two files, and which
-//! of that can change while the daemon runs.
+//! Settings as paths with values: what differs between two files, and which of it applies at
+//! runtime.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,11 @@ use memoird_core::sha256::Sha256;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
-/// whole list is one setting, named after what it lists; and so are embedder, reranker, summarizer,
-/// extraction, TLS, the key of the data and the journal's database, of which no part means anything without the others.
+/// The value of each setting by its path, such as `short_term.max_sessions`.
+///
+/// A list is one setting, named after the list. The same holds for the embedder, reranker,
+/// summarizer, extraction, TLS, data key and journal database, whose parts have no meaning on their
+/// own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
@@ -22,8 +24,7 @@ const TLS: &str = "server.tls";
 const DATA_KEY: &str = "server.data_key";
 const POSTGRES: &str = "journal.postgres";
 
-/// Settings that the daemon takes once, at its start. What begins with one of these paths
-/// is meant.
+/// Settings that apply only at startup, including all paths that start with them.
 const AT_START: [&str; 31] = [
     "data_dir",
     "journal.durability",
@@ -58,8 +59,8 @@ const AT_START: [&str; 31] = [
     "server.unix.peers",
 ];
 
-/// What daemons that share a journal have to agree on begins with one of these: which of them a call
-/// meets, and which of them leads, is chance.
+/// Prefixes of settings that daemons sharing a journal must agree on, because any of them may serve
+/// a call or become leader.
 const COMMON: [&str; 8] = [
     "compaction.",
     "context.",
@@ -70,11 +71,12 @@ const COMMON: [&str; 8] = [
     "short_term.",
     "tenants",
 ];
-/// But for these.
+/// Exceptions to [`COMMON`].
 const OWN: [&str; 3] = ["limits.memory", "long_term.dir", "long_term.open_files"];
 
-/// The paths of what differs between two sets of [digests](Settings::digests). What is not one, as
-/// of a daemon that knows of none, differs in nothing.
+/// Returns the paths that differ between two sets of [digests](Settings::digests).
+///
+/// Input that is not a digest set, as from a daemon without any, differs in nothing.
 #[cfg(feature = "postgres")]
 pub(crate) fn differing(one: &[u8], other: &[u8]) -> Vec<String> {
     let read = |digests| serde_json::from_slice::<BTreeMap<String, u32>>(digests).ok();
@@ -90,23 +92,23 @@ pub(crate) fn differing(one: &[u8], other: &[u8]) -> Vec<String> {
 /// The difference between two files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Paths of what can apply at once.
+    /// Paths of settings that apply at once.
     pub(crate) at_once: Vec<String>,
-    /// Paths of what cannot, with the value that stays.
+    /// Paths of settings that need a restart, with the current value.
     pub(crate) at_start: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// The settings of a file.
+    /// Flattens the settings of a file.
     pub(super) fn of(file: &impl Serialize) -> Self {
         let mut settings = BTreeMap::new();
-        // Plain fields are always a JSON value.
+        // Serialization cannot fail for these types.
         let value = serde_json::to_value(file).unwrap_or_default();
         flatten(String::new(), value, &mut settings);
         Self(settings)
     }
 
-    /// What `newer` changes.
+    /// Returns what `newer` changes.
     pub(crate) fn difference(&self, newer: &Self) -> Difference {
         let mut difference = Difference::default();
         let gone = self.0.keys().filter(|path| !newer.0.contains_key(*path));
@@ -126,7 +128,7 @@ impl Settings {
         difference
     }
 
-    /// A digest of each setting that daemons over one journal have to agree on, by its path, as JSON.
+    /// Digests of the settings that daemons sharing a journal must agree on, by path, as JSON.
     pub(crate) fn digests(&self) -> Vec<u8> {
         let is_common = |path: &str| {
             COMMON.iter().any(|prefix| path.starts_with(prefix)) && !OWN.contains(&path)
@@ -134,7 +136,7 @@ impl Settings {
         let common = self.0.iter().filter(|(path, _)| is_common(path));
         let digests = common.map(|(path, value)| {
             let digest = Sha256::digest(value);
-            // Equal by chance once in four thousand million times.
+            // Two values collide with probability 2⁻³².
             let digest = digest[..4]
                 .iter()
                 .fold(0, |all, byte| all << 8 | u32::from(*byte));
@@ -143,7 +145,7 @@ impl Settings {
         serde_json::to_vec(&digests.collect::<BTreeMap<_, _>>()).unwrap_or_default()
     }
 
-    /// These settings, but for those that stay as they are in `running`.
+    /// These settings, except that those needing a restart are as in `running`.
     pub(crate) fn applied_to(mut self, running: &Self) -> Self {
         for (path, value) in &running.0 {
             if is_at_start(path) {
@@ -181,7 +183,7 @@ mod tests {
     use super::super::file::File;
     use super::*;
 
-    /// Settings that apply as soon as they are read again.
+    /// Settings that apply on reload.
     const AT_ONCE: [&str; 29] = [
         "compaction.",
         "context.",

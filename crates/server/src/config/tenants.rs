@@ -12,10 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::auth::{Key, KeyDigest, Role, digest};
 
-/// Bytes of a key, at least. A shorter one is soon guessed.
+/// Minimum length of a key in bytes. Shorter keys are easily guessed.
 const KEY_BYTES_MIN: usize = 8;
 
-/// A tenant.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TenantSpec {
@@ -26,7 +25,7 @@ pub(super) struct TenantSpec {
     limits: TenantLimits,
 }
 
-/// Where a key is, or its digest, and what it may do.
+/// Location of a key, or its digest, and the role it grants.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct KeySpec {
@@ -39,7 +38,7 @@ struct KeySpec {
     role: Role,
 }
 
-/// The tenants, as the engine takes them.
+/// Converts the tenants for the engine.
 pub(super) fn tenants(specs: &[TenantSpec], problems: &mut Problems) -> Vec<TenantConfig> {
     let mut tenants = Vec::with_capacity(specs.len());
     let mut ids = HashMap::new();
@@ -64,12 +63,12 @@ pub(super) fn tenants(specs: &[TenantSpec], problems: &mut Problems) -> Vec<Tena
     tenants
 }
 
-/// True where any tenant has keys, also keys that cannot be read.
+/// Whether any tenant has keys, including keys that cannot be read.
 pub(super) fn have_keys(specs: &[TenantSpec]) -> bool {
     specs.iter().any(|spec| !spec.keys.is_empty())
 }
 
-/// True where several tenants have keys of bots, and none a bound on what it may keep.
+/// Whether several tenants have keys with the role bot, and none has a limit on journal bytes.
 pub(super) fn are_journals_unbounded(specs: &[TenantSpec]) -> bool {
     let has_bot = |spec: &&TenantSpec| spec.keys.iter().any(|key| key.role == Role::Bot);
     let mut with_bots = specs.iter().filter(has_bot);
@@ -77,8 +76,9 @@ pub(super) fn are_journals_unbounded(specs: &[TenantSpec]) -> bool {
     with_bots.clone().count() > 1 && with_bots.all(is_unbounded)
 }
 
-/// What hooks name that is no tenant: warnings, because one that left the file may still have sessions
-/// that end.
+/// Warns about tenants that hooks name but that do not exist.
+///
+/// These are not errors, because a removed tenant may still have sessions that end.
 pub(super) fn unknown_to(engine: &EngineConfig) -> Vec<String> {
     let is_known = |id: &TenantId| engine.tenants.iter().any(|tenant| tenant.id == *id);
     let mut warnings = Vec::new();
@@ -92,8 +92,10 @@ pub(super) fn unknown_to(engine: &EngineConfig) -> Vec<String> {
     warnings
 }
 
-/// The keys of all tenants. No two tenants share one, and where one tenant has keys all
-/// have, unless callers can show something else.
+/// Reads the keys of all tenants.
+///
+/// A key belongs to one tenant only. If one tenant has keys, all must have keys, unless callers can
+/// authenticate in other ways.
 pub(super) fn keys(
     specs: &[TenantSpec],
     needs_keys: bool,
@@ -117,7 +119,7 @@ pub(super) fn keys(
                 Err(problem) => problems.add(section, problem),
                 Ok(digest) => match owners.insert(digest, section.clone()) {
                     Some(other) => problems.add(section, format!("is the same key as {other}")),
-                    // The problem of an id that does not parse was added already.
+                    // An id that does not parse is already reported.
                     None => keys.extend(id.clone().map(|tenant| Key {
                         digest,
                         tenant,
@@ -164,13 +166,15 @@ impl KeySpec {
     }
 }
 
-/// True for the digest of the empty key and of keys of one byte, which scripts make of a
-/// variable that is not set: of other keys a digest does not say how long they are.
+/// Whether this is the digest of the empty key or of a one-byte key.
+///
+/// Scripts produce such digests from an unset variable. A digest does not reveal the length of
+/// other keys.
 fn is_of_no_key(known: &KeyDigest) -> bool {
     digest(b"") == *known || (0..=u8::MAX).any(|byte| digest(&[byte]) == *known)
 }
 
-/// Reads the digest of a key from 64 hexadecimal digits.
+/// Parses the digest of a key from 64 hexadecimal digits.
 fn digest_of_hex(digits: &str) -> Option<KeyDigest> {
     hex::decode(digits)?.try_into().ok()
 }

@@ -1,4 +1,4 @@
-//! What a configuration file may say, and what is said of one that may not.
+//! Tests of valid and invalid configuration files.
 
 mod compaction;
 mod fuzz;
@@ -7,7 +7,7 @@ mod long_term;
 
 use super::*;
 
-/// A file without keys that may have none.
+/// Parses a file with `allow_without_keys` added.
 pub(in crate::config) fn parse(text: &str) -> Result<Config, String> {
     let mut file = File::parse(text)?;
     file.server.allow_without_keys |= file.tenants.is_empty();
@@ -15,7 +15,7 @@ pub(in crate::config) fn parse(text: &str) -> Result<Config, String> {
     checked.map_err(|problem| file::without_values(&problem, text))
 }
 
-/// A file as the daemon reads it.
+/// Parses a file as the daemon does.
 fn parse_as_is(text: &str) -> Result<Config, String> {
     super::parse(text, &ProcessEnvironment::default())
 }
@@ -483,7 +483,7 @@ fn no_error_quotes_what_the_file_says() {
         "tenants: [ { id: a, keys: [ { env: A, role: SECRET } ] } ]",
     ] {
         for secret in [secret, "HUNTER2XYZ"] {
-            // Some of these are taken: then there is no error.
+            // Some of these are valid. Then there is no error.
             let problem = parse(&text.replace("SECRET", secret))
                 .err()
                 .unwrap_or_default();

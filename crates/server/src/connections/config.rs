@@ -1,4 +1,4 @@
-//! What connections may do, as the file says it.
+//! Connection limits in the configuration file.
 
 use std::time::Duration;
 
@@ -9,35 +9,34 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConnectionsConfig {
-    /// How long TLS and the first bytes of HTTP/2 may take; on the admin port, the head of a
-    /// request.
+    /// Timeout for TLS and the first bytes of HTTP/2. On the admin port, for the head of a request.
     #[serde(with = "AsText::<Span>")]
     pub(crate) handshake_timeout: Duration,
-    /// How long the rest of a request may let wait for itself.
+    /// Total time the daemon waits for the rest of a request.
     #[serde(with = "AsText::<Span>")]
     pub(crate) request_timeout: Duration,
-    /// How long a client may take none of what is sent to it: then its connection is closed, or,
-    /// where it takes only nothing of one answer, that call is reset.
+    /// How long a client may read nothing.
+    ///
+    /// After that its connection is closed, or only the call is reset if it reads other responses.
     #[serde(with = "AsText::<Span>")]
     pub(crate) write_timeout: Duration,
-    /// How long a connection may be idle that never had a good key. It is closed after ten
-    /// times as long in any case.
+    /// Idle timeout of a connection that never had a valid key. Ten times this is its maximum age.
     #[serde(with = "AsText::<Span>")]
     pub(crate) keyless_timeout: Duration,
-    /// How long any other may be idle.
+    /// Idle timeout of any other connection.
     #[serde(with = "AsText::<Span>")]
     pub(crate) idle_timeout: Duration,
-    /// After this a connection takes no new calls.
+    /// Age after which a connection takes no new calls.
     #[serde(with = "AsText::<Span>")]
     pub(crate) max_age: Duration,
-    /// And so long after that it is closed, whatever goes on.
+    /// Time after `max_age` until it is closed in any case.
     #[serde(with = "AsText::<Span>")]
     pub(crate) max_age_grace: Duration,
-    /// Connections from one address.
+    /// Maximum connections from one address.
     pub(crate) max_per_address: usize,
-    /// Probes at once on a connection that has not shown a good key.
+    /// Maximum concurrent health checks on a connection without a valid key.
     pub(crate) calls_without_key: usize,
-    /// Connections of the admin port.
+    /// Maximum connections of the admin port.
     pub(crate) admin_max: usize,
 }
 

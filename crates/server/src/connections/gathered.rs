@@ -1,6 +1,7 @@
-//! The answers that are ready at about the same time leave in one write. A connection is woken by
-//! each call that could answer, and tokio polls what was woken last first: so every answer
-//! would be written by itself, which costs more than most calls do.
+//! Batches responses that become ready at about the same time into one write.
+//!
+//! Each completed call wakes the connection, and tokio polls the most recently woken task first.
+//! Every response would then be written on its own, which costs more than most calls do.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,23 +13,24 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::Connection;
 
-/// A connection that is polled behind the tasks that could go on when it was woken. One with a
-/// single call is polled at once: nobody else could answer.
+/// A connection that is polled after the tasks that were ready when it was woken.
+///
+/// With a single open call it is polled at once, because no other call could add a response.
 pub(super) struct Gathered<F> {
     inner: Pin<Box<F>>,
     connection: Arc<Connection>,
     woken: Arc<Woken>,
     waker: Waker,
-    /// Ready when the others had their turn.
+    /// Ready when the other tasks have been polled.
     others: ReusableBoxFuture<'static, ()>,
-    /// Others have their turn now.
+    /// Whether it is waiting for `others`.
     gives_way: bool,
 }
 
-/// Whether a connection is to be polled.
+/// Whether a connection needs to be polled.
 struct Woken {
     is_woken: AtomicBool,
-    /// Polls the connection's task.
+    /// Wakes the connection's task.
     task: Mutex<Waker>,
 }
 
@@ -48,7 +50,7 @@ impl<F> Gathered<F> {
         }
     }
 
-    /// What is polled. It is polled again after that.
+    /// Returns the inner future, and polls it again after that.
     pub(super) fn inner(self: Pin<&mut Self>) -> Pin<&mut F> {
         let this = self.get_mut();
         this.woken.is_woken.store(true, Ordering::Release);
@@ -73,7 +75,8 @@ impl<F: Future> Future for Gathered<F> {
             ready!(this.others.poll(context));
             this.gives_way = false;
         }
-        // Before the poll: who wakes it meanwhile may have something that it does not see.
+        // Before the poll: a wake-up during the poll may be for something that the poll does not
+        // see.
         this.woken.is_woken.store(false, Ordering::Release);
         this.inner
             .as_mut()
@@ -113,8 +116,8 @@ mod tests {
 
     const ANSWERS: usize = 20;
 
-    /// How often a connection is polled until so many tasks, each of which wakes it, had their
-    /// turn, where so many calls are under way.
+    /// Number of polls of a connection with this many open calls until [`ANSWERS`] tasks have woken
+    /// it.
     async fn polls(calls: usize) -> usize {
         let connections = Connections::new(
             1,
@@ -141,7 +144,7 @@ mod tests {
         while polls.load(Ordering::Relaxed) == 0 {
             yield_now().await;
         }
-        // Nobody waits for them: who would, would be woken behind the connection.
+        // Not awaited: an awaiting task would be woken after the connection.
         let mut answering = JoinSet::new();
         for _ in 0..ANSWERS {
             let (answers, task) = (answers.clone(), task.clone());
@@ -162,7 +165,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn also_before_tasks_that_were_woken_earlier() {
-        // On the worker, so that nothing comes between the tasks.
+        // On the worker thread, so that no other task runs in between.
         let on_worker =
             |calls| async move { JoinSet::from_iter([polls(calls)]).join_all().await[0] };
         assert_eq!(on_worker(ANSWERS).await, 2);

@@ -1,9 +1,9 @@
-//! The bytes of a connection: whether it has said hello, how many are read and written before
-//! others have their turn, and whether its client takes what is sent to it.
+//! I/O of a connection: detects the HTTP/2 preface, limits bytes per poll, and detects stalled
+//! clients.
 //!
-//! A connection reads a bounded number of bytes in each poll, fewer where tenants take turns, and
-//! one without a good key far fewer and at a pace. What it is told while it is polled applies
-//! before the next poll.
+//! A connection reads a bounded number of bytes per poll, fewer if tenants share the scheduler. An
+//! unauthenticated connection reads far fewer, and at a limited rate. Orders given while it is
+//! polled apply before the next poll.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,23 +17,23 @@ use tokio::time::{Instant, Sleep};
 
 use super::Connection;
 
-/// The first bytes of HTTP/2 (RFC 9113, 3.4), and the head of the frame that follows.
+/// The HTTP/2 preface (RFC 9113, section 3.4), and the header of the frame that follows.
 const HELLO_BYTES: usize = 24 + 9;
 
-/// Bytes that a stranger may send at once; probes need some hundred.
+/// Burst that a stranger may send, in bytes. Health checks need some hundred.
 const STRANGER_BYTES_FREE: u32 = 64 << 10;
-/// And then in a second.
+/// Rate after the burst, in bytes per second.
 const STRANGER_BYTES_PER_SECOND: u32 = 8 << 10;
 
-/// How many bytes more a connection may have in its turn.
+/// Bytes that a connection may still transfer in this poll.
 #[derive(Debug, Default)]
 pub(super) struct BytesLeft(AtomicUsize);
 
-/// The bytes of a connection.
+/// A stream with the limits of its connection.
 pub(crate) struct Watched<S> {
     stream: S,
     connection: Arc<Connection>,
-    /// Bytes of the hello that have not come yet.
+    /// Bytes of the preface that have not arrived yet.
     missing: usize,
     write_timeout: Duration,
     /// Runs while nothing can be written.
@@ -41,12 +41,12 @@ pub(crate) struct Watched<S> {
     pace: Pace,
 }
 
-/// How fast a stranger is read.
+/// Rate limit for reading from a stranger.
 #[derive(Debug, Default)]
 struct Pace {
-    /// When all bytes so far are paid for.
+    /// When the bytes read so far are covered by the rate.
     paid_at: Option<Instant>,
-    /// Runs while it owes too much.
+    /// Runs while the limit is exceeded.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -62,7 +62,7 @@ impl<S> Watched<S> {
         }
     }
 
-    /// What came of a write: an error where nothing could be written for too long.
+    /// Turns a pending write into an error once nothing could be written for too long.
     fn written<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
@@ -84,12 +84,12 @@ impl<S> Watched<S> {
 }
 
 impl BytesLeft {
-    /// A turn begins, in which there are so many.
+    /// Sets the number of bytes for a new poll.
     pub(super) fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
-    /// Ready with what is left; where that is nothing, it is polled again in the next turn.
+    /// Ready with the remaining bytes. If there are none, schedules another poll.
     fn poll(&self, context: &Context<'_>) -> Poll<usize> {
         match self.0.load(Ordering::Relaxed) {
             0 => {
@@ -100,7 +100,7 @@ impl BytesLeft {
         }
     }
 
-    /// So many were read or written.
+    /// Subtracts transferred bytes.
     fn take(&self, bytes: usize) {
         let left = self.0.load(Ordering::Relaxed);
         self.set(left.saturating_sub(bytes));
@@ -117,7 +117,7 @@ impl Pace {
         Poll::Ready(())
     }
 
-    /// So many bytes were read.
+    /// Adds bytes that were read, and starts a pause if they exceed the limit.
     fn add(&mut self, bytes: usize) {
         const BYTE: Duration =
             Duration::from_nanos(1_000_000_000 / STRANGER_BYTES_PER_SECOND as u64);
@@ -134,7 +134,7 @@ impl Pace {
 }
 
 impl<S: AsyncRead + Unpin> Watched<S> {
-    /// Reads at most so many bytes, when a stranger may send more.
+    /// Reads at most `bytes_max` bytes, as soon as the rate limit allows.
     fn read_stranger(
         &mut self,
         bytes_max: usize,
@@ -162,7 +162,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let polled = match self.connection.is_stranger() {
             true => self.read_stranger(readable, context, buffer),
-            // A buffer more is nothing to anybody.
+            // Not limited to `readable`: exceeding it by one buffer does no harm.
             false => Pin::new(&mut self.stream).poll_read(context, buffer),
         };
         let read = buffer.filled().len() - before;
@@ -238,7 +238,7 @@ mod tests {
 
     const SENT: usize = 1 << 20;
 
-    /// A connection of a daemon with one tenant or several.
+    /// A connection of a daemon with one tenant, or several.
     fn connection(is_shared: bool) -> Arc<Connection> {
         let schedule = Arc::<Schedule>::default();
         let connections = Connections::new(1, &ConnectionsConfig::default(), &schedule);
@@ -249,7 +249,7 @@ mod tests {
         connection
     }
 
-    /// A connection whose client has sent much.
+    /// A connection whose client has sent a lot.
     async fn flooded(is_shared: bool) -> (Watched<DuplexStream>, Arc<Connection>, DuplexStream) {
         let connection = connection(is_shared);
         let (mut client, daemon) = duplex(SENT);
@@ -258,7 +258,7 @@ mod tests {
         (io, connection, client)
     }
 
-    /// How much comes in before others have their turn.
+    /// Number of bytes read in one poll.
     fn read(io: &mut Watched<DuplexStream>) -> usize {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut buffer = vec![0; SENT];
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(turns(1, &connection), BYTES_AT_ONCE, "at once");
     }
 
-    /// Turns that a connection with a good key has until this is done with its bytes.
+    /// Number of polls that an authenticated connection needs to complete `work`.
     async fn turns_of<F: Future>(
         is_shared: bool,
         work: impl FnOnce(Watched<Cursor<Vec<u8>>>) -> F,
@@ -342,7 +342,7 @@ mod tests {
             let mut buffer = [0; BYTES_IN_TURN / 2];
             while io.read(&mut buffer).await.expect("bytes") > 0 {}
         };
-        // The last one finds that there are no more.
+        // The last poll reads the end of the stream.
         assert_eq!(turns_of(true, reading).await, SENT / BYTES_IN_TURN + 1);
         assert_eq!(turns_of(false, reading).await, SENT / BYTES_AT_ONCE + 1);
         let writing = |mut io: Watched<_>| async move {

@@ -1,5 +1,4 @@
-//! Takes the connections of a port, and serves each in a task of its own until it ends, or
-//! has to.
+//! Accepts the connections of a port and serves each in its own task.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -23,52 +22,49 @@ use super::{Connection, Connections, ConnectionsConfig, Order, Seat, count, now,
 use crate::admission::schedule::{InTurn, Scheduled};
 use crate::tls::{Tls, TlsPort};
 
-/// After a failed accept, as when all file descriptors are in use.
+/// Pause after a failed accept, for example when no file descriptors are left.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
-/// What clients of gRPC take for the limit of metadata where nobody says one.
+/// Maximum size of request headers in bytes: the default of gRPC clients.
 const HEAD_BYTES_MAX: u32 = 8 << 10;
-/// A peer that is gone is noticed after these two.
+/// HTTP/2 keepalive. A peer that is gone is detected after the sum of both.
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// A stranger is too old after so many times as long as it may be idle.
+/// Maximum age of a stranger, as a multiple of its idle timeout.
 const STRANGERS_AGE: u32 = 10;
-/// How long a stranger may take to finish when the daemon stops.
+/// Time for strangers to finish at shutdown.
 const STRANGERS_STOP: Duration = Duration::from_secs(1);
-/// Until somebody else ends it.
+/// In effect no limit: something else ends the wait.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// A port whose connections are served.
+/// A port to serve.
 pub(crate) struct Port {
     pub(crate) listener: Listener,
-    /// What TLS begins with, and for which port it is asked.
+    /// The TLS configuration, and which port it is for.
     pub(crate) tls: Option<(Arc<Tls>, TlsPort)>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) config: ConnectionsConfig,
-    /// Cancelled when no new connections are taken, and those that are open shall finish.
+    /// Cancelled when no new connections are accepted, and open ones should finish.
     pub(crate) stop: CancellationToken,
-    /// Cancelled when they are no longer waited for.
+    /// Cancelled when open connections are cut off.
     pub(crate) abort: CancellationToken,
-    /// Where the tasks are.
     pub(crate) tasks: TaskTracker,
 }
 
-/// The protocol of a port, with what answers its calls.
+/// The protocol of a port, with its services.
 pub(crate) trait Protocol: Clone + Send + Sync + 'static {
-    /// What serves a connection.
     type Serving: GracefulConnection<Error = hyper::Error> + Send;
 
-    /// True where a client speaks first, and has to do so in time.
+    /// Whether the client speaks first, and must do so in time.
     const SAYS_HELLO: bool;
 
-    /// Serves a connection.
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving;
 }
 
-/// The bytes of a connection, as hyper reads and writes them.
+/// I/O of a connection, as used by hyper.
 pub(crate) type Io = TokioIo<Watched<Stream>>;
 
-/// HTTP/2, whose calls are run so.
+/// An HTTP/2 server that runs its calls with `in_turn`.
 pub(crate) fn http2(
     max_streams: u32,
     in_turn: InTurn,
@@ -83,7 +79,7 @@ pub(crate) fn http2(
     http2
 }
 
-/// HTTP/1, whose requests have so long for their heads.
+/// An HTTP/1 server with a timeout for request heads.
 pub(crate) fn http1(head_time_max: Duration) -> hyper::server::conn::http1::Builder {
     let mut http1 = hyper::server::conn::http1::Builder::new();
     http1
@@ -93,7 +89,7 @@ pub(crate) fn http1(head_time_max: Duration) -> hyper::server::conn::http1::Buil
 }
 
 impl Port {
-    /// Serves until it is told to stop.
+    /// Accepts and serves connections until it is stopped.
     pub(crate) fn run(self, protocol: impl Protocol) {
         let tasks = self.tasks.clone();
         tasks.spawn(async move {
@@ -116,7 +112,8 @@ impl Port {
                 }
             };
             peer.address = peer.address.map(one_address);
-            // One waits here where no stranger has a place; the others in the system's queue.
+            // If there is no room and no stranger to displace, one connection waits here, and the
+            // others in the kernel's queue.
             let Some(seat) = self.connections.enter(peer).await else {
                 let address = peer.address;
                 warn!(
@@ -138,7 +135,7 @@ impl Port {
     }
 }
 
-/// A connection from its first byte to its last.
+/// The lifetime of a connection.
 struct Life {
     seat: Seat,
     tls: Option<(Arc<Tls>, TlsPort)>,
@@ -172,7 +169,7 @@ impl Life {
         }
     }
 
-    /// Begins TLS, where it is asked for. A socket in the file system needs none.
+    /// Performs the TLS handshake if TLS is configured. Unix sockets never use TLS.
     async fn shake_hands(&self, stream: Plain, connection: &Connection) -> Option<Stream> {
         let server = self.tls.as_ref();
         let server = server.and_then(|(tls, port)| Some((tls, tls.server(*port)?)));
@@ -184,7 +181,7 @@ impl Life {
             Ok(stream) => {
                 let certificates = stream.get_ref().1.peer_certificates();
                 if let Some(certificate) = certificates.and_then(|shown| shown.first()) {
-                    // It is the first time.
+                    // Not set before, so this cannot fail.
                     let _ = connection.certificate.set(tls.names(certificate));
                 }
                 Some(Either::Right(Box::new(stream)))
@@ -210,7 +207,7 @@ impl Life {
         let serving = Gathered::new(serving, Arc::clone(connection));
         let mut serving = Scheduled::new(Arc::clone(&connection.owner), serving);
         let patience = tokio::select! {
-            // What it is told while it is served applies at once.
+            // Check orders first, so that they apply before the next poll.
             biased;
             served = in_turns(&mut serving, connection) => return ended(served),
             () = connection.told_more_than(Order::Finish) => return,
@@ -228,8 +225,9 @@ impl Life {
         }
     }
 
-    /// Waits until it shall finish; gives how long it may take for that. `None` where it
-    /// shall end at once.
+    /// Waits until the connection should shut down, and returns the deadline for that.
+    ///
+    /// `None` if it must be closed at once.
     async fn patience(
         &self,
         born: Instant,
@@ -241,7 +239,7 @@ impl Life {
         tokio::select! {
             () = self.stop.cancelled() => {
                 let is_silent = says_hello && !connection.has_said_hello.load(Ordering::Relaxed);
-                // Those with a key are waited for together.
+                // Connections with a key share one deadline, that of the daemon.
                 let patience = match connection.is_stranger() {
                     true => now() + STRANGERS_STOP,
                     false => born + FOREVER,
@@ -261,7 +259,7 @@ impl Life {
         }
     }
 
-    /// Waits until it has been of no use for too long.
+    /// Waits until the connection has been idle too long, or its client was silent.
     async fn disuse(
         &self,
         born: Instant,
@@ -291,11 +289,10 @@ impl Life {
         }
     }
 
-    /// Waits until it is too old; gives how long it may take to finish.
+    /// Waits until the connection is too old, and returns the time it has to finish.
     async fn old_age(&self, born: Instant, connection: &Connection) -> Duration {
         let config = &self.config;
-        // Up to a tenth less than configured, so that connections which began together do not
-        // end together.
+        // Reduced by up to 10 %, so that connections opened together do not end together.
         let tenths = u32::try_from(connection.number % 10).unwrap_or_default();
         let max_age = config.max_age - config.max_age / 100 * tenths;
         let strangers_age = config.keyless_timeout * STRANGERS_AGE;
@@ -308,7 +305,7 @@ impl Life {
     }
 }
 
-/// Serves a connection, which reads and writes a limited number of bytes each time.
+/// Serves a connection, with limits on the bytes read and written per poll.
 pub(super) async fn in_turns<S: Future + Unpin>(
     serving: &mut S,
     connection: &Connection,

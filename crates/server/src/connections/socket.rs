@@ -1,5 +1,5 @@
-//! Where a port is, and the sockets of its connections: TCP, TLS over TCP, or a socket in the
-//! file system, whose peers the system knows.
+//! Listen addresses and sockets: TCP, TLS over TCP, or Unix sockets, whose peers the kernel
+//! identifies.
 
 use std::fmt;
 use std::fs;
@@ -17,13 +17,13 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-/// What a socket in the file system is written with.
+/// Prefix of Unix socket addresses.
 const UNIX: &str = "unix:";
 
-/// Connections that wait in the system's queue: as many as Linux allows by default.
+/// Length of the accept queue: the default limit of Linux.
 const BACKLOG: u32 = 4_096;
 
-/// Where a port is.
+/// A listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListenAddress {
     /// `127.0.0.1:7717`.
@@ -32,39 +32,37 @@ pub(crate) enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// Who may open a socket in the file system, as the mode of a file: `0600`.
+/// The file mode of a Unix socket, such as `0600`.
 pub(crate) struct FileMode;
 
-/// A port that is bound.
+/// A bound port.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// To an address.
     Tcp(TcpListener),
-    /// To a path.
     Unix(UnixListener, SocketFile),
 }
 
-/// Removes the socket when nobody listens any more.
+/// Removes the socket file on drop.
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
 
-/// The bytes of a connection.
+/// The stream of a connection.
 pub(crate) type Stream = Either<Plain, Box<TlsStream<TcpStream>>>;
 
-/// The same before TLS.
+/// A stream before TLS.
 pub(crate) type Plain = Either<TcpStream, UnixStream>;
 
-/// Who is at the other end, as the system knows it.
+/// The remote end, as reported by the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peer {
-    /// Its address; `None` for a process of this machine.
+    /// IP address. `None` for a Unix socket.
     pub(crate) address: Option<IpAddr>,
-    /// The user of a process of this machine.
+    /// User id of the process on the other end of a Unix socket.
     pub(crate) uid: Option<u32>,
 }
 
 impl ListenAddress {
-    /// True where other machines cannot reach it.
+    /// Whether it is reachable only from this machine.
     pub(crate) fn is_of_this_machine(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().is_loopback(),
@@ -72,16 +70,16 @@ impl ListenAddress {
         }
     }
 
-    /// Binds it.
+    /// Binds the address.
     ///
     /// # Errors
-    /// Those of the system; somebody else may be there.
+    /// Those of the system, such as an address in use.
     pub(crate) async fn bind(&self, mode: u32) -> io::Result<Listener> {
         match self {
             Self::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),
             Self::Unix(path) => {
                 remove_if_left(path)?;
-                // It never is what it shall not be, not for a moment.
+                // Set the umask first, so that the socket never has a wider mode, not even briefly.
                 let before = rustix::process::umask(Mode::from_raw_mode(!mode & 0o777));
                 let bound = UnixListener::bind(path);
                 rustix::process::umask(before);
@@ -101,7 +99,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Removes the socket of a process that was killed.
+/// Removes the socket file of a killed process.
 fn remove_if_left(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if !is_socket {
@@ -114,7 +112,7 @@ fn remove_if_left(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
-    /// Where it is; of port 0, which one it became.
+    /// Returns the bound address, with the actual port if port 0 was requested.
     pub(crate) fn address(&self) -> io::Result<ListenAddress> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(ListenAddress::Tcp),
@@ -122,12 +120,12 @@ impl Listener {
         }
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     pub(crate) async fn accept(&self) -> io::Result<(Plain, Peer)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // Answers are small and waited for.
+                // Responses are small, and clients wait for them.
                 let _ = stream.set_nodelay(true);
                 let address = Some(peer.ip());
                 Ok((Either::Left(stream), Peer { address, uid: None }))
@@ -143,7 +141,7 @@ impl Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // It does not matter if it is gone already.
+        // Ignore the error: the file may already be gone.
         let _ = fs::remove_file(&self.0);
     }
 }

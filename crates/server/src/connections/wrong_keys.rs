@@ -1,5 +1,7 @@
-//! Wrong keys, by the address that they come from: a few are answered at once, each further one
-//! later than the one before, and those that would be answered too late not at all.
+//! Delays responses to wrong keys, per client address.
+//!
+//! The first few get an immediate response. Each further one is delayed more, and those whose delay
+//! would exceed the maximum get no response.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -8,19 +10,19 @@ use std::time::Duration;
 use hashlink::LruCache;
 use tokio::time::Instant;
 
-/// Addresses that are remembered.
+/// Maximum number of tracked addresses.
 const ADDRESSES_MAX: usize = 4_096;
-/// So many wrong keys are answered at once, after a while without any.
+/// Number of wrong keys without a delay, after a period without any.
 const FREE: u32 = 10;
-/// From then on one in this time.
+/// Interval at which one more wrong key is allowed after that.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// What would be answered later than this is not answered.
+/// Maximum delay. Calls that would wait longer get no response.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Who has sent wrong keys lately.
+/// Addresses that recently sent wrong keys.
 #[derive(Debug)]
 pub(crate) struct WrongKeys {
-    /// When all that an address has sent is paid for.
+    /// For each address, when its wrong keys are covered by the allowed rate.
     paid_at: Mutex<LruCache<IpAddr, Instant>>,
 }
 
@@ -33,7 +35,7 @@ impl Default for WrongKeys {
 }
 
 impl WrongKeys {
-    /// How long the answer to one more has to wait; `None` where there is none.
+    /// Counts a wrong key and returns the delay of its response. `None` if it gets no response.
     pub(crate) fn delay(&self, address: IpAddr) -> Option<Duration> {
         self.delay_at(address, super::now())
     }

@@ -1,6 +1,7 @@
-//! How many lines of one kind a minute may have: a fault that every call meets is said often
-//! enough to be seen, and does not fill the disk. The lines of one place in the code are one
-//! kind.
+//! Rate limit per kind of log line, so that an error in every call is visible but does not fill the
+//! disk.
+//!
+//! A kind is one place in the code.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +14,7 @@ use tracing_subscriber::layer::Context;
 
 use super::LostLines;
 
-/// Lets so many lines of each place in the code through, and counts the others. Cheap to
-/// clone; every clone is the same limit.
+/// Passes a limited number of lines per minute and place in the code. Clones share the limit.
 #[derive(Clone, Debug)]
 pub(super) struct LineLimit {
     shared: Arc<Shared>,
@@ -22,10 +22,10 @@ pub(super) struct LineLimit {
 
 #[derive(Debug)]
 struct Shared {
-    /// Of one kind in a minute; 0: no limit.
+    /// Maximum lines of one kind per minute; 0 means no limit.
     lines_max: AtomicU64,
     lost: Arc<LostLines>,
-    /// Of this minute. There are as many as places in the code that log.
+    /// Counts of this minute. There are at most as many entries as places that log.
     kinds: Mutex<HashMap<Identifier, Kind>>,
 }
 
@@ -48,12 +48,12 @@ impl LineLimit {
         }
     }
 
-    /// Another limit applies from now on; 0: none.
+    /// Changes the limit; 0 means no limit.
     pub(super) fn set(&self, lines_max: u64) {
         self.shared.lines_max.store(lines_max, Ordering::Relaxed);
     }
 
-    /// Counts anew, and logs for each kind how many lines of it were left out.
+    /// Resets the counts, and logs how many lines of each kind were dropped.
     pub(super) fn begin_minute(&self) {
         let kinds = std::mem::take(&mut *self.kinds());
         let lines_max = self.lines_max();
@@ -71,7 +71,7 @@ impl LineLimit {
         }
     }
 
-    /// Counts a line; false when it is one too many.
+    /// Counts a line. Returns false if it exceeds the limit.
     fn takes(&self, metadata: &'static Metadata<'static>) -> bool {
         let lines_max = self.lines_max();
         let mut kinds = self.kinds();
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// What was logged.
+    /// Captured log output.
     #[derive(Clone, Default)]
     struct Text(Arc<Mutex<Vec<u8>>>);
 

@@ -1,5 +1,6 @@
-//! Where the lines go: to stderr, whatever is behind it. A disk that is full, a pipe that is
-//! closed and a pipe that nobody reads cost the line, and neither an error nor a wait.
+//! Writes log lines to stderr without ever failing or blocking.
+//!
+//! If the disk is full, or the pipe is closed or has no reader, the line is lost.
 
 use std::io::{self, Stderr, Write};
 use std::os::fd::AsFd;
@@ -10,7 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::LostLines;
 
-/// What a pipe takes without a wait when it says that it can be written to (`PIPE_BUF`).
+/// Bytes that a writable pipe accepts without blocking (`PIPE_BUF`).
 const CHUNK_BYTES: usize = 4_096;
 
 /// The log's output.
@@ -23,7 +24,7 @@ pub(super) struct Output<W = Stderr> {
 #[derive(Debug)]
 struct Target<W> {
     file: W,
-    /// True when the last line could not be written to its end.
+    /// Whether the last line was only partly written.
     is_torn: bool,
 }
 
@@ -68,8 +69,8 @@ impl<W: AsFd + Write> Target<W> {
 }
 
 impl<W: AsFd + Write> Write for LineWriter<'_, W> {
-    /// Gets a whole line, and says that it is written in any case: who logs has nobody to
-    /// tell of it.
+    /// Receives a whole line, and reports success in any case: there is no place to report an
+    /// error.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.target.write_line(line).is_err() {
             LostLines::count(&self.lost.unwritable);

@@ -1,4 +1,4 @@
-//! What a file may say of windows and models, and what comes of it.
+//! Tests of window and model settings.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the compaction section may say, and what is said of one that may not.
+//! Tests of the section `compaction`.
 
 use memoird_core::compaction::{CompactionPolicy, SessionBreaker, SummaryTokens};
 use memoird_engine::ProviderBreaker;

@@ -1,14 +1,16 @@
-//! Any bytes as a configuration file: refused without a word of its secrets, or the same file
-//! when it is written and read again.
+//! Fuzz test of the configuration file with arbitrary bytes.
+//!
+//! A file is either rejected without quoting its secrets, or unchanged after serialization and
+//! parsing.
 
 use memoird_fuzz::Target;
 
 use super::super::file::File;
 use super::*;
 
-/// The key that somebody wrote into a file of the corpus.
+/// A key written directly into a file of the corpus.
 const PLAIN_KEY: &str = "plainkey-0123456789abcdef";
-/// Of the text of a refusal: a snippet of the file, and a line for each problem.
+/// Maximum length of an error message in bytes: a snippet of the file, and a line per problem.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 #[test]
@@ -56,7 +58,7 @@ fn check_read(file: &File, text: &str) {
     let written = serde_json::to_string(file).unwrap();
     let read = File::parse(&written).unwrap_or_else(|error| panic!("{written}: {error}"));
     assert_eq!(format!("{read:?}"), format!("{file:?}"));
-    // Files that secrets are in are read: not any that an edit names.
+    // Secret files are actually read, so skip inputs in which an edit may name arbitrary files.
     if !text.contains("file")
         && let Err(refusal) = parse(text)
     {

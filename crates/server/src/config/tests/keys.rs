@@ -1,18 +1,19 @@
-//! The default file names every key that the configuration knows, and has every setting.
+//! Tests that the default file names every key of the configuration and contains every setting.
 
 use std::collections::BTreeSet;
 
 use super::super::file::File;
 use super::*;
 
-/// What no struct has as a key, and no enum as a variant.
+/// Not a key of any struct, nor a variant of any enum.
 const UNKNOWN: &str = "no_such_key";
 
-/// Puts a value where a key is looked for.
+/// Inserts a value at the tested position of a file.
 type Place<'a> = &'a dyn Fn(&str) -> String;
 
-/// The keys or variants that the configuration knows at this place, from what it says of an
-/// unknown one; `None` where it takes neither.
+/// Returns the keys or variants that are valid at this position, from the error for an unknown one.
+///
+/// `None` if it accepts neither.
 fn known_at(place: Place) -> Option<Vec<String>> {
     let error = File::parse(&place(&format!("{{ {UNKNOWN}: 1 }}"))).err()?;
     let (_, known) = error.split_once(&format!("`{UNKNOWN}`, expected one of "))?;
@@ -20,7 +21,7 @@ fn known_at(place: Place) -> Option<Vec<String>> {
     Some(known.split(", ").map(str::to_owned).collect())
 }
 
-/// Adds all that is known at this place and below it.
+/// Collects all words that are valid at this position and below it.
 fn collect(place: Place, words: &mut BTreeSet<String>) {
     for word in known_at(place).unwrap_or_default() {
         collect(&|value| place(&format!("{{ {word}: {value} }}")), words);
@@ -31,7 +32,7 @@ fn collect(place: Place, words: &mut BTreeSet<String>) {
     }
 }
 
-/// The part of the default file about this key of the top level, with the comments before it.
+/// Returns the part of the default file for a top-level key, with the comments before it.
 fn section(key: &str) -> String {
     let start = format!("{key}:");
     let mut section = String::new();
@@ -75,7 +76,7 @@ fn the_default_file_names_every_key_and_every_word() {
     assert!(count > 120, "only {count} words were found");
 }
 
-/// The paths of the settings that a file says, in block style or in one line.
+/// Returns the paths of the settings in a file, in block style or in one line.
 fn paths(text: &str) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     let mut above: Vec<(usize, String)> = Vec::new();

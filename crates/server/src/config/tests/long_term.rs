@@ -1,4 +1,4 @@
-//! What the long-term section may say, and what is said of one that may not.
+//! Tests of the section `long_term`.
 
 use memoird_memories::rules::secrets::SecretPolicy;
 
