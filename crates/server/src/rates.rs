@@ -1,11 +1,11 @@
-//! How much of a request's size and how many requests in a second a tenant may send. A call is
-//! looked at when its tenant is known, and its bytes as they come.
+//! Rate limits per tenant, for calls and request bytes per second, and the maximum size of
+//! requests.
 //!
-//! Each limit is a bucket (GCRA): it holds what may come at once, and is filled again at the
-//! rate of the limit. The bytes of a message are taken when its first ones say how many there are,
-//! all of them or none: so what is refused takes nothing, and is told when all of it has room.
-//!
-//! How large a request of each call may be is here, too.
+//! Calls are checked once their tenant is known, and bytes as they arrive. Each limit is a bucket
+//! (GCRA) that holds the allowed burst and is refilled at the configured rate. The size of a
+//! message is taken from the bucket as a whole, once the header of the message announces it. A
+//! rejected message therefore takes nothing, and the error states when there will be room for all
+//! of it.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -21,16 +21,16 @@ use tonic::Status;
 use crate::connections::now;
 use crate::wire::status;
 
-/// Bytes of a request of a call that only names something.
+/// Maximum size in bytes of requests that only contain ids and options.
 const SMALL_REQUEST_BYTES: u64 = 64 << 10;
-/// Bytes of a request with a text of its own.
+/// Maximum size in bytes of requests with a text.
 const TEXT_REQUEST_BYTES: u64 = 256 << 10;
-/// What gRPC puts before a message, and more than what ids take beside a patch.
+/// Allowance in bytes for the gRPC message header, and for the ids next to a patch.
 const BESIDE_BYTES: u64 = 4 << 10;
-/// What gRPC puts before a message: whether it is compressed, and how many bytes it has.
+/// Length of the gRPC message header in bytes: a compression flag and the length of the message.
 const MESSAGE_HEAD_BYTES: usize = 5;
 
-/// A limit of this kind, as the configuration names it.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RateLimit {
     /// `calls_per_second`
@@ -39,14 +39,14 @@ pub(crate) enum RateLimit {
     Bytes,
 }
 
-/// The rates of all tenants. Cheap to clone; every clone has the same.
+/// The rate limits of all tenants. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
     request_bytes_max: u64,
     by_tenant: Arc<RwLock<HashMap<TenantId, Arc<TenantRates>>>>,
 }
 
-/// What one tenant may still do, and what it was refused.
+/// Remaining rates of a tenant, and counters of its rejected calls.
 #[derive(Debug)]
 struct TenantRates {
     calls: Option<Bucket>,
@@ -60,25 +60,25 @@ struct Refused {
     bytes: AtomicU64,
 }
 
-/// A limit and what is left of it.
+/// A token bucket.
 #[derive(Clone, Debug)]
 struct Bucket {
     per_second: NonZeroU32,
-    /// In which an empty one is filled.
+    /// Time to refill it when empty.
     fill_time: Duration,
     full_at: Arc<Mutex<Instant>>,
 }
 
-/// Looks at the bytes of one request.
+/// Checks the bytes of one request.
 #[derive(Debug)]
 pub(crate) struct RequestMeter {
     bytes_left: u64,
     bytes_max: u64,
-    /// True if the limit is `server.max_request_bytes`.
+    /// Whether the limit is `server.max_request_bytes`.
     is_large: bool,
-    /// False before its first bytes.
+    /// Whether the first bytes have arrived.
     has_begun: bool,
-    /// Bytes that are taken already, and have not come yet.
+    /// Bytes taken from the bucket in advance that have not arrived yet.
     bytes_taken: u64,
     rates: Option<Arc<TenantRates>>,
 }
@@ -94,7 +94,7 @@ impl RateLimit {
 }
 
 impl Rates {
-    /// No request has more than so many bytes.
+    /// `request_bytes_max` is the maximum size of any request.
     pub(crate) fn new(request_bytes_max: usize) -> Self {
         Self {
             request_bytes_max: request_bytes_max as u64,
@@ -102,10 +102,10 @@ impl Rates {
         }
     }
 
-    /// A call of this path begins. Gives what its bytes have to pass.
+    /// Counts a call, and returns the meter for the bytes of its request.
     ///
     /// # Errors
-    /// Where the tenant has called too often.
+    /// If the tenant exceeds its call rate.
     pub(crate) fn enter(&self, tenant: &Tenant, path: &str) -> Result<RequestMeter, Status> {
         let policy = tenant.policy();
         let rates = self.of(&tenant.id, &policy);
@@ -115,12 +115,13 @@ impl Rates {
         Ok(self.meter(path, policy.limits.state_bytes, rates))
     }
 
-    /// An operator's call, which no rate holds up: it may be what ends a flood.
+    /// Returns the meter for an operator's call, which no rate limits: it may be needed to stop a
+    /// flood.
     pub(crate) fn enter_operator(&self, path: &str) -> RequestMeter {
         self.meter(path, 0, None)
     }
 
-    /// How often calls of this tenant were refused by this limit.
+    /// Number of the tenant's calls rejected by this limit.
     pub(crate) fn refused(&self, tenant: &TenantId, limit: RateLimit) -> u64 {
         let by_tenant = self
             .by_tenant
@@ -131,7 +132,7 @@ impl Rates {
             .map_or(0, |rates| rates.refused.of(limit).load(Ordering::Relaxed))
     }
 
-    /// The same by all limits.
+    /// Number of the tenant's calls rejected by any rate limit.
     pub(crate) fn refused_calls(&self, tenant: &TenantId) -> u64 {
         let limits = [RateLimit::Calls, RateLimit::Bytes];
         limits.map(|limit| self.refused(tenant, limit)).iter().sum()
@@ -151,11 +152,11 @@ impl Rates {
                 SMALL_REQUEST_BYTES.max(memoird_core::state::patch_bytes_max(state_bytes) as u64)
             }
             Some(RequestSize::Large) | None => self.request_bytes_max,
-            // Each file of a backup is named by the hashes of its blocks.
+            // A backup request contains the hashes of all blocks of the client's files.
             Some(RequestSize::Backup) => u64::MAX,
         };
         RequestMeter {
-            // Where the operator allows less than that, the services refuse it.
+            // If the operator configured a lower limit, the services enforce it.
             bytes_left: bytes_max.saturating_add(BESIDE_BYTES),
             bytes_max,
             is_large: matches!(size, Some(RequestSize::Large) | None),
@@ -165,7 +166,7 @@ impl Rates {
         }
     }
 
-    /// What applies to this tenant; `None` where no rate limits it.
+    /// Returns the rates of a tenant. `None` if it has no rate limits.
     fn of(&self, id: &TenantId, policy: &Policy) -> Option<Arc<TenantRates>> {
         let limits = (policy.calls_per_second, policy.bytes_per_second);
         if limits == (None, None) {
@@ -190,7 +191,7 @@ impl Rates {
         Some(rates)
     }
 
-    /// The rates with these limits. What stays as it was is not filled again.
+    /// Creates rates with new limits. The bucket of an unchanged limit keeps its fill level.
     fn changed(
         &self,
         before: Option<&TenantRates>,
@@ -244,7 +245,8 @@ impl Refused {
 }
 
 impl Bucket {
-    /// So many a second, and at once as many as in a second, or `burst_min`. It begins full.
+    /// Creates a full bucket that refills at `per_second` and holds one second's worth, or at least
+    /// `burst_min`.
     fn new(per_second: NonZeroU32, burst_min: u32, now: Instant) -> Self {
         Self {
             per_second,
@@ -253,11 +255,11 @@ impl Bucket {
         }
     }
 
-    /// Takes so many, or says how long to wait for them.
+    /// Takes `count` tokens, or returns how long to wait for them.
     fn take(&self, count: NonZeroU32, now: Instant) -> Result<(), Duration> {
         let time = time_of(count.get(), self.per_second);
         if time > self.fill_time {
-            // More than ever fits.
+            // It never fits.
             return Err(Duration::from_secs(1));
         }
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,16 +273,16 @@ impl Bucket {
     }
 }
 
-/// In which so many come at this rate.
+/// Time in which `count` tokens are refilled.
 fn time_of(count: u32, per_second: NonZeroU32) -> Duration {
     Duration::from_secs(count.into()) / per_second.get()
 }
 
 impl RequestMeter {
-    /// These bytes more of the request are here.
+    /// Counts more bytes of the request.
     ///
     /// # Errors
-    /// Where the request has more than calls of its kind have, or the tenant has sent too much.
+    /// If the request exceeds the size limit of its method, or the tenant its byte rate.
     pub(crate) fn add(&mut self, data: &[u8]) -> Result<(), Status> {
         let bytes = data.len() as u64;
         let announced = match std::mem::replace(&mut self.has_begun, true) {
@@ -301,7 +303,7 @@ impl RequestMeter {
     }
 }
 
-/// How many bytes a message has that begins so, with its head; 0 where that is not all there.
+/// Total length of a message with its header, from its first bytes. 0 if the header is incomplete.
 fn announced_bytes(data: &[u8]) -> u64 {
     let Some([_, length @ ..]) = data.first_chunk::<MESSAGE_HEAD_BYTES>() else {
         return 0;
@@ -309,7 +311,7 @@ fn announced_bytes(data: &[u8]) -> u64 {
     MESSAGE_HEAD_BYTES as u64 + u64::from(u32::from_be_bytes(*length))
 }
 
-/// How large the requests of a call are.
+/// Size class of a method's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestSize {
     Small,
@@ -319,7 +321,7 @@ enum RequestSize {
     Backup,
 }
 
-/// By the path of the call; `None` for a call that this list does not know.
+/// Returns the size class by path. `None` for a method that is not listed.
 fn size_of(path: &str) -> Option<RequestSize> {
     let (_, method) = path.rsplit_once('/')?;
     Some(match method {
@@ -429,8 +431,9 @@ mod tests {
         open.take(RateLimit::Bytes, number(1 << 30)).unwrap();
     }
 
-    /// The data of a request whose message says that it has so many bytes, in parts of as many as
-    /// HTTP/2 sends at once; of the message itself only this much is there.
+    /// The body of a request in parts of the size of an HTTP/2 frame.
+    ///
+    /// Its header announces `said` bytes, of which `there` are present.
     fn parts(said: usize, there: usize) -> Vec<Vec<u8>> {
         let length = u32::try_from(said).unwrap().to_be_bytes();
         let data = [&[0][..], &length, &vec![1; there]].concat();
@@ -460,11 +463,11 @@ mod tests {
         send(small, small).unwrap();
         let refused = limited.refused.bytes.load(Ordering::Relaxed);
         assert_eq!(refused, 3, "each is refused once");
-        // More than calls of its kind have is refused by what it says of itself.
+        // A request above the size limit of its method is rejected by the length it announces.
         let mut meter = rates.meter(path, 0, None);
         let refusal = meter.add(&parts(1 << 20, 0)[0]).unwrap_err();
         assert_eq!(refusal.code(), tonic::Code::ResourceExhausted);
-        // Who says less than there is takes what comes.
+        // If fewer bytes are announced than sent, the sent bytes count.
         let mut meter = rates.meter(path, 0, Some(Arc::clone(&limited)));
         let parts = parts(1, 30 << 10);
         assert!(parts.iter().any(|part| meter.add(part).is_err()));

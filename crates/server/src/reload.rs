@@ -1,8 +1,7 @@
-//! Reloads of the configuration while the daemon runs: by call, by SIGHUP, and when the file
-//! changes. A file that is not valid changes nothing.
+//! Configuration reload, triggered by RPC, by SIGHUP, or by a change of the file.
 //!
-//! A tenant's policy is replaced as a whole: who reads it has the old one or the new one. A daemon
-//! that has keys never opens by a reload.
+//! An invalid file changes nothing. Readers see a tenant's old policy or its new one, never a mix.
+//! A reload cannot disable authentication.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,74 +21,70 @@ use crate::config::{self, Config, FilesRead};
 use crate::logging::LogControl;
 use crate::tls::Tls;
 
-/// How often the file is looked at.
+/// Interval for polling the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Why a reload was refused. The old configuration stays.
+/// Why a reload was rejected. The current configuration stays in effect.
 #[derive(Debug, Error)]
 pub(crate) enum ReloadError {
     /// The daemon runs on the embedded default.
     #[error("the daemon was started without --config; there is no file to read again")]
     NoFile,
-    /// The file cannot be read, or something in it is wrong.
+    /// The file cannot be read, or is invalid.
     #[error("{problem}")]
     Invalid {
-        /// The problem.
         problem: String,
     },
 }
 
-/// The outcome of a reload, setting by setting.
+/// Outcome of a reload, by setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reloaded {
     /// Settings with a new value.
     pub(crate) applied: Vec<String>,
-    /// Settings that stay until the next start, and why.
+    /// Settings that need a restart, each with its current value.
     pub(crate) refused: Vec<String>,
 }
 
-/// How often a configuration was read again.
+/// Reload counters for metrics.
 #[derive(Debug, Default)]
 pub(crate) struct ReloadCounts {
-    /// And applied.
     pub(crate) applied: AtomicU64,
-    /// And refused.
     pub(crate) refused: AtomicU64,
 }
 
 /// Reads the configuration again and applies it.
 #[derive(Debug)]
 pub(crate) struct Reloader {
-    /// The configuration file; `None`: the embedded default.
+    /// The configuration file. `None` for the embedded default.
     pub(crate) path: Option<PathBuf>,
-    /// TLS, where it is spoken.
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) engine: Engine,
     pub(crate) memories: Memories,
     pub(crate) keyring: Arc<ArcSwap<Keyring>>,
     pub(crate) log: LogControl,
-    /// The configuration that applies.
+    /// The current configuration.
     pub(crate) config: ArcSwap<Config>,
-    /// What other daemons over the journal are told of it.
+    /// Digests of the current settings, published to the other cluster members.
     pub(crate) told_settings: watch::Sender<Vec<u8>>,
     pub(crate) counts: ReloadCounts,
-    /// Held during a reload, so that there is one at a time.
+    /// Serializes reloads.
     pub(crate) turn: Mutex<()>,
-    /// The files when they were last read, even if they were refused.
+    /// The files as last read, including those of a rejected configuration.
     pub(crate) seen: std::sync::Mutex<FilesRead>,
     pub(crate) tasks: TaskTracker,
 }
 
 impl Reloader {
-    /// How long calls may take to finish when the daemon stops.
+    /// How long calls may take to finish at shutdown.
     pub(crate) fn shutdown_grace(&self) -> Duration {
         self.config.load().server.shutdown_grace
     }
 
-    /// Reads the file again and applies it, whole or not at all.
+    /// Reads the file again and applies it as a whole.
     ///
     /// # Errors
-    /// When there is no file, or it is not valid: then nothing has changed.
+    /// If there is no file, or it is invalid. Nothing has changed then.
     pub(crate) async fn reload(&self, why: &str) -> Result<Reloaded, ReloadError> {
         let outcome = self.try_reload().await;
         match &outcome {
@@ -108,10 +103,10 @@ impl Reloader {
         outcome
     }
 
-    /// The same in a task of its own, which ends also if the caller stops to wait.
+    /// Runs [`Self::reload`] in its own task, so that it completes even if the caller is cancelled.
     ///
     /// # Errors
-    /// As of [`Self::reload`].
+    /// Those of [`Self::reload`].
     pub(crate) async fn reload_aside(
         self: Arc<Self>,
         why: &'static str,
@@ -129,7 +124,7 @@ impl Reloader {
         let _turn = self.turn.lock().await;
         let path = self.path.clone().ok_or(ReloadError::NoFile)?;
         let invalid = |problem: String| ReloadError::Invalid { problem };
-        // Files are read and certificates are parsed: not on a thread that answers calls.
+        // Reads files and parses certificates, so keep it off the async workers.
         let loaded = tokio::task::spawn_blocking(move || config::load_noting(&path)).await;
         let (config, files) = loaded.map_err(|error| invalid(error.to_string()))?;
         *self.seen() = files;
@@ -157,12 +152,12 @@ impl Reloader {
             warn!("{warning}");
         }
         if let Some(tls) = self.tls.clone() {
-            // Of the files that it was started with, whatever the newer file names.
+            // Use the paths from startup: a changed `server.tls` applies only after a restart.
             let loaded = tokio::task::spawn_blocking(move || config::reload_tls(&tls)).await;
             let (loaded, files) = loaded.map_err(|error| invalid(error.to_string()))?;
             self.seen().extend(files);
             match loaded {
-                // What the newer file says of other things does not wait for that.
+                // The other settings of the new file apply nevertheless.
                 Err(problem) if has_other_tls => {
                     warn!("server.tls: {problem}; what was read before stays");
                 }
@@ -174,7 +169,7 @@ impl Reloader {
             .map_err(|error| invalid(error.to_string()))?;
         self.engine.adopt(config.engine.clone());
         self.memories.adopt(config.memories.clone());
-        // Before sessions are ended, which may take long, so that a removed key stops working.
+        // Revoke keys before ending sessions over the limits: that may take long.
         self.set_keys(&running, &config);
 
         let difference = running.settings.difference(&config.settings);
@@ -192,13 +187,14 @@ impl Reloader {
         Ok(Reloaded { applied, refused })
     }
 
-    /// Replaces the keys, if they are others. Ends the streams of all watchers, and calls under
-    /// way whose key is gone.
+    /// Replaces the credentials if they have changed.
+    ///
+    /// Ends the streams of all watchers, and calls in progress whose key was removed.
     fn set_keys(&self, was: &Config, is: &Config) {
         if was.keys == is.keys && was.keyless == is.keyless {
             return;
         }
-        // The engine has just been given every tenant that a key names.
+        // The engine has just adopted every tenant that a key names.
         let before = self.keyring.load_full();
         let next = Keyring::new(&is.keys, &is.keyless, &self.engine, Some(&before));
         if let Some(next) = next.map(Arc::new) {
@@ -207,18 +203,20 @@ impl Reloader {
         }
     }
 
-    /// Reads the configuration again where its files were changed since they were read.
+    /// Reloads the configuration if its files have changed since they were read.
     pub(crate) async fn catch_up(&self) {
         if self.path.is_some() && self.look().await.1 {
-            // The outcome is in the log. A file that is just being written is read again by who follows it.
+            // The outcome is logged. A file that is being written is read again by
+            // [`Self::follow_file`].
             let _ = self
                 .reload("the file changed before calls were taken")
                 .await;
         }
     }
 
-    /// Looks at the configuration file and the files with secrets every second. Reloads when they
-    /// have changed and two looks in a row see the same: before, they may be half written.
+    /// Polls the configuration and secret files every second, and reloads on change.
+    ///
+    /// Two polls in a row must return the same content, because a file may be half written.
     pub(crate) async fn follow_file(&self) {
         if self.path.is_none() {
             return std::future::pending().await;
@@ -228,7 +226,7 @@ impl Reloader {
             tokio::time::sleep(LOOK_EVERY).await;
             let (now, is_new) = self.look().await;
             if is_new && now == last {
-                // The outcome is in the log. A refused file is tried again when it changes.
+                // The outcome is logged. A rejected file is tried again when it changes.
                 let _ = self.reload("the file changed").await;
             }
             last = now;
@@ -241,8 +239,9 @@ impl Reloader {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The files as they are now, and whether they were others when they were read. Waits for the
-    /// end of a reload.
+    /// Reads the files, and returns whether they differ from those last read.
+    ///
+    /// Waits for a running reload.
     async fn look(&self) -> (FilesRead, bool) {
         let _turn = self.turn.lock().await;
         let seen = self.seen().clone();

@@ -1,4 +1,4 @@
-//! Which service answers a call: the one that the first part of its path names.
+//! Routes calls to services by the first segment of the path.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -10,22 +10,22 @@ use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 
-/// The services. Cheap to clone.
+/// The services. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Routes(Arc<[Route]>);
 
-/// A service under its name.
+/// A service and its name.
 pub(crate) struct Route {
     name: &'static str,
     service: Box<dyn Answers>,
 }
 
-/// A service, whichever it is.
+/// A type-erased service.
 pub(crate) trait Answers: Send + Sync {
     fn answer(&self, call: Request<Body>) -> Answer;
 }
 
-/// The future of a service's answer.
+/// The future of a service's response.
 type Answer = BoxFuture<Response<Body>, Infallible>;
 
 impl<S> Answers for S
@@ -33,7 +33,7 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answer>,
     S: Clone + Send + Sync,
 {
-    /// A service of gRPC is ready at any time.
+    /// gRPC services are always ready, so this does not poll for readiness.
     fn answer(&self, call: Request<Body>) -> Answer {
         self.clone().call(call)
     }
@@ -53,8 +53,7 @@ impl Routes {
         Self(routes.into())
     }
 
-    /// Gives a call to the service that its path names. An unknown service is answered with
-    /// UNIMPLEMENTED.
+    /// Passes a call to the service named by its path. Returns UNIMPLEMENTED if there is none.
     pub(crate) fn answer(&self, call: Request<Body>) -> Answer {
         let path = call.uri().path().strip_prefix('/');
         let named = path.and_then(|path| path.split_once('/'));

@@ -1,4 +1,4 @@
-//! `memoird serve`: the process from reading its configuration to the last flush.
+//! `memoird serve`: the process from reading the configuration to the last flush.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging, process};
 
-/// How long a stop waits, in the end, for what threads still do.
+/// How long the shutdown waits for blocking threads.
 const LEFT_WORK_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal stops it.
@@ -80,24 +80,27 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         info!("memoird has stopped");
         Ok(())
     });
-    // Work that nobody waits for any more must not keep the process: a crash may stop it anywhere.
+    // Do not wait for abandoned work. It must tolerate a crash at any point anyway.
     runtime.shutdown_timeout(LEFT_WORK_WAIT);
     ended
 }
 
-/// Descriptors beside those of connections and memories: the journal, the index of what was said, and what
-/// hooks and models have open.
+/// File descriptors in addition to those of connections and memories: the journal, the search
+/// index, hooks and models.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// Descriptors of an open file of memories: the writer's and each reader's, of the file and its log; what
-/// they share; and one that SQLite keeps of a connection that was closed, for the next one.
+/// File descriptors per open memory file.
+///
+/// The writer and each reader open the file and its log. In addition there is their shared-memory
+/// file, and a descriptor of a closed connection that SQLite retains for reuse.
 fn descriptors_each(files: &FilesOptions) -> u64 {
     2 * (1 + files.readers_max as u64) + 2
 }
 
-/// Takes as many descriptors as the process may have. Where these are few, connections leave
-/// enough of them to files, and fewer files of memories stay open: without, every read of the journal
-/// would fail.
+/// Raises the descriptor limit, and adapts the configuration if it is still too low.
+///
+/// The number of connections and of open memory files is reduced. Otherwise every read of the
+/// journal would fail once connections use all descriptors.
 fn take_descriptors(config: &mut Config) {
     let (server, files) = (&mut config.server, &mut config.long_term.options);
     let wanted = descriptors_wanted(server, files);
@@ -116,7 +119,7 @@ fn take_descriptors(config: &mut Config) {
     }
 }
 
-/// Descriptors of as many connections and files of memories as there may be, and of the rest.
+/// Descriptors for the configured number of connections and memory files, and for the rest.
 fn descriptors_wanted(server: &ServerConfig, files: &FilesOptions) -> u64 {
     of_connections(server)
         .saturating_add(of_files(files))
@@ -132,8 +135,10 @@ fn of_connections(server: &ServerConfig) -> u64 {
     server.max_connections.saturating_add(admin_max) as u64
 }
 
-/// Connections that leave half of the descriptors, or [`OTHER_DESCRIPTORS`] and at most as many for files
-/// of memories, to the rest.
+/// Maximum number of connections under this limit.
+///
+/// Reserves [`OTHER_DESCRIPTORS`], and up to the same number for memory files, but at most half of
+/// the limit.
 fn connections_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> usize {
     let admin_max = server.connections.admin_max as u64;
     let others = OTHER_DESCRIPTORS + of_files(files).min(OTHER_DESCRIPTORS);
@@ -142,8 +147,9 @@ fn connections_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> u
     server.max_connections.min(room.max(1))
 }
 
-/// Files of memories that may stay open beside so many connections: they leave half of what these
-/// leave, or [`OTHER_DESCRIPTORS`], to the rest.
+/// Maximum number of open memory files next to the connections.
+///
+/// Reserves [`OTHER_DESCRIPTORS`] of what the connections leave, but at most half of it.
 fn files_open_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> usize {
     let rest = limit.saturating_sub(of_connections(server));
     let of_files = rest - OTHER_DESCRIPTORS.min(rest / 2);
@@ -151,7 +157,7 @@ fn files_open_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> us
     files.files_open_max.min(room.max(1))
 }
 
-/// The signals that stop the daemon, and the one that makes it read its configuration again.
+/// The signals that stop the daemon, and the one that reloads its configuration.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -169,7 +175,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the end, and meanwhile tells for which daemon's end this one waits, if it does.
+    /// Waits for a signal that stops the daemon, and reports which daemon a standby waits for.
     async fn stop_waiting(
         &mut self,
         waits_for: &mut watch::Receiver<Option<String>>,
@@ -187,7 +193,7 @@ impl Signals {
                     if let Some(owner) = owner {
                         info!(owner, "another memoird has the database; this one is its standby");
                         notifier.status(format_args!("is the standby of another memoird ({owner})"));
-                        // A service manager has nothing more to wait for.
+                        // The start is complete for the service manager.
                         notifier.ready();
                     }
                 }
@@ -195,7 +201,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the end; until then SIGHUP reads the configuration again.
+    /// Waits for a signal that stops the daemon. Reloads the configuration on SIGHUP.
     async fn stop_signal(&mut self, reloader: &Reloader, notifier: &Notifier) -> &'static str {
         loop {
             tokio::select! {
@@ -203,11 +209,11 @@ impl Signals {
                 _ = self.interrupt.recv() => return "SIGINT",
                 _ = self.hang_up.recv() => notifier.reloading(),
             }
-            // It may take long: files are read, and sessions end.
+            // A reload may take long: it reads files, and may end sessions.
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
-                // What came of it is in the log.
+                // The outcome is logged.
                 _ = reloader.reload("SIGHUP") => notifier.ready(),
             }
         }

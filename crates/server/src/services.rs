@@ -1,5 +1,5 @@
-//! The gRPC services. Each handler reads the request with `wire`, calls the engine or the
-//! memories, and writes the reply with `wire`.
+//! The gRPC services. Handlers convert requests and replies with `wire`, and call the engine or the
+//! memories.
 
 mod admin;
 mod backup;
@@ -28,7 +28,7 @@ use crate::wire::status;
 pub(crate) use maintenance::{Maintenance, MaintenanceError};
 pub(crate) use watch::{EventView, Watching};
 
-/// Bytes of the largest page of hits, memories or sessions, and about what a recall gives at most.
+/// Maximum size in bytes of a page of hits, memories or sessions, and approximately of a recall.
 const PAGE_BYTES_MAX: u64 = 2 << 20;
 
 /// The implementation of all services.
@@ -43,15 +43,14 @@ pub(crate) struct Api {
     pub(crate) maintenance: Maintenance,
     pub(crate) heavy: HeavyWork,
     pub(crate) rates: Rates,
-    /// When the daemon started.
     pub(crate) started_at: Timestamp,
 }
 
-/// The result of a call.
 type Answer<T> = Result<Response<T>, Status>;
 
-/// Makes a reply of the outcome of a call, or a status of its error. A [`MemoryError`] can hold
-/// the errors of the engine and of the core as well.
+/// Converts the outcome of a call to a response or status.
+///
+/// [`MemoryError`] also covers the errors of the engine and the core.
 fn answer<T, R>(
     outcome: Result<T, impl Into<MemoryError>>,
     reply: impl FnOnce(T) -> R,
@@ -62,31 +61,31 @@ fn answer<T, R>(
     }
 }
 
-/// Splits a request into the caller's tenant and the message, where the caller's key still
-/// applies. What waits before its command takes [`caller`], and checks the key again.
+/// Splits a request into the caller's tenant and the message, after checking the key.
+///
+/// Handlers that wait before their command use [`caller`], and check the key again.
 fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     caller(request).map(|(caller, message)| (caller.tenant, message))
 }
 
-/// The place of a request's call.
+/// Returns the permit of a call.
 fn place<T>(request: &Request<T>) -> Result<Arc<CallPlace>, Status> {
     let place = request.extensions().get::<Arc<CallPlace>>();
     place.map(Arc::clone).ok_or_else(status::no_caller)
 }
 
-/// Splits a request for a page, and waits for room for the answer.
+/// Like [`split`], after reserving room for a page.
 async fn split_for_page<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     place(&request)?.reserve_answer(PAGE_BYTES_MAX).await?;
     split(request)
 }
 
-/// The message of an operator's request, where the caller's key still applies.
+/// Returns the message of an operator's request, after checking the key.
 fn operator<T>(request: Request<T>) -> Result<T, Status> {
     caller(request).map(|(_, message)| message)
 }
 
-/// Splits a request into the caller, which the auth layer found, and the message, where the
-/// caller's key still applies.
+/// Splits a request into the caller, as found by the auth layer, and the message. Checks the key.
 fn caller<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let (_, mut extensions, message) = request.into_parts();
     let caller: Caller = extensions.remove().ok_or_else(status::no_caller)?;

@@ -1,5 +1,4 @@
-//! TLS on the ports: a certificate with its key, which are read again when their files change,
-//! when the daemon's own ends, and what those of clients say about whose they are.
+//! TLS of the ports: certificates with reload and expiry, and tenants named by client certificates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,17 +20,17 @@ use webpki::EndEntityCert;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TlsConfig {
-    /// The daemon's certificate and those between it and the authority, as PEM.
+    /// PEM file with the daemon's certificate and intermediate certificates.
     certificate: PathBuf,
-    /// Its private key, as PEM.
+    /// PEM file with its private key.
     key: PathBuf,
-    /// The authorities whose certificates clients may show instead of a key, as PEM.
+    /// PEM file with the CAs of client certificates, which can replace a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_ca: Option<PathBuf>,
-    /// Where a client's certificate names its tenant.
+    /// Where a client certificate names its tenant.
     #[serde(default)]
     client_tenant: ClientTenant,
-    /// Whether the admin port speaks TLS as well.
+    /// Whether the admin port uses TLS as well.
     #[serde(default = "yes")]
     admin: bool,
 }
@@ -40,7 +39,7 @@ pub(crate) struct TlsConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ClientTenant {
-    /// A DNS name that is the tenant's id.
+    /// A DNS name equal to the tenant's id.
     #[default]
     SanDns,
     /// The last segment of a URI, such as `acme` in `spiffe://example.org/memoird/acme`.
@@ -49,36 +48,35 @@ pub(crate) enum ClientTenant {
     Cn,
 }
 
-/// TLS as it is configured now.
+/// The TLS configuration and the currently loaded files.
 #[derive(Debug)]
 pub(crate) struct Tls {
     config: TlsConfig,
     loaded: ArcSwap<Loaded>,
 }
 
-/// What was read from the files.
+/// Contents of the files.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
-    /// When the first certificate of the daemon's chain ends, where it says so.
+    /// Earliest expiry in the daemon's certificate chain, if it can be parsed.
     ends_at: Option<Timestamp>,
     grpc: Arc<ServerConfig>,
     admin: Arc<ServerConfig>,
 }
 
-/// What speaks TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsPort {
-    /// The port of gRPC.
+    /// The gRPC port.
     Grpc,
-    /// That of the pages. It asks for no certificate, as it asks for no key.
+    /// The admin port. It requests no client certificate, just as it requires no key.
     Admin,
 }
 
-/// So many days before a certificate ends somebody is told.
+/// Days before expiry from which the operator is warned.
 const TOLD_DAYS: i64 = 14;
 const DAY_S: i64 = 24 * 60 * 60;
 
-/// How TLS begins.
+/// The cryptography provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
@@ -88,7 +86,7 @@ fn yes() -> bool {
 }
 
 impl TlsConfig {
-    /// True where clients may show certificates.
+    /// Whether clients may present certificates.
     pub(crate) fn takes_clients(&self) -> bool {
         self.client_ca.is_some()
     }
@@ -96,7 +94,7 @@ impl TlsConfig {
     /// Reads the files.
     ///
     /// # Errors
-    /// What is wrong with one of them.
+    /// A description of the first problem.
     pub(crate) fn load(&self, environment: &dyn Environment) -> Result<Loaded, String> {
         let chain = certificates(&self.certificate, environment)?;
         let text = read(&self.key, environment)?;
@@ -123,7 +121,7 @@ impl TlsConfig {
                     let added = roots.add(authority);
                     added.map_err(|error| at(path, &error.to_string()))?;
                 }
-                // Without a certificate, a call needs a key.
+                // A client without a certificate needs a key for its calls.
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
                         .allow_unauthenticated()
@@ -143,7 +141,7 @@ impl TlsConfig {
 }
 
 impl Loaded {
-    /// What an operator has to know of the certificate, if it ends soon.
+    /// Returns a warning if the certificate expires soon or has expired.
     pub(crate) fn warning(&self, now: Timestamp) -> Option<String> {
         ending(self.ends_at?, now)
     }
@@ -157,17 +155,17 @@ impl Tls {
         }
     }
 
-    /// Reads the files again; new connections get what they say now.
+    /// Reads the files again, for new connections.
     ///
     /// # Errors
-    /// What is wrong with one of them. Then nothing has changed.
+    /// A description of the first problem. Nothing has changed then.
     pub(crate) fn reload(&self, environment: &dyn Environment) -> Result<(), String> {
         let loaded = self.config.load(environment)?;
         self.loaded.store(Arc::new(loaded));
         Ok(())
     }
 
-    /// What a connection of this port begins with; `None` where it is plain.
+    /// Returns the TLS settings for connections of a port. `None` if it does not use TLS.
     pub(crate) fn server(&self, port: TlsPort) -> Option<Arc<ServerConfig>> {
         let loaded = self.loaded.load();
         match port {
@@ -176,13 +174,13 @@ impl Tls {
         }
     }
 
-    /// Seconds until the certificate ends, negative after that; `None` where it does not say when.
+    /// Seconds until the certificate expires, negative afterwards. `None` if unknown.
     pub(crate) fn seconds_left(&self, now: Timestamp) -> Option<i64> {
         let ends_at = self.loaded.load().ends_at?;
         Some(ends_at.seconds() - now.seconds())
     }
 
-    /// What a client's certificate says in the place where its tenant stands.
+    /// Returns the candidates for the tenant's id in a client certificate.
     pub(crate) fn names(&self, certificate: &CertificateDer<'_>) -> Vec<String> {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else {
             return Vec::new();
@@ -205,7 +203,7 @@ fn with_protocol(mut config: ServerConfig, name: &[u8]) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// The certificates of a file, of which there is one at least.
+/// Parses the certificates of a file. Fails if there is none.
 pub(crate) fn certificates(
     path: &Path,
     environment: &dyn Environment,
@@ -228,9 +226,10 @@ fn at(path: &Path, problem: &str) -> String {
     format!("{}: {problem}", path.display())
 }
 
-/// The common names of a subject (X.520's `id-at-commonName`), as X.509 encodes them: sets of
-/// pairs of an identifier and a text. Verified certificates only; what is not of this form has
-/// no name.
+/// Returns the common names of a subject (X.520 `id-at-commonName`) in DER.
+///
+/// A subject is a sequence of sets of pairs of an object identifier and a text. Called for verified
+/// certificates only; other structures yield no names.
 fn common_names(subject: &[u8]) -> Vec<String> {
     const SET: u8 = 0x31;
     const PAIR: u8 = 0x30;
@@ -250,7 +249,7 @@ fn common_names(subject: &[u8]) -> Vec<String> {
     names
 }
 
-/// What an operator has to know of a certificate, if it ends soon.
+/// Formats a warning if a certificate expires soon or has expired.
 fn ending(ends_at: Timestamp, now: Timestamp) -> Option<String> {
     let left_s = ends_at.seconds() - now.seconds();
     let day = Date::of(ends_at);
@@ -266,8 +265,10 @@ fn ending(ends_at: Timestamp, now: Timestamp) -> Option<String> {
     }
 }
 
-/// When a certificate ends: the second time of its validity, which comes behind its serial number,
-/// its algorithm and its issuer (RFC 5280, 4.1). `None` where it is not of this form.
+/// Parses the expiry of a certificate. `None` if the structure is unexpected.
+///
+/// It is the second time of the validity, which follows the serial number, the algorithm and the
+/// issuer (RFC 5280, section 4.1).
 fn not_after(certificate: &[u8]) -> Option<Timestamp> {
     const VERSION: u8 = 0xa0;
     let (_, certificate) = elements(certificate).next()?;
@@ -278,7 +279,7 @@ fn not_after(certificate: &[u8]) -> Option<Timestamp> {
     moment(tag, std::str::from_utf8(text).ok()?)
 }
 
-/// A time as certificates have it, such as `261122100203Z` or `20501122100203Z`.
+/// Parses a time in a certificate, such as `261122100203Z` or `20501122100203Z`.
 fn moment(tag: u8, text: &str) -> Option<Timestamp> {
     const UTC_TIME: u8 = 0x17;
     const GENERALIZED_TIME: u8 = 0x18;
@@ -294,7 +295,7 @@ fn moment(tag: u8, text: &str) -> Option<Timestamp> {
     Timestamp::new(since.as_secs(), 0)
 }
 
-/// The elements of a DER encoding: their tags and contents. Ends where one is not whole.
+/// Iterates over DER elements as pairs of tag and content. Ends at an incomplete element.
 fn elements(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;

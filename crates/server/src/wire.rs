@@ -1,5 +1,6 @@
-//! The wire: protocol types come in by `from` and go out by `to`; nothing further in
-//! knows them. Errors become status codes in `status`, and nowhere else.
+//! Conversion between protocol types and those of the inner crates, which do not know the protocol.
+//!
+//! `from` parses requests, and `to` builds replies. Errors become status codes only in `status`.
 
 pub(crate) mod compaction;
 pub(crate) mod context;
@@ -14,7 +15,7 @@ pub(crate) mod search;
 pub(crate) mod status;
 pub(crate) mod to;
 
-/// A value as text; empty where there is none, as the contract has it.
+/// Formats a value, or returns the empty string for `None`, as the API does.
 fn text_or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }

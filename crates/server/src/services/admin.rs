@@ -1,4 +1,4 @@
-//! AdminService: calls of operators. The auth layer has checked the role.
+//! AdminService, for operators. The auth layer has checked the role.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::process;
 use crate::reload::Reloaded;
 use crate::wire::{from, memory, status, to};
 
-/// The steps of a backup, as long as the key of the caller applies.
+/// The steps of a backup. Ends when the caller's key is revoked.
 type BackupStream = Pin<Box<dyn Stream<Item = Result<v1::BackupResponse, Status>> + Send>>;
 
 impl Api {
-    /// The tenant that a request is limited to; `None` for all tenants.
+    /// Parses the tenant that a request is limited to. `None` means all tenants.
     fn tenant_filter(&self, named: &str) -> Result<Option<TenantId>, Status> {
         let filter = from::tenant_filter(named)?;
         match &filter {

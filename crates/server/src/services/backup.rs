@@ -1,9 +1,9 @@
-//! The daemon's side of a backup: copies of all files as they are at one moment each, and of
-//! these the blocks that the caller does not have.
+//! Server side of a backup: copies all files, and sends the blocks that the client does not have.
 //!
-//! Nothing that is copied names something that is only in what was copied before it: memories
-//! name turns, and the journal names checkpoints. So memories come first, then the journal, and
-//! the heads of checkpoint repositories last.
+//! Each copy is a snapshot of one file. The order ensures that no copy refers to data that is
+//! missing in an earlier one: memories refer to turns, and the journal refers to checkpoints.
+//! Memories are therefore copied first, then the journal, and the heads of checkpoint repositories
+//! last.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,18 +23,18 @@ use crate::config;
 use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES};
 use crate::process;
 
-/// The version of the manifest.
+/// Version of the manifest.
 const FORMAT: u32 = 1;
-/// What is left free for the daemon itself while there are copies.
+/// Disk space in bytes to leave free for the daemon while there are copies.
 const ROOM_LEFT_BYTES: u64 = 64 << 20;
 
-/// Where the steps go.
+/// Channel for the steps.
 type Steps = Sender<Result<BackupResponse, Status>>;
 
-/// A file of the backup: its path there, and the copy of it.
+/// The path of a file in the backup, and its copy on disk.
 type Copied = (String, PathBuf);
 
-/// Copies that are removed when this value goes.
+/// The copies. They are removed on drop.
 struct Copies<'a> {
     files: &'a DataFiles,
     dir: PathBuf,
@@ -46,7 +46,7 @@ impl Drop for Copies<'_> {
     }
 }
 
-/// Sends all blocks that are not in `have`, and the manifest. Blocks.
+/// Sends all blocks that are not in `have`, and then the manifest. Blocks.
 pub(super) fn send(
     files: &DataFiles,
     have: &[BackupFile],
@@ -64,7 +64,7 @@ pub(super) fn send(
     for (path, copy) in copied {
         let known = have.get(&*path).copied().unwrap_or_default();
         sent.push(send_file(path, &copy, known, to)?);
-        // The daemon needs the room more.
+        // Free the space as early as possible.
         fs::remove_file(&copy)?;
     }
     let manifest = BackupManifest {
@@ -78,7 +78,7 @@ pub(super) fn send(
 }
 
 impl<'a> Copies<'a> {
-    /// Makes room for copies, where there is enough.
+    /// Creates the directory for copies if there is enough disk space.
     fn begin(files: &'a DataFiles) -> Result<Self, MaintenanceError> {
         let with_log = |path: &Path| {
             let bytes = |path: &Path| fs::metadata(path).map_or(0, |data| data.len());
@@ -129,7 +129,7 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// Sends the blocks of a file whose hashes are not the `known` ones.
+/// Sends the blocks of a file whose hashes differ from the `known` ones.
 fn send_file(
     path: String,
     copy: &Path,
@@ -166,7 +166,7 @@ fn send_step(step: Step, to: &Steps) -> Result<(), MaintenanceError> {
 
 fn checkpoint_heads(config: Option<&Path>) -> Result<Vec<CheckpointHead>, MaintenanceError> {
     let Some(config) = config else {
-        // The embedded default has no hook.
+        // The embedded default has no hooks.
         return Ok(Vec::new());
     };
     let hooks = config::git_hooks(config).map_err(|error| MaintenanceError::Config {

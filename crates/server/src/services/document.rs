@@ -1,4 +1,4 @@
-//! DocumentService: what a bot keeps by name.
+//! DocumentService: named documents of a bot.
 
 use memoird_memories::rules::MemoryLimits;
 use memoird_proto::spliced::document_service_server::DocumentService;
@@ -67,7 +67,7 @@ impl DocumentService for Api {
         &self,
         request: Request<v1::ListDocumentsRequest>,
     ) -> Answer<v1::ListDocumentsResponse> {
-        // The last one on a page may be as large as a document may be.
+        // The last document on a page may have the maximum size.
         let document_bytes = self.memories.limits().document_bytes as u64;
         let place = place(&request)?;
         place

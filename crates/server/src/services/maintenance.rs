@@ -1,4 +1,4 @@
-//! What an operator asks of what a daemon keeps: `Verify` and `Backup`, one of them at a time.
+//! Maintenance calls for operators: `Verify` and `Backup`, one at a time.
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -18,26 +18,24 @@ use super::backup;
 use crate::data_files::DataFiles;
 use crate::wire::{status, to};
 
-/// Blocks that wait for the caller of `Backup`.
+/// Capacity of the channel to the caller of `Backup`, in blocks.
 const BLOCKS_WAITING: usize = 4;
-/// Its thread: a check takes minutes, and does not hold up the end of the process.
+/// Name of the thread. A check takes minutes, and does not delay the exit of the process.
 const THREAD: &str = "maintenance";
 
 /// Why files could not be checked or sent.
 #[derive(Debug, Error)]
 pub(crate) enum MaintenanceError {
-    /// Another one runs.
     #[error("another Verify or Backup runs; wait for its end")]
     Running,
-    /// The data directory has no room for copies.
+    /// The data directory has not enough space for copies.
     #[error(
         "a backup copies the files first, and data_dir has room for {available_bytes} bytes \
          where that needs {needed_bytes}; free some"
     )]
     NoRoom {
-        /// What the copies take, and what is left for the daemon.
+        /// Size of the copies, plus the space to leave free.
         needed_bytes: u64,
-        /// What there is.
         available_bytes: u64,
     },
     /// The journal is in a database.
@@ -52,10 +50,9 @@ pub(crate) enum MaintenanceError {
     /// Another file cannot be read or written.
     #[error("a file cannot be read or copied: {0}")]
     Io(#[from] io::Error),
-    /// The configuration file cannot be read now.
+    /// The configuration file cannot be read.
     #[error("{problem}")]
     Config {
-        /// What is wrong with it.
         problem: String,
     },
     /// The heads of checkpoint repositories cannot be read.
@@ -64,19 +61,19 @@ pub(crate) enum MaintenanceError {
     /// The thread did not start, or panicked.
     #[error("it was broken off; see the daemon's log")]
     BrokenOff,
-    /// The caller has gone, or the daemon stops.
+    /// The caller is gone, or the daemon is stopping.
     #[error("nobody waits for it any more")]
     Stopped,
 }
 
-/// What a running daemon keeps.
+/// Runs maintenance on the data of a running daemon.
 #[derive(Clone)]
 pub(crate) struct Maintenance {
     files: Arc<DataFiles>,
-    /// The journal, where it is none of the files.
+    /// The journal, if it is not one of the files.
     elsewhere: Option<Arc<dyn Store>>,
     busy: Arc<Mutex<()>>,
-    /// Backups under way: erasures wait for them.
+    /// Running backups. Erasures wait for them.
     copies: TaskTracker,
 }
 
@@ -105,7 +102,7 @@ impl Maintenance {
         }
     }
 
-    /// Checks the journal and all files.
+    /// Verifies the journal and all files.
     pub(crate) async fn verify(&self) -> Result<VerifyResponse, MaintenanceError> {
         let (files, elsewhere) = (Arc::clone(&self.files), self.elsewhere.clone());
         let turn = self.turn()?;
@@ -125,7 +122,7 @@ impl Maintenance {
         Ok(to::verified(&checks))
     }
 
-    /// Sends all that is not in `have`.
+    /// Starts a backup that sends everything not in `have`.
     pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<Steps, MaintenanceError> {
         if self.elsewhere.is_some() {
             return Err(MaintenanceError::JournalElsewhere);
@@ -139,7 +136,7 @@ impl Maintenance {
                 Ok(()) => info!("a backup was sent"),
                 Err(error) => {
                     warn!(%error, "a backup was not sent");
-                    // The caller may have gone.
+                    // The caller may be gone.
                     let _ = sender.blocking_send(Err(status::maintenance(&error)));
                 }
             }

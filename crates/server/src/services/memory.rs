@@ -1,4 +1,4 @@
-//! MemoryService: what outlives a session, and what was said in it.
+//! MemoryService: long-term memory, and the search of transcripts.
 
 use memoird_core::ids::Subject;
 use memoird_proto::spliced::memory_service_server::MemoryService;

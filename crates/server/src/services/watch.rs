@@ -1,5 +1,4 @@
-//! WatchEvents. Each watcher has a small channel of its own; one that reads nothing for too
-//! long is cut off.
+//! WatchEvents. Each watcher has a small channel, and is cut off if it reads nothing for too long.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -21,15 +20,15 @@ use crate::auth::{Caller, Role};
 use crate::process;
 use crate::wire::{status, to};
 
-/// Watchers of one tenant at the same time.
+/// Maximum concurrent watchers of a tenant.
 const WATCHERS_MAX: usize = 64;
-/// Events that wait in the channel of one watcher: they are not counted in `limits.memory`, and the log
-/// keeps what it has not read yet.
+/// Capacity of a watcher's channel. These events are not counted in `limits.memory`. Others stay in
+/// the event log until they are read.
 const BUFFERED_MAX: usize = 8;
-/// How long a watcher may read nothing while an event waits for it.
+/// How long a watcher may leave an event unread.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An event for a watcher, or the error that ends its stream.
+/// An event, or the error that ends the stream.
 type Item = Result<v1::WatchEventsResponse, Status>;
 
 /// The stream of one watcher.
@@ -45,32 +44,34 @@ pub(crate) struct Watching {
     counts: Counts,
 }
 
-/// The number of watchers of each tenant that has any.
+/// Number of watchers by tenant, without zeros.
 type Counts = Arc<Mutex<HashMap<TenantId, usize>>>;
 
-/// What the events of this start of the daemon count from: more than those of any start
-/// before had, so that a place in their streams is never taken for one in ours.
+/// Offset of event ids in this run of the daemon.
+///
+/// It exceeds every id of earlier runs, so that a position in their streams is never mistaken for
+/// one in this run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch(u64);
 
-/// Events of a tenant in a millisecond, on the average since the start. Few enough that ids
-/// stay below 2^53, which programs in JavaScript read to the digit.
+/// Maximum average rate of a tenant's events per millisecond since the start.
+///
+/// Low enough that ids stay below 2^53, the largest integer that JavaScript represents exactly.
 const EVENTS_PER_MS: u64 = 1 << 10;
 
 impl Epoch {
-    /// Of a daemon that starts now.
+    /// The epoch of a daemon that starts now.
     fn begin(now: Timestamp) -> Self {
         let ms = u64::try_from(now.as_ms()).unwrap_or_default();
         Self(ms.saturating_mul(EVENTS_PER_MS))
     }
 
-    /// The id of an event that the engine counts from 1.
+    /// The id of an event with this number, counted by the engine from 1.
     pub(crate) fn id(self, number: u64) -> u64 {
         self.0.saturating_add(number)
     }
 
-    /// After which of our events to go on. What is no id of ours is before or after all of them:
-    /// then all of them are new.
+    /// Converts an event id to a position. An id of another run selects all events.
     fn place(self, after_event_id: u64) -> WatchFrom {
         match after_event_id {
             0 => WatchFrom::Now,
@@ -82,9 +83,8 @@ impl Epoch {
 /// How a watcher sees events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventView {
-    /// What their ids count from.
     pub(crate) epoch: Epoch,
-    /// Whether it is an operator's, who sees what hooks said.
+    /// An admin also receives the output of hooks.
     pub(crate) role: Role,
 }
 
@@ -105,12 +105,11 @@ impl Watching {
         }
     }
 
-    /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
         lock(&self.counts).values().sum()
     }
 
-    /// Starts to watch.
+    /// Starts a stream of events.
     pub(crate) fn watch(
         &self,
         caller: &Caller,
@@ -124,7 +123,7 @@ impl Watching {
         let from = self.from(request)?;
         let counted = self.add_watcher(&caller.tenant.id)?;
         let watcher = self.engine.events.watch(scope, &from);
-        // One place more, kept for the error that ends the stream.
+        // One slot more, reserved for the error that ends the stream.
         let (sender, events) = mpsc::channel(BUFFERED_MAX + 1);
         let last_word = sender.clone().try_reserve_owned();
         let (stop, revoked) = (self.stop.clone(), Arc::clone(&caller.revoked));
@@ -138,7 +137,7 @@ impl Watching {
                 last_word.send(Err(error));
             }
         });
-        // Counted while the stream exists: one that is not read costs memory, too.
+        // Counted while the stream exists, because one that is not read uses memory as well.
         let events = ReceiverStream::new(events).map(move |item| {
             let _counted = &counted;
             item
@@ -184,8 +183,10 @@ impl Drop for Counted {
     }
 }
 
-/// Sends events until the client is gone, the daemon stops, the keys change, or the client
-/// reads nothing for too long. Returns the error for the client.
+/// Sends events until the client is gone, the daemon stops, the keys change, or the client reads
+/// nothing for too long.
+///
+/// Returns the error for the client, if any.
 async fn send_all(
     mut watcher: Watcher,
     view: EventView,

@@ -1,5 +1,4 @@
-//! Compaction on the wire: what is asked of it, what it did, and what stands for the oldest
-//! turns of a session.
+//! Compaction on the wire: requests, results, and the summary of a session's oldest turns.
 
 use memoird_core::compaction::Summary;
 use memoird_engine::{CompactionOutcome, EngineError, SessionDetail, SessionView};
@@ -13,7 +12,7 @@ use crate::auth::Role;
 /// Maximum of `keep_exchanges`.
 const KEEP_EXCHANGES_MAX: u32 = 1_000;
 
-/// How many exchanges a call wants to keep.
+/// Validates the number of exchanges to keep.
 pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Status> {
     match asked {
         Some(keep) if keep > KEEP_EXCHANGES_MAX => {
@@ -28,7 +27,7 @@ pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Status> 
     }
 }
 
-/// How the compaction of a session does; of one to which nothing happened there, all is well.
+/// State of compaction of a session. If there was none, all fields but the breaker have defaults.
 pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
     let breaker = view.breaker.name().to_owned();
     let Some(status) = view.head.compaction.as_deref() else {
@@ -47,8 +46,10 @@ pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
     }
 }
 
-/// Failures that memoird tells in its own words. Of all others a bot learns the reason only: their
-/// problem may repeat what a summarizer or a file system said, which the log has.
+/// Failure reasons whose description is written by memoird.
+///
+/// For all others a bot receives only the reason: the description may quote a summarizer or a file
+/// system. It is in the log.
 const OWN_WORDS: &[&str] = &[
     "cut_off",
     "discarded",
@@ -63,12 +64,12 @@ const OWN_WORDS: &[&str] = &[
     "timeout",
 ];
 
-/// True where whoever has this role may know what went wrong, beside the reason.
+/// Whether this role may see the description of a failure, in addition to the reason.
 pub(super) fn may_know(role: Role, reason: &str) -> bool {
     role == Role::Admin || OWN_WORDS.contains(&reason)
 }
 
-/// A session's last error as bots may know it.
+/// Reduces a session's last error to what bots may see.
 fn for_bots(last_error: &str) -> &str {
     match last_error.split_once(": ") {
         Some((reason, _)) if !may_know(Role::Bot, reason) => reason,
@@ -76,7 +77,7 @@ fn for_bots(last_error: &str) -> &str {
     }
 }
 
-/// A failed call as whoever has this role may know it.
+/// Reduces the error of a failed call to what this role may see.
 pub(crate) fn failure(error: EngineError, role: Role) -> EngineError {
     match error {
         EngineError::CompactionFailed { reason, .. } if !may_know(role, reason) => {
@@ -87,13 +88,13 @@ pub(crate) fn failure(error: EngineError, role: Role) -> EngineError {
     }
 }
 
-/// True when a summary stands for the oldest exchanges.
+/// Whether a summary replaces the oldest exchanges.
 pub(super) fn has_summary(view: &SessionView) -> bool {
     let status = view.head.compaction.as_ref();
     status.is_some_and(|status| status.through_seq > 0)
 }
 
-/// What a summary stands for.
+/// Describes which turns a summary covers.
 pub(super) fn summary_info(summary: &Summary) -> v1::SummaryInfo {
     v1::SummaryInfo {
         number: summary.number,
@@ -105,7 +106,7 @@ pub(super) fn summary_info(summary: &Summary) -> v1::SummaryInfo {
     }
 }
 
-/// A session, looked at closely by somebody with this role.
+/// Details of a session, with the error description that this role may see.
 pub(crate) fn detail(detail: &SessionDetail, role: Role) -> v1::GetSessionResponse {
     let summary = detail.summary.as_deref();
     let mut session = to::session_info(&detail.session);
@@ -124,7 +125,7 @@ pub(crate) fn detail(detail: &SessionDetail, role: Role) -> v1::GetSessionRespon
     }
 }
 
-/// What a compaction did.
+/// Result of a compaction.
 pub(crate) fn compacted(outcome: &CompactionOutcome) -> v1::CompactSessionResponse {
     let summary = outcome.summary.as_deref();
     v1::CompactSessionResponse {

@@ -1,4 +1,4 @@
-//! `GetContext` on the wire: its request is read and its reply is written here.
+//! `GetContext` on the wire: parses the request and builds the reply.
 
 use std::collections::HashSet;
 
@@ -26,36 +26,34 @@ use super::to::count;
 use super::{compaction, fields, from, history, memory, recall_tool, status, to};
 use crate::heavy::HeavyWork;
 
-/// A request for a window.
+/// A parsed request for a window.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// The part for the engine.
+    /// The request for the engine.
     pub(crate) request: ContextRequest,
-    /// The memories that the window shall show.
+    /// The memories to recall into the window.
     pub(crate) memories: Option<RecallRequest>,
-    /// How the reply is written.
+    /// Options of the reply.
     pub(crate) wanted: Wanted,
 }
 
-/// How the reply is written.
+/// Options of the reply.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    /// The provider's message format; `None`: turns only.
+    /// The provider's message format. `None` for turns only.
     format: Option<MessageFormat>,
     /// The system prompt.
     system: String,
-    /// Marks where the provider may cache.
+    /// Whether to mark where the provider may cache.
     set_cache_control: bool,
-    /// Definition of the recall tool; empty if it was not requested.
+    /// Definition of the recall tool. Empty if it was not requested.
     recall_tool_json: String,
 }
 
-/// Writes a tenant's windows down, long ones where they keep no call waiting.
+/// Renders the windows of a tenant, long ones on separate threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer<'a> {
-    /// Whose windows.
     pub(crate) tenant: &'a TenantId,
-    /// Where.
     pub(crate) heavy: &'a HeavyWork,
 }
 
@@ -64,24 +62,23 @@ struct Shown {
     turns: WindowTurns,
     /// Indices of the turns after which a cache may break.
     breakpoints: Vec<usize>,
-    /// The text of the memories; may be empty.
+    /// Text of the memories; may be empty.
     block: String,
-    /// What memoird's own words bear.
+    /// Nonce in text inserted by memoird.
     mark: Mark,
-    /// Which turns of the session were rewound.
+    /// Rewound turns of the session.
     rewound: SeqRanges,
     /// Rules of the model for requests.
     rules: MessageRules,
 }
 
-/// Bytes of what is to be read before a window is asked for.
+/// Size in bytes of what must be parsed before a window is built.
 pub(crate) fn asked_bytes(request: &v1::GetContextRequest) -> usize {
     let append = request.append.as_ref().map_or(0, from::append_bytes);
     append + request.tools_json.len()
 }
 
-/// Reads a request. Everything that can be checked without the session is checked here, before
-/// anything is appended.
+/// Parses a request, and checks everything that does not depend on the session before any append.
 ///
 /// `has_search` is whether transcripts can be searched, which the recall tool then offers.
 pub(crate) fn asked(
@@ -148,7 +145,7 @@ pub(crate) fn asked(
     })
 }
 
-/// Writes the reply.
+/// Builds the reply.
 pub(crate) async fn answered(
     outcome: ContextOutcome,
     recall: Option<&RecallForWindow>,
@@ -199,7 +196,7 @@ pub(crate) async fn answered(
     })
 }
 
-/// The turns of a window, as they are kept.
+/// The turns of a window, in their stored encoding.
 #[derive(Debug)]
 struct Spliced(WindowTurns);
 
@@ -209,7 +206,7 @@ impl EncodedTurns for Spliced {
     }
 }
 
-/// A refusal of what this append brings, about a field of the whole request.
+/// Converts an error about an append, whose field becomes relative to the whole request.
 pub(crate) fn within_append(append: Option<AppendFields>, refusal: &Status) -> Status {
     match append {
         Some(append) => fields::within(&append.named(refusal), "append"),
@@ -217,7 +214,7 @@ pub(crate) fn within_append(append: Option<AppendFields>, refusal: &Status) -> S
     }
 }
 
-/// A refusal of the engine, about a field of the whole request.
+/// Converts an error of the engine, whose field becomes relative to the whole request.
 pub(crate) fn refused(append: Option<AppendFields>, refusal: &Status) -> Status {
     let is_of_window = |field: &str| ["model", "budget"].contains(&field);
     match fields::named_in(refusal).is_some_and(|field| is_of_window(&field)) {
@@ -297,7 +294,7 @@ impl Wanted {
 }
 
 impl Writer<'_> {
-    /// The messages in the provider's format.
+    /// Renders the messages in the provider's format.
     async fn written(
         self,
         format: MessageFormat,
@@ -310,7 +307,7 @@ impl Writer<'_> {
     }
 }
 
-/// `None` when the bytes of a turn are damaged.
+/// Renders the messages. `None` if the bytes of a turn are damaged.
 fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Rendered> {
     let Shown {
         turns,
@@ -343,21 +340,22 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
     };
     let mut rendered = render(format, &turns, &options);
     if let Some(block) = block {
-        // The window's own indices do not count that turn.
+        // The window's own indices do not count the inserted turn.
         rendered.ends.remove(block);
     }
     Some(rendered)
 }
 
-/// The indices of turns whose predecessor in the history is not in the window. Turns that
-/// memoird made have seq 0; those that were rewound are nobody's predecessor.
+/// Returns the indices of turns whose predecessor in the history is not in the window.
+///
+/// Turns inserted by memoird have seq 0. Rewound turns do not count as predecessors.
 fn behind_gap(seqs: &[u64], rewound: &SeqRanges) -> Vec<usize> {
     let is_gap = |pair: &[u64]| pair[0] > 0 && rewound.rest(pair[0] + 1, pair[1]).next().is_some();
     let gaps = seqs.windows(2).enumerate().filter(|(_, pair)| is_gap(pair));
     gaps.map(|(index, _)| index + 1).collect()
 }
 
-/// The indices of the messages in which these turns end, each once.
+/// Returns the indices of the messages in which these turns end, without duplicates.
 fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
     let ends = turns
         .iter()
@@ -367,7 +365,7 @@ fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
     messages
 }
 
-/// The memories that the window shall show.
+/// Parses the request for memories.
 fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest, Status> {
     if !request.session_id.is_empty() && request.session_id != session_id {
         let problem = "memories.session_id is another one than session_id; leave it empty";
@@ -382,8 +380,7 @@ fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest,
     .map_err(|refusal| status::at("memories", &refusal))
 }
 
-/// Inserts the block of memories as a turn of its own and returns its index. Breakpoints are
-/// moved with their turns.
+/// Inserts the block of memories as a separate turn and returns its index. Shifts the breakpoints.
 fn insert_memories(
     turns: &mut Vec<Turn>,
     breakpoints: &mut [usize],
@@ -399,9 +396,11 @@ fn insert_memories(
     index
 }
 
-/// The block comes last, where it does not change what a provider has cached. If the last turn
-/// is the model's, which it is to continue, if a tool call waits for its result, or if results come
-/// last that the model takes alone, no turn may follow: then the block comes before the last turn
+/// Returns the index for the block of memories.
+///
+/// It is the last one, which does not affect what a provider has cached. No turn may follow if the
+/// last turn is the model's, which it is to continue, if a tool call has no result yet, or if the
+/// results come last and the model accepts no text with them. Then the block precedes the last turn
 /// of the user.
 fn memories_index(turns: &[Turn], rules: MessageRules) -> usize {
     let is_result = |turn: &Turn| !turn.links().results.is_empty();
@@ -414,14 +413,14 @@ fn memories_index(turns: &[Turn], rules: MessageRules) -> usize {
     }
     let is_said_by_user = |turn: &Turn| turn.role == Role::User && turn.links().results.is_empty();
     turns.iter().rposition(is_said_by_user).unwrap_or_else(|| {
-        // The system prompt comes first everywhere.
+        // The system prompt always comes first.
         let system = turns.iter().take_while(|turn| turn.role == Role::System);
         system.count()
     })
 }
 
-/// True if the last turns are results of calls that a program made, or that came with a call that
-/// Anthropic has yet to answer itself.
+/// Whether the last turns are results of calls made by a program, or of calls issued together with
+/// one that Anthropic has yet to answer.
 fn answers_program(turns: &[Turn]) -> bool {
     let is_result = |turn: &&Turn| !turn.links().results.is_empty();
     let results = turns.iter().rev().take_while(is_result).count();
@@ -440,7 +439,7 @@ fn answers_program(turns: &[Turn]) -> bool {
     })
 }
 
-/// True if a tool call has no result yet.
+/// Whether a tool call has no result yet.
 fn waits(turns: &[Turn]) -> bool {
     let links: Vec<_> = turns.iter().map(Turn::links).collect();
     let results: HashSet<_> = links.iter().flat_map(|links| &links.results).collect();
@@ -448,7 +447,7 @@ fn waits(turns: &[Turn]) -> bool {
     uses.any(|id| !results.contains(id))
 }
 
-/// The report without the breakpoints, which depend on the format.
+/// Converts the report, without the breakpoints, which depend on the format.
 fn report(report: Report, turns: &WindowTurns) -> v1::ContextReport {
     v1::ContextReport {
         input_budget: report.input_budget,

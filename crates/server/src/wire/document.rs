@@ -1,4 +1,4 @@
-//! Requests of DocumentService are read here, and its replies written.
+//! DocumentService on the wire: parses requests and builds replies.
 
 use std::time::Duration;
 
@@ -19,7 +19,6 @@ use tonic::Status;
 
 use super::{fields, from, status};
 
-/// The document that is to be read.
 pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Status> {
     Ok(DocumentGet {
         name: name(&request.namespace, request.key)?,
@@ -27,16 +26,16 @@ pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Status
     })
 }
 
-/// Bytes of a document's value, which say how long it takes to read it.
+/// Size of a value in bytes, as an estimate of the time to parse it.
 pub(crate) fn put_bytes(request: &v1::PutDocumentRequest) -> usize {
     match &request.value {
         Some(Value::Json(text)) => text.len(),
-        // They are not looked at.
+        // Bytes are not parsed.
         Some(Value::Bytes(_)) | None => 0,
     }
 }
 
-/// The document that is to be stored.
+/// Parses and validates a document to store.
 pub(crate) fn put(
     request: v1::PutDocumentRequest,
     limits: &MemoryLimits,
@@ -58,7 +57,6 @@ pub(crate) fn put(
     })
 }
 
-/// The document that is to go.
 pub(crate) fn delete(request: v1::DeleteDocumentRequest) -> Result<DocumentDelete, Status> {
     Ok(DocumentDelete {
         name: name(&request.namespace, request.key)?,
@@ -66,7 +64,7 @@ pub(crate) fn delete(request: v1::DeleteDocumentRequest) -> Result<DocumentDelet
     })
 }
 
-/// The documents that are to go.
+/// Parses the range of documents to delete. Rejects an empty namespace, which would select all.
 pub(crate) fn range_to_delete(
     request: v1::DeleteDocumentsRequest,
 ) -> Result<DocumentRange, Status> {
@@ -84,7 +82,6 @@ pub(crate) fn range_to_delete(
     })
 }
 
-/// Which documents to list.
 pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, Status> {
     let after = from::read_page_token(&request.page_token, |token| {
         let token = String::from_utf8(hex::decode(token)?).ok()?;
@@ -117,7 +114,6 @@ pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, 
     })
 }
 
-/// Which namespaces to list.
 pub(crate) fn namespace_query(
     request: v1::ListNamespacesRequest,
 ) -> Result<NamespaceQuery, Status> {
@@ -131,7 +127,7 @@ pub(crate) fn namespace_query(
     query.checked().map_err(refused)
 }
 
-/// Bytes of the JSON of a batch, which say how long it takes to read it.
+/// Size of a batch's JSON in bytes, as an estimate of the time to parse it.
 pub(crate) fn batch_bytes(request: &v1::BatchDocumentsRequest) -> usize {
     let operations = request.operations.iter();
     operations
@@ -142,7 +138,7 @@ pub(crate) fn batch_bytes(request: &v1::BatchDocumentsRequest) -> usize {
         .sum()
 }
 
-/// How many documents a batch reads.
+/// Number of documents that a batch reads.
 pub(crate) fn gets(request: &v1::BatchDocumentsRequest) -> usize {
     let operations = request.operations.iter();
     operations
@@ -150,7 +146,7 @@ pub(crate) fn gets(request: &v1::BatchDocumentsRequest) -> usize {
         .count()
 }
 
-/// The operations of a batch. A refusal names the index.
+/// Parses the operations of a batch. An error names the index.
 pub(crate) fn operations(
     request: v1::BatchDocumentsRequest,
     limits: &MemoryLimits,
@@ -184,21 +180,18 @@ pub(crate) fn operations(
         .collect()
 }
 
-/// A document that was read.
 pub(crate) fn got(found: Document) -> v1::GetDocumentResponse {
     v1::GetDocumentResponse {
         document: Some(document(found)),
     }
 }
 
-/// A document that was stored.
 pub(crate) fn put_done(stored: Document) -> v1::PutDocumentResponse {
     v1::PutDocumentResponse {
         document: Some(document(stored)),
     }
 }
 
-/// A page of documents.
 pub(crate) fn page(page: DocumentPage) -> v1::ListDocumentsResponse {
     let next = page.next.map(|last| {
         let token = [last.namespace.as_bytes(), last.key.as_bytes()].concat();
@@ -210,7 +203,6 @@ pub(crate) fn page(page: DocumentPage) -> v1::ListDocumentsResponse {
     }
 }
 
-/// A page of namespaces.
 pub(crate) fn namespaces(page: &NamespacePage) -> v1::ListNamespacesResponse {
     let namespace = |path: &NamespacePath| v1::Namespace { parts: parts(path) };
     v1::ListNamespacesResponse {
@@ -219,7 +211,6 @@ pub(crate) fn namespaces(page: &NamespacePage) -> v1::ListNamespacesResponse {
     }
 }
 
-/// What came of a batch.
 pub(crate) fn batch_done(outcomes: Vec<DocumentOutcome>) -> v1::BatchDocumentsResponse {
     let result = |outcome| match outcome {
         DocumentOutcome::Document(found) => v1::DocumentResult {
@@ -271,7 +262,7 @@ fn range(range: DocumentRange) -> Result<DocumentRange, Status> {
     range.checked().map_err(refused)
 }
 
-/// How long a document lives from now on.
+/// Parses and validates a time to live.
 fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     let Some(span) = span else { return Ok(None) };
     let ttl = Duration::try_from(span).ok();

@@ -1,4 +1,4 @@
-//! Erasures between the wire and the engine.
+//! Erasures on the wire: parses requests and builds replies.
 
 use memoird_core::ids::{ErasureId, Subject};
 use memoird_proto::v1;
@@ -7,7 +7,7 @@ use tonic::Status;
 
 use super::{from, status};
 
-/// The session, or the one life of it, that is to be erased.
+/// Parses the session to erase, or one generation of it.
 pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, Status> {
     Ok(EraseTarget::Session {
         session: from::session_id(&request.session_id)?,
@@ -15,18 +15,17 @@ pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, 
     })
 }
 
-/// The subject that is to be erased.
+/// Parses the subject to erase.
 pub(crate) fn subject(request: &v1::EraseSubjectRequest) -> Result<EraseTarget, Status> {
     let subject = Subject::parse(&request.subject).map_err(|error| status::core(&error))?;
     Ok(EraseTarget::Subject(subject))
 }
 
-/// The job that is asked for.
 pub(crate) fn job_id(text: &str) -> Result<ErasureId, Status> {
     text.parse().map_err(|error| status::core(&error))
 }
 
-/// How far the erasure of a session is.
+/// Progress of the erasure of a session.
 pub(crate) fn session_erased(erasure: Erasure) -> v1::EraseSessionResponse {
     v1::EraseSessionResponse {
         job_id: erasure.id.to_string(),
@@ -36,7 +35,7 @@ pub(crate) fn session_erased(erasure: Erasure) -> v1::EraseSessionResponse {
     }
 }
 
-/// How far the erasure of a subject is.
+/// Progress of the erasure of a subject.
 pub(crate) fn subject_erased(erasure: Erasure) -> v1::EraseSubjectResponse {
     v1::EraseSubjectResponse {
         job_id: erasure.id.to_string(),
@@ -46,7 +45,7 @@ pub(crate) fn subject_erased(erasure: Erasure) -> v1::EraseSubjectResponse {
     }
 }
 
-/// How far an erasure is.
+/// Progress of an erasure, with what it is waiting for.
 pub(crate) fn found(erasure: Erasure, waits_for: String) -> v1::GetErasureResponse {
     let waits_for = if is_done(&erasure) {
         String::new()

@@ -1,4 +1,4 @@
-//! What is told of compactions, and what may be asked of one.
+//! Tests of compaction requests, results and events.
 
 use std::sync::Arc;
 

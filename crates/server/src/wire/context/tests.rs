@@ -1,4 +1,4 @@
-//! What may be asked of a window, and what is said of what may not.
+//! Tests of valid and invalid window requests, and of the reply.
 
 use std::sync::Arc;
 
@@ -432,8 +432,8 @@ fn memories_are_the_last_message() {
     let (items, _) = messages(MessageFormat::OpenAiResponses, turns.clone());
     assert_eq!((items.len(), &items[3]["role"]), (4, &json!("user")));
     assert!(items[3].to_string().contains("known: tea"));
-    // User and assistant take turns there, so it joins what the user said; the mark stays
-    // where the cache may break.
+    // User and assistant must alternate there, so the block joins the user's text. The cache marker
+    // stays where the cache may break.
     let (messages, ends) = messages(MessageFormat::Anthropic, turns);
     assert_eq!((messages.len(), &ends[..]), (3, &[1, 2, 3][..]));
     let last = messages[2]["content"].as_array().expect("blocks");
