@@ -33,6 +33,7 @@ pub(crate) enum ReloadError {
     /// The file cannot be read, or is invalid.
     #[error("{problem}")]
     Invalid {
+        /// The problems, as shown to the operator.
         problem: String,
     },
 }

@@ -53,6 +53,7 @@ pub(crate) enum MaintenanceError {
     /// The configuration file cannot be read.
     #[error("{problem}")]
     Config {
+        /// The problems, as shown to the operator.
         problem: String,
     },
     /// The heads of checkpoint repositories cannot be read.

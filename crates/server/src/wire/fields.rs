@@ -1,20 +1,20 @@
-//! Which field a refusal is about: its path in the request, such as `turns[1]`. Each
-//! INVALID_ARGUMENT has it as the fact `field`.
+//! Paths of invalid fields, such as `turns[1]`. Every INVALID_ARGUMENT error has one as metadata
+//! `field`.
 //!
-//! A rule names the field as most calls do, and a call renames it where it has it in another place
-//! (`append.turns[1]`). `tests/suite/refused_fields.rs` looks each named field up in the descriptor
-//! of its request.
+//! A rule names the field as most calls do. A call where the field is elsewhere renames it
+//! (`append.turns[1]`). `tests/suite/refused_fields.rs` checks each path against the descriptor of
+//! its request.
 
 use memoird_core::CoreError;
 use tonic::Status;
 use tonic_types::StatusExt;
 
-/// The name of the fact.
+/// Key of the field path in the error's metadata.
 pub(super) const FIELD: &str = "field";
-/// What a request is called that cannot be read as a whole.
+/// Path for a request that cannot be decoded as a whole.
 const WHOLE: &str = "request";
 
-/// The field that the core's refusal is about, as the calls name it where most of them agree.
+/// The field that a core error is about, by its most common name.
 pub(super) fn of(refusal: &CoreError) -> Option<String> {
     let field = match refusal {
         CoreError::IdInvalid { field, .. } => field,
@@ -40,19 +40,20 @@ pub(super) fn of(refusal: &CoreError) -> Option<String> {
         CoreError::UnknownModel { .. } => "model",
         CoreError::ErasureIdInvalid { .. } => "job_id",
         CoreError::LeaseInvalid { .. } => "lease",
-        // Several add up to it.
+        // Depends on several fields.
         CoreError::CurrentTurnTooLarge { .. } => return None,
     };
     Some(field.to_owned())
 }
 
-/// The field that a refusal is about.
+/// Returns the field path of an error.
 pub(crate) fn named_in(refusal: &Status) -> Option<String> {
     refusal.get_details_error_info()?.metadata.remove(FIELD)
 }
 
-/// The same refusal about a field of another name, also in its text where that begins with the
-/// name; one that is about no field stays.
+/// Renames the field of an error, also at the beginning of its message.
+///
+/// Errors without a field are unchanged.
 pub(crate) fn renamed(refusal: &Status, rename: impl FnOnce(&str) -> String) -> Status {
     let mut details = refusal.get_error_details();
     let mut text = refusal.message().to_owned();
@@ -69,25 +70,28 @@ pub(crate) fn renamed(refusal: &Status, rename: impl FnOnce(&str) -> String) -> 
     Status::with_error_details(refusal.code(), text, details)
 }
 
-/// The same refusal about this field.
+/// Sets the field of an error that has one.
 pub(crate) fn about(refusal: &Status, field: &str) -> Status {
     renamed(refusal, |_| field.to_owned())
 }
 
-/// The same refusal of something that was read from this field, and of which only the text tells
-/// where it is: a message may be several turns.
+/// Sets the field of an error that has one, and keeps the old position in the message.
+///
+/// Used if an element of the field may produce several turns, so that its index cannot be part of
+/// the path.
 pub(crate) fn read_from(refusal: &Status, field: &str) -> Status {
     let text = format!("{field}: {}", refusal.message());
     let details = about(refusal, field).get_error_details();
     Status::with_error_details(refusal.code(), text, details)
 }
 
-/// The same refusal about a field of the message in this field.
+/// Prefixes the field of an error with the field of the enclosing message.
 pub(crate) fn within(refusal: &Status, message: &str) -> Status {
     renamed(refusal, |field| format!("{message}.{field}"))
 }
 
-/// Where in a request gRPC gave up: `turns.role` of the text `...: Turn.role: AppendRequest.turns: why`.
+/// Extracts the field path from a decoding error: `turns.role` for `...: Turn.role:
+/// AppendRequest.turns: why`.
 pub(super) fn malformed(said: &str) -> String {
     let names = said.split(": ").filter_map(|piece| {
         let (message, field) = piece.split_once('.')?;
@@ -100,7 +104,7 @@ pub(super) fn malformed(said: &str) -> String {
     let names: Vec<&str> = names.collect();
     match names.is_empty() {
         true => WHOLE.to_owned(),
-        // The innermost comes first.
+        // The innermost field comes first.
         false => names.into_iter().rev().collect::<Vec<_>>().join("."),
     }
 }

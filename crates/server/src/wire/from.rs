@@ -1,4 +1,4 @@
-//! Requests are read here: checked, and made into the arguments of the engine.
+//! Parses and validates requests into arguments of the engine.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -29,24 +29,23 @@ use tonic::Status;
 
 use super::{fields, status};
 
-/// A page of history has at most this many turns, and ends after this many bytes.
+/// Maximum number of turns and of bytes in a page of history.
 const HISTORY_TURNS_MAX: usize = 1_000;
 pub(crate) const HISTORY_BYTES_MAX: usize = 2 << 20;
-/// Items of one page of any list: at most, and if the request says nothing.
+/// Maximum and default number of items in a page of any list.
 const PAGE_MAX: usize = 1_000;
 const PAGE_DEFAULT: usize = 100;
 
-/// The id of a session.
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
     SessionId::parse(text).map_err(refused)
 }
 
-/// The id of a tenant; empty text means all tenants.
+/// Parses the id of a tenant. Empty means all tenants.
 pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
     optional("tenant", text, TenantId::parse)
 }
 
-/// The value of a field that may be left out, which is sent as empty text.
+/// Parses an optional field, where empty means unset.
 pub(crate) fn optional<T>(
     field: &str,
     text: &str,
@@ -58,7 +57,7 @@ pub(crate) fn optional<T>(
     }
 }
 
-/// The value of a field.
+/// Parses a required field. An error names the field.
 pub(crate) fn required<T>(
     field: &str,
     text: &str,
@@ -67,27 +66,27 @@ pub(crate) fn required<T>(
     parse(text).map_err(|error| fields::about(&refused(error), field))
 }
 
-/// Bytes of an append's turns, which say how long it takes to read them.
+/// Size of an append's turns in bytes, as an estimate of the time to parse them.
 pub(crate) fn append_bytes(request: &v1::AppendRequest) -> usize {
     let turns = request.turns.iter().map(Message::encoded_len);
     request.messages_json.len() + turns.sum::<usize>()
 }
 
-/// How an append calls the fields that its refusals are about.
+/// The names of an append's fields in errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AppendFields {
     has_messages: bool,
 }
 
 impl AppendFields {
-    /// Those of this append.
+    /// The names for an append with this `messages_json`.
     pub(crate) fn of(messages_json: &str) -> Self {
         Self {
             has_messages: !messages_json.is_empty(),
         }
     }
 
-    /// A refusal of what an append brings, about a field of it.
+    /// Renames the field of an error to that of the append.
     pub(crate) fn named(self, refusal: &Status) -> Status {
         let is_of_turns = |field: String| field.starts_with("turns");
         if self.has_messages && fields::named_in(refusal).is_some_and(is_of_turns) {
@@ -101,7 +100,7 @@ impl AppendFields {
     }
 }
 
-/// An append. Its turns are checked and encoded here, once.
+/// Parses an append. Validates and encodes its turns.
 pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
     let expected_generation = generation("expected_generation", &request.expected_generation)?;
     let subject = optional("subject", &request.subject, Subject::parse)?;
@@ -144,7 +143,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
     })
 }
 
-/// A change of a session beside its turns.
+/// Parses a change of a session's state and options.
 pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Status> {
     let options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
     let stays = request.merge_patch_json.is_empty()
@@ -168,7 +167,7 @@ pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Stat
     })
 }
 
-/// A change of what a bot decides about a session.
+/// Parses and validates a change of labels, TTL class and `keep_all`.
 fn options_patch(
     labels: BTreeMap<String, String>,
     ttl_class: String,
@@ -186,13 +185,13 @@ fn options_patch(
     Ok(patch)
 }
 
-/// Bytes of what a rewind adds, which say how long it takes to read it.
+/// Size of the turns added by a rewind in bytes, as an estimate of the time to parse them.
 pub(crate) fn rewind_bytes(request: &v1::RewindSessionRequest) -> usize {
     let turns = request.turns.iter().map(Message::encoded_len);
     request.messages_json.len() + turns.sum::<usize>()
 }
 
-/// A rewind. Its turns are those of an append; it may have none.
+/// Parses a rewind, optionally with turns as in an append.
 pub(crate) fn rewind(
     request: v1::RewindSessionRequest,
     limits: &Limits,
@@ -237,7 +236,7 @@ pub(crate) fn rewind(
     })
 }
 
-/// What to copy, and where to; of this session.
+/// Parses the source and target of a copy.
 pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Status> {
     let target = SessionId::parse(&request.target_session_id).map_err(|_| {
         refused(CoreError::IdInvalid {
@@ -260,7 +259,7 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Stat
     })
 }
 
-/// What a turn is to say. Its limits are those of the tenant, and are looked at when it is updated.
+/// Parses the new content of a turn. The tenant's limits are checked during the update.
 pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Status> {
     let Some(turn) = request.turn else {
         let problem = "turn is missing; say what it says from now on";
@@ -285,7 +284,7 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
     })
 }
 
-/// A refusal of the one turn of an update.
+/// Renames the field of an error to that of the updated turn.
 pub(crate) fn in_turn(refusal: &Status) -> Status {
     fields::renamed(refusal, |field| match field {
         "turns" | "turns[0]" => "turn".to_owned(),
@@ -293,7 +292,7 @@ pub(crate) fn in_turn(refusal: &Status) -> Status {
     })
 }
 
-/// A change of a session's JSON with an append; `None`: there is none.
+/// Parses the state change of an append. `None` if there is none.
 fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<StatePatch>, Status> {
     if json.is_empty() && expected_version.is_some() {
         let problem = "expected_state_version is of a state_patch_json, and there is none";
@@ -310,7 +309,7 @@ fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<Sta
     }))
 }
 
-/// An idempotency key with the fingerprint of the request; `None` if there is no key.
+/// Parses an idempotency key and adds the request's fingerprint. `None` if there is no key.
 pub(super) fn idempotency(
     key: &str,
     content: impl FnOnce() -> Fingerprint,
@@ -333,13 +332,13 @@ pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Status
     }
 }
 
-/// The status for an error of the core.
+/// Converts an error of the core.
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 pub(super) fn refused(error: CoreError) -> Status {
     status::core(&error)
 }
 
-/// Refuses a number that no value of the enum `of` has. The message lists the values.
+/// Rejects a number that is not a value of the enum `of`. The message lists the values.
 pub(super) fn unknown<T>(
     reason: &'static str,
     field: &str,
@@ -353,7 +352,7 @@ pub(super) fn unknown<T>(
     Err(status::invalid(reason, field, problem))
 }
 
-/// The format of a provider's messages.
+/// Parses the format of a provider's messages.
 pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
     match encoding::format_from_proto(format) {
         Some(format) => Ok(format),
@@ -361,7 +360,7 @@ pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
     }
 }
 
-/// Which turns to read.
+/// Parses which turns to read.
 pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, Status> {
     let scope = match v1::HistoryScope::try_from(request.scope) {
         Ok(v1::HistoryScope::Unspecified | v1::HistoryScope::Live) => HistoryScope::Live,
@@ -393,7 +392,7 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
     })
 }
 
-/// The number of items that a page may have.
+/// Number of items for the requested page size.
 pub(crate) fn page_size(asked: u32) -> usize {
     match asked {
         0 => PAGE_DEFAULT,
@@ -401,12 +400,12 @@ pub(crate) fn page_size(asked: u32) -> usize {
     }
 }
 
-/// The last item of the page before; `None` at the beginning of the list.
+/// Parses the last item of the previous page. `None` at the beginning of the list.
 pub(crate) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Status> {
     read_page_token(token, |token| token.parse().ok())
 }
 
-/// Which sessions to list.
+/// Parses the filters and order of a list of sessions.
 pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQuery, Status> {
     let order = match v1::SessionOrder::try_from(request.order) {
         Ok(v1::SessionOrder::Unspecified | v1::SessionOrder::Newest) => SessionOrder::Newest,
@@ -448,10 +447,11 @@ fn moment(field: &str, time: Option<prost_types::Timestamp>) -> Result<Option<Ti
     read.map(Some).ok_or_else(invalid)
 }
 
-/// The token of a list by id begins so; of one by use, with a number.
+/// Prefix of page tokens in a list ordered by id. Tokens in a list ordered by use start with a
+/// number.
 const ID_TOKEN: &str = "id:";
 
-/// The last session of the page before.
+/// Parses the last session of the previous page.
 pub(crate) fn session_page_token(
     token: &str,
     order: SessionOrder,
@@ -471,7 +471,7 @@ pub(crate) fn session_page_token(
     })
 }
 
-/// The token of a page of sessions.
+/// Formats the page token after a session.
 pub(crate) fn session_token(place: &SessionPlace, order: SessionOrder) -> String {
     match order {
         SessionOrder::Id => format!("{ID_TOKEN}{}", place.session),
@@ -479,7 +479,7 @@ pub(crate) fn session_token(place: &SessionPlace, order: SessionOrder) -> String
     }
 }
 
-/// What a token says; `None` at the beginning of the list.
+/// Parses a page token. `None` at the beginning of the list.
 pub(crate) fn read_page_token<T>(
     token: &str,
     read: impl FnOnce(&str) -> Option<T>,
@@ -492,7 +492,7 @@ pub(crate) fn read_page_token<T>(
     read(token).map(Some).ok_or_else(invalid)
 }
 
-/// Which hook deliveries to list.
+/// Parses the filters of a list of hook deliveries.
 pub(crate) fn delivery_filter(
     request: &v1::ListHookDeliveriesRequest,
     tenant: Option<TenantId>,
@@ -512,7 +512,6 @@ pub(crate) fn delivery_filter(
     })
 }
 
-/// The id of a hook delivery.
 pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Status> {
     text.parse().map_err(refused)
 }
@@ -549,13 +548,14 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
     }
 }
 
-/// The id of a generation, which may be left out.
+/// Parses an optional generation id.
 pub(crate) fn generation(field: &str, text: &str) -> Result<Option<Generation>, Status> {
     optional(field, text, str::parse)
 }
 
-/// The fingerprint of an append: the same for every repetition, even if the client encoded
-/// the map of metadata in another order.
+/// Fingerprint of an append.
+///
+/// It is equal for every repeat, even if the client encodes the metadata map in a different order.
 fn content_fingerprint(
     subject: Option<&Subject>,
     turns: &[NewTurn],

@@ -1,4 +1,4 @@
-//! Turns that were read, as they are kept and as a provider's own messages.
+//! History pages on the wire: turns in their stored encoding, and in a provider's format.
 
 use bytes::Bytes;
 use memoird_core::turn::{MessageFormat, Turn};
@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::{from, status, to};
 
-/// The format that is asked for; `None`: turns only.
+/// Parses the requested format. `None` for turns only.
 ///
 /// # Errors
 /// `FORMAT_INVALID`.
@@ -22,9 +22,11 @@ pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
     }
 }
 
-/// The same turns in a provider's format, without those that were taken back: a provider's array
-/// cannot mark them. Where the page begins the live history, which is for a provider, a result
-/// without its call is a note; nothing else is added. A journal is read back as it was appended.
+/// Renders the turns of a page in a provider's format, without rewound turns.
+///
+/// A provider's array has no way to mark them. At the beginning of the live history, which is sent
+/// to a provider, a result without its call becomes a note; otherwise nothing is added. The journal
+/// is rendered as it was appended.
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
@@ -51,8 +53,7 @@ fn rendered(
     Ok(render(format, &turns, &options))
 }
 
-/// A turn as it is kept, with the mark that it was taken back: fields of a message may come in any
-/// order, so it is put behind the others.
+/// Appends the field `removed` to an encoded turn. Protobuf allows fields in any order.
 fn with_mark(turn: &[u8]) -> Bytes {
     let mark = v1::Turn {
         removed: true,
@@ -61,11 +62,12 @@ fn with_mark(turn: &[u8]) -> Bytes {
     [turn, &mark.encode_to_vec()].concat().into()
 }
 
-/// The answer, with as many turns of the page as fit into [`from::HISTORY_BYTES_MAX`] together with
-/// the same turns in a provider's format. It has at least one turn.
+/// Builds the reply with as many turns as fit into [`from::HISTORY_BYTES_MAX`], at least one.
+///
+/// The limit includes the same turns in a provider's format.
 ///
 /// # Errors
-/// As [`rendered`].
+/// Those of [`rendered`].
 pub(crate) fn fitting_answer(
     mut page: HistoryPage,
     (scope, range): (HistoryScope, JournalRange),
@@ -85,7 +87,8 @@ pub(crate) fn fitting_answer(
     }
 }
 
-/// The answer: turns spliced as they are kept, read from the end where `last`.
+/// Builds the reply from turns in their stored encoding. `last` is whether pages run backwards from
+/// the end.
 fn answer(
     page: HistoryPage,
     last: bool,

@@ -1,4 +1,4 @@
-//! Memories on the wire: requests are read by `from`, replies are written by `to`.
+//! Memories on the wire: `from` parses requests, and `to` builds replies.
 
 pub(crate) mod from;
 pub(crate) mod to;

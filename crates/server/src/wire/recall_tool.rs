@@ -17,13 +17,13 @@ use super::{history, status};
 /// Memory that a call reserves, in bytes: turns of one page and the result.
 pub(crate) const CALL_BYTES: u64 = 1 << 20;
 
-/// The tool in the format of a provider.
+/// Defines the tool in the format of a provider.
 pub(super) fn definition(format: MessageFormat, has_search: bool) -> Value {
     let (description, parameters) = (description(has_search), parameters(has_search));
     tool_definition(format, NAME, &description, &parameters)
 }
 
-/// Adds the definition to an array of tools that was checked, unless the bot passed it already.
+/// Adds the definition to a validated array of tools, unless the bot already included it.
 pub(super) fn with_definition(tools_json: String, definition: &Value) -> String {
     let Ok(mut tools) = serde_json::from_str::<Vec<Value>>(&tools_json) else {
         return Value::Array(vec![definition.clone()]).to_string();
@@ -42,7 +42,7 @@ pub(crate) struct CallToAnswer {
     call_id: String,
 }
 
-/// Reads a call, and how to render its result; `None` if only the text is requested.
+/// Parses a call, and how to render its result. `None` if only the text is requested.
 pub(crate) fn call(
     request: v1::ResolveRecallToolRequest,
 ) -> Result<(RecallCall, Option<CallToAnswer>), Status> {
@@ -66,7 +66,7 @@ pub(crate) fn call(
     Ok((call, to_answer))
 }
 
-/// Writes the response.
+/// Builds the response.
 pub(crate) fn resolved(
     reply: RecallReply,
     call: Option<CallToAnswer>,

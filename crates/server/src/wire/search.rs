@@ -1,4 +1,4 @@
-//! Searching on the wire: what a bot looks for in what was said, and what it is told.
+//! Transcript search on the wire.
 
 use bytes::Bytes;
 use memoird_core::ids::{SessionId, Subject};
@@ -11,13 +11,13 @@ use tonic::Status;
 use super::from::{self, optional, unknown};
 use super::{memory, text_or_empty};
 
-/// Hits of one page.
+/// Maximum and default number of hits on a page.
 const HITS_MAX: usize = 100;
 const HITS_DEFAULT: usize = 20;
-/// Turns before and after each hit.
+/// Maximum number of turns before and after each hit.
 const CONTEXT_TURNS_MAX: usize = 10;
 
-/// What is looked for.
+/// Parses a search.
 pub(crate) fn request(request: v1::SearchTranscriptsRequest) -> Result<SearchRequest, Status> {
     let tool = request.tool_name;
     let roles = request.roles.iter().map(|number| role(*number));
@@ -38,7 +38,7 @@ pub(crate) fn request(request: v1::SearchTranscriptsRequest) -> Result<SearchReq
     })
 }
 
-/// What was found; turns are spliced as they are kept.
+/// Converts the hits, with turns in their stored encoding.
 pub(crate) fn found(page: SearchPage) -> spliced::SearchTranscriptsResponse {
     spliced::SearchTranscriptsResponse {
         hits: page.hits.into_iter().map(hit).collect(),

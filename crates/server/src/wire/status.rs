@@ -1,5 +1,6 @@
-//! Errors as a client sees them: a code, a sentence that says what to do, and a stable
-//! reason for programs. The one place where errors meet gRPC.
+//! Converts errors to gRPC status codes, in this file only.
+//!
+//! Each error has a code, a message that states what to do, and a stable reason for programs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,16 +25,18 @@ use crate::reload::ReloadError;
 use crate::services::MaintenanceError;
 
 const DOMAIN: &str = "memoird";
-/// When to try again what a moment of load refused.
+/// Retry delay after a short overload.
 const SOON: Option<Duration> = Some(Duration::from_millis(100));
-/// When to try again what a disk refused.
+/// Retry delay after a disk error.
 const LATER: Option<Duration> = Some(Duration::from_secs(1));
 
-/// Bytes of what a refusal says. That goes into the head of an answer twice, once in up to three times
-/// as many, and there are clients which take no head of more than 8 KiB.
+/// Maximum length of an error message in bytes.
+///
+/// A message is sent twice in the response headers, once percent-encoded with up to three times the
+/// length. Some clients reject headers of more than 8 KiB.
 const MESSAGE_BYTES_MAX: usize = 1_700;
 
-/// The status for an error of the engine.
+/// Converts an error of the engine.
 pub(crate) fn engine(failure: &EngineError) -> Status {
     let (code, reason, retry) = match failure {
         EngineError::Core(refusal) => return core(refusal),
@@ -90,7 +93,7 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
     with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
-/// The status for an error of the core.
+/// Converts an error of the core.
 pub(crate) fn core(refusal: &CoreError) -> Status {
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
@@ -153,7 +156,7 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
     with_facts(code, reason, refusal.to_string(), facts.collect(), None)
 }
 
-/// The status for an error of the memories.
+/// Converts an error of the memories.
 pub(crate) fn memory(failure: &MemoryError) -> Status {
     let mut facts = HashMap::new();
     let (code, reason, retry) = match failure {
@@ -233,7 +236,7 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
     with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
-/// What could not be searched.
+/// Converts an error of the search.
 pub(crate) fn search(failure: &SearchError) -> Status {
     let (code, reason, retry) = match failure {
         SearchError::Engine(failure) => return engine(failure),
@@ -248,7 +251,7 @@ pub(crate) fn search(failure: &SearchError) -> Status {
     status(code, reason, failure.to_string(), retry)
 }
 
-/// A request that does not make sense, for what is in this field.
+/// An invalid request, because of the value of this field.
 pub(crate) fn invalid(
     reason: &'static str,
     field: impl Into<String>,
@@ -258,27 +261,27 @@ pub(crate) fn invalid(
     with_facts(InvalidArgument, reason, problem.into(), facts, None)
 }
 
-/// The same refusal with the place of a message before its own words and its field.
+/// Prefixes the message and the field of an error with the position of an element.
 pub(crate) fn at(place: &str, refusal: &Status) -> Status {
     let refusal = fields::within(refusal, place);
     let message = format!("{place}: {}", refusal.message());
     Status::with_error_details(refusal.code(), message, refusal.get_error_details())
 }
 
-/// A place in the events that no daemon gave.
+/// A cursor that no daemon has issued.
 pub(crate) fn cursor_invalid() -> Status {
     let problem = "after_cursor is no `cursor` of an event: leave it empty to watch from now on";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
-/// A place in the events of one tenant, beside another place or all tenants.
+/// A cursor of one tenant, combined with another position or with all tenants.
 pub(crate) fn cursor_with_others() -> Status {
     let problem = "after_cursor is a place in the events of one tenant: send it without \
                    after_event_id and all_tenants";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
-/// Something that no daemon of a cluster does.
+/// A call that is not served in a cluster.
 pub(crate) fn not_in_cluster(what: &str) -> Status {
     let problem = format!(
         "{what} is not served where daemons share a journal (journal.postgres.cluster); \
@@ -287,13 +290,13 @@ pub(crate) fn not_in_cluster(what: &str) -> Status {
     status(Unimplemented, "NOT_IN_CLUSTER", problem, None)
 }
 
-/// Something of the contract that this daemon does not do.
+/// A call of the API that this version does not implement.
 fn unimplemented(what: &str) -> Status {
     let problem = format!("{what} is not served by this version");
     status(Unimplemented, "UNIMPLEMENTED", problem, None)
 }
 
-/// A caller who is not let in.
+/// A caller that cannot be authenticated.
 pub(crate) fn denied(denied: Denied) -> Status {
     match denied {
         Denied::NoKey => {
@@ -321,25 +324,24 @@ pub(crate) fn denied(denied: Denied) -> Status {
     }
 }
 
-/// A caller whose key may not do this.
+/// A caller without the required role.
 pub(crate) fn role_required() -> Status {
     let problem = "AdminService takes keys with `role: admin`";
     status(PermissionDenied, "ROLE_REQUIRED", problem, None)
 }
 
-/// A tenant that does not exist.
 pub(crate) fn tenant_not_found() -> Status {
     let problem = "there is no such tenant; ListTenants names all";
     status(NotFound, "TENANT_NOT_FOUND", problem, None)
 }
 
-/// More calls at once than configured.
+/// More concurrent calls than configured.
 pub(crate) fn too_many_calls() -> Status {
     let problem = "too many calls at once; try again";
     status(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
 }
 
-/// More than a tenant may send in a second, by the limit of this key.
+/// A tenant that exceeds the rate limit with this key.
 pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) -> Status {
     let problem = format!("more than the {per_second} {key} of this tenant; try again later");
     let reason = match key {
@@ -347,12 +349,12 @@ pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) 
         _ => "BYTES_PER_SECOND",
     };
     let facts = HashMap::from([("limit".to_owned(), per_second.to_string())]);
-    // A hint of zero is none.
+    // Clients ignore a delay of zero.
     let wait = Some(wait.max(Duration::from_millis(1)));
     with_facts(ResourceExhausted, reason, problem, facts, wait)
 }
 
-/// A request with more bytes than calls of its kind have.
+/// A request above the size limit of its method.
 pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
     let setting = match is_large {
         true => " (server.max_request_bytes; with auto it follows limits.turn_bytes)",
@@ -362,25 +364,25 @@ pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
     status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
-/// A call whose request did not come in time.
+/// A request that did not arrive in time.
 pub(crate) fn request_too_slow() -> Status {
     let problem = "the request did not come within server.connections.request_timeout";
     status(DeadlineExceeded, "REQUEST_TOO_SLOW", problem, None)
 }
 
-/// A call that took longer than its client wanted to wait.
+/// A call that exceeded the client's deadline.
 pub(crate) fn deadline_exceeded() -> Status {
     let problem = "the call's own deadline has passed";
     status(DeadlineExceeded, "DEADLINE_EXCEEDED", problem, None)
 }
 
-/// A probe that is no probe.
+/// A health check request that is too large.
 pub(crate) fn probe_too_large(bytes_max: usize) -> Status {
     let problem = format!("a probe has at most {bytes_max} bytes");
     status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
-/// A call whose request or answer has no room beside those of others.
+/// A call for whose request or response there is no room.
 pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
     let problem = "requests and answers that are not read yet use all the memory that they may \
                    (a part of limits.memory); read your answers, and try again";
@@ -396,7 +398,7 @@ pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
     )
 }
 
-/// A configuration that was not read again.
+/// A configuration that was not reloaded.
 pub(crate) fn reload(error: &ReloadError) -> Status {
     let (code, reason) = match error {
         ReloadError::NoFile => (FailedPrecondition, "CONFIG_NOT_A_FILE"),
@@ -405,7 +407,7 @@ pub(crate) fn reload(error: &ReloadError) -> Status {
     status(code, reason, error.to_string(), None)
 }
 
-/// Files that were not checked, or not sent to a backup.
+/// A failed check or backup.
 pub(crate) fn maintenance(error: &MaintenanceError) -> Status {
     let (code, reason, retry) = match error {
         MaintenanceError::Running => (Aborted, "MAINTENANCE_RUNNING", LATER),
@@ -423,36 +425,35 @@ pub(crate) fn maintenance(error: &MaintenanceError) -> Status {
     status(code, reason, error.to_string(), retry)
 }
 
-/// More watchers at once than there are places for.
+/// More concurrent watchers than allowed.
 pub(crate) fn too_many_watchers() -> Status {
     let problem = "too many watch this tenant; end another WatchEvents first";
     status(ResourceExhausted, "TOO_MANY_WATCHERS", problem, LATER)
 }
 
-/// A watcher that took nothing.
+/// A watcher that read nothing.
 pub(crate) fn watcher_too_slow() -> Status {
     let problem = "nothing was taken for 30 seconds; watch again with after_cursor";
     status(Aborted, "WATCHER_TOO_SLOW", problem, None)
 }
 
-/// A watcher whose key may be gone.
+/// A watcher whose key may have been removed.
 pub(crate) fn keys_changed() -> Status {
     let problem = "other keys apply; watch again with after_cursor";
     status(Unauthenticated, "KEYS_CHANGED", problem, SOON)
 }
 
-/// A stream that the stop of the daemon ends.
+/// A stream that ends because the daemon is stopping.
 pub(crate) fn stopping() -> Status {
     engine(&EngineError::Stopping)
 }
 
-/// A refusal by gRPC itself, before a handler saw the message, in the form of all
-/// other refusals.
+/// Converts an error of the gRPC library, raised before a handler saw the message.
 pub(crate) fn transport(refusal: &Status) -> Status {
     let said = refusal.message().to_owned();
     match refusal.code() {
         OutOfRange => status(ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
-        // Our own mistakes come with their details: this one is in the bytes.
+        // Internal errors of memoird have details, so this is a decoding error of the library.
         Internal => invalid("REQUEST_MALFORMED", fields::malformed(&said), said),
         Unimplemented if said.is_empty() => unimplemented("this method"),
         Unimplemented => status(Unimplemented, "UNIMPLEMENTED", said, None),
@@ -460,14 +461,14 @@ pub(crate) fn transport(refusal: &Status) -> Status {
     }
 }
 
-/// A turn whose bytes cannot be read back.
+/// A turn whose stored bytes cannot be decoded.
 pub(crate) fn turn_damaged() -> Status {
     error!("a turn cannot be decoded");
     let problem = "a turn is damaged; ask without format for the others";
     status(DataLoss, "TURN_DAMAGED", problem, None)
 }
 
-/// A call that passed the auth layer without a caller: a defect of memoird.
+/// A call that passed the auth layer without a caller, which is a bug in memoird.
 pub(crate) fn no_caller() -> Status {
     status(Internal, "NO_CALLER", "the call has no caller", None)
 }
@@ -481,7 +482,7 @@ fn status(
     with_facts(code, reason, message.into(), HashMap::new(), retry)
 }
 
-/// The same with what a program may want to know beside the reason.
+/// Creates a status with additional metadata for programs.
 fn with_facts(
     code: Code,
     reason: &'static str,
@@ -496,7 +497,7 @@ fn with_facts(
     Status::with_error_details(code, shortened(message), details)
 }
 
-/// As much of a message as any client takes.
+/// Truncates a message to the length that all clients accept.
 fn shortened(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {
         message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
@@ -530,7 +531,7 @@ mod tests {
             let refusal = reload(&ReloadError::Invalid { problem });
             assert!(refusal.message().starts_with(line) && refusal.message().ends_with(" […]"));
             let answer = refusal.into_http::<Body>();
-            // As HTTP/2 counts them (RFC 9113, 6.5.2).
+            // Size as defined for HTTP/2 (RFC 9113, section 6.5.2).
             let fields = answer.headers().iter();
             let bytes: usize = fields
                 .map(|(name, value)| name.as_str().len() + value.len() + 32)

@@ -1,4 +1,4 @@
-//! Replies and events are written here, from what the engine returned.
+//! Builds replies and events from the results of the engine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,10 +28,10 @@ use crate::cluster::{ClusterView, MemberView};
 use crate::process::Usage;
 use crate::services::EventView;
 
-/// Sessions that an answer about a sweep names.
+/// Maximum number of sessions listed in the reply to a sweep.
 const ENDED_NAMED_MAX: usize = 1_000;
 
-/// A live session.
+/// Converts a live session.
 pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
     let time = |time: Timestamp| Some(timestamp_to_proto(time));
     let options = view.head.options.as_ref();
@@ -64,7 +64,7 @@ fn labels(view: &SessionView) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What a rewind did.
+/// Converts the result of a rewind.
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
@@ -97,7 +97,6 @@ pub(crate) fn rewound(
     })
 }
 
-/// What a copy did.
 pub(crate) fn copied(target: String, outcome: &CopyOutcome) -> v1::CopySessionResponse {
     let record = &outcome.record;
     v1::CopySessionResponse {
@@ -108,7 +107,7 @@ pub(crate) fn copied(target: String, outcome: &CopyOutcome) -> v1::CopySessionRe
     }
 }
 
-/// A turn that says something else by now.
+/// Converts an updated turn.
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
@@ -123,7 +122,6 @@ pub(crate) fn turn_updated(outcome: &TurnUpdateOutcome) -> Result<v1::UpdateTurn
     })
 }
 
-/// What an append did.
 pub(crate) fn appended(session_id: String, outcome: &AppendOutcome) -> v1::AppendResponse {
     let record = &outcome.record;
     v1::AppendResponse {
@@ -135,8 +133,10 @@ pub(crate) fn appended(session_id: String, outcome: &AppendOutcome) -> v1::Appen
     }
 }
 
-/// The session after a command; a repetition whose session has ended is told which life of it
-/// took the turns.
+/// Converts the session after a command.
+///
+/// If the session has ended since the original call, a repeat returns only the generation that got
+/// the turns.
 fn session_of(
     session_id: String,
     view: Option<&SessionView>,
@@ -150,7 +150,7 @@ fn session_of(
     view.map_or_else(ended, session_info)
 }
 
-/// What a check of files found.
+/// Converts the result of a check of files.
 pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
     let file = |check: &FileCheck| v1::VerifiedFile {
         path: check.path.display().to_string(),
@@ -166,7 +166,6 @@ pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
     }
 }
 
-/// A page of live sessions.
 pub(crate) fn sessions(
     sessions: Vec<v1::SessionInfo>,
     next: Option<&SessionPlace>,
@@ -179,7 +178,6 @@ pub(crate) fn sessions(
     }
 }
 
-/// What a patch did.
 pub(crate) fn patched(outcome: &PatchOutcome) -> v1::PatchStateResponse {
     v1::PatchStateResponse {
         state_json: outcome.state.json.to_string(),
@@ -188,7 +186,7 @@ pub(crate) fn patched(outcome: &PatchOutcome) -> v1::PatchStateResponse {
     }
 }
 
-/// The counts of the daemon. Sums are of the tenants and deliveries that are given.
+/// Converts the counters. Totals are sums over the tenants and deliveries passed in.
 pub(crate) fn stats<'a>(
     snapshot: StatsSnapshot,
     deliveries: impl Iterator<Item = &'a DeliveryCount>,
@@ -226,7 +224,7 @@ pub(crate) fn stats<'a>(
     response
 }
 
-/// A tenant with its limits.
+/// Converts a tenant with its limits.
 pub(crate) fn tenant(tenant: &TenantSnapshot) -> v1::Tenant {
     v1::Tenant {
         id: tenant.id.to_string(),
@@ -237,7 +235,7 @@ pub(crate) fn tenant(tenant: &TenantSnapshot) -> v1::Tenant {
     }
 }
 
-/// What a sweep ended.
+/// Converts the sessions ended by a sweep.
 pub(crate) fn swept(ended: &[EndedSession]) -> v1::SweepNowResponse {
     let session = |ended: &EndedSession| v1::EndedSession {
         tenant: ended.tenant.to_string(),
@@ -251,7 +249,7 @@ pub(crate) fn swept(ended: &[EndedSession]) -> v1::SweepNowResponse {
     }
 }
 
-/// A page of hook deliveries, for which `size` were requested.
+/// Builds a page of hook deliveries, of which `size` were requested.
 pub(crate) fn deliveries(listed: &[DeliveryView], size: usize) -> v1::ListHookDeliveriesResponse {
     let next = listed.last().filter(|_| listed.len() == size);
     v1::ListHookDeliveriesResponse {
@@ -260,7 +258,6 @@ pub(crate) fn deliveries(listed: &[DeliveryView], size: usize) -> v1::ListHookDe
     }
 }
 
-/// A hook delivery.
 pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
     let DeliveryView { delivery, due_at } = view;
     let state = match delivery.state {
@@ -282,7 +279,7 @@ pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
     }
 }
 
-/// The daemons over one journal.
+/// Converts the state of the daemons that share a journal.
 pub(crate) fn cluster(view: ClusterView) -> v1::GetClusterResponse {
     let member = |member: MemberView| v1::ClusterMember {
         name: member.name,
@@ -306,7 +303,7 @@ pub(crate) fn cluster(view: ClusterView) -> v1::GetClusterResponse {
     }
 }
 
-/// What a watcher is told.
+/// Converts an event, or a gap in the events, for a watcher.
 pub(crate) fn event(
     seen: WatchItem,
     cursor: Option<&EventCursor>,
@@ -341,7 +338,7 @@ pub(crate) fn event(
     }
 }
 
-/// The kind of an event, why the generation ended, and what else the watcher may know.
+/// Returns the kind of an event, why the generation ended, and the details that this role may see.
 pub(super) fn event_kind(
     event: &Event,
     role: Role,
@@ -435,7 +432,7 @@ pub(super) fn event_kind(
             gave_up,
         } => {
             let mut detail = json!({ "reason": reason, "gave_up": gave_up });
-            // What a provider answered is the operator's.
+            // Only admins may see what a provider answered.
             if role == Role::Admin {
                 detail["error"] = json!(problem);
             }
@@ -457,7 +454,7 @@ pub(super) fn event_kind(
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
                 "gave_up": gave_up,
             });
-            // What a program wrote or a service answered is the operator's.
+            // Only admins may see what a program printed or a service answered.
             if role == Role::Admin {
                 detail["error"] = json!(problem);
             }
@@ -481,15 +478,15 @@ fn tenant_stats(tenant: &TenantSnapshot, calls_refused: u64) -> v1::TenantStats 
     }
 }
 
-/// A duration, at most the longest that the contract can hold.
+/// Converts a duration, limited to the maximum of protobuf.
 pub(crate) fn duration(duration: Duration) -> prost_types::Duration {
     /// Ten thousand years (google/protobuf/duration.proto).
     const MAX: Duration = Duration::from_secs(315_576_000_000);
-    // Whatever is not longer than that fits.
+    // Cannot fail for durations up to the maximum.
     prost_types::Duration::try_from(duration.min(MAX)).unwrap_or_default()
 }
 
-/// A number for a field of 32 bits.
+/// Converts a number for a 32-bit field, saturating.
 pub(crate) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Any text as a page token: none that was given, or the same place when it is written again.
+//! Fuzz test of page tokens: arbitrary text is rejected, or unchanged after parsing and formatting.
 
 use std::fmt::{Debug, Display};
 

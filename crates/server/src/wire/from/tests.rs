@@ -1,4 +1,4 @@
-//! What an append says of its model call.
+//! Tests of the model usage reported with an append.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Requests of MemoryService are read here: checked, and made into the arguments of `Memories`.
+//! Parses and validates requests of MemoryService into arguments of `Memories`.
 
 use std::collections::BTreeMap;
 
@@ -22,24 +22,24 @@ use tonic::Status;
 use crate::wire::from::{self, optional, required, unknown};
 use crate::wire::{fields, status};
 
-/// Hits of one recall, at most.
+/// Maximum number of hits of a recall.
 const HITS_MAX: usize = 100;
 
-/// Pairs of one list of conflicts, at most, and where no number is named.
+/// Maximum and default number of pairs in a list of conflicts.
 const CONFLICTS_MAX: usize = 100;
 const CONFLICTS_DEFAULT: usize = 20;
 
-/// Texts by their names.
+/// Text values by name.
 type Texts = BTreeMap<String, String>;
 
-/// The field with the names of those that an update is about.
+/// The field that lists the fields to update.
 const UPDATE_MASK: &str = "update_mask";
 
-/// The fields that `update_mask` may name.
+/// Fields allowed in `update_mask`.
 const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, observed_at, \
                          expires_at, pinned, metadata_json, metadata";
 
-/// A fact to be remembered.
+/// Parses a fact to remember.
 pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
     let key = idempotency(&request)?;
     Ok(RememberRequest {
@@ -66,7 +66,7 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
     })
 }
 
-/// A search for memories.
+/// Parses a recall.
 pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
     let session = optional("session_id", &request.session_id, SessionId::parse)?;
     let subjects = request.subjects.iter().enumerate();
@@ -78,7 +78,7 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
         tags: request.tags,
         after: time("after", request.after)?,
         before: time("before", request.before)?,
-        // 0: as configured.
+        // 0 means the configured default.
         limit: HITS_MAX.min(request.limit as usize),
         mode: mode(request.mode)?,
         session,
@@ -91,7 +91,7 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
     })
 }
 
-/// Pairs of a list of conflicts.
+/// Number of pairs for the requested limit.
 pub(crate) fn conflicts_max(limit: u32) -> usize {
     match limit as usize {
         0 => CONFLICTS_DEFAULT,
@@ -99,7 +99,7 @@ pub(crate) fn conflicts_max(limit: u32) -> usize {
     }
 }
 
-/// Which memories to list.
+/// Parses the filters of a list of memories.
 pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Status> {
     let after = from::page_token(&request.page_token)?;
     let kind = match v1::MemoryKind::try_from(request.kind) {
@@ -118,7 +118,7 @@ pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Stat
     })
 }
 
-/// What subjects begin with, and the last one of the page before.
+/// Parses the prefix of subject ids, and the last subject of the previous page.
 pub(crate) fn subjects(
     request: v1::ListSubjectsRequest,
 ) -> Result<(String, Option<Subject>), Status> {
@@ -127,13 +127,13 @@ pub(crate) fn subjects(
     Ok((prefix, after))
 }
 
-/// What the ids of subjects begin with.
+/// Validates a prefix of subject ids.
 fn subject_prefix(field: &'static str, prefix: String) -> Result<String, Status> {
     from::check_length(field, &prefix)?;
     Ok(prefix)
 }
 
-/// What the metadata of memories have to be, in both forms.
+/// Combines the two forms of a metadata filter.
 fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, Status> {
     let invalid = |field: &str, problem: String| {
         status::invalid("MEMORY_INVALID", field, format!("{field}: {problem}"))
@@ -156,7 +156,7 @@ fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, S
     }))
 }
 
-/// The metadata of a memory, which are sent in one of both forms.
+/// Parses metadata, which can be sent in one of two forms.
 fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Status> {
     match (json.is_empty(), texts.is_empty()) {
         (_, true) => Ok(given(json)),
@@ -168,19 +168,19 @@ fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Status> {
     }
 }
 
-/// The JSON object with these members.
+/// Builds a JSON object of text members.
 fn object(texts: &Texts) -> String {
     let members = texts.iter();
     let members = members.map(|(name, text)| (name.clone(), Value::from(text.as_str())));
     Value::Object(members.collect()).to_string()
 }
 
-/// A text that was sent, if one was.
+/// Converts an empty text to `None`.
 fn given(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The fields of `memory` that the mask names.
+/// Builds a patch of the fields of `memory` that the mask names.
 pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patch, Status> {
     let paths = mask.unwrap_or_default().paths;
     if paths.is_empty() {
@@ -199,7 +199,7 @@ pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patc
     Ok(patch)
 }
 
-/// A refusal of what an update brings, about a field of its memory.
+/// Renames the field of an error to that of the updated memory.
 fn in_memory(refusal: &Status) -> Status {
     fields::renamed(refusal, |field| match field {
         UPDATE_MASK => field.to_owned(),
@@ -207,7 +207,7 @@ fn in_memory(refusal: &Status) -> Status {
     })
 }
 
-/// The memories to be forgotten.
+/// Parses which memories to forget.
 pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<ForgetRequest, Status> {
     use v1::forget_request::Target;
     match target {
@@ -221,22 +221,21 @@ pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<Forge
     }
 }
 
-/// The id of a lease.
 pub(crate) fn lease(text: &str) -> Result<LeaseId, Status> {
     required("lease", text, str::parse)
 }
 
-/// The facts that were found in the turns of a lease.
+/// Parses the facts extracted from the turns of a lease.
 pub(crate) fn extracted(facts: Vec<v1::ExtractedMemory>) -> Result<Vec<ExtractedFact>, Status> {
     each(facts, extracted_fact)
 }
 
-/// Memories to be stored as they are.
+/// Parses memories to import unchanged.
 pub(crate) fn imported(memories: Vec<v1::Memory>) -> Result<Vec<Memory>, Status> {
     each(memories, imported_memory)
 }
 
-/// Reads each of `memories`. A refusal names the index.
+/// Parses each of `memories`. An error names the index.
 fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<T>, Status> {
     let memories = memories.into_iter().enumerate();
     let memories = memories.map(|(place, memory)| {
@@ -245,7 +244,7 @@ fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<
     memories.collect()
 }
 
-/// The key of a fact. What it stands for is the whole request without it.
+/// Parses the idempotency key of a fact. The fingerprint covers the rest of the request.
 fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, Status> {
     from::idempotency(&request.idempotency_key, || {
         let rest = v1::RememberRequest {
@@ -275,7 +274,7 @@ fn extracted_fact(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
     })
 }
 
-/// The turns that a memory comes from.
+/// Parses the turns that a memory comes from.
 fn source(source: v1::MemorySource) -> Result<Source, Status> {
     Ok(Source {
         session: required("source.session_id", &source.session_id, SessionId::parse)?,
@@ -298,7 +297,7 @@ fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     })
 }
 
-/// Adds the field of this path to the patch.
+/// Adds the field with this path to the patch.
 fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status> {
     match path {
         "content" => patch.content = Some(memory.content.clone()),
@@ -331,7 +330,7 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
     Ok(())
 }
 
-/// A memory to be stored as it is. Times that are left out are the time in its id.
+/// Parses a memory to import unchanged. Missing times default to the time in its id.
 fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
     let id = memory_id("id", &memory.id)?;
     let created_at = time("created_at", memory.created_at)?.unwrap_or_else(|| made_at(id));
@@ -362,7 +361,7 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
         },
         origin: origin(memory.origin)?,
         external_key: given(memory.external_key),
-        // An export has both forms, of which this one is whole.
+        // An export contains both forms. Only `metadata_json` is complete.
         metadata: match memory.metadata_json.is_empty() {
             true => metadata(String::new(), &memory.metadata)?,
             false => Some(memory.metadata_json),
@@ -370,12 +369,11 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
     })
 }
 
-/// The id of a memory.
 pub(crate) fn memory_id(field: &str, text: &str) -> Result<MemoryId, Status> {
     required(field, text, str::parse)
 }
 
-/// One of the four kinds; there is no default.
+/// Parses a kind. There is no default.
 fn kind(field: &str, kind: i32) -> Result<MemoryKind, Status> {
     match v1::MemoryKind::try_from(kind) {
         Ok(v1::MemoryKind::User) => Ok(MemoryKind::User),
@@ -386,7 +384,7 @@ fn kind(field: &str, kind: i32) -> Result<MemoryKind, Status> {
     }
 }
 
-/// Who may recall it; `None` if unspecified.
+/// Parses a visibility. `None` if unspecified.
 fn visibility(visibility: i32) -> Result<Option<Visibility>, Status> {
     match v1::Visibility::try_from(visibility) {
         Ok(v1::Visibility::Unspecified) => Ok(None),
@@ -396,7 +394,6 @@ fn visibility(visibility: i32) -> Result<Option<Visibility>, Status> {
     }
 }
 
-/// Which way it points.
 fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
     match v1::Polarity::try_from(polarity) {
         Ok(v1::Polarity::Unspecified) => Ok(None),
@@ -406,7 +403,7 @@ fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
     }
 }
 
-/// The time in this field, if it is set.
+/// Parses an optional time.
 pub(crate) fn time(
     field: &'static str,
     time: Option<prost_types::Timestamp>,
@@ -432,7 +429,7 @@ fn origin(origin: i32) -> Result<Origin, Status> {
     }
 }
 
-/// The moment that a ULID begins with: its first 48 bits, in milliseconds.
+/// The creation time in a ULID: its first 48 bits, in milliseconds.
 fn made_at(id: MemoryId) -> Timestamp {
     let ms = id.to_bytes()[..6]
         .iter()
@@ -470,7 +467,6 @@ fn kinds(field: &str, numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
     Ok(kinds)
 }
 
-/// The id of a subject.
 pub(crate) fn subject(field: &str, text: &str) -> Result<Subject, Status> {
     required(field, text, Subject::parse)
 }

@@ -1,5 +1,4 @@
-//! What may be asked of memories, what is said of what may not, and that a memory which is
-//! told and taken again is the same.
+//! Tests of valid and invalid memory requests, and that memories survive a round trip.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ use super::{from, to};
 
 const ID: &str = "01ARYZ6S410000000000000000";
 
-/// A reason, and what of a message is spoiled for it.
+/// An error reason, and a change that makes a message invalid in this way.
 type Case<'a, T> = (&'a str, &'a dyn Fn(&mut T));
 
 fn memory(content: &str) -> Memory {
@@ -115,7 +114,7 @@ fn a_memory_that_says_no_times_was_made_when_its_id_says() {
         ..to::memory(&memory("x"))
     };
     let taken = from::imported(vec![told]).expect("a memory").remove(0);
-    // The specification's own example of a time stamp.
+    // Example from the ULID specification.
     let made = Timestamp::from_ms(1_469_918_176_385);
     assert_eq!(
         (taken.created_at, taken.observed_at, taken.updated_at),

@@ -1,4 +1,4 @@
-//! Replies of MemoryService are written here.
+//! Builds replies of MemoryService.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,10 @@ use serde_json::{Map, Value};
 use crate::wire::text_or_empty;
 use crate::wire::to::{count, duration};
 
-/// A page ends after this many encoded bytes: by default, clients accept
-/// messages of 4 MiB.
+/// Maximum size of a page in bytes. By default, clients accept messages of 4 MiB.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
-/// A memory with all its fields.
+/// Converts a memory with all its fields.
 pub(crate) fn memory(memory: &Memory) -> v1::Memory {
     let time = |time: Timestamp| Some(timestamp_to_proto(time));
     v1::Memory {
@@ -58,7 +57,7 @@ pub(crate) fn memory(memory: &Memory) -> v1::Memory {
     }
 }
 
-/// The members of a JSON object that are texts.
+/// Returns the text members of a JSON object.
 fn texts(json: &str) -> BTreeMap<String, String> {
     let object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
     let members = object.into_iter().filter_map(|(name, value)| match value {
@@ -68,7 +67,6 @@ fn texts(json: &str) -> BTreeMap<String, String> {
     members.collect()
 }
 
-/// The outcome of a Remember.
 pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
     let became = match outcome.outcome {
         Outcome::Created => v1::RememberOutcome::Created,
@@ -84,7 +82,7 @@ pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
     }
 }
 
-/// The result of a search; with `explain` each hit has the parts of its score.
+/// Converts the result of a recall. `explain` adds the parts of each score.
 pub(crate) fn recalled(outcome: RecallOutcome, explain: bool) -> v1::RecallResponse {
     let mode = match outcome.mode {
         RecallMode::Auto => v1::RecallMode::Unspecified,
@@ -101,7 +99,7 @@ pub(crate) fn recalled(outcome: RecallOutcome, explain: bool) -> v1::RecallRespo
     }
 }
 
-/// A memory that was found; with `explain` it has the parts of its score.
+/// Converts a hit. `explain` adds the parts of its score.
 pub(crate) fn hit(hit: &RecallHit, explain: bool) -> v1::RecallHit {
     v1::RecallHit {
         memory: Some(memory(&hit.memory)),
@@ -131,7 +129,7 @@ fn score_parts(parts: &ScoreParts) -> v1::ScoreParts {
     }
 }
 
-/// A page of memories: as many of them as a client takes at once.
+/// Builds a page of memories, limited to [`PAGE_BYTES_MAX`].
 pub(crate) fn memories(page: &MemoryPage) -> v1::ListMemoriesResponse {
     let mut bytes = 0;
     let mut memories: Vec<v1::Memory> = Vec::with_capacity(page.memories.len());
@@ -152,7 +150,6 @@ pub(crate) fn memories(page: &MemoryPage) -> v1::ListMemoriesResponse {
     }
 }
 
-/// A page of subjects.
 pub(crate) fn subjects(page: SubjectPage) -> v1::ListSubjectsResponse {
     let last = page.subjects.last().filter(|_| page.has_more);
     v1::ListSubjectsResponse {
@@ -168,7 +165,7 @@ pub(crate) fn subjects(page: SubjectPage) -> v1::ListSubjectsResponse {
     }
 }
 
-/// Memories that may contradict each other: as many of them as a client takes at once.
+/// Builds a list of conflicts, limited to [`PAGE_BYTES_MAX`].
 pub(crate) fn conflicts(found: &Conflicts) -> v1::ListConflictsResponse {
     let mut reply = v1::ListConflictsResponse {
         conflicts: Vec::new(),
@@ -200,7 +197,7 @@ fn conflict(conflict: &Conflict) -> v1::MemoryConflict {
     }
 }
 
-/// What was removed, or would be.
+/// Counts of what was forgotten, or would be.
 pub(crate) fn forgotten(outcome: ForgetOutcome) -> v1::ForgetResponse {
     v1::ForgetResponse {
         memories: outcome.memories,
@@ -213,7 +210,6 @@ pub(crate) fn forgotten(outcome: ForgetOutcome) -> v1::ForgetResponse {
     }
 }
 
-/// The manifest of a subject.
 pub(crate) fn manifest(manifest: &Manifest) -> v1::GetManifestResponse {
     v1::GetManifestResponse {
         lines: count(manifest.lines),
@@ -222,7 +218,7 @@ pub(crate) fn manifest(manifest: &Manifest) -> v1::GetManifestResponse {
     }
 }
 
-/// Turns to look for facts in, spliced as they are kept.
+/// Converts leased turns, in their stored encoding.
 pub(crate) fn leased(lease: ExtractionLease) -> spliced::LeaseExtractionResponse {
     let expires_at = lease.lease.map(|_| timestamp_to_proto(lease.expires_at));
     spliced::LeaseExtractionResponse {
@@ -236,7 +232,6 @@ pub(crate) fn leased(lease: ExtractionLease) -> spliced::LeaseExtractionResponse
     }
 }
 
-/// What became of the facts of a lease.
 pub(crate) fn committed(outcome: &ExtractionOutcome) -> v1::CommitExtractionResponse {
     v1::CommitExtractionResponse {
         cursor_seq: outcome.cursor_seq,
@@ -244,7 +239,7 @@ pub(crate) fn committed(outcome: &ExtractionOutcome) -> v1::CommitExtractionResp
     }
 }
 
-/// What a model found in the turns of a session.
+/// Converts the facts that a model extracted from a session.
 pub(crate) fn learnt(learnt: &LearnOutcome) -> v1::LearnSessionResponse {
     let (first_seq, through_seq) = learnt.turns.unwrap_or_default();
     v1::LearnSessionResponse {
@@ -277,7 +272,6 @@ fn learned_fact(entry: &LearnedEntry) -> v1::LearnedFact {
     }
 }
 
-/// Counts of memories.
 pub(crate) fn stats(stats: MemoryStats) -> v1::GetMemoryStatsResponse {
     v1::GetMemoryStatsResponse {
         memories: stats.memories,
@@ -296,10 +290,10 @@ pub(crate) fn stats(stats: MemoryStats) -> v1::GetMemoryStatsResponse {
     }
 }
 
-/// What a consolidation did: a JSON object by tenant.
+/// Combines the consolidation reports into a JSON object by tenant.
 pub(crate) fn consolidated(reports: Vec<(TenantId, String)>) -> v1::RunDreamResponse {
     let report = |(tenant, report): (TenantId, String)| {
-        // One that is no JSON is still told, as it stands.
+        // A report that is not JSON is included as a string.
         let value = serde_json::from_str(&report).unwrap_or(Value::String(report));
         (tenant.to_string(), value)
     };
