@@ -22,10 +22,10 @@ use crate::connections::serve::{Io, Protocol, http1};
 use crate::connections::{Connection, ConnectionsConfig, now};
 use crate::journal_place::Members;
 
-/// Minimum interval between two renderings of the metrics page, for any number of scrapers.
+/// Minimum interval between two renderings of the metrics page.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Timeout for counting hook deliveries in the journal while rendering the metrics page.
+/// Timeout for counting hook deliveries while rendering the metrics page.
 const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -33,7 +33,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// An empty metrics page.
 const NOTHING_COUNTED: &[u8] = b"# EOF\n";
 
-/// State of the admin port, which answers before anything else of the daemon is up.
+/// State of the admin port, which answers before the rest of the daemon is up.
 #[derive(Clone, Debug)]
 pub(crate) struct Admin(Arc<Shared>);
 
@@ -46,7 +46,7 @@ struct Shared {
     opened: OnceLock<Opened>,
 }
 
-/// State that exists only after the journal is open.
+/// State that exists once the journal is open.
 #[derive(Debug)]
 struct Opened {
     journal_away: watch::Receiver<Option<String>>,
@@ -64,7 +64,7 @@ struct SharedPage {
 }
 
 impl Admin {
-    /// `waits_for` holds the name of the daemon that owns the journal, while this one waits for it.
+    /// `waits_for` is the daemon that holds the journal, while this one is on standby.
     pub(crate) fn new(waits_for: watch::Receiver<Option<String>>) -> Self {
         Self(Arc::new(Shared {
             ready: AtomicBool::new(false),
@@ -73,10 +73,9 @@ impl Admin {
         }))
     }
 
-    /// Adds what is available once the sessions are loaded.
+    /// Adds what is available after loading the sessions.
     ///
-    /// `journal_away` describes the outage while the journal's database is unreachable. `members`
-    /// are the daemons that share the journal.
+    /// `journal_away` describes the outage while the journal's database is unreachable.
     pub(crate) fn open(
         &self,
         engine: Engine,
@@ -95,7 +94,7 @@ impl Admin {
         let _ = self.0.opened.set(opened);
     }
 
-    /// Sets whether the daemon accepts calls. False before startup completes and while draining.
+    /// Sets whether the daemon accepts calls. False during startup and draining.
     pub(crate) fn set_ready(&self, ready: bool) {
         self.0.ready.store(ready, Ordering::Relaxed);
     }
@@ -134,14 +133,12 @@ fn text(status: StatusCode, text: impl Into<Bytes>) -> Page {
     with_header(page, CONTENT_TYPE, "text/plain; charset=utf-8")
 }
 
-/// The HTTP/1 protocol of the admin port.
 #[derive(Clone)]
 pub(crate) struct Pages {
     http1: hyper::server::conn::http1::Builder,
     admin: Admin,
 }
 
-/// Serves the requests of one connection.
 #[derive(Clone)]
 pub(crate) struct PageService {
     admin: Admin,
@@ -199,7 +196,7 @@ impl Shared {
     async fn metrics(&self) -> Page {
         let page = match self.opened.get() {
             Some(opened) => opened.metrics.get(opened.encode_metrics()).await,
-            // Return success before the journal is open, because the daemon itself is up.
+            // Succeed before the journal is open, because the daemon itself is up.
             None => Some(Bytes::from_static(NOTHING_COUNTED)),
         };
         match page {
@@ -213,8 +210,8 @@ impl Shared {
 
     /// Body of `/readyz` while calls are accepted.
     ///
-    /// Differing settings between members and an unwritable journal are only warnings: a changed
-    /// file reaches one daemon after the other, and a daemon that can only read still serves.
+    /// Differing settings and an unwritable journal are only warnings: a changed file reaches one
+    /// daemon after the other, and a daemon that can only read still serves.
     fn ready_page(&self) -> String {
         let opened = self.opened.get();
         let disagreements = opened.map(|opened| opened.members.seen().disagreements());
@@ -226,7 +223,7 @@ impl Shared {
         })
     }
 
-    /// Why the daemon is not ready. `None` if it is.
+    /// Why the daemon is not ready, if so.
     fn problem(&self) -> Option<String> {
         let opened = self.opened.get();
         if let Some(does) = opened.and_then(|opened| opened.journal_away.borrow().clone()) {
@@ -246,8 +243,8 @@ impl Shared {
 
 impl Opened {
     async fn encode_metrics(&self) -> Option<Bytes> {
-        // On failure the page shows the previous counts. The other metrics matter most while the
-        // journal is unreachable.
+        // On failure the page shows the previous counts: other metrics matter while the journal is
+        // down.
         if self.engine.leads() {
             match timeout(COUNT_TIME_MAX, self.engine.hooks.count_deliveries()).await {
                 Ok(Ok(_)) => {}

@@ -1,7 +1,7 @@
-//! Admission control: limits on concurrent calls and on the bytes of their requests and responses.
+//! Admission control: limits concurrent calls, and the bytes of their requests and responses.
 //!
-//! If there are several tenants, none may hold more than remains free. A flood by one tenant
-//! therefore leaves room for the others.
+//! If there are several tenants, none may hold more than remains free, so that a flood by one
+//! leaves room for the others.
 
 pub(crate) mod body;
 pub(crate) mod schedule;
@@ -36,7 +36,6 @@ struct Shared {
     memory: Arc<MemoryUse>,
     schedule: Arc<Schedule>,
     counts: Mutex<Counts>,
-    /// Notified when bytes are released.
     freed: Notify,
 }
 
@@ -67,7 +66,7 @@ pub(crate) struct CallPlace {
 }
 
 impl Admission {
-    /// `calls_max` is the maximum number of concurrent calls of all tenants together.
+    /// Limits concurrent calls to `calls_max`, over all tenants.
     pub(crate) fn new(calls_max: usize, memory: Arc<MemoryUse>, schedule: Arc<Schedule>) -> Self {
         let shared = Shared {
             calls_max,
@@ -81,17 +80,16 @@ impl Admission {
         }
     }
 
-    /// Number of calls whose response has not been sent completely.
+    /// Calls with responses that are not completely sent.
     pub(crate) fn calls_under_way(&self) -> usize {
         self.shared.counts().calls
     }
 
-    /// The scheduler for the tasks of all connections and calls.
     pub(crate) fn schedule(&self) -> &Arc<Schedule> {
         &self.shared.schedule
     }
 
-    /// Assigns a connection and its calls to the queue of a tenant from now on.
+    /// Assigns a connection and its calls to the queue of a tenant.
     pub(crate) fn wait_in_turn(&self, connection: &Owner, tenant: &Tenant) {
         let lane = self.lane(&tenant.id);
         let weight = tenant.policy().weight;
@@ -99,9 +97,7 @@ impl Admission {
         connection.enter(lane);
     }
 
-    /// Admits a call of a tenant, or rejects it.
-    ///
-    /// `is_shared` is whether other tenants may call as well.
+    /// Admits or rejects a call. `is_shared` is whether several tenants may call.
     pub(crate) fn enter(&self, tenant: &Tenant, is_shared: bool) -> Result<CallPlace, Status> {
         let lane = self.lane(&tenant.id);
         self.enter_lane(lane, tenant.policy().calls_in_flight, is_shared)
@@ -180,12 +176,10 @@ impl CallPlace {
         }
     }
 
-    /// Waits for room for a response of up to `bytes_max` bytes.
-    ///
-    /// The reservation is replaced by the actual size once the first bytes are sent.
+    /// Waits for room for a response of up to `bytes_max` bytes, until its actual size is known.
     ///
     /// # Errors
-    /// If other calls have not released enough within [`ROOM_WAIT_MAX`].
+    /// If other calls do not release enough within [`ROOM_WAIT_MAX`].
     pub(crate) async fn reserve_answer(&self, bytes_max: u64) -> Result<(), Status> {
         // One response reserves at most a quarter of the pool.
         let wanted = bytes_max.min(self.shared.bytes_max() / MEMORY_SHARE);
@@ -227,7 +221,7 @@ impl CallPlace {
         } else {
             free > 0
         };
-        // The only call of a tenant always proceeds, so that no call is too large to be served.
+        // A tenant's only call always proceeds, so that no call is too large to be served.
         let is_taken = bytes <= *held || has_room || own == bytes;
         if is_taken {
             self.change(&mut counts, &mut held, bytes);

@@ -1,7 +1,7 @@
 //! The three states of the process.
 //!
-//! A configuration becomes an `App`, whose sockets are bound and of which only the admin port
-//! answers. That becomes a `Running` daemon, which can be drained.
+//! A configuration becomes an `App`, with bound sockets and only the admin port answering. That
+//! becomes a `Running` daemon, which can be drained.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as StdMutex};
@@ -54,13 +54,12 @@ const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum size of an AdminService request in bytes.
 ///
-/// `Backup` requests contain the block hashes of the client's files: 16 MiB for 256 GiB.
+/// `Backup` requests contain block hashes: 16 MiB for 256 GiB of files.
 const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// A daemon with bound sockets and loaded sessions. Only the admin port answers, as not ready.
+/// A daemon with bound sockets and loaded sessions, of which only the admin port answers.
 pub(crate) struct App {
     server: ServerConfig,
-    /// Maximum size of a request in bytes.
     request_bytes: usize,
     api: Api,
     stop: CancellationToken,
@@ -73,9 +72,7 @@ pub(crate) struct App {
     pages: TaskTracker,
     /// Cancelled when remaining calls are cut off.
     abort: CancellationToken,
-    /// Bound address of the gRPC port.
     pub(crate) grpc_addr: ListenAddress,
-    /// Bound address of the admin port.
     pub(crate) admin_addr: ListenAddress,
     endpoints: PathBuf,
 }
@@ -86,7 +83,6 @@ pub(crate) struct Ports {
     pub(crate) admin: Arc<Connections>,
 }
 
-/// The gRPC protocol of a port.
 #[derive(Clone)]
 struct Grpc {
     streams_max: u32,
@@ -127,10 +123,10 @@ pub(crate) struct Running {
 }
 
 impl App {
-    /// Takes the data directory, binds the sockets and loads the sessions.
+    /// Locks the data directory, binds the sockets and loads the sessions.
     ///
-    /// `file` is the source of the configuration, reloaded when `files_read` change. `waits_for` is
-    /// set to the name of the daemon that holds the journal, while this one waits for it.
+    /// `file` is reloaded when `files_read` change. `waits_for` is set to the daemon that holds the
+    /// journal, while this one is on standby.
     pub(crate) async fn bind(
         mut config: Config,
         file: Option<&Path>,
@@ -293,8 +289,7 @@ impl App {
 
     /// Reloads the configuration if its files have changed.
     ///
-    /// A standby does not watch the files, and a key that was removed while it waited must not
-    /// work.
+    /// A standby does not watch them, and a key removed in the meantime must not work.
     pub(crate) async fn catch_up(&self) {
         self.api.reloader.catch_up().await;
     }
@@ -355,7 +350,7 @@ impl App {
 }
 
 impl Running {
-    /// Reports SERVING to health checks, and follows the state of the journal from now on.
+    /// Reports SERVING to health checks, and then follows the state of the journal.
     pub(crate) async fn announce(&self) {
         self.health.begin().await;
         let away = self.keeper.away();
@@ -363,7 +358,6 @@ impl Running {
         self.api.engine.run_worker(follower);
     }
 
-    /// The reloader of the configuration.
     pub(crate) fn reloader(&self) -> Arc<Reloader> {
         Arc::clone(&self.api.reloader)
     }
@@ -383,9 +377,8 @@ impl Running {
         self.api.reloader.shutdown_grace() * 3 + PAGES_TIME_MAX
     }
 
-    /// Shuts down in order, each step with a time limit.
-    ///
-    /// Stops accepting calls, finishes those in progress, stops the workers, and flushes changes.
+    /// Shuts down step by step, each with a time limit: stops accepting calls, finishes those in
+    /// progress, stops the workers, and flushes changes.
     pub(crate) async fn drain(mut self) {
         self.admin.set_ready(false);
         self.health.end().await;
@@ -405,7 +398,7 @@ impl Running {
         }
         self.abort.cancel();
         self.calls.wait().await;
-        // Twice the grace: hooks may use all of it, and their outcome is written after that.
+        // Hooks may use the grace once, and their outcome is written after that.
         match tokio::time::timeout(grace * 2, self.api.engine.close()).await {
             Ok(()) => info!("all changes are written"),
             Err(_) => error!(?grace, "changes could not be written in time"),
@@ -417,7 +410,7 @@ impl Running {
 
     /// Waits until only event streams have been open for a while.
     ///
-    /// The daemon has already ended these streams, so a client that still has one does not read it.
+    /// The daemon has ended these streams, so their clients do not read them.
     async fn only_watchers(&self) {
         let mut looks = 0;
         while looks < WATCHERS_LOOKS {
@@ -428,7 +421,6 @@ impl Running {
     }
 }
 
-/// The gRPC reflection services.
 fn reflection() -> Result<[Route; 2], CliError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -458,7 +450,7 @@ async fn listen(
     Ok((listener, bound))
 }
 
-/// Writes the bound addresses to a file, for processes that start the daemon on port 0.
+/// Writes the bound addresses to a file, for a process that started the daemon on port 0.
 fn write_endpoints(path: &Path, grpc: &ListenAddress, admin: &ListenAddress) {
     let endpoints = json!({ "grpc": grpc.to_string(), "admin": admin.to_string() });
     let text = format!("{endpoints}\n");

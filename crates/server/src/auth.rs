@@ -1,8 +1,8 @@
 //! Authentication: maps a key to a tenant and a role. Only digests of keys are stored.
 //!
-//! Every call passes [`AuthLayer`] before its message is read. It identifies the caller, admits or
-//! rejects the call, counts it and times it. Without a key, the certificate or the Unix user of the
-//! connection identifies the caller.
+//! Every call passes [`AuthLayer`] before its message is read. The layer identifies the caller,
+//! admits or rejects the call, counts it and times it. Without a key, the certificate or Unix user
+//! of the connection counts.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -39,22 +39,21 @@ use crate::wire::status;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
-    /// May call the services for bots, for its tenant.
+    /// Calls the services for bots, for its tenant.
     #[default]
     Bot,
-    /// May also call AdminService, which covers every tenant.
+    /// Also calls AdminService, which covers every tenant.
     Admin,
 }
 
 /// SHA-256 of a key.
 pub(crate) type KeyDigest = [u8; 32];
 
-/// The identity of a caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) tenant: Arc<Tenant>,
     pub(crate) role: Role,
-    /// Cancelled when the keys change. Long-running calls must then authenticate again.
+    /// Cancelled when the keys change, so that long calls must authenticate again.
     ///
     /// In an `Arc` because every call clones the caller, and cloning the token takes a lock.
     pub(crate) revoked: Arc<CancellationToken>,
@@ -62,7 +61,6 @@ pub(crate) struct Caller {
     pub(crate) key: KeyValidity,
 }
 
-/// A configured key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) digest: KeyDigest,
@@ -75,17 +73,17 @@ pub(crate) struct Key {
 pub(crate) enum Keyring {
     /// No keys: every caller is the tenant `default`, and the daemon listens on loopback only.
     Open(Caller),
-    /// Keys by the first bytes of their digest.
+    /// Keys by a prefix of their digest.
     ///
-    /// A digest does not reveal its key, so a lookup by a prefix gives an attacker no information.
-    /// The full digest is compared in constant time.
+    /// A digest does not reveal its key, so a prefix lookup leaks nothing. The full digest is
+    /// compared in constant time.
     Keys {
         by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
         /// Callers with a client certificate, by its name.
         by_name: HashMap<String, Caller>,
         /// Processes of this machine, by their user id.
         by_uid: HashMap<u32, Caller>,
-        /// Whether they belong to several tenants.
+        /// Whether there are several tenants.
         is_shared: bool,
     },
 }
@@ -127,9 +125,9 @@ pub(crate) fn are_several(keys: &[Key], keyless: &Keyless) -> bool {
 }
 
 impl Keyring {
-    /// Binds the keys to the engine's tenants. Returns `None` if the engine lacks one of them.
+    /// Binds the keys to the engine's tenants. `None` if the engine lacks one of them.
     ///
-    /// Credentials that are also in `before` keep their validity, so that their calls continue.
+    /// Credentials also in `before` keep their validity, so that their calls continue.
     pub(crate) fn new(
         keys: &[Key],
         keyless: &Keyless,
@@ -183,7 +181,6 @@ impl Keyring {
         })
     }
 
-    /// Whether several tenants may call.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
             Self::Open(_) => false,
@@ -191,9 +188,7 @@ impl Keyring {
         }
     }
 
-    /// Replaces these credentials by those of `next`.
-    ///
-    /// Ends the streams of all current callers, and the calls of those that are not in `next`.
+    /// Ends the streams of all callers, and the calls of those that are not in `next`.
     pub(crate) fn revoke(&self, next: &Self) {
         for caller in self.callers() {
             caller.revoked.cancel();
@@ -247,9 +242,7 @@ impl Keyring {
         same.map(|(_, caller)| caller)
     }
 
-    /// Returns the caller for this `authorization` header.
-    ///
-    /// Without a header the certificate or the user of the connection decides.
+    /// Returns the caller by this `authorization` header, or else by the connection.
     pub(crate) fn caller(
         &self,
         authorization: Option<&[u8]>,
@@ -301,7 +294,6 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
         .then_some(key.trim_ascii())
 }
 
-/// Counters of denied calls.
 #[derive(Debug, Default)]
 pub(crate) struct DeniedCounts {
     pub(crate) no_key: AtomicU64,
@@ -309,7 +301,7 @@ pub(crate) struct DeniedCounts {
     pub(crate) wrong_certificate: AtomicU64,
 }
 
-/// The layer that authenticates and admits every call before its message is read.
+/// Authenticates and admits every call before its message is read.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthLayer {
     shared: Arc<Shared>,
@@ -330,13 +322,12 @@ struct Shared {
     probe_timeout: Duration,
 }
 
-/// An admitted call: its permit, and the meter for its bytes.
 struct LetIn {
     place: Arc<CallPlace>,
     meter: RequestMeter,
 }
 
-/// The services behind the layer, for the calls of one connection.
+/// The services behind the layer, for one connection.
 #[derive(Clone)]
 pub(crate) struct AuthService {
     layer: AuthLayer,
@@ -344,13 +335,12 @@ pub(crate) struct AuthService {
     connection: Arc<Connection>,
 }
 
-/// Why a call is rejected.
 enum Refusal {
     Denied(Denied),
     Status(Status),
 }
 
-/// A call whose stream is reset without a response.
+/// Resets the stream of a call without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("too much was refused on this connection")]
 pub(crate) struct Unanswered(#[source] h2::Error);
@@ -394,7 +384,7 @@ impl AuthLayer {
         }
     }
 
-    /// Number of calls whose response is not sent yet. A stream counts until its response begins.
+    /// Number of calls without a sent response. A stream counts until its response begins.
     pub(crate) fn calls_under_way(&self) -> usize {
         self.shared.admission.calls_under_way()
     }
@@ -403,7 +393,6 @@ impl AuthLayer {
         &self.shared.denied
     }
 
-    /// Creates the service for the calls of a connection.
     pub(crate) fn service(&self, routes: Routes, connection: &Arc<Connection>) -> AuthService {
         if self.shared.keyring.load().is_shared() {
             let strangers = self.shared.admission.schedule().strangers();
@@ -418,7 +407,7 @@ impl AuthLayer {
 }
 
 impl Shared {
-    /// Admits a call and stores its caller and permit in the request's extensions.
+    /// Admits a call, and stores its caller and permit in the request's extensions.
     ///
     /// Nothing of a call is retained before its key is verified.
     fn admit(
@@ -444,7 +433,7 @@ impl Shared {
             false => self.rates.enter(&caller.tenant, path)?,
         };
         let caller = caller.clone();
-        // Keep limits on the number of a tenant's calls here: the tenant is known, and no permit is
+        // Limits on the number of a tenant's calls belong before this line, where no permit is
         // taken yet.
         let place = self.admission.enter(&caller.tenant, keyring.is_shared());
         let place = place.map(Arc::new)?;
@@ -461,7 +450,7 @@ impl Shared {
         }
     }
 
-    /// Counts a denied call and returns the delay of its response. `None` if it gets no response.
+    /// Counts a denied call and returns the delay of its response, if it gets one.
     fn count_denied(&self, denied: Denied, connection: &Connection) -> Option<Duration> {
         let is_answered = connection.count_refusal();
         let delay = match denied {
@@ -469,8 +458,7 @@ impl Shared {
                 self.denied.no_key.fetch_add(1, Ordering::Relaxed);
                 Some(Duration::ZERO)
             }
-            // Not an attempt to guess a key: the client does not match the daemon's configuration,
-            // or sends a malformed call.
+            // Not a guess: the client does not match the configuration, or sends a malformed call.
             Denied::NoKeysHere | Denied::SeveralKeys => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
                 Some(Duration::ZERO)
@@ -539,7 +527,7 @@ impl AuthService {
         let call = self.connection.begin_call();
         let deadline = deadline(request.headers());
         let counted = Arc::clone(&place);
-        // Reflection requests are a stream that stays open, so they have no timeout.
+        // Reflection streams stay open, so they have no timeout.
         let request_timeout = (path != Path::Reflection).then_some(shared.request_timeout);
         let request = request
             .map(|body| Body::new(CountedRequest::new(body, counted, meter, request_timeout)));
@@ -555,7 +543,7 @@ impl AuthService {
             explain(&mut answer);
             timer.stop(&answer);
             Ok(match path {
-                // A stream lasts as long as its client wants, and buffers little at any time.
+                // A stream buffers little at any time.
                 Path::Stream => answer.map(|body| Body::new(HeldAnswer::new(body, call))),
                 Path::Reflection => {
                     answer.map(|body| Body::new(HeldAnswer::new(body, (call, place))))
@@ -588,7 +576,6 @@ impl AuthService {
         })
     }
 
-    /// Rejects a request that is not gRPC.
     fn refuse_http(&self, status: StatusCode) -> Answering {
         if !self.connection.count_refusal() {
             return unanswered();
@@ -600,9 +587,9 @@ impl AuthService {
 
     /// Serves a health check, which needs no key.
     ///
-    /// The request is small and is read at once. Until it is complete, it uses only its
-    /// connection's share of resources. This also holds for `Watch` streams: when there is no room,
-    /// the oldest connection without a valid key is closed, with its streams.
+    /// The request is small, and until it is complete it uses only its connection's share of
+    /// resources. The same holds for `Watch` streams: when there is no room, the oldest connection
+    /// without a valid key is closed, with its streams.
     fn probe(&self, request: Request<Incoming>, timer: CallTimer) -> Answering {
         let shared = &self.layer.shared;
         let keyring = shared.keyring.load();
@@ -637,7 +624,7 @@ impl AuthService {
         call: OpenCall,
     ) -> Result<Response<Body>, Status> {
         let limit = self.layer.shared.probe_timeout;
-        // Retain nothing else of the head while it waits.
+        // Keep nothing else of the head while it waits.
         let path: Uri = request.uri().path().parse().unwrap_or_default();
         let body = request.into_body();
         let body = Limited::new(body, PROBE_BYTES_MAX).collect();
@@ -654,7 +641,7 @@ impl AuthService {
     }
 }
 
-/// Why a request is not gRPC. `None` if it is.
+/// Why a request is not gRPC, if so.
 fn no_grpc<B>(request: &Request<B>) -> Option<StatusCode> {
     if request.method() != Method::POST {
         return Some(StatusCode::METHOD_NOT_ALLOWED);
@@ -670,7 +657,6 @@ fn no_grpc<B>(request: &Request<B>) -> Option<StatusCode> {
     }
 }
 
-/// Returns the only `authorization` header, if there is one.
 fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, Denied> {
     let mut said = request.headers().get_all(AUTHORIZATION).iter();
     let first = said.next().map(HeaderValue::as_bytes);
@@ -683,9 +669,9 @@ fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, Denied> {
 /// Content type of gRPC requests. A suffix such as `+proto` may follow.
 const GRPC: &str = "application/grpc";
 
-/// Maximum size of a health check request in bytes. It contains the name of a service.
+/// Maximum size in bytes of a health check request, which contains a service name.
 const PROBE_BYTES_MAX: usize = 1 << 10;
-/// Bytes of a response stream that are buffered for a client that does not read: hyper's limit.
+/// Bytes that hyper buffers of a response stream if the client does not read.
 const UNREAD_BYTES_MAX: u64 = 400 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -727,13 +713,13 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// Paths of the calls whose responses are streams.
+/// Paths of the calls with response streams.
 const STREAMS: [&str; 2] = [
     "/memoird.v1.SessionService/WatchEvents",
     "/memoird.v1.AdminService/Backup",
 ];
 
-/// Adds the usual error details to rejections by the gRPC library, such as of malformed messages.
+/// Adds the usual error details to errors of the gRPC library, such as malformed messages.
 fn explain(answer: &mut Response<Body>) {
     let headers = answer.headers_mut();
     if !headers.contains_key(Status::GRPC_STATUS)
@@ -743,7 +729,7 @@ fn explain(answer: &mut Response<Body>) {
     }
     let refusal = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
     if let Some(refusal) = refusal {
-        // Fails only for a message that no header can hold. It then has no details.
+        // Fails only for a message that no header can hold.
         let _ = status::transport(&refusal).add_header(headers);
     }
 }

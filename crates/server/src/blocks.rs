@@ -13,7 +13,6 @@ pub(crate) const HASH_BYTES: usize = 16;
 /// Prefix of the block's SHA-256.
 pub(crate) type BlockHash = [u8; HASH_BYTES];
 
-/// A block of a file.
 pub(crate) struct Block<'a> {
     /// Offset in the file, in bytes.
     pub(crate) offset: u64,

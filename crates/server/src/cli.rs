@@ -1,7 +1,6 @@
 //! The command line of `memoird`.
 //!
-//! `serve` and `config` belong to the daemon. All other commands are clients that use only the
-//! public API.
+//! `serve` and `config` belong to the daemon. All other commands use only the public API.
 
 mod backup;
 mod cert;
@@ -203,7 +202,7 @@ where
     Cli::try_parse_from(words).map_err(explain_key)
 }
 
-/// Explains why `--key` does not exist, where clap reports only an unknown option.
+/// Explains why `--key` does not exist.
 fn explain_key(error: clap::Error) -> clap::Error {
     let unknown = error.get(ContextKind::InvalidArg);
     let is_key = unknown.is_some_and(|option| option.to_string() == "--key");
@@ -215,7 +214,6 @@ fn explain_key(error: clap::Error) -> clap::Error {
     Cli::command().error(ErrorKind::UnknownArgument, problem)
 }
 
-/// Runs the selected command.
 pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
     let Cli { client, command } = cli;
     match command {
@@ -258,7 +256,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
 
 /// Runs a client until it ends or a signal arrives.
 ///
-/// Dropping the client stops the daemons it started and removes their directories.
+/// Dropping the client stops its daemons and removes their directories.
 fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = runtime(false)?;
     let result = runtime.block_on(async {
@@ -267,7 +265,7 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
             () = told_to_stop() => Err(CliError::failed(Exit::Interrupted, "interrupted")),
         }
     });
-    // Do not wait: a thread may be blocked on a line of stdin that is no longer needed.
+    // A thread may be blocked on a line of stdin that is no longer needed.
     runtime.shutdown_background();
     result
 }
@@ -279,9 +277,8 @@ const TASKS_PER_LOOK: u32 = 8;
 
 /// Creates a runtime with one worker per processor.
 ///
-/// If several tenants share the daemon (`is_shared`), workers check for I/O more often, so that no
-/// tenant's input waits for many tasks of others. For a single tenant, calls are faster without
-/// that.
+/// If tenants share the daemon (`is_shared`), workers check for I/O more often, so that input does
+/// not wait for many tasks of other tenants. For a single tenant, calls are faster without that.
 pub(crate) fn runtime(is_shared: bool) -> Result<Runtime, CliError> {
     let mut builder = Builder::new_multi_thread();
     if is_shared {

@@ -1,13 +1,12 @@
-//! The daemons that share a journal, and the calls that are not served in a cluster.
+//! The daemons that share a journal, and the calls that a cluster does not serve.
 //!
-//! These calls would need data that each daemon has only for itself.
+//! These calls need data that each daemon has only for itself.
 
 use memoird_core::time::Timestamp;
 use tonic::Status;
 
 use crate::wire::status;
 
-/// State of the daemons that share a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClusterView {
     /// False if the journal belongs to a single daemon.
@@ -34,7 +33,7 @@ pub(crate) struct MemberView {
     /// False if it was not seen for some seconds.
     pub(crate) is_here: bool,
     pub(crate) seen_at: Timestamp,
-    /// Settings whose values differ from those of the daemon that answers.
+    /// Settings with other values than on the daemon that answers.
     pub(crate) differing: Vec<String>,
     pub(crate) commits: u64,
     pub(crate) commits_in_doubt: u64,
@@ -47,7 +46,7 @@ impl ClusterView {
         self.members.iter().filter(|member| member.is_here)
     }
 
-    /// Describes which settings differ on other members, one line per member.
+    /// Lists which settings differ on other members, one line per member.
     pub(crate) fn disagreements(&self) -> Vec<String> {
         let others = self.here().filter(|member| !member.differing.is_empty());
         let line = |other: &MemberView| {

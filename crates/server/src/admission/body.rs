@@ -1,4 +1,4 @@
-//! Accounting for the bytes of a request while it is received, and of a response until it is sent.
+//! Accounts for the bytes of a request while it arrives, and of a response until it is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,9 +17,7 @@ use crate::connections::OpenCall;
 use crate::rates::RequestMeter;
 use crate::wire::status;
 
-/// A request body with byte accounting.
-///
-/// Fails if it is too large, or if the client does not send it in time.
+/// A request body that fails if it is too large or too slow.
 pub(crate) struct CountedRequest {
     inner: Body,
     place: Arc<CallPlace>,
@@ -30,8 +28,7 @@ pub(crate) struct CountedRequest {
     late: Option<Pin<Box<Sleep>>>,
 }
 
-/// A response body, sent in parts. Holds the resources of its call until all parts are sent or
-/// dropped.
+/// A response body in parts. Holds the resources of its call until all are sent or dropped.
 pub(crate) struct HeldAnswer<T> {
     inner: Body,
     held: Arc<T>,
@@ -41,13 +38,10 @@ pub(crate) struct HeldAnswer<T> {
     taken: Arc<Taken>,
     /// Trailers, held back until the data is sent.
     end: Option<Frame<Bytes>>,
-    /// Updated with the number of bytes so far.
     place: Option<Arc<CallPlace>>,
 }
 
-/// Part of a response on its way to a client.
-///
-/// A slow client may leave it queued in the connection long after the body has ended.
+/// A part on its way to a client, which may stay queued long after the body has ended.
 struct Unsent<T> {
     data: Bytes,
     _held: Arc<T>,
@@ -95,7 +89,7 @@ impl CountedRequest {
 }
 
 impl HeldAnswer<(OpenCall, Arc<CallPlace>)> {
-    /// Creates a response body that keeps the byte count of `place` up to date.
+    /// Creates a response body that updates the byte count of `place`.
     pub(crate) fn counted(inner: Body, place: Arc<CallPlace>, call: OpenCall) -> Self {
         Self {
             place: Some(Arc::clone(&place)),
@@ -127,8 +121,8 @@ impl<T> HeldAnswer<T> {
 
     /// Whether the trailers wait until all data is sent.
     ///
-    /// For a large response this keeps the call open until the client has read it, so that a
-    /// stalled client can be detected. A small response is sent together with its trailers.
+    /// A large response keeps its call open until the client has read it, so that a stalled client
+    /// can be detected. A small one is sent with its trailers.
     fn end_waits(&self) -> bool {
         self.bytes > PART_BYTES as u64
     }

@@ -1,11 +1,9 @@
 //! Fair scheduling of connection and call tasks across tenants.
 //!
 //! A task needs a permit to be polled, and permits are few. Ready tasks queue per tenant, and
-//! permits go to the queues by weighted start-time fair queueing. A task therefore waits for a few
-//! polls per competing tenant, no matter how many connections and calls the others have.
-//!
-//! Tokio alone polls tasks in the order they were woken, so one flooding tenant would delay all
-//! others.
+//! permits go to the queues by weighted start-time fair queueing. A task thus waits for a few polls
+//! per competing tenant, however many connections and calls the others have. Tokio alone polls
+//! tasks in the order they were woken, so one flooding tenant would delay all others.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
@@ -19,7 +17,7 @@ use hyper_util::rt::TokioExecutor;
 
 use super::taken::TakenInTime;
 
-/// Permits per core: one task runs, and the executor already has the next one queued.
+/// Permits per core: one task runs while the executor already has the next.
 const TASKS_PER_CORE: usize = 2;
 
 /// The ready tasks of each tenant.
@@ -45,7 +43,6 @@ const NOBODY: usize = usize::MAX;
 
 #[derive(Debug)]
 struct Queues {
-    /// Available permits.
     free: usize,
     lanes: Vec<Queue>,
     /// Queues with waiting tasks, by the start tag of their next permit.
@@ -57,7 +54,6 @@ struct Queues {
 /// Virtual time of one permit in a queue of weight 1. Unrelated to real time.
 const TURN: u64 = 1 << 20;
 
-/// The tasks of one tenant that wait for a permit.
 #[derive(Debug)]
 struct Queue {
     /// Permits granted to this queue for each one granted to a queue of weight 1.
@@ -138,25 +134,23 @@ impl Schedule {
         }
     }
 
-    /// The queue of connections that do not belong to a tenant, or not yet.
+    /// The queue of connections without a tenant.
     pub(crate) fn strangers(&self) -> Lane {
         Lane(0)
     }
 
-    /// Adds a queue for another tenant.
     pub(crate) fn add_lane(&self) -> Lane {
         let mut queues = self.queues();
         queues.lanes.push(Queue::default());
         Lane(queues.lanes.len() - 1)
     }
 
-    /// Sets how many permits the queue gets for each one of a queue of weight 1.
+    /// Sets the number of permits for each one of a queue of weight 1.
     pub(crate) fn set_weight(&self, lane: Lane, weight: u32) {
         self.queues().lanes[lane.0].weight = weight.max(1);
     }
 
-    /// Acquires a permit, or queues the task if none is free. Returns whether a permit was
-    /// acquired.
+    /// Acquires a permit, or queues the task if none is free. Returns whether it was acquired.
     fn take_or_queue(&self, task: &Arc<Task>) -> bool {
         let mut queues = self.queues();
         let queues = &mut *queues;
@@ -201,7 +195,7 @@ impl Default for Queue {
 }
 
 impl Queues {
-    /// Removes the next task that gets the permit. Without one, the permit becomes free.
+    /// Dequeues the task for the next permit. Without one, the permit becomes free.
     fn next(&mut self) -> Option<Arc<Task>> {
         let Some((begins, lane)) = self.in_turn.pop_first() else {
             self.free += 1;
@@ -227,7 +221,7 @@ impl Owner {
         }
     }
 
-    /// Queues its tasks in this lane from now on.
+    /// Queues its tasks in this lane.
     pub(crate) fn enter(&self, lane: Lane) {
         self.lane.store(lane.0, Ordering::Relaxed);
     }
@@ -312,7 +306,6 @@ impl Wake for Task {
 }
 
 impl<F: Future> Scheduled<F> {
-    /// Wraps a future so that it is polled only with a permit of its owner's queue.
     pub(crate) fn new(owner: Arc<Owner>, inner: F) -> Self {
         let state = TaskState {
             step: Step::Waiting,
@@ -333,8 +326,7 @@ impl<F: Future> Scheduled<F> {
         self.inner.as_mut()
     }
 
-    /// Starts a poll if the task holds a permit or can acquire one. Returns whether it can be
-    /// polled.
+    /// Starts a poll if the task holds a permit or acquires one. Returns whether it does.
     fn begins(&mut self, context: &Context<'_>) -> bool {
         let mut state = self.task.state();
         match &mut state.waker {

@@ -1,8 +1,7 @@
-//! Resets calls whose client stops reading the response.
+//! Resets calls when their client stops reading the response.
 //!
-//! HTTP/2 has flow control per call: without window updates from the client nothing of that
-//! response is sent, although the connection still accepts bytes. Resetting the call releases what
-//! it holds.
+//! HTTP/2 has flow control per call: without window updates nothing of a response is sent, although
+//! the connection still accepts bytes. A reset releases what the call holds.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +28,7 @@ pub(crate) struct Taken {
 }
 
 pin_project! {
-    /// A call that ends when its client reads nothing of the response for too long.
+    /// A call that ends if its client reads nothing for too long.
     pub(crate) struct TakenInTime<F> {
         #[pin]
         call: F,
@@ -37,7 +36,6 @@ pin_project! {
     }
 }
 
-/// Detects a stalled response.
 struct Late {
     taken: Arc<Taken>,
     limit: Duration,
@@ -51,7 +49,6 @@ impl Taken {
         TAKEN.try_with(Arc::clone).unwrap_or_default()
     }
 
-    /// Records that a part was handed to the connection.
     pub(crate) fn note_given(&self) {
         self.given.fetch_add(1, Ordering::Relaxed);
     }
@@ -65,7 +62,7 @@ impl Taken {
         }
     }
 
-    /// Ready once all parts produced so far are sent.
+    /// Ready once all parts are sent.
     pub(crate) fn poll_sent(&self, context: &Context<'_>) -> Poll<()> {
         if !self.has_unsent() {
             return Poll::Ready(());

@@ -1,4 +1,4 @@
-//! `memoird backup` and `memoird restore`: copy all data of a daemon into a directory and back.
+//! `memoird backup` and `memoird restore`: copy all data of a daemon to a directory and back.
 
 pub(crate) mod archive;
 
@@ -42,8 +42,7 @@ pub(crate) struct RestoreArgs {
 /// The manifest is held in memory: 64 MiB for 1 TiB of files.
 pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    // Hashing a large existing backup takes minutes. Run it on a blocking thread, so that Ctrl-C
-    // works.
+    // Hashing an existing backup takes minutes. Keep Ctrl-C working in the meantime.
     let opened = tokio::task::spawn_blocking(move || {
         let archive = Archive::open(&args.dest)?;
         let have = archive.have()?;
@@ -131,12 +130,12 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     }
     match manifest.files.iter().any(|file| file.path != CONFIG) {
         true => verify::report(&verify::check(&args.data, key)?, json),
-        // The backup of a daemon without a journal and without memories has nothing to verify.
+        // The daemon had neither a journal nor memories.
         false => Ok(()),
     }
 }
 
-/// Locks an empty directory, or one with an interrupted restore, whose files it removes.
+/// Locks a directory that is empty, or from which it removes an interrupted restore.
 fn begin(dir: &Path) -> Result<DirLock, CliError> {
     let lock =
         DirLock::take(dir).map_err(|error| CliError::failed(Exit::CannotCreate, error.to_string()));

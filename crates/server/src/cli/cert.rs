@@ -20,7 +20,7 @@ use crate::process;
 
 /// Validity in days, the longest that clients accept.
 const VALID_DAYS: i64 = 397;
-/// Prefix of the URI that contains a tenant's id.
+/// Prefix of the URI with a tenant's id.
 const TENANT_URI: &str = "spiffe://memoird.invalid/tenant/";
 
 /// Create a certificate authority and certificates for development
@@ -47,7 +47,6 @@ struct Output {
     is_secret: bool,
 }
 
-/// Writes the certificates and keys.
 pub(crate) fn run(args: &CertArgs, json: bool) -> Result<(), CliError> {
     let outputs = certificates(args)
         .map_err(|error| CliError::usage(format!("no certificate can be made: {error}")))?;
@@ -106,7 +105,7 @@ fn certificates(args: &CertArgs) -> Result<Vec<Output>, rcgen::Error> {
     Ok(outputs)
 }
 
-/// Parameters of all certificates: the names, and a validity that starts yesterday.
+/// Common parameters, with a validity that starts yesterday.
 fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     params

@@ -49,7 +49,6 @@ pub(crate) fn number<T: Into<i32>>(chosen: Option<T>) -> i32 {
     chosen.map_or(0, Into::into)
 }
 
-/// Topic of a memory.
 pub(crate) const KINDS: Choices<MemoryKind> = &[
     ("user", MemoryKind::User, "Who the subject is"),
     (
@@ -88,7 +87,6 @@ pub(crate) const NEAR_DUPLICATES: Choices<NearDuplicate> = &[
     ),
 ];
 
-/// Search modes.
 pub(crate) const MODES: Choices<RecallMode> = &[
     ("hybrid", RecallMode::Hybrid, "By words and by meaning"),
     ("lexical", RecallMode::Lexical, "By words"),
@@ -106,7 +104,6 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
         .map_err(|_| "takes a day or a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
-/// The short name of a kind.
 pub(crate) fn kind_name(number: i32) -> String {
     short_name("MemoryKind", number)
 }

@@ -1,7 +1,6 @@
 //! The only clocks of the client, and the formatting of times.
 //!
-//! The command line measures latencies, waits between retries and prints ages. No other code may
-//! read the clock.
+//! No other code may read the clock.
 
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,6 @@ use memoird_proto::v1::{ClusterMember, GetClusterRequest, GetClusterResponse};
 use super::exit::CliError;
 use super::{ClientArgs, clock, output};
 
-/// Fetches the cluster state and prints it.
 pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let cluster = target.done(target.admin().get_cluster(GetClusterRequest {}).await)?;

@@ -1,5 +1,4 @@
-//! Output of compactions and summaries, and the commands `memoird sessions compact` and
-//! `undo-compaction`.
+//! Output of compactions, and `memoird sessions compact` and `undo-compaction`.
 
 use clap::Args;
 use memoird_proto::v1::{
@@ -24,7 +23,6 @@ pub(crate) struct CompactArgs {
     keep: Option<u32>,
 }
 
-/// Compacts a session and prints the result.
 pub(super) async fn compact(
     target: &Target,
     args: CompactArgs,
@@ -78,7 +76,7 @@ pub(super) fn stands_for(summary: &SummaryInfo) -> String {
     )
 }
 
-/// Describes the state of compaction of a session. `None` if there is nothing to report.
+/// Describes the state of compaction of a session, if there is something to report.
 pub(super) fn health(info: &CompactionInfo) -> Option<String> {
     let mut words = Vec::new();
     if info.running {

@@ -23,17 +23,15 @@ use crate::config;
 const DEFAULT_PORT: u16 = 7717;
 const DEFAULT_HOST: &str = "127.0.0.1";
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Keepalive ping interval and timeout. A paused daemon is detected after the sum of both.
+/// Keepalive ping and timeout, which together detect a paused daemon.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PONG_TIME_MAX: Duration = Duration::from_secs(10);
-/// Maximum size of a response in bytes. Documents, windows and pages of turns exceed gRPC's
-/// default.
+/// Maximum size of a response in bytes. gRPC's default is too small for documents and windows.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Environment variable with the address, used without `--addr`.
 const ADDR_VARIABLE: &str = "MEMOIRD_ADDR";
 /// Environment variable with the key, used without `--key-file`.
 const KEY_VARIABLE: &str = "MEMOIRD_KEY";
-/// Maximum length of a key in bytes.
 const KEY_BYTES_MAX: usize = 4 << 10;
 
 /// Heading in the help for the options of commands that call a daemon.
@@ -72,14 +70,13 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
-/// Adds metadata to every call: the key, if there is one, and the routing value for load balancers.
+/// Adds the key to every call, and the routing value for load balancers.
 #[derive(Clone, Default)]
 pub(crate) struct Auth {
     key: Option<MetadataValue<Ascii>>,
     place: Option<MetadataValue<Ascii>>,
 }
 
-/// A daemon to call.
 #[derive(Clone)]
 pub(crate) struct Target {
     addr: Address,
@@ -95,7 +92,7 @@ pub(crate) type Documents = DocumentServiceClient<InterceptedService<Channel, Au
 
 pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Auth>>;
 
-/// Routing value for calls of memories: the subject, or the session if there is no subject.
+/// Routing value for calls of memories: the subject, or else the session.
 pub(crate) fn whose<'a>(subject: &'a str, session_id: &'a str) -> &'a str {
     match subject {
         "" => session_id,
@@ -104,7 +101,7 @@ pub(crate) fn whose<'a>(subject: &'a str, session_id: &'a str) -> &'a str {
 }
 
 impl ConnectArgs {
-    /// Returns the credentials. The key file takes precedence over the environment.
+    /// Returns the key of the file, or else of the environment.
     pub(crate) fn auth(&self) -> Result<Auth, CliError> {
         let key = match &self.key_file {
             Some(path) => Some(std::fs::read_to_string(path).map_err(CliError::no_input(path))?),
@@ -114,7 +111,7 @@ impl ConnectArgs {
         key.map_or(Ok(Auth::default()), Auth::bearer)
     }
 
-    /// Returns the daemon's address. `--addr` takes precedence over the environment.
+    /// Returns the address of `--addr`, or else of the environment.
     pub(crate) fn address(&self) -> Result<Address, CliError> {
         let said = match &self.addr {
             Some(typed) => return Ok(typed.clone()),
@@ -130,12 +127,11 @@ impl ConnectArgs {
         text.parse().map_err(invalid)
     }
 
-    /// Returns the daemon named by the options.
     pub(crate) fn target(&self) -> Result<Target, CliError> {
         Target::new(self.address()?, self.auth()?, self.channel()?)
     }
 
-    /// Creates a channel to the daemon, which connects on first use.
+    /// Creates a channel, which connects on first use.
     pub(crate) fn channel(&self) -> Result<Channel, CliError> {
         self.address()?.channel(&self.tls.files())
     }
@@ -162,7 +158,7 @@ impl Auth {
         })
     }
 
-    /// A copy with a routing value: a session id, or the subject of memories.
+    /// A copy with a routing value.
     fn of(&self, place: &str) -> Self {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
         let quoted = place.bytes().map(|byte| match is_plain(&byte) {
@@ -242,7 +238,6 @@ impl Target {
         &self.addr
     }
 
-    /// Returns the message of a reply, or the error of a failed call.
     pub(crate) fn done<T>(&self, reply: Result<Response<T>, Status>) -> Result<T, CliError> {
         match reply {
             Ok(reply) => Ok(reply.into_inner()),
@@ -250,7 +245,6 @@ impl Target {
         }
     }
 
-    /// Converts the status of a failed call.
     #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
     pub(crate) fn explain(&self, status: Status) -> CliError {
         CliError::of_call(&self.addr.to_string(), &status)

@@ -52,7 +52,7 @@ pub(crate) struct TlsArgs {
     cert_key: Option<PathBuf>,
 }
 
-/// The files from the options, or from the environment where an option is missing.
+/// The files from the options, or else from the environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsFiles {
     ca: Option<PathBuf>,
@@ -77,7 +77,6 @@ pub(crate) enum Connector {
 type Stream = Either<Box<TlsStream<TcpStream>>, UnixStream>;
 
 impl TlsArgs {
-    /// Returns the files from the options, or from the environment.
     pub(crate) fn files(&self) -> TlsFiles {
         let file = |typed: &Option<PathBuf>, name| {
             let typed = typed.clone();
@@ -92,12 +91,10 @@ impl TlsArgs {
 }
 
 impl TlsFiles {
-    /// Whether any file was given.
     pub(crate) fn is_any(&self) -> bool {
         self.ca.is_some() || self.cert.is_some()
     }
 
-    /// Creates a TLS connector for a host.
     pub(crate) fn connector(&self, host: &str, port: u16) -> Result<Connector, CliError> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(bare.to_owned());

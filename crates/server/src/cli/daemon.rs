@@ -14,8 +14,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 
-/// Service to check. The empty name refers to the whole server, which reports SERVING even while it
-/// drains.
+/// Service to check. The daemon as a whole (the empty name) reports SERVING even while it drains.
 const SERVICE: &str = "memoird.v1.SessionService";
 /// Timeout of a health check. Shorter than the probe timeouts in deploy/.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
@@ -46,7 +45,6 @@ pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
     }
 }
 
-/// Reloads the configuration and prints the result.
 pub(crate) async fn reload(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let reply = target.done(target.admin().reload_config(ReloadConfigRequest {}).await)?;
@@ -74,7 +72,6 @@ pub(crate) struct StatsArgs {
     tenant: Option<String>,
 }
 
-/// Fetches the counters and prints them.
 pub(crate) async fn stats(client: &ClientArgs, args: StatsArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let request = GetStatsRequest {

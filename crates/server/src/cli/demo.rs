@@ -39,7 +39,6 @@ pub(crate) struct DemoArgs {
     keep: bool,
 }
 
-/// Runs the demo.
 pub(crate) async fn run(client: &ClientArgs, args: DemoArgs) -> Result<(), CliError> {
     if client.connect.addr.is_some() || client.json {
         let problem = "the demo is for people, and starts a daemon of its own: leave --addr and \
@@ -135,7 +134,7 @@ impl Story<'_> {
             before = after;
         }
         stage.say("What the next call of the model gets:")?;
-        // Hide the ages, which are all zero.
+        // Hide the times: all turns are new.
         before.iter_mut().for_each(|turn| turn.timestamp = None);
         stage.show(&transcript::table(&before))?;
         stage.pause(3.0).await;
@@ -267,13 +266,13 @@ impl Story<'_> {
     }
 }
 
-/// Changes the TTL and reloads the configuration, as an operator does.
+/// Changes the TTL and reloads the configuration.
 async fn reload(bot: &Bot, stage: Stage, dir: &Path, ttl: &str) -> Result<(), CliError> {
     private::write_config(dir, &yaml(dir, ttl))?;
     stage.show(&daemon::reload_text(&bot.reload_config().await?))
 }
 
-/// Configuration of the daemon. Compaction is off, because the demo shows how turns are dropped.
+/// Configuration of the daemon, without compaction, which would hide that turns are dropped.
 fn yaml(dir: &Path, session_ttl: &str) -> String {
     format!(
         "version: 1\n\
@@ -415,7 +414,6 @@ impl Chats {
     }
 }
 
-/// A user message.
 fn user(text: &str) -> Said {
     vec![json!({ "role": "user", "content": text })]
 }
@@ -442,7 +440,6 @@ struct Feed {
 }
 
 impl Feed {
-    /// Opens the event stream.
     async fn open(target: Target, stage: Stage) -> Result<Self, CliError> {
         let request = WatchEventsRequest::default();
         let stream = target.done(target.sessions().watch_events(request).await)?;
@@ -454,7 +451,7 @@ impl Feed {
         })
     }
 
-    /// Returns a matching event, and waits for it if it has not arrived yet.
+    /// Waits for a matching event, unless it has already arrived.
     ///
     /// Shows events of these `kinds` that arrive in the meantime. Cancel-safe: no event is lost.
     async fn seek(
@@ -589,13 +586,11 @@ impl Stage {
         output::print(text)
     }
 
-    /// Prints the heading of a step.
     fn heading(&self, title: &str) -> Result<(), CliError> {
         output::print("")?;
         self.styled("1", title)
     }
 
-    /// Prints text of the demo, one or more lines.
     fn say(&self, text: &str) -> Result<(), CliError> {
         text.lines()
             .try_for_each(|line| output::print(format!("  {line}").trim_end()))

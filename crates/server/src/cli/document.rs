@@ -59,7 +59,6 @@ pub(crate) enum DocCommand {
     Import(ImportArgs),
 }
 
-/// A namespace as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NamespaceArg(Vec<String>);
 
@@ -177,7 +176,7 @@ impl std::str::FromStr for NamespaceArg {
     }
 }
 
-/// Formats a namespace as it may be typed.
+/// Formats a namespace as it can be typed.
 fn path(parts: &[String]) -> String {
     let parts = parts.iter();
     let parts = parts.map(|part| part.replace('\\', "\\\\").replace('/', "\\/"));
@@ -253,7 +252,7 @@ async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError>
     })
 }
 
-/// Returns the value from the argument, a file or stdin. Blocks.
+/// Returns the value of the argument, a file or stdin. Blocks.
 fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, CliError> {
     match (value, file) {
         (_, Some(path)) => std::fs::read(&path).map_err(CliError::no_input(&path)),
@@ -400,7 +399,7 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
     Ok(())
 }
 
-/// Exports page by page, because a tenant's documents may not fit into memory.
+/// Exports page by page: a tenant's documents may not fit into memory.
 async fn export(target: &Target, namespace: NamespaceArg) -> Result<(), CliError> {
     let request = ListDocumentsRequest {
         namespace_prefix: namespace.0,

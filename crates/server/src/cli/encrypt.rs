@@ -1,5 +1,4 @@
-//! `memoird encrypt` and `memoird decrypt`: convert the SQLite files of a data directory that no
-//! daemon uses.
+//! `memoird encrypt` and `memoird decrypt`: convert the SQLite files of an unused data directory.
 //!
 //! Both can be interrupted at any time and repeated.
 
@@ -40,14 +39,13 @@ pub(crate) struct EncryptArgs {
 }
 
 impl DataKeyArgs {
-    /// Reads the key. `None` if no configuration file is given, or it names none.
+    /// Reads the key, if a configuration file names one.
     pub(super) fn read(&self) -> Result<Option<DataKey>, CliError> {
         let files = self.config.as_deref().map(config::data_files).transpose()?;
         Ok(files.and_then(|files| files.key))
     }
 }
 
-/// Converts all files.
 pub(super) fn run(args: &EncryptArgs, target: Target, json: bool) -> Result<(), CliError> {
     let configured = config::data_files(&args.config)?;
     let Some(key) = configured.key else {
@@ -130,9 +128,7 @@ fn described(target: Target) -> &'static str {
     }
 }
 
-/// Returns the files of a directory.
-///
-/// If `configured` belongs to this directory, it also determines where the memories are.
+/// Returns the files of a directory. `configured` may name a different place for its memories.
 fn files_of(dir: &Path, configured: DataFiles) -> DataFiles {
     let is_its = fs::canonicalize(&configured.data_dir).is_ok_and(|its| its == dir);
     match (is_its, fs::canonicalize(&configured.memories_dir)) {

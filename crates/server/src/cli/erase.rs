@@ -1,5 +1,4 @@
-//! `memoird sessions erase` and `erase-subject`: permanently remove the data of a session or a
-//! subject.
+//! `memoird sessions erase` and `erase-subject`: permanently remove data.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;

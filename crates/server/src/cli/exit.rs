@@ -15,7 +15,6 @@ use tonic_types::StatusExt;
 
 use super::output::printable;
 
-/// Exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -45,7 +44,6 @@ pub(crate) enum Exit {
     Interrupted = 130,
 }
 
-/// The codes for `--help`.
 pub(crate) const CODES_HELP: &str = "\
 Exit codes:
    0  done
@@ -61,7 +59,6 @@ Exit codes:
   77  no key, a wrong key, or one that may not do this
  130  interrupted";
 
-/// Why a command failed.
 #[derive(Debug, Error)]
 #[error("{problem}")]
 pub(crate) struct CliError {
@@ -72,17 +69,16 @@ pub(crate) struct CliError {
     hint: Option<&'static str>,
     /// The daemon's stable error reason, if it rejected a call with one.
     reason: Option<String>,
-    /// Whether the content of the request is at fault, so that other requests may succeed.
+    /// Whether the content of the request is at fault. Other requests may succeed.
     pub(crate) is_of_content: bool,
 }
 
 impl CliError {
-    /// Converts the status of a failed call to the daemon at this address.
     pub(crate) fn of_call(addr: &str, status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         let code = status.code();
-        // A daemon always gives a reason. Without one, these codes come from a proxy, or from a
-        // server that does not speak gRPC, such as a load balancer's error page.
+        // Daemons give a reason. Otherwise the code is from a proxy, or a server that does not
+        // speak gRPC.
         let is_foreign = matches!(code, Code::Unavailable | Code::Internal | Code::Unknown);
         if is_transport(status) || (is_foreign && reason.is_none()) {
             return Self::unavailable(addr, &transport_problem(status));
@@ -122,7 +118,6 @@ impl CliError {
         self.reason.as_deref() == Some(reason)
     }
 
-    /// The daemon cannot be reached.
     pub(crate) fn unavailable(addr: &str, problem: &str) -> Self {
         Self {
             hint: Some("start it with `memoird serve`, or say where it is with --addr"),
@@ -133,7 +128,6 @@ impl CliError {
         }
     }
 
-    /// Adds the place where the error occurred.
     pub(crate) fn at(self, place: &str) -> Self {
         let problem = match self.exit {
             Exit::Unavailable => format!("{} ({place})", self.problem),
@@ -157,17 +151,15 @@ impl CliError {
         Self::failed(Exit::Usage, problem)
     }
 
-    /// Creates errors for failed reads or writes; `what` describes the operation.
+    /// Creates errors for failed I/O; `what` describes the operation.
     pub(crate) fn io(what: impl Into<String>) -> impl Fn(io::Error) -> Self {
         Self::io_with(Exit::Io, what.into())
     }
 
-    /// Creates errors for files that cannot be opened for reading.
     pub(crate) fn no_input(path: &Path) -> impl Fn(io::Error) -> Self {
         Self::io_with(Exit::NoInput, format!("cannot open {}", path.display()))
     }
 
-    /// Creates errors for directories that cannot be created.
     pub(crate) fn cannot_create(path: &Path) -> impl Fn(io::Error) -> Self {
         let what = format!("cannot create {}", path.display());
         Self::io_with(Exit::CannotCreate, what)
@@ -185,7 +177,7 @@ impl CliError {
         }
     }
 
-    /// The reader of the output is gone. Ends the command with exit code 0 and no message.
+    /// Ends the command with exit code 0 and no message, because the reader is gone.
     pub(crate) fn output_closed() -> Self {
         Self::failed(Exit::Ok, "the output was closed")
     }
@@ -224,18 +216,18 @@ impl From<StoreError> for CliError {
     }
 }
 
-/// Whether the connection failed or broke, so that no daemon answered.
+/// Whether no daemon answered, because the connection failed or broke.
 pub(crate) fn is_transport(status: &Status) -> bool {
     status.source().is_some()
 }
 
-/// Prints the error, if there is one, to stderr and returns the exit code.
+/// Prints the error, if any, and returns the exit code.
 pub(crate) fn report(result: &Result<(), CliError>) -> ExitCode {
     let exit = result.as_ref().err().map_or(Exit::Ok, |error| error.exit);
     if let Err(error) = result
         && exit != Exit::Ok
     {
-        // If stderr is closed, there is no other place to report to.
+        // If stderr is closed, the message is lost.
         let _ = print(error);
     }
     ExitCode::from(exit as u8)
@@ -246,7 +238,7 @@ fn print(error: &CliError) -> io::Result<()> {
     let lines: Vec<String> = error.problem.lines().map(printable).collect();
     let lines = lines.join("\n");
     match error.exit {
-        // The user pressed Ctrl-C; this is not an error.
+        // Not an error: the user pressed Ctrl-C.
         Exit::Interrupted => writeln!(stderr, "{lines}")?,
         _ => writeln!(stderr, "error: {lines}")?,
     }
@@ -256,7 +248,7 @@ fn print(error: &CliError) -> io::Result<()> {
     }
 }
 
-/// Appends the innermost cause, the most specific one, to the transport's message.
+/// Appends the innermost cause to the transport's message.
 fn transport_problem(status: &Status) -> String {
     let mut cause = status.source();
     while let Some(inner) = cause.and_then(Error::source) {

@@ -1,6 +1,6 @@
 //! `memoird export`: writes sessions as JSON lines.
 //!
-//! Each session has one line with its state, followed by one line per turn.
+//! A session has one line with its state, followed by one per turn.
 
 use clap::Args;
 use memoird_proto::v1::{
@@ -25,7 +25,6 @@ pub(crate) struct ExportArgs {
     generation: Option<String>,
 }
 
-/// An export, with the counts so far.
 struct Exporter<'a> {
     target: &'a Target,
     progress: Progress,
@@ -33,7 +32,7 @@ struct Exporter<'a> {
     turns: u64,
 }
 
-/// Exports page by page, because a tenant's sessions may not fit into memory.
+/// Exports page by page: a tenant's sessions may not fit into memory.
 pub(super) async fn run(client: &ClientArgs, args: ExportArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     let mut exporter = Exporter {
@@ -70,7 +69,7 @@ impl Exporter<'_> {
             let request = ListSessionsRequest {
                 page_size,
                 page_token,
-                // This order is stable while sessions are touched.
+                // This order is stable while sessions are in use.
                 order: SessionOrder::Id.into(),
                 ..ListSessionsRequest::default()
             };

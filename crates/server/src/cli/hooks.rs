@@ -21,7 +21,6 @@ const RETRIES_AT_ONCE: usize = 32;
 /// Maximum characters of an error in a table. `--json` prints all of it.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// States of a delivery.
 const STATES: Choices<DeliveryState> = &[
     ("pending", DeliveryState::Pending, "Owed"),
     ("done", DeliveryState::Done, "Made"),
@@ -115,8 +114,7 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
 
 /// Calls `call` for each of the ids.
 ///
-/// If several fail, all errors but the last are printed at once. The last one is returned and
-/// determines the exit code.
+/// Returns the last error, which determines the exit code. Earlier ones are printed at once.
 async fn each<T>(
     target: &Target,
     ids: Vec<String>,
@@ -138,7 +136,7 @@ async fn each<T>(
     (done, failed)
 }
 
-/// Retries page by page, because an outage may leave more deliveries than fit into memory.
+/// Retries page by page: the deliveries of an outage may not fit into memory.
 async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), CliError> {
     let mut pages = Pages::of(listing(target, filter, Some(DeliveryState::Dead)));
     let mut count: u64 = 0;

@@ -2,7 +2,7 @@
 //!
 //! An existing session is compared turn by turn. Only turns missing at its end are appended, and
 //! its state is set only if it never had one, so an import can be repeated. Rejected sessions are
-//! reported at the end, and do not stop the import of the others.
+//! reported at the end, and do not stop the others.
 
 mod chats;
 
@@ -24,8 +24,7 @@ use super::exit::{CliError, Exit};
 use super::lines::{Line, Lines};
 use super::{ClientArgs, export, json, output};
 
-/// Maximum length of a line in bytes. Turns are limited to 20 MiB by default, and JSON encodes
-/// bytes with more.
+/// Maximum length of a line in bytes. Turns have 20 MiB by default, and more in JSON.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of turns of one call, and of their encoded bytes.
 const BATCH_TURNS: usize = 256;
@@ -70,14 +69,13 @@ enum Item {
     },
 }
 
-/// An item, with the number of its line and the line's length in bytes.
+/// An item, with the number and the length in bytes of its line.
 struct ReadItem {
     item: Item,
     line: usize,
     bytes: u64,
 }
 
-/// The session whose turns are being read.
 struct Current {
     /// Line number of the session.
     line: usize,
@@ -108,7 +106,7 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, mut items) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may be blocked on a line of stdin that is no longer needed.
+    // Not awaited: it may be blocked on a line of stdin.
     drop(tokio::task::spawn_blocking(move || match args.from {
         None => lines.each(&to, read),
         Some(source) => read_chats(source, &args, &to),
@@ -307,7 +305,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Completes the session whose turns are being read.
+    /// Completes the current session.
     async fn finish_session(&mut self) -> Result<(), CliError> {
         let finished = match self.flush().await {
             Ok(()) => self.add_state().await,
@@ -344,7 +342,7 @@ impl Importer<'_> {
         }
         self.sessions += 1;
         let session_id = std::mem::take(&mut info.session_id);
-        // If there are turns, the first of them has started the session.
+        // Otherwise the first turn has created it.
         let create = turns == 0 && is_missing(self.target, &session_id).await?;
         if state.is_none() && !create {
             return Ok(());
@@ -385,7 +383,7 @@ async fn is_missing(target: &Target, session_id: &str) -> Result<bool, CliError>
     }
 }
 
-/// Appends the batch if the session ends with the turns before it. Returns the number of turns.
+/// Appends the batch if the session ends with the turns before it. Returns their number.
 async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError> {
     let request = AppendRequest {
         session_id: current.info.session_id.clone(),

@@ -1,7 +1,7 @@
-//! API messages as JSON, for `--json` and for exports, and parsed back from it.
+//! API messages as JSON, for `--json` and exports, and parsed back from it.
 //!
-//! This is proto3 JSON with the original field names, and with 64-bit integers as numbers. An unset
-//! field is null or has its default value. In the messages of [`SPARSE`] it is omitted.
+//! This is proto3 JSON with the original field names, and 64-bit integers as numbers. Unset fields
+//! are null or have default values. Messages of [`SPARSE`] omit them.
 
 use memoird_proto::prost_reflect::{
     DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
@@ -52,9 +52,9 @@ pub(super) fn read<M: Name + Default>(text: &[u8], required: &[&str]) -> serde_j
     message.transcode_to().map_err(Error::custom)
 }
 
-/// The name of an enum value without the enum's prefix, such as `user` for `ROLE_USER`.
+/// The name of an enum value without its prefix, such as `user` for `ROLE_USER`.
 ///
-/// Returns the number if this version of memoird does not know the value.
+/// Unknown values are returned as numbers.
 pub(super) fn short_name(of: &str, number: i32) -> String {
     let values = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
     let name = |number| Some(values.as_ref()?.get_value(number)?.name().to_owned());
@@ -127,8 +127,7 @@ fn absent(field: &FieldDescriptor) -> Value {
 
 /// Converts numbers to their canonical form.
 ///
-/// serde_json preserves the notation of numbers, and other deserializers do not accept one such as
-/// 0.50 as a number.
+/// serde_json preserves their notation, and other deserializers reject one such as 0.50.
 fn plain_numbers(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(plain_numbers),

@@ -12,7 +12,6 @@ use super::progress::Progress;
 /// The UTF-8 byte order mark, which some Windows programs write.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A source of lines.
 pub(crate) struct Lines {
     name: String,
     bytes: Option<u64>,
@@ -23,7 +22,6 @@ pub(crate) struct Lines {
     line: usize,
 }
 
-/// A line that is not blank.
 pub(crate) struct Line<'a> {
     /// Line number, from 1.
     pub(crate) number: usize,
@@ -47,7 +45,6 @@ impl Lines {
         })
     }
 
-    /// Reads the lines of a reader.
     pub(crate) fn of(
         name: &str,
         reader: impl BufRead + Send + 'static,
@@ -74,8 +71,7 @@ impl Lines {
 
     /// Parses each line and sends the results, until the first error.
     ///
-    /// Blocks, possibly on a line of stdin that is no longer needed, so callers must not wait for
-    /// it.
+    /// May block on a line of stdin that is no longer needed, so callers must not wait for it.
     pub(crate) fn each<T>(
         mut self,
         to: &Sender<Result<T, CliError>>,
@@ -122,12 +118,11 @@ impl Lines {
         }
     }
 
-    /// The error for an invalid line.
     pub(crate) fn bad(&self, line: usize, problem: &str) -> CliError {
         CliError::failed(Exit::Data, format!("{}, line {line}: {problem}", self.name))
     }
 
-    /// The error for a line that is not JSON, without the parser's line number, which is always 1.
+    /// The error for a line that is not JSON. Omits the parser's line number, always 1.
     pub(crate) fn no_json(&self, line: usize, error: &serde_json::Error) -> CliError {
         let text = error.to_string();
         let problem = text.split(" at line ").next().unwrap_or(&text);

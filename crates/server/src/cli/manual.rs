@@ -1,6 +1,4 @@
-//! `memoird man` and `memoird completions`: manual pages and shell completions.
-//!
-//! Both are generated from the definitions of the commands, so they are always up to date.
+//! `memoird man` and `memoird completions`, generated from the definitions of the commands.
 
 use std::fs;
 use std::io;
@@ -16,14 +14,13 @@ use super::{Cli, output};
 
 const NAME: &str = "memoird";
 
-/// Prints a completion script.
 pub(crate) fn completions(shell: Shell) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut visible(&Cli::command()), NAME, &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a page for every command to a directory, or prints the main page if there is none.
+/// Writes a page for every command, or prints the main page if there is no directory.
 pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
     let mut program = worded(Cli::command().disable_help_subcommand(true));
     program.build();
@@ -35,9 +32,7 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), CliError> {
     write_pages(&program, &[], dir)
 }
 
-/// Writes the pages of a command and of its subcommands. `above` names the parent pages.
-///
-/// The recursion is as deep as the commands, which have two levels.
+/// Writes the pages of a command and of its subcommands, two levels in all.
 fn write_pages(command: &Command, above: &[&str], dir: &Path) -> Result<(), CliError> {
     let path = dir.join(format!("{}.1", name_of(command)));
     let written = page(command, above).and_then(|page| fs::write(&path, page));
@@ -72,7 +67,7 @@ fn page(command: &Command, above: &[&str]) -> io::Result<String> {
     Ok(preamble + &text)
 }
 
-/// The exit codes as a list. clap_mangen would join the lines of the long help into one paragraph.
+/// The exit codes as a list. clap_mangen would join their lines into a paragraph.
 fn exit_status() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXIT STATUS"]);

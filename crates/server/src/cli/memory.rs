@@ -355,7 +355,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
     output::print(&output::fitted_table(Some(header), found.iter().map(row)))
 }
 
-/// Returns a function that fetches a page of memories, ordered by id.
+/// Returns a function that fetches a page of memories.
 fn listing(
     target: &Target,
     request: ListMemoriesRequest,
@@ -396,7 +396,7 @@ async fn subjects(
     output::print(&output::number_table(header, found.iter().map(row)))
 }
 
-/// Lists the subjects whose ids start with `prefix`, at most `limit`; 0 lists all.
+/// Lists subjects with this prefix, at most `limit`; 0 lists all.
 async fn subjects_with(
     target: &Target,
     prefix: &str,
@@ -425,7 +425,7 @@ async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
     })
 }
 
-/// Exports page by page, because a tenant's memories may not fit into memory.
+/// Exports page by page: a tenant's memories may not fit into memory.
 async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
     let request = ListMemoriesRequest {
         subject: args.subject.unwrap_or_default(),
@@ -443,7 +443,6 @@ async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The content of a memory, on one line.
 fn content(memory: &Memory) -> String {
     output::one_line(&memory.content, CONTENT_CHARS_MAX)
 }

@@ -1,5 +1,4 @@
-//! `memoird migrate`: copies a journal, memories and documents between a data directory and
-//! PostgreSQL.
+//! `memoird migrate`: copies all data between a data directory and PostgreSQL.
 //!
 //! No daemon may use either side. The command can be interrupted at any time and repeated.
 
@@ -48,14 +47,12 @@ pub(crate) struct MigrateArgs {
     password_file: Option<PathBuf>,
 }
 
-/// The target of a migration.
 enum Place {
     Dir(PathBuf),
     #[cfg(feature = "postgres")]
     Database(Box<memoird_postgres::PgOptions>),
 }
 
-/// Migrates everything.
 pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     let (files, journal) = config::data_place(&args.config)?;
     let place = args.place()?;
@@ -288,13 +285,13 @@ fn open_target(
     }
 }
 
-/// Adds to a database error which of the two sides it is about.
+/// Adds to a database error which side it is about.
 #[cfg(feature = "postgres")]
 fn at(place: &str) -> impl Fn(memoird_store::StoreError) -> CliError {
     move |error| CliError::from(error).at(place)
 }
 
-/// Rejects a directory with an interrupted restore or encryption.
+/// Rejects another key, and a directory with an interrupted restore or encryption.
 fn check_whole(files: &DataFiles) -> Result<(), CliError> {
     if files.is_restoring() {
         let problem = format!(

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::exit::CliError;
 use super::json;
 
-/// Minimum width of the last column of a table in terminal columns, if its content is that long.
+/// Minimum width of a table's last column in terminal columns, if its content is that long.
 const LAST_COLUMN_MIN: u16 = 32;
 /// Interval for checking whether stdout still has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -32,12 +32,10 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     stdout.flush().map_err(CliError::of_output)
 }
 
-/// Waits until the reader of stdout is gone.
-///
-/// A command that rarely prints would otherwise notice only at its next line.
+/// Waits until stdout has no reader, which a command would otherwise notice only at its next line.
 pub(crate) async fn reader_gone() {
     loop {
-        // Without requested events, poll still reports errors, such as a pipe whose reader is gone.
+        // Without requested events, poll still reports a pipe without a reader.
         let stdout = rustix::stdio::stdout();
         let mut stdout = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
         let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
@@ -48,7 +46,6 @@ pub(crate) async fn reader_gone() {
     }
 }
 
-/// Prints a note to stderr.
 pub(crate) fn note(text: &str) {
     // If stderr is closed, the note is lost.
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
@@ -59,7 +56,7 @@ pub(crate) fn print_json(value: &Value) -> Result<(), CliError> {
     print(&format!("{value:#}"))
 }
 
-/// Prints a reply as JSON, or as the text that `words` returns. Prints nothing if that is empty.
+/// Prints a reply as JSON, or as the text that `words` returns, unless it is empty.
 pub(crate) fn show<M: Name>(
     is_json: bool,
     reply: &M,
@@ -74,7 +71,7 @@ pub(crate) fn show<M: Name>(
     }
 }
 
-/// Formats a table whose first column is text and whose other columns are numbers.
+/// Formats a table of numbers, with text in the first column.
 pub(crate) fn number_table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -89,7 +86,7 @@ pub(crate) fn rows<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> Str
     table(None, rows, &[], None)
 }
 
-/// Formats a table of text, whose last column is cut to the width of the terminal.
+/// Formats a table of text, cut to the width of the terminal.
 pub(crate) fn fitted_table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
@@ -100,8 +97,7 @@ pub(crate) fn fitted_table<const N: usize>(
 /// Formats a table without borders, one line per row.
 ///
 /// The columns in `numbers` are right-aligned. With a `width`, the last column is cut so that lines
-/// fit. If the other columns leave too little room for it, lines are wider, and the terminal wraps
-/// them.
+/// fit. If it would be too narrow, lines are wider, and the terminal wraps them.
 pub(crate) fn table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
@@ -155,7 +151,7 @@ fn least_width(table: &Table) -> u16 {
     others.saturating_add(*last.min(&LAST_COLUMN_MIN))
 }
 
-/// Width of the terminal in columns. `None` if stdout is not a terminal, or reports width 0.
+/// Width of the terminal in columns, if stdout is one.
 pub(crate) fn terminal_width() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
     Some(size.ws_col).filter(|width| *width > 0)
@@ -193,9 +189,7 @@ pub(crate) fn figure(value: f64, decimals: usize) -> String {
     }
 }
 
-/// Escapes characters that would move the terminal's cursor or change colors.
-///
-/// Ids and messages are untrusted.
+/// Escapes control characters, because ids and messages are untrusted.
 pub(crate) fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for character in text.chars() {

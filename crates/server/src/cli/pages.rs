@@ -18,7 +18,6 @@ pub(crate) struct Pages<F> {
 }
 
 impl<T, F: AsyncFnMut(u32, String) -> Reply<T>> Pages<F> {
-    /// Iterates over the pages returned by `call`.
     pub(crate) fn of(call: F) -> Self {
         Self {
             call,

@@ -1,4 +1,4 @@
-//! Private daemons: this executable as another process, with its data in a temporary directory.
+//! Private daemons: child processes with their data in a temporary directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use super::connect::{Address, Target};
 use super::exit::{CliError, Exit};
 
 const POLL_EVERY: Duration = Duration::from_millis(2);
-/// Longer than a daemon takes to drain, which is three times its `shutdown_grace` of 10 s.
+/// Longer than a daemon takes to drain: three times its `shutdown_grace` of 10 s.
 const STOP_TIME_MAX: Duration = Duration::from_secs(40);
 /// Maximum bytes of the end of the log to show if the daemon does not start.
 const LOG_BYTES_SHOWN: usize = 2_000;
@@ -34,7 +34,7 @@ struct Endpoints {
 }
 
 impl Daemon {
-    /// Starts a daemon with the configuration in its directory, and waits until it accepts calls.
+    /// Starts a daemon with the configuration in `dir`, and waits until it accepts calls.
     pub(crate) async fn start(dir: TempDir) -> Result<Self, CliError> {
         let mut daemon = Self {
             child: spawn(dir.path()).map_err(CliError::io("cannot start a daemon"))?,
@@ -51,7 +51,6 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// A client for the daemon.
     pub(crate) fn target(&self) -> Result<Target, CliError> {
         let failed = |problem: String| CliError::failed(Exit::Unavailable, problem);
         let problem = || "the daemon has taken its endpoints away".to_owned();
@@ -60,7 +59,7 @@ impl Daemon {
         Target::private(addr)
     }
 
-    /// Sends SIGTERM and waits until the daemon has flushed its changes and ended.
+    /// Sends SIGTERM and waits until the daemon has ended.
     pub(crate) async fn stop(&mut self) -> Result<(), CliError> {
         let failed = CliError::io("cannot stop the daemon");
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -119,7 +118,7 @@ fn log_in(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 
-/// Writes the configuration. Can be called while the daemon runs.
+/// Writes the configuration, also while the daemon runs.
 pub(crate) fn write_config(dir: &Path, yaml: &str) -> Result<(), CliError> {
     fs::write(config_in(dir), yaml).map_err(CliError::io("cannot write the configuration"))
 }
@@ -129,7 +128,7 @@ pub(crate) fn quoted(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }
 
-/// Creates a directory for a private daemon. It is removed when the value is dropped.
+/// Creates a directory that is removed when the value is dropped.
 pub(crate) fn temp_dir(prefix: &str, parent: &Path) -> Result<TempDir, CliError> {
     let dir = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
     dir.map_err(CliError::cannot_create(&parent.join(format!("{prefix}…"))))

@@ -22,7 +22,6 @@ pub(crate) struct RedactArgs {
     text: String,
 }
 
-/// Overwrites the turn.
 pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result<(), CliError> {
     let request = GetHistoryRequest {
         session_id: args.id.clone(),
@@ -82,8 +81,7 @@ fn part(kind: Kind) -> Part {
     }
 }
 
-/// Returns a copy of the turn with its content replaced by `text`. Calls and results keep their
-/// ids.
+/// Returns the turn with its content replaced by `text`. Calls and results keep their ids.
 fn redacted(turn: Turn, text: &str) -> Turn {
     let parts = turn.parts.into_iter().filter_map(|part| match part.part? {
         Kind::Text(_) | Kind::Media(_) => Some(Kind::Text(text.to_owned())),

@@ -1,8 +1,7 @@
 //! `memoird replay`: replays recorded conversations into sessions, message by message.
 //!
-//! Each message has an idempotency key derived from its position. An interrupted replay therefore
-//! continues where it stopped when the command is repeated, and a replay whose daemon was killed
-//! continues once the daemon is back.
+//! Each message has an idempotency key derived from its position. A repeated command therefore
+//! continues an interrupted replay, and a replay waits for a daemon that was killed.
 
 mod dry_run;
 
@@ -78,7 +77,7 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
     let started = clock::monotonic();
     let concurrency = usize::from(args.concurrency);
     let (lines, conversations) = mpsc::channel(concurrency);
-    // Not awaited: it may still be blocked on a line of stdin when the replay has ended.
+    // Not awaited: it may be blocked on a line of stdin.
     let read = move || read(input, args.format, &lines);
     drop(tokio::task::spawn_blocking(read));
     play_all(&player, conversations, concurrency).await?;
@@ -89,8 +88,7 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
 
 /// Replays at most `concurrency` conversations at a time.
 ///
-/// An invalid line ends the replay once the conversations before it are complete. A failed call
-/// ends it at once.
+/// An invalid line ends the replay after the conversations before it, a failed call at once.
 async fn play_all(
     player: &Arc<Player>,
     mut conversations: mpsc::Receiver<Result<Conversation, CliError>>,
@@ -140,12 +138,12 @@ fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError
     ]))
 }
 
-/// Timeout of a call. Slower calls are retried, which the idempotency key makes safe.
+/// Timeout of a call. Retries are safe due to the idempotency key.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
-/// Interval of the messages whose keys are probed.
+/// Interval of the messages with probed keys.
 ///
-/// The daemon remembers the newest 1,024 keys of a session. Of any 1,024 consecutive messages, at
-/// least one has an index divisible by this number.
+/// The daemon remembers the newest 1,024 keys of a session. Of 1,024 consecutive messages, at least
+/// one has an index divisible by this number.
 const PROBE_EVERY: usize = 1_000;
 
 /// State shared by all conversations of a replay.
@@ -160,7 +158,6 @@ struct Player {
     progress: Progress,
 }
 
-/// Counters of a replay.
 #[derive(Clone, Copy, Default, Serialize)]
 struct Counts {
     /// Conversations replayed completely.
@@ -176,7 +173,6 @@ struct Counts {
 }
 
 impl Player {
-    /// Replays a conversation to its end.
     async fn play(self: Arc<Self>, conversation: Conversation) -> Result<(), CliError> {
         let mut client = self.target.sessions_of(&self.session_id(&conversation));
         let mut next = self.played_before(&mut client, &conversation).await?;
@@ -199,8 +195,8 @@ impl Player {
 
     /// Returns how many messages of a long conversation an earlier replay has appended.
     ///
-    /// For a short conversation the idempotency keys suffice, so it returns 0. The first keys of a
-    /// long one may be forgotten, and the daemon would append these messages again.
+    /// Short ones need no check. Of a long one the first keys are forgotten, and the daemon would
+    /// append these messages again.
     async fn played_before(
         &self,
         client: &mut Sessions,
@@ -210,8 +206,7 @@ impl Player {
             return Ok(0);
         }
         for index in (0..conversation.messages.len()).step_by(PROBE_EVERY).rev() {
-            // A known key returns the original result. Any other append fails with STALE_SEQ,
-            // because no session has that many turns.
+            // A known key returns the original result. Any other append fails with STALE_SEQ.
             let request = AppendRequest {
                 expected_seq: Some(u64::MAX),
                 ..self.request(conversation, index)
@@ -327,7 +322,7 @@ impl Patience {
         }
     }
 
-    /// Returns the wait before the next attempt. `None` if there must be no further attempt.
+    /// Returns the wait before the next attempt, if there must be one.
     fn wait(&mut self, status: &Status, now: Instant) -> Option<Duration> {
         if !is_worth_a_retry(status) {
             return None;
@@ -366,7 +361,7 @@ struct Conversation {
     id: String,
     /// Each message as an array of one, the form that an append takes.
     messages: Vec<String>,
-    /// Whether the first message is the system prompt, which is not among the file's messages.
+    /// Whether the first message is the system prompt, not one of the file's messages.
     has_system: bool,
 }
 
@@ -403,9 +398,7 @@ struct Parsed<'a> {
     system: Option<&'a RawValue>,
 }
 
-/// Converts the system prompt of an Anthropic request to a message. `None` without one.
-///
-/// Other formats have it among their messages.
+/// Converts the system prompt of an Anthropic request to a message, as in other formats.
 fn system_message(format: MessageFormat, parsed: &Parsed<'_>) -> Option<String> {
     let system = parsed.system?.get();
     let is_given = format == MessageFormat::Anthropic && !matches!(system, "null" | "\"\"" | "[]");

@@ -13,7 +13,6 @@ use super::json::short_name;
 use super::pages::Pages;
 use super::{ClientArgs, clock, json, output, transcript};
 
-/// Roles of a turn.
 const ROLES: Choices<Role> = &[
     ("user", Role::User, "Who talks to the bot"),
     ("assistant", Role::Assistant, "The model"),

@@ -245,7 +245,6 @@ fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Va
     shown
 }
 
-/// Prints a session with its summary.
 fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
     output::print(&described(detail))?;
     if !detail.summary_text.is_empty() {

@@ -63,7 +63,7 @@ fn part(part: &Part) -> String {
     }
 }
 
-/// Joins a text into one line, with at most twice the characters a line can show.
+/// Joins a text into one line of bounded length.
 fn flat(text: &str) -> String {
     output::flat(text, 2 * LINE_CHARS_MAX)
 }

@@ -1,7 +1,6 @@
 //! `memoird verify`: checks the integrity of a daemon's data.
 //!
-//! A running daemon checks its own data, which may be in a database. A directory is checked by this
-//! process.
+//! A running daemon checks its own data, also in a database. A directory is checked here.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +35,6 @@ pub(super) async fn daemon(client: &ClientArgs) -> Result<(), CliError> {
     report(&reply, client.json)
 }
 
-/// Checks the journal and the memories in a directory.
 pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, CliError> {
     let files = DataFiles::of_dir(dir, key);
     if files.is_restoring() {

@@ -107,7 +107,7 @@ impl Watch<'_> {
         if self.is_away {
             self.is_away = false;
             self.is_back = true;
-            // A cursor belongs to one tenant, so a stream of all tenants cannot resume.
+            // Streams of all tenants cannot resume: a cursor belongs to one tenant.
             let place = match self.cursor.is_empty() && self.after == 0 {
                 true => "from now on",
                 false => "where it was",
@@ -159,9 +159,9 @@ impl Watch<'_> {
     }
 }
 
-/// Ids after a restart differ by more than this from those before.
+/// Ids of different runs of a daemon are further apart than this.
 ///
-/// Within one start, ids may skip events that another daemon has already delivered.
+/// Within a run, some ids may be missing because another daemon delivered them.
 const IDS_APART_MAX: u64 = 4_096;
 
 /// Whether the event comes from another start, or another daemon, than the one before.
@@ -301,7 +301,7 @@ fn detail(event: &Event, whole: bool) -> String {
     }
 }
 
-/// Adds the error message of the program or service, which only operators receive.
+/// Adds the error message of a program or service, which only operators receive.
 fn with_error(what: String, detail: &Value) -> String {
     let error = detail["error"].as_str().unwrap_or_default();
     match output::one_line(error, ERROR_CHARS_MAX) {

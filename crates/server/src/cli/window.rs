@@ -53,7 +53,6 @@ pub(super) enum PolicyName {
     Salience,
 }
 
-/// Fetches the window and prints it.
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
     let request = args.request()?;
     let target = client.connect.target()?;
@@ -72,7 +71,7 @@ pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), Cli
     }
 }
 
-/// Prints the messages as indented JSON, with the system prompt where it is separate.
+/// Prints the messages as indented JSON, and the system prompt if it is separate.
 fn print_messages(window: &GetContextResponse) -> Result<(), CliError> {
     let messages: serde_json::Value = serde_json::from_str(&window.messages_json)
         .map_err(|error| CliError::failed(Exit::Refused, error.to_string()))?;

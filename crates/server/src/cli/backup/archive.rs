@@ -1,8 +1,8 @@
 //! A backup directory: plain files as in a data directory, and a manifest with their hashes.
 //!
-//! Incoming steps are collected in a separate file. Once that file is complete it is renamed, and
-//! then its blocks are written to their files. If this is interrupted, the next command repeats it.
-//! The directory therefore contains the last complete backup at any time.
+//! Incoming steps are collected in a separate file. Once it is complete it is renamed, and then its
+//! blocks are written to their files. The next command repeats that if it is interrupted. The
+//! directory thus contains the last complete backup at any time.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,13 +21,13 @@ use crate::cli::json;
 use crate::data_files::{CONFIG, JOURNAL, MEMORIES};
 
 const MANIFEST: &str = "backup.json";
-/// Steps of a backup that is still being received.
+/// Steps of an incomplete backup.
 const INCOMING: &str = "incoming";
-/// All steps of a complete backup, to be applied to the files.
+/// All steps of a complete backup, to be applied.
 const CHANGES: &str = "changes";
 /// Supported version of the manifest format.
 const FORMAT: u32 = 1;
-/// Maximum size of a step in bytes. The largest step is the manifest: 1 GiB for 16 TiB of files.
+/// Maximum size of a step in bytes. A manifest has 1 GiB for 16 TiB of files.
 const STEP_BYTES_MAX: u32 = 1 << 30;
 
 /// A locked backup directory. Dropping it releases the lock.
@@ -64,9 +64,7 @@ impl Archive {
         })
     }
 
-    /// Returns the hashes of the files in the backup.
-    ///
-    /// It reads the files, so that blocks damaged on disk are sent again.
+    /// Hashes the files of the backup, so that blocks damaged on disk are sent again.
     pub(crate) fn have(&self) -> Result<Vec<BackupFile>, CliError> {
         let manifest = manifest(&self.dir)?.unwrap_or_default();
         let mut have = Vec::new();
@@ -91,7 +89,6 @@ impl Archive {
         Ok(have)
     }
 
-    /// Starts to receive a backup.
     pub(crate) fn receive(&self) -> Result<Incoming<'_>, CliError> {
         let path = self.dir.join(INCOMING);
         let file = private::file_options()
@@ -108,8 +105,7 @@ impl Archive {
 }
 
 impl Incoming<'_> {
-    /// Adds a step. The manifest is the last step: it completes the backup, which replaces the
-    /// previous one.
+    /// Adds a step. The manifest comes last and completes the backup, which replaces the old one.
     pub(crate) fn put(
         &mut self,
         step: &BackupResponse,
@@ -143,7 +139,7 @@ impl Incoming<'_> {
 
 impl Drop for Incoming<'_> {
     fn drop(&mut self) {
-        // Fails after a complete backup, because the file was renamed.
+        // Already renamed if the backup is complete.
         let _ = fs::remove_file(self.archive.dir.join(INCOMING));
     }
 }
@@ -157,9 +153,9 @@ pub(crate) fn whole(dir: &Path) -> Result<BackupManifest, CliError> {
     })
 }
 
-/// Resolves the path of a file of a backup below a directory.
+/// Resolves the path of a file in a backup.
 ///
-/// It rejects every other path, so that a daemon cannot make the client write elsewhere.
+/// Rejects every other path, so that a daemon cannot make the client write elsewhere.
 pub(crate) fn place(dir: &Path, path: &str) -> Result<PathBuf, CliError> {
     let is_memories = |name: &str| {
         name.ends_with(".db") && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
@@ -175,7 +171,7 @@ pub(crate) fn place(dir: &Path, path: &str) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Applies the blocks that an interrupted command did not apply.
+/// Applies the steps of an interrupted command.
 fn finish(dir: &Path) -> Result<(), CliError> {
     let changes = dir.join(CHANGES);
     let steps = match File::open(&changes) {
@@ -214,7 +210,7 @@ fn opened<'a>(
     files: &'a mut HashMap<PathBuf, File>,
     path: &Path,
 ) -> Result<&'a mut File, CliError> {
-    // Keep only one file open: blocks arrive file by file, and there may be thousands of tenants.
+    // Keep one file open: blocks arrive file by file, and there may be thousands of tenants.
     if !files.contains_key(path) {
         for (path, file) in files.drain() {
             file.sync_all().map_err(failed(&path))?;
@@ -231,7 +227,7 @@ fn opened<'a>(
         .ok_or_else(|| bad(path, "it cannot be opened"))
 }
 
-/// Removes the files of deleted tenants, and files that SQLite left when the backup was opened.
+/// Removes files of deleted tenants, and what SQLite left when the backup was opened.
 fn remove_others(dir: &Path, manifest: &BackupManifest) -> io::Result<()> {
     let is_wanted = |path: &str| manifest.files.iter().any(|file| file.path == path);
     for (parent, prefix) in [(dir.to_owned(), ""), (dir.join(MEMORIES), "memories/")] {
@@ -350,7 +346,7 @@ mod tests {
         BackupResponse { step: Some(step) }
     }
 
-    /// All steps of a backup of these files, as sent to a client that has none.
+    /// All steps of a backup of these files.
     fn steps(files: &[(&str, &[u8])]) -> Vec<BackupResponse> {
         let mut steps = Vec::new();
         for (path, content) in files {

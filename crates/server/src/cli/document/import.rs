@@ -1,4 +1,4 @@
-//! `memoird doc import`: stores the documents of an export, one after the other.
+//! `memoird doc import`: stores the documents of an export.
 //!
 //! Existing documents are not changed, so an import can be repeated.
 
@@ -15,7 +15,7 @@ use crate::cli::exit::CliError;
 use crate::cli::lines::{Line, Lines};
 use crate::cli::{clock, json, output};
 
-/// Maximum length of a line in bytes. A document in JSON with its bytes encoded is shorter.
+/// Maximum length of a line in bytes, larger than that of any document in JSON.
 const LINE_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of parsed documents that wait to be stored.
 const WAITING_MAX: usize = 8;
@@ -26,7 +26,7 @@ pub(crate) struct ImportArgs {
     file: PathBuf,
 }
 
-/// A document, the number of its line, and the length of the line in bytes.
+/// A document, with the number and the length in bytes of its line.
 type ReadDocument = (Document, usize, u64);
 
 /// Imports the documents. Their versions restart at 1, and expired documents are skipped.
@@ -34,7 +34,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, mut documents) = mpsc::channel(WAITING_MAX);
-    // Not awaited: after a failure it may still be blocked on a line of stdin.
+    // Not awaited: it may be blocked on a line of stdin.
     drop(tokio::task::spawn_blocking(move || lines.each(&to, read)));
     let (mut imported, mut skipped) = (0_u64, 0_u64);
     while let Some(read) = documents.recv().await.transpose()? {
@@ -43,7 +43,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
             Ok(true) => imported += 1,
             Ok(false) => skipped += 1,
             Err(error) => {
-                // Imported documents stay, and repeating the command continues where it stopped.
+                // Imported documents stay: repeating the command continues here.
                 output::note(&format!("{imported} were imported before"));
                 return Err(error.at(&format!("{name}, line {line}")));
             }

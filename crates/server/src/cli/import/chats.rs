@@ -1,5 +1,4 @@
-//! Parses the `conversations.json` of a data export of ChatGPT or Claude, an array of
-//! conversations.
+//! Parses the `conversations.json` of a data export of ChatGPT or Claude.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +14,6 @@ use serde_json::{Value, json};
 use super::super::lines::BYTE_ORDER_MARK;
 use super::Item;
 
-/// The product that an export comes from.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Source {
     /// `conversations.json` of a ChatGPT data export
@@ -26,8 +24,8 @@ pub(super) enum Source {
 
 /// Calls `each` with the items of one conversation after the other, until it returns false.
 ///
-/// The session id is `prefix` plus the conversation's id. The conversation's title becomes `title`
-/// in the state. Messages without text are skipped.
+/// The session id is `prefix` plus the conversation's id. The title goes into the state as `title`.
+/// Messages without text are skipped.
 pub(super) fn read(
     source: Source,
     mut file: impl BufRead,
@@ -46,7 +44,6 @@ pub(super) fn read(
     }
 }
 
-/// A conversation of either product.
 struct Conversation {
     id: String,
     title: String,
@@ -71,7 +68,7 @@ impl Conversation {
     }
 }
 
-/// Deserializes one element at a time, because an export can have hundreds of megabytes.
+/// Deserializes one element at a time: an export can have hundreds of megabytes.
 fn in_array<T: DeserializeOwned>(
     file: impl BufRead,
     prefix: &str,
@@ -111,7 +108,7 @@ fn in_array<T: DeserializeOwned>(
     json.end()
 }
 
-/// A ChatGPT conversation: a tree, in which `current_node` is the newest displayed message.
+/// A ChatGPT conversation: a tree with the newest displayed message as `current_node`.
 #[derive(Deserialize)]
 struct ChatGptChat {
     id: Option<String>,
@@ -208,8 +205,7 @@ impl ChatGptMessage {
     }
 }
 
-/// Placeholder for a part without text, such as an image, whose file has another name in the
-/// export.
+/// Placeholder for a part without text, such as an image. The export renames its file.
 fn placeholder(part: &Value) -> String {
     let kind = part["content_type"].as_str().unwrap_or_default();
     match kind.strip_suffix("_asset_pointer") {
@@ -317,7 +313,7 @@ fn from_seconds(seconds: f64) -> Option<Timestamp> {
     })
 }
 
-/// Truncates to the daemon's resolution, so that a repeated import finds the stored turns equal.
+/// Truncates to the daemon's resolution, so that a repeated import finds equal turns.
 fn in_milliseconds(time: Timestamp) -> Timestamp {
     Timestamp {
         nanos: time.nanos / 1_000_000 * 1_000_000,

@@ -1,6 +1,4 @@
-//! `memoird memory eval`: measures recall on an operator's questions.
-//!
-//! Reports the quality and the latency of each search mode.
+//! `memoird memory eval`: measures the quality and latency of recall on an operator's questions.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -44,7 +42,6 @@ pub(crate) struct EvalArgs {
     limit: u32,
 }
 
-/// A question and its expected memories.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Question {
@@ -59,7 +56,6 @@ struct Question {
     sources: Vec<Place>,
 }
 
-/// Turns of a session.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Place {
@@ -125,9 +121,9 @@ pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(
     }
 }
 
-/// Returns the requested modes, each once, or by default those available.
+/// Returns the requested modes, or by default those available.
 ///
-/// The best of them comes last, and is repeated with the reranker.
+/// The best comes last, and is repeated with the reranker.
 fn ways(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<Way> {
     let is_wanted = |mode: RecallMode| match asked {
         [] => mode == RecallMode::Lexical || mode == RecallMode::Hybrid && is_embedding,
@@ -165,7 +161,7 @@ async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
     let lines = Lines::open(file, LINE_BYTES_MAX)?;
     let name = lines.name().to_owned();
     let (to, mut read) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may still be blocked on a line of stdin after an earlier line was invalid.
+    // Not awaited: it may be blocked on a line of stdin.
     drop(tokio::task::spawn_blocking(move || {
         lines.each(&to, |lines, line| {
             let question = serde_json::from_slice::<Question>(line.text);
@@ -191,7 +187,6 @@ async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
     }
 }
 
-/// Asks all questions, one after the other.
 async fn ask(
     target: &Target,
     way: Way,
@@ -273,7 +268,7 @@ impl Question {
     }
 }
 
-/// Normalizes words and pads the text with blanks, so that only whole words match.
+/// Normalizes a text and pads it with blanks, so that only whole words match.
 fn padded(text: &str) -> String {
     format!(" {} ", normalised(text))
 }

@@ -1,7 +1,6 @@
 //! `memoird memory import`: imports memories in batches.
 //!
-//! A batch is parsed completely before it is sent, so an invalid line prevents its whole batch from
-//! being stored.
+//! A batch is parsed before it is sent, so an invalid line prevents all of it from being stored.
 
 use std::path::PathBuf;
 
@@ -55,7 +54,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
     let (to, memories) = mpsc::channel(WAITING_MAX);
-    // Not awaited: after a failure it may still be blocked on a line of stdin.
+    // Not awaited: it may be blocked on a line of stdin.
     drop(tokio::task::spawn_blocking(move || read(lines, &to)));
     let (imported, skipped) = store(target, memories, &name, &progress).await?;
     drop(progress);
@@ -66,7 +65,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
     output::print(&format!("imported {imported}, there already {skipped}"))
 }
 
-/// Stores batches, until the first that contains an invalid line.
+/// Stores batches until one has an invalid line.
 ///
 /// Returns how many memories were new, and how many existed already.
 async fn store(
@@ -79,7 +78,7 @@ async fn store(
     while let Some(batch) = Batch::next(&mut memories).await.transpose() {
         let told = |error: CliError| {
             if imported + skipped > 0 {
-                // Stored memories stay, and repeating the command continues where it stopped.
+                // Stored memories stay: repeating the command continues here.
                 output::note(&format!(
                     "{imported} were imported before, {skipped} were there"
                 ));

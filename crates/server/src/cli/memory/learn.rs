@@ -1,4 +1,4 @@
-//! `memoird memory learn`: extracts facts from a session and prints what became of each.
+//! `memoird memory learn`: extracts facts from a session and prints their outcome.
 
 use std::fmt::Write as _;
 

@@ -13,8 +13,7 @@ use super::super::progress::Progress;
 /// Progress steps per tenant: read the source, copy, read the target.
 const STEPS: u64 = 3;
 
-/// Copies the memories and documents of all tenants that the target does not have yet, and compares
-/// both sides.
+/// Copies the memories and documents of tenants missing in the target, and compares both sides.
 pub(super) fn carry(source: &MemoryStore, target: &MemoryStore) -> Result<Vec<Compared>, CliError> {
     let failed = |error: MemoryError| {
         let cause = match &error {

@@ -1,8 +1,7 @@
-//! `memoird replay --dry-run`: estimates the cost of recorded conversations under a policy and
-//! budget.
+//! `memoird replay --dry-run`: estimates the cost of recorded conversations.
 //!
-//! It builds a window wherever a bot would call its model, in an engine of this process without a
-//! journal, and compares each window with the one before.
+//! Builds a window wherever a bot would call its model, in an in-process engine without a journal,
+//! and compares each window with the one before.
 
 mod chart;
 mod prices;
@@ -76,7 +75,7 @@ pub(super) struct DryRunArgs {
     html: Option<PathBuf>,
 }
 
-/// Number of turns of the plain sliding window used for comparison.
+/// Turns of the plain sliding window used for comparison.
 const COMPARED_TURNS: u32 = 10;
 
 /// Simulates all conversations and prints the outcome.
@@ -153,18 +152,16 @@ fn summary(asked: &Outcome, compared: &Outcome, price: &Price) -> Vec<(&'static 
     ]
 }
 
-/// Result of a simulation.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
     sessions: u64,
     /// Number of windows, one per model call.
     calls: u64,
-    /// Calls whose current turn does not fit.
+    /// Calls with a current turn that does not fit.
     refused: u64,
     /// Tokens of all windows, and those of them in a prefix that was sent before.
     tokens: u64,
     cached_tokens: u64,
-    /// Tokens of the largest window.
     tokens_max: u64,
     /// Windows that do not extend the previous window.
     prefix_changes: u64,
@@ -176,7 +173,6 @@ struct Outcome {
     windows: Vec<Vec<WindowFacts>>,
 }
 
-/// Facts about one window.
 #[derive(Debug, Serialize)]
 struct WindowFacts {
     /// Seq of the newest turn.

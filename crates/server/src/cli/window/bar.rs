@@ -7,7 +7,6 @@ use crate::cli::output;
 /// Width of the bar between its brackets. With them it fits a terminal of 80 columns.
 const CELLS: usize = 78;
 
-/// A block of the context window.
 struct Block {
     /// Character for its cells without colors.
     letter: char,
@@ -83,7 +82,7 @@ impl Block {
 
 /// Distributes the cells in proportion to the tokens (largest remainder method).
 ///
-/// Every block that is not empty gets at least one cell. The result always sums to [`CELLS`].
+/// Every non-empty block gets at least one cell. The sum is always [`CELLS`].
 fn cells(tokens: &[u64]) -> Vec<usize> {
     let all: u128 = tokens.iter().map(|tokens| u128::from(*tokens)).sum();
     if all == 0 {

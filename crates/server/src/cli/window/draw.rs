@@ -1,4 +1,4 @@
-//! Text output of a window: the bar, its turns, what is omitted, and why.
+//! Text output of a window: the bar, its turns, what is omitted and why.
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionReason, Turn};
@@ -24,7 +24,6 @@ const RANGES_MAX: usize = 6;
 /// Maximum characters of a note from the daemon.
 const NOTE_CHARS_MAX: usize = 400;
 
-/// Formats the whole window.
 pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
     let report = window.report.clone().unwrap_or_default();
     let session = window.session.clone().unwrap_or_default();
@@ -109,7 +108,7 @@ fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     lines
 }
 
-/// Formats one line per reason, in the order in which the reasons occur.
+/// Formats one line per reason, in order of occurrence.
 fn omitted(omissions: &[Omission]) -> Vec<String> {
     let mut reasons: Vec<i32> = Vec::new();
     for omission in omissions {
@@ -169,7 +168,7 @@ fn named(ranges: &[(u64, u64)]) -> String {
     }
 }
 
-/// Describes when the next cut happens and what it removes.
+/// Describes the next cut.
 fn next_cut(report: &ContextReport) -> Vec<String> {
     let Some(next) = &report.next_cut else {
         return Vec::new();
@@ -227,7 +226,7 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     facts
 }
 
-/// Describes the cache breakpoints, as indexes of messages if there are messages, else as turns.
+/// Describes the cache breakpoints, by message or else by turn.
 fn breakpoints(window: &GetContextResponse, report: &ContextReport) -> String {
     let has_messages = !window.messages_json.is_empty();
     let name = |place: &u32| match window.turns.get(*place as usize) {

@@ -15,14 +15,14 @@ pub(super) struct Price {
     input: f64,
     /// Tokens read from the provider's cache.
     cached_input: f64,
-    /// Tokens that are not in the cache and are written to it, if that costs more than `input`.
+    /// Tokens written to the cache, if that costs more than `input`.
     cache_write: Option<f64>,
     /// Unit of the prices, such as a currency.
     #[serde(default)]
     pub(super) unit: String,
 }
 
-/// Finds the price of a model in a table, or of the default model if none is named.
+/// Finds the price of the named or the default model.
 ///
 /// Without a table, a cached token costs a tenth of an uncached one.
 pub(super) fn find(
@@ -55,9 +55,7 @@ pub(super) fn find(
 }
 
 impl Price {
-    /// Cost of the input tokens, `cached` of which are in the cache.
-    ///
-    /// Replies are not included, because they cost the same for every window.
+    /// Cost of the input tokens, including `cached` ones. Replies cost the same for every window.
     pub(super) fn cost(&self, tokens: u64, cached: u64) -> f64 {
         let fresh = tokens.saturating_sub(cached) as f64;
         let fresh_price = self.cache_write.unwrap_or(self.input);
