@@ -49,12 +49,10 @@ pub(crate) use settings::Settings;
 #[cfg(feature = "postgres")]
 pub(crate) use settings::differing;
 
-/// The default configuration with comments for operators. A test checks it against the defaults of
-/// the components.
+/// The default configuration with comments. A test compares it with the components' defaults.
 pub(crate) const DEFAULT_YAML: &str = include_str!("../../../config/memoird.yaml");
 
-/// Minimum of the automatic `server.max_request_bytes`, and the bytes it allows in addition to the
-/// largest turn.
+/// Minimum of the automatic `server.max_request_bytes`, and what it adds to the largest turn.
 const REQUEST_BYTES_MIN: usize = 8 << 20;
 const REQUEST_ROOM_BYTES: usize = 4 << 20;
 
@@ -70,25 +68,21 @@ pub(crate) struct Config {
     pub(crate) journal: JournalPlace,
     /// Limits and workers of long-term memory.
     pub(crate) memories: MemoriesConfig,
-    /// Location of the memory files.
     pub(crate) long_term: LongTerm,
     pub(crate) search: SearchConfig,
     pub(crate) keys: Vec<Key>,
-    /// Callers that need no key.
     pub(crate) keyless: Keyless,
-    /// Certificates and keys read from the TLS files.
+    /// Contents of the TLS files.
     pub(crate) tls: Option<Loaded>,
     /// Whether the file states its version.
     ///
-    /// A file without one may be truncated or empty. A running daemon rejects it on reload.
+    /// Without one it may be truncated or empty, and a running daemon rejects it.
     pub(crate) is_versioned: bool,
-    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
-    /// All settings, for comparison with those of another file.
+    /// All settings, for comparison with another file.
     pub(crate) settings: Settings,
 }
 
-/// Location and options of the memory files.
 #[derive(Clone, Debug)]
 pub(crate) struct LongTerm {
     /// Directory with one file per tenant.
@@ -102,26 +96,25 @@ pub(crate) struct LongTerm {
 pub(crate) struct ServerConfig {
     /// Address of the gRPC port.
     pub(crate) listen: ListenAddress,
-    /// Address of the port for health checks and metrics.
+    /// Address of the admin port.
     pub(crate) admin_listen: ListenAddress,
-    /// Unix sockets.
     pub(crate) unix: UnixConfig,
     pub(crate) tls: Option<TlsConfig>,
-    /// Source of the key that encrypts the data files.
+    /// Source of the key of the data files.
     pub(crate) data_key: Option<DataKeySpec>,
     /// Time for calls to finish at shutdown, and again for changes to be written.
     #[serde(with = "AsText::<Span>")]
     pub(crate) shutdown_grace: Duration,
-    /// Whether to accept every caller as admin of the tenant `default` if no keys are configured.
-    /// On loopback only.
+    /// Whether to accept every caller as admin of the tenant `default` if there are no keys.
+    ///
+    /// Only on loopback.
     pub(crate) allow_without_keys: bool,
     /// Maximum concurrent connections. Further ones wait.
     pub(crate) max_connections: usize,
     /// Maximum concurrent calls on one connection. Further ones wait.
     pub(crate) max_streams_per_connection: u32,
-    /// Limits of each connection.
     pub(crate) connections: ConnectionsConfig,
-    /// Whether to serve gRPC reflection to authenticated callers.
+    /// Whether to serve gRPC reflection, which needs a key.
     pub(crate) reflection: bool,
     /// Maximum concurrent calls. Further ones are rejected.
     pub(crate) max_calls_in_flight: usize,
@@ -130,14 +123,13 @@ pub(crate) struct ServerConfig {
     pub(crate) max_request_bytes: Option<usize>,
 }
 
-/// Permissions of Unix sockets, and the users that may call without a key.
+/// Permissions of Unix sockets, and their users that need no key.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct UnixConfig {
     /// File mode of the socket.
     #[serde(with = "AsText::<FileMode>")]
     pub(crate) mode: u32,
-    /// Users of this machine that need no key.
     peers: Vec<UnixPeer>,
 }
 
@@ -228,7 +220,6 @@ impl ServerConfig {
 }
 
 impl Config {
-    /// Maximum size of a request in bytes.
     pub(crate) fn request_bytes(&self) -> usize {
         let configured = self.server.max_request_bytes;
         configured.unwrap_or_else(|| request_bytes_for(self.engine.limits.turn_bytes))
@@ -241,16 +232,16 @@ impl Config {
 
     /// Takes over the listeners of a running daemon, which do not change before a restart.
     ///
-    /// This includes the callers that need no key, as far as their tenants still exist.
+    /// This includes callers that need no key, if their tenants still exist.
     pub(crate) fn keep_listeners_of(&mut self, running: &Self) {
         self.server.tls.clone_from(&running.server.tls);
         self.server.unix.clone_from(&running.server.unix);
-        // A caller of a removed tenant is removed with it. That is not an error in the new file.
+        // Not an error in the new file: callers of a removed tenant are removed with it.
         let mut gone = Problems::default();
         self.keyless = keyless(&self.server, &self.engine.tenants, &mut gone);
     }
 
-    /// Reads the key of the data files. Called at startup only.
+    /// Reads the key of the data files, at startup only.
     pub(crate) fn read_data_key(&self) -> Result<Option<DataKey>, CliError> {
         data_key(self.server.data_key.as_ref())
     }
@@ -262,9 +253,7 @@ fn data_key(spec: Option<&DataKeySpec>) -> Result<Option<DataKey>, CliError> {
     key.map_err(|problem| CliError::failed(Exit::Config, format!("server.data_key {problem}")))
 }
 
-/// Reads the locations of a configuration's data files, and their key.
-///
-/// Does not read the other secrets that the file names.
+/// Reads the locations and the key of a configuration's data files, and no other secret.
 pub(crate) fn data_files(path: &Path) -> Result<DataFiles, CliError> {
     let file = read(path, File::parse)?;
     Ok(DataFiles {
@@ -275,7 +264,7 @@ pub(crate) fn data_files(path: &Path) -> Result<DataFiles, CliError> {
     })
 }
 
-/// Like [`data_files`], and also returns where the journal is.
+/// Like [`data_files`], with the location of the journal.
 pub(crate) fn data_place(path: &Path) -> Result<(DataFiles, JournalPlace), CliError> {
     let journal = read(path, |text| {
         let file = File::parse(text)?;
@@ -291,10 +280,9 @@ pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
     load_noting(path).0
 }
 
-/// Like [`load`], and also returns which files were read.
+/// Like [`load`], with the files that were read.
 ///
-/// The list is returned for an invalid configuration as well, because a missing file may appear
-/// later.
+/// These are returned for an invalid configuration as well: a missing file may appear later.
 pub(crate) fn load_noting(path: &Path) -> (Result<Config, CliError>, FilesRead) {
     let environment = ProcessEnvironment::default();
     let text = environment.file(path);
@@ -304,7 +292,7 @@ pub(crate) fn load_noting(path: &Path) -> (Result<Config, CliError>, FilesRead) 
 
 /// Returns the first git hook of a configuration file.
 ///
-/// Does not read the secrets that the file names: a user who reads checkpoints may lack permission.
+/// Reads no secrets, for which a user who reads checkpoints may lack permission.
 pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
     git_hooks(path).map(|hooks| hooks.into_iter().next())
 }
@@ -328,12 +316,10 @@ pub(crate) fn print_check(path: &Path, json: bool) -> Result<(), CliError> {
     output::print(&format!("{}: good", path.display()))
 }
 
-/// Prints the default configuration with its comments.
 pub(crate) fn print_default() -> Result<(), CliError> {
     output::print(DEFAULT_YAML)
 }
 
-/// Returns an environment variable if it is valid UTF-8.
 pub(crate) fn variable(name: &str) -> Option<String> {
     let text = ProcessEnvironment::default().variable(name)?;
     text.into_string().ok()
@@ -353,7 +339,6 @@ fn parsed<T>(
     parse(&text).map_err(|problem| CliError::failed(Exit::Config, invalid(problem)))
 }
 
-/// Reads the TLS files again.
 pub(crate) fn reload_tls(tls: &Tls) -> (Result<(), String>, FilesRead) {
     let environment = ProcessEnvironment::default();
     let loaded = tls.reload(&environment);
@@ -463,8 +448,7 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
     })
 }
 
-/// Returns where the journal is. It applies only at startup, so files with its secrets are not
-/// watched.
+/// Returns the location of the journal. It applies at startup, so its secrets are not watched.
 fn journal_place(file: &File, problems: &mut Problems) -> JournalPlace {
     let Some(spec) = &file.journal.second.postgres else {
         return JournalPlace::DataDir;
@@ -479,13 +463,12 @@ fn journal_place(file: &File, problems: &mut Problems) -> JournalPlace {
     })
 }
 
-/// Whether the file allows any caller without a key.
 fn has_keyless(server: &ServerConfig) -> bool {
     let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
     takes_certificates || !server.unix.peers.is_empty()
 }
 
-/// Returns which callers of these tenants need no key.
+/// Returns the callers of these tenants that need no key.
 fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Problems) -> Keyless {
     let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
     let ids = || tenants.iter().map(|tenant| tenant.id.clone());
@@ -517,8 +500,7 @@ fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Probl
     }
 }
 
-/// Without keys every caller is accepted. The file must state that this is intended, and the daemon
-/// must be reachable only from this machine.
+/// Checks that a daemon without keys is intended, and reachable only from this machine.
 fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) {
     if has_keys || has_keyless(server) {
         return;
@@ -537,7 +519,7 @@ fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) 
     problems.unless(server.allow_without_keys, "allow_without_keys", is_missing);
 }
 
-/// Default maximum size of a request: the maximum turn in base64 plus 4 MiB, at least 8 MiB.
+/// Default maximum size of a request: the largest turn in base64 plus 4 MiB, at least 8 MiB.
 fn request_bytes_for(turn_bytes: usize) -> usize {
     let in_base64 = turn_bytes.saturating_add(turn_bytes / 3);
     let bytes = in_base64.saturating_add(REQUEST_ROOM_BYTES);
@@ -546,8 +528,7 @@ fn request_bytes_for(turn_bytes: usize) -> usize {
 
 /// Returns the maximum size of a turn in bytes.
 ///
-/// By default it is derived from the memory limit, and from the sizes of requests and histories if
-/// the file sets them.
+/// The default depends on the memory limit, and on configured sizes of requests and histories.
 fn turn_bytes(file: &File, memory_bytes: u64, problems: &mut Problems) -> usize {
     let around = [
         ("server.max_request_bytes", file.server.max_request_bytes),
@@ -661,7 +642,7 @@ fn memories(
     problems: &mut Problems,
 ) -> MemoriesConfig {
     let (keys, limits) = (&file.long_term.third, &file.long_term.second);
-    // Embedder and reranker apply only at startup, so the files with their keys are not watched.
+    // Embedder and reranker apply at startup, so their keys are not watched.
     let embedder = keys.embedder.build(&ProcessEnvironment::default());
     let extraction = &keys.extraction;
     let spec = extraction.first.spec();
@@ -688,7 +669,6 @@ fn memories(
     config
 }
 
-/// Returns the directory of the memory files and their options.
 fn long_term_files(file: &File, problems: &mut Problems) -> LongTerm {
     let keys = &file.long_term.third;
     problems.at_least_one("long_term.open_files", keys.open_files);

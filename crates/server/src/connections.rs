@@ -1,7 +1,7 @@
 //! Connection table of a port, with limits on count, handshake, idle time and age.
 //!
-//! There is a limit in total and per address. A connection is unauthenticated (a "stranger") until
-//! it shows a valid key. When there is no room, the oldest stranger is closed.
+//! Counts are limited in total and per address. A connection is a "stranger" until it shows a valid
+//! key. When there is no room, the oldest stranger is closed.
 
 pub(crate) mod config;
 mod gathered;
@@ -25,28 +25,29 @@ pub(crate) use config::ConnectionsConfig;
 pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
 
-/// Rejected calls without a valid key after which a stranger is closed, once its calls are done.
+/// Rejected calls after which a stranger is closed, once its calls are done.
 ///
 /// Later calls get no response: their streams are reset.
 const REFUSALS_ANSWERED: u32 = 16;
-/// Rejected calls after which a stranger is closed at once. More than can arrive before the first
-/// limit takes effect.
+/// Rejected calls after which a stranger is closed at once.
+///
+/// More than can arrive before the first limit takes effect.
 const REFUSALS_MAX: u32 = 64;
 
-/// Maximum number of displaced strangers that are still open, in excess of the limit.
+/// Maximum number of displaced strangers in excess of the connection limit.
 const LEAVING_MAX: usize = 64;
 
 /// Bytes that a stranger may read per poll. A call can be as small as 15 bytes.
 const STRANGER_BYTES_AT_ONCE: usize = 1 << 10;
-/// The same for other connections, if tenants share the scheduler. Small calls cost much more per
-/// byte than large responses.
+/// The same for other connections, if tenants share the scheduler.
+///
+/// Small calls cost much more per byte than large responses.
 const BYTES_IN_TURN: usize = 8 << 10;
 /// The same if there is a single tenant.
 const BYTES_AT_ONCE: usize = 64 << 10;
 /// Bytes that a connection may write per poll, if tenants share the scheduler.
 const WRITTEN_BYTES_IN_TURN: usize = 128 << 10;
 
-/// The connections of a port.
 #[derive(Debug)]
 pub(crate) struct Connections {
     max: usize,
@@ -54,7 +55,6 @@ pub(crate) struct Connections {
     calls_without_key: usize,
     schedule: Arc<Schedule>,
     table: Mutex<Table>,
-    /// Notified when a connection has closed.
     closed: Notify,
     pub(crate) counts: ConnectionCounts,
 }
@@ -81,14 +81,13 @@ pub(crate) struct ConnectionCounts {
 #[derive(Debug, Default)]
 struct Table {
     open: usize,
-    /// Displaced strangers that are still open. Included in `open`.
+    /// Displaced strangers that are still open, included in `open`.
     leaving: usize,
     next_number: u64,
     strangers: BTreeMap<u64, Arc<Connection>>,
     by_address: HashMap<IpAddr, OfAddress>,
 }
 
-/// The connections of one address.
 #[derive(Debug, Default)]
 struct OfAddress {
     open: usize,
@@ -96,10 +95,9 @@ struct OfAddress {
     strangers: BTreeSet<u64>,
 }
 
-/// Result of adding a connection.
 enum Entered {
     Yes(Arc<Connection>),
-    /// There is no room until another connection is closed.
+    /// No room until another connection is closed.
     NotYet,
     /// Its address has reached the limit.
     Never,
@@ -110,9 +108,8 @@ enum Entered {
 pub(crate) struct Connection {
     connections: Arc<Connections>,
     number: u64,
-    /// The remote end, as reported by the system.
     pub(crate) peer: Peer,
-    /// The tenant whose queue it and its calls are scheduled in.
+    /// Determines the queue that it and its calls are scheduled in.
     pub(crate) owner: Arc<Owner>,
     /// Names in the client's certificate. Unset if there is none.
     certificate: OnceLock<Vec<String>>,
@@ -120,7 +117,7 @@ pub(crate) struct Connection {
     has_said_hello: AtomicBool,
     /// Set after the first valid key.
     has_key: AtomicBool,
-    /// Bytes that it may still read and write in this poll.
+    /// Bytes it may still read and write in this poll.
     readable: BytesLeft,
     writable: BytesLeft,
     /// Number of calls so far, and of open ones.
@@ -146,11 +143,9 @@ enum Order {
     Close,
 }
 
-/// An open call on a connection.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
     connection: Arc<Connection>,
-    /// Whether it was admitted without a key.
     is_keyless: bool,
 }
 
@@ -159,7 +154,7 @@ pub(crate) struct OpenCall {
 struct Seat(Arc<Connection>);
 
 impl Connections {
-    /// `max` is the maximum number of connections. Their tasks may be scheduled in `schedule`.
+    /// At most `max` connections, with tasks scheduled in `schedule`.
     pub(crate) fn new(
         max: usize,
         config: &ConnectionsConfig,
@@ -181,7 +176,7 @@ impl Connections {
         self.table().open
     }
 
-    /// Adds a connection, and waits for room. `None` if its address has reached the limit.
+    /// Adds a connection once there is room. `None` if its address has reached the limit.
     async fn enter(self: &Arc<Self>, peer: Peer) -> Option<Seat> {
         loop {
             let closed = self.closed.notified();
@@ -198,7 +193,7 @@ impl Connections {
         }
     }
 
-    /// Adds a connection, and closes the oldest stranger if there is no room otherwise.
+    /// Adds a connection, and closes the oldest stranger if necessary.
     fn try_enter(self: &Arc<Self>, peer: Peer) -> Entered {
         let mut table = self.table();
         let of_address = peer
@@ -226,7 +221,6 @@ impl Connections {
 }
 
 impl ConnectionCounts {
-    /// The counters with their names.
     pub(crate) fn by_cause(&self) -> [(&'static str, u64); 7] {
         [
             ("displaced", &self.displaced),
@@ -285,7 +279,6 @@ impl Table {
         connection.tell(Order::Close);
     }
 
-    /// Removes a connection from the strangers.
     fn forget_stranger(&mut self, number: u64) -> Option<Arc<Connection>> {
         let connection = self.strangers.remove(&number)?;
         if let Some(of_address) = self.of(&connection) {
@@ -329,7 +322,7 @@ impl Connection {
         !self.has_key.load(Ordering::Relaxed)
     }
 
-    /// Whether it was told to close, so that it sends no more responses.
+    /// Whether it was told to close, and so sends no more responses.
     pub(crate) fn is_closing(&self) -> bool {
         self.order.load(Ordering::Relaxed) >= Order::Close as u8
     }
@@ -347,7 +340,6 @@ impl Connection {
         self.writable.set(writable);
     }
 
-    /// Records that it has shown a valid key.
     pub(crate) fn show_key(&self) {
         if !self.is_stranger() {
             return;
@@ -359,12 +351,11 @@ impl Connection {
         }
     }
 
-    /// Begins an authenticated call.
     pub(crate) fn begin_call(self: &Arc<Self>) -> OpenCall {
         self.begin(false)
     }
 
-    /// Begins a call without a key. `None` if a stranger has too many of them.
+    /// Begins a call without a key, unless a stranger has too many of them.
     pub(crate) fn begin_keyless_call(self: &Arc<Self>) -> Option<OpenCall> {
         let others = self.keyless_calls.fetch_add(1, Ordering::Relaxed);
         let call = self.begin(true);
@@ -381,9 +372,7 @@ impl Connection {
         }
     }
 
-    /// Counts a call rejected without a valid key, or for lack of room for keyless calls.
-    ///
-    /// Returns false if there were too many, so that the call gets no response.
+    /// Counts a rejected call. Returns false if there were too many, so that it gets no response.
     pub(crate) fn count_refusal(&self) -> bool {
         if !self.is_stranger() {
             return true;
@@ -400,7 +389,7 @@ impl Connection {
         refusals <= REFUSALS_ANSWERED
     }
 
-    /// Closes it when its calls are done, unless it has shown a valid key: others may share it.
+    /// Closes a stranger when its calls are done. Others may share a connection with a valid key.
     pub(crate) fn finish_if_stranger(&self) {
         if self.is_stranger() {
             self.tell(Order::Finish);
@@ -457,8 +446,7 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Normalizes an address for the limit per address. IPv6 is reduced to the /64 network of a
-/// customer.
+/// Normalizes an address for the limit per address: IPv6 to its /64 network, of one customer.
 fn one_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -23,21 +23,18 @@ pub(crate) const RESTORING: &str = "restoring";
 /// Copies that are sent to a backup.
 const COPIES: &str = "backup.tmp";
 
-/// Locations of a daemon's data files.
 #[derive(Clone, Debug)]
 pub(crate) struct DataFiles {
     /// Directory of the journal.
     pub(crate) data_dir: PathBuf,
     /// Directory with one memory file per tenant.
     pub(crate) memories_dir: PathBuf,
-    /// The configuration file, if there is one.
     pub(crate) config: Option<PathBuf>,
     /// Key of the SQLite files. `None` if they are not encrypted.
     pub(crate) key: Option<DataKey>,
 }
 
 impl DataFiles {
-    /// The files of a data directory or of a backup.
     pub(crate) fn of_dir(dir: &Path, key: Option<DataKey>) -> Self {
         Self {
             data_dir: dir.to_owned(),
@@ -47,7 +44,6 @@ impl DataFiles {
         }
     }
 
-    /// Path of the journal, if it exists.
     pub(crate) fn journal(&self) -> Option<PathBuf> {
         Some(self.data_dir.join(JOURNAL)).filter(|path| path.exists())
     }
@@ -76,8 +72,7 @@ impl DataFiles {
         let _ = fs::remove_dir_all(self.copies_dir());
     }
 
-    /// Overwrites and removes files that can be rebuilt from the journal, and copies of an
-    /// interrupted backup.
+    /// Overwrites and removes files that can be rebuilt, and copies of an interrupted backup.
     ///
     /// No daemon may use the files.
     ///
@@ -96,10 +91,10 @@ impl DataFiles {
         Ok(())
     }
 
-    /// Gives files created by root to the owner of the data directory, as whom the daemon runs.
+    /// Gives files created by root to the owner of the data directory, who runs the daemon.
     ///
     /// # Errors
-    /// If a directory cannot be read, or a file's owner cannot be changed.
+    /// If a directory cannot be read, or an owner cannot be changed.
     pub(crate) fn give_to_owner(&self) -> io::Result<()> {
         let owner = fs::metadata(&self.data_dir)?;
         if !rustix::process::geteuid().is_root() || owner.uid() == 0 {
@@ -128,9 +123,7 @@ impl DataFiles {
         Ok(())
     }
 
-    /// Checks that the key fits all files before any is opened.
-    ///
-    /// Also rejects a directory whose encryption or decryption was interrupted.
+    /// Checks that the key fits all files, and that no encryption or decryption was interrupted.
     ///
     /// # Errors
     /// Those of [`check_finished`] and [`check_key`].
@@ -145,7 +138,7 @@ impl DataFiles {
         Ok(())
     }
 
-    /// Checks every file, the journal first. Reads all of them completely.
+    /// Reads and checks every file, the journal first.
     ///
     /// # Errors
     /// If a file cannot be read for a reason other than damage.

@@ -1,4 +1,4 @@
-//! gRPC health status: whether the daemon accepts calls, and whether the journal is reachable.
+//! gRPC health status: accepting calls, and a reachable journal.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, watch};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// Name that stands for the daemon as a whole.
+/// Name of the daemon as a whole.
 const DAEMON: &str = "";
 /// Services with a status of their own.
 const SERVICES: [&str; 4] = [
@@ -39,8 +39,7 @@ impl Health {
         self.set_services(true).await;
     }
 
-    /// Reports that no calls are accepted, and ends the streams of watchers, because no change
-    /// follows.
+    /// Reports that no calls are accepted, and ends the streams of watchers.
     pub(crate) async fn end(&self) {
         self.set(DAEMON, false).await;
         self.set_services(false).await;
@@ -71,7 +70,7 @@ impl Health {
 
 /// Reports NOT_SERVING for all services while the journal is unreachable.
 ///
-/// The daemon itself still reports SERVING, so that it is not restarted.
+/// The daemon as a whole stays SERVING, so that it is not restarted.
 pub(crate) struct JournalFollower {
     health: Health,
     away: watch::Receiver<Option<String>>,

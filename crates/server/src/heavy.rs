@@ -1,6 +1,6 @@
 //! CPU-intensive work, such as parsing megabytes of JSON, on separate threads.
 //!
-//! Tenants take turns, and small calls do not wait for such work.
+//! Tenants take turns, and small calls do not wait for it.
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{Blocking, Executor};
@@ -11,7 +11,7 @@ use crate::wire::status;
 /// Requests and responses above this size in bytes count as heavy.
 pub(crate) const HEAVY_BYTES: usize = 64 << 10;
 
-/// Executor for heavy work. Clones share the threads.
+/// Executor of heavy work. Clones share the threads.
 #[derive(Clone, Debug)]
 pub(crate) struct HeavyWork {
     executor: Executor,
@@ -29,11 +29,11 @@ impl Default for HeavyWork {
 }
 
 impl HeavyWork {
-    /// Runs a tenant's work on this many bytes; inline unless they exceed [`HEAVY_BYTES`].
+    /// Runs a tenant's work on this many bytes; inline up to [`HEAVY_BYTES`].
     ///
     /// # Errors
-    /// The error of the work. Also if too much work of the tenant is queued, the work panicked, or
-    /// the daemon is stopping.
+    /// Those of the work. Also if too much work of the tenant is queued, the work panicked, or the
+    /// daemon is stopping.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         tenant: &TenantId,

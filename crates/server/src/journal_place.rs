@@ -16,8 +16,7 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
 
-/// Page caches may use 1/`FILES_SHARE` of `limits.memory`, in addition to it, but at least
-/// `FILES_BYTES_MIN` bytes.
+/// Page caches may have 1/`FILES_SHARE` of `limits.memory`, at least `FILES_BYTES_MIN` bytes.
 const FILES_SHARE: u64 = 8;
 const FILES_BYTES_MIN: u64 = 16 << 20;
 
@@ -32,24 +31,21 @@ pub(crate) enum JournalPlace {
 }
 
 impl JournalPlace {
-    /// Whether the journal is outside of the data directory, so that a copy of the files does not
-    /// contain it.
+    /// Whether the journal is not a file, so that a copy of the files does not contain it.
     pub(crate) fn is_elsewhere(&self) -> bool {
         !matches!(self, Self::DataDir)
     }
 }
 
-/// An opened journal.
 pub(crate) struct OpenJournal {
     /// `None` with durability `off`.
     pub(crate) store: Option<Arc<dyn Store>>,
     /// Clocks that continue from the last time in the journal.
     pub(crate) machine: SystemMachine,
-    /// Resources to release at shutdown.
     pub(crate) keeper: Keeper,
 }
 
-/// Resources that a daemon holds in addition to its journal.
+/// Resources of a daemon next to its journal.
 #[derive(Default)]
 pub(crate) struct Keeper {
     /// Cancelled when another daemon has taken over the journal.
@@ -62,7 +58,7 @@ pub(crate) struct Keeper {
 
 /// Opens the journal, or creates an empty one.
 ///
-/// `waits_for` is set to the name of the daemon that holds it, while this one waits.
+/// `waits_for` is set to the daemon that holds it, while this one is on standby.
 pub(crate) async fn open(
     config: &Config,
     key: Option<DataKey>,
@@ -95,7 +91,7 @@ pub(crate) async fn open(
         options.cache_bytes = options.cache_bytes.min(bytes / 4 * 3);
     }
     let dir = config.data_dir.clone();
-    // On a blocking thread, so that a signal can stop the daemon in the meantime.
+    // Keeps signals working in the meantime.
     let opened = spawn_blocking(move || {
         let store = SqliteStore::open(&dir, options)?;
         let clock = store.clock()?;
@@ -110,7 +106,7 @@ pub(crate) async fn open(
     })
 }
 
-/// Maximum bytes of page caches, in addition to `limits.memory`. `None` means no limit.
+/// Maximum bytes of page caches, if limited.
 fn file_cache_bytes(memory_bytes: u64) -> Option<u64> {
     (memory_bytes > 0).then(|| (memory_bytes / FILES_SHARE).max(FILES_BYTES_MIN))
 }
@@ -119,7 +115,7 @@ fn broken_off(error: &JoinError) -> CliError {
     CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
 }
 
-/// Opens the memories, which are in the same place as the journal.
+/// Opens the memories, in the same place as the journal.
 pub(crate) async fn open_memories(
     config: &Config,
     key: Option<DataKey>,
@@ -138,7 +134,6 @@ pub(crate) async fn open_memories(
 }
 
 impl Keeper {
-    /// Detects when another daemon takes over the journal.
     pub(crate) fn watch(&self, engine: &Engine) {
         #[cfg(feature = "postgres")]
         if let Some(kept) = &self.postgres {
@@ -148,8 +143,7 @@ impl Keeper {
         let _ = engine;
     }
 
-    /// Cancelled when another daemon has taken over the journal, so that the state in this process
-    /// may be stale.
+    /// Cancelled when another daemon has taken over the journal, and so this one may be stale.
     pub(crate) fn lost(&self) -> CancellationToken {
         self.lost.clone()
     }
@@ -163,7 +157,6 @@ impl Keeper {
         watch::channel(None).1
     }
 
-    /// The cluster handle, if daemons share the journal.
     pub(crate) fn cluster(&self) -> Option<Cluster> {
         #[cfg(feature = "postgres")]
         if let Some(kept) = &self.postgres {
@@ -172,12 +165,11 @@ impl Keeper {
         None
     }
 
-    /// Publishes changed settings of this daemon to the other members.
+    /// Publishes changed settings to the other members.
     pub(crate) fn settings(&self) -> watch::Sender<Vec<u8>> {
         self.settings.clone()
     }
 
-    /// Access to the state of the daemons that share the journal.
     pub(crate) fn members(&self) -> Members {
         Members {
             #[cfg(feature = "postgres")]
@@ -186,7 +178,7 @@ impl Keeper {
         }
     }
 
-    /// The nonce key of the cluster, if daemons share the journal.
+    /// The cluster's nonce key, if daemons share the journal.
     pub(crate) async fn mark_secret(
         &self,
         machine: &dyn Machine,
@@ -199,7 +191,7 @@ impl Keeper {
         Ok(None)
     }
 
-    /// Reports what an erasure cannot reach in the journal's database.
+    /// Reports what an erasure cannot reach in the database.
     pub(crate) fn eraser(&self) -> Option<Arc<dyn Eraser>> {
         #[cfg(feature = "postgres")]
         if self.postgres.is_some() {
@@ -208,7 +200,7 @@ impl Keeper {
         None
     }
 
-    /// Releases the journal. Nothing is written after that.
+    /// Releases the journal. No write follows.
     pub(crate) async fn release(self) {
         #[cfg(feature = "postgres")]
         if let Some(kept) = self.postgres {
@@ -217,13 +209,12 @@ impl Keeper {
     }
 }
 
-/// Access to the state of the daemons that share the journal.
+/// Access to the members that share the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     /// `None` if the journal is not shared.
     #[cfg(feature = "postgres")]
     store: Option<Arc<memoird_postgres::PgStore>>,
-    /// The last known state.
     seen: watch::Sender<ClusterView>,
 }
 
@@ -241,12 +232,12 @@ impl Members {
         let _ = engine;
     }
 
-    /// The state of some seconds ago. Empty if the journal is not shared.
+    /// The members some seconds ago. Empty if the journal is not shared.
     pub(crate) fn seen(&self) -> watch::Ref<'_, ClusterView> {
         self.seen.borrow()
     }
 
-    /// Reads the current state.
+    /// Reads the current members.
     ///
     /// # Errors
     /// If the database cannot be read.
@@ -306,7 +297,6 @@ mod postgres {
 
     /// Interval for polling the members.
     const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(2);
-    /// Timeout for releasing the database.
     const RELEASE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
     pub(super) struct Kept {
@@ -384,7 +374,6 @@ mod postgres {
             engine.run_worker(Lease { store, lost });
         }
 
-        /// The store, if other daemons share it.
         pub(super) fn shared(&self) -> Option<Arc<PgStore>> {
             self.is_shared.then(|| Arc::clone(&self.store))
         }
@@ -430,7 +419,7 @@ mod postgres {
         }
     }
 
-    /// Reads the members that share the journal, and the deliveries due at `now`.
+    /// Reads the members, and the deliveries due at `now`.
     pub(super) async fn look(
         store: &Arc<PgStore>,
         now: Steady,
@@ -535,7 +524,7 @@ mod postgres {
         }
     }
 
-    /// Reports what an erasure cannot reach in a database.
+    /// Reports what an erasure cannot reach in the database.
     #[derive(Debug)]
     pub(super) struct Pages;
 

@@ -1,6 +1,6 @@
 //! Persists the learnt token charges of providers in a small file next to the journal.
 //!
-//! The charges are only a hint: if the file is lost or unreadable, they are learnt again.
+//! They are only a hint: if the file is lost or unreadable, they are learnt again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,9 @@ use memoird_formats::tokens::Calibration;
 use tracing::warn;
 
 const FILE: &str = "learnt_charges.json";
-/// Maximum size of the file in bytes, enough for some hundred tenants with some ten models. A
-/// larger file is not from memoird.
+/// Maximum size of the file in bytes: enough for some hundred tenants with some ten models.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Interval between writes, and so the maximum age of what a crash loses.
+/// Interval between writes. A crash loses at most this much.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// By tenant and model profile.
@@ -89,7 +88,7 @@ impl Worker for LearntCharges {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        // The journal reports a full disk. What is not written now is written later.
+        // The journal reports a full disk. Written later.
         self.write().map_err(|error| WorkError(error.to_string()))
     }
 

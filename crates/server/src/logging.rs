@@ -70,7 +70,6 @@ impl LogControl {
     }
 }
 
-/// Starts logging to stderr.
 pub(crate) fn init(config: &LogConfig) -> Result<LogControl, CliError> {
     let lost = Arc::<LostLines>::default();
     let limit = LineLimit::new(config.lines_per_minute, Arc::clone(&lost));
@@ -87,7 +86,6 @@ pub(crate) fn init(config: &LogConfig) -> Result<LogControl, CliError> {
     })
 }
 
-/// The formatter of events.
 fn lines<S>(output: Output) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

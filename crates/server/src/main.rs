@@ -30,7 +30,7 @@ mod wire;
 
 use std::process::ExitCode;
 
-/// Turns of all sizes are allocated and freed by all threads, which mimalloc handles well.
+/// All threads allocate and free turns of all sizes, which mimalloc handles well.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,4 @@
-//! Persists the nonce key in a small file next to the journal, so that windows are the same after a
-//! restart.
+//! Persists the nonce key in a small file next to the journal, so that windows survive a restart.
 //!
 //! If it is lost, each window misses the provider's cache once.
 

@@ -37,7 +37,6 @@ pub(crate) struct CallMetrics {
     methods: Arc<BTreeMap<String, Arc<Method>>>,
     /// All other paths.
     other: Arc<Method>,
-    /// The histograms of all methods as one family.
     seconds: Family<MethodLabel, Histogram, fn() -> Histogram>,
 }
 
@@ -48,12 +47,11 @@ struct Method {
     seconds: Histogram,
 }
 
-/// Label of a method's histogram.
 type MethodLabel = [(&'static str, String); 1];
 
-/// A call in progress, counted when it is dropped.
+/// A call in progress, counted on drop.
 ///
-/// Without a response it counts as failed, because that is how calls end that take too long.
+/// Without a response it counts as failed, because calls that take too long end so.
 pub(crate) struct CallTimer {
     method: Arc<Method>,
     started: std::time::Instant,
@@ -84,7 +82,6 @@ impl CallMetrics {
         }
     }
 
-    /// Starts the timer of a call.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn start(&self, path: &str) -> CallTimer {
         let method = self.methods.get(path).unwrap_or(&self.other);
@@ -97,7 +94,6 @@ impl CallMetrics {
 }
 
 impl CallTimer {
-    /// Records the response of the call.
     pub(crate) fn stop(mut self, answer: &Response<Body>) {
         let status = answer.headers().get("grpc-status");
         self.has_failed = status.is_some_and(|status| status != "0");
@@ -114,7 +110,6 @@ impl Drop for CallTimer {
     }
 }
 
-/// Registers all metrics of the process.
 pub(crate) fn registry(sources: Sources) -> Registry {
     let mut registry = Registry::with_prefix("memoird");
     let commits = sources.api.engine.commit_stats();
@@ -140,16 +135,13 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     registry
 }
 
-/// Sources of the metrics, read for each page.
+/// Sources of the metrics.
 pub(crate) struct Sources {
-    /// Sessions, memories, hooks, workers, watchers, reloads.
     pub(crate) api: Api,
     /// Damaged and unchecked turns, and commits in doubt.
     pub(crate) journal: Option<Arc<dyn Store>>,
-    /// Outage of the journal's database.
     pub(crate) journal_away: watch::Receiver<Option<String>>,
     pub(crate) calls: CallMetrics,
-    /// Denied calls.
     pub(crate) auth_layer: AuthLayer,
     pub(crate) connections: Ports,
 }
@@ -160,7 +152,6 @@ impl fmt::Debug for Sources {
     }
 }
 
-/// A metric with a value per tenant.
 struct TenantMetric<T> {
     name: &'static str,
     help: &'static str,
@@ -187,7 +178,6 @@ const fn level<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -
     }
 }
 
-/// Encodes metrics with the values of each tenant.
 fn encode_by_tenant<T>(
     encoder: &mut DescriptorEncoder<'_>,
     metrics: &[TenantMetric<T>],
@@ -332,8 +322,7 @@ impl Collector for Sources {
         let stats = self.api.engine.stats();
         let tenants: Vec<_> = stats.tenants.iter().map(|it| (&it.id, it)).collect();
         if self.api.engine.leads() {
-            // Values of the whole cluster are exported by the leader only, so that a sum counts
-            // them once.
+            // Only the leader exports values of the whole cluster, so that a sum counts them once.
             encode_by_tenant(encoder, &LIVE, &tenants)?;
             self.encode_hooks(encoder)?;
         }

@@ -1,7 +1,7 @@
 //! Notifies the service manager (`sd_notify(3)`): ready, reloading, stopping, watchdog.
 //!
-//! Without a service manager it does nothing. The protocol is a line of text in a datagram. The
-//! existing crate supports neither sockets in the abstract namespace nor a send timeout.
+//! The protocol is a line of text in a datagram. The existing crate supports neither the abstract
+//! namespace nor a send timeout.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -31,7 +31,7 @@ pub(crate) struct Notifier {
 struct Manager {
     socket: UnixDatagram,
     addr: SocketAddr,
-    /// The manager kills the daemon if it gets no notification for this long.
+    /// The manager kills the daemon after this long without a notification.
     watchdog: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ impl Notifier {
         self.tell("READY=1");
     }
 
-    /// The daemon reloads its configuration. [`Self::ready`] follows, whether that succeeds or not.
+    /// The daemon reloads its configuration. [`Self::ready`] follows in any case.
     pub(crate) fn reloading(&self) {
         // The manager matches the reload to its own signal by this time.
         self.tell(format_args!(
@@ -62,7 +62,7 @@ impl Notifier {
         ));
     }
 
-    /// The daemon stops within this time, even if the manager's own timeout is shorter.
+    /// The daemon stops within this time. Overrides a shorter timeout of the manager.
     pub(crate) fn stopping(&self, within: Duration) {
         self.tell(format_args!(
             "STOPPING=1\nEXTEND_TIMEOUT_USEC={}",
@@ -77,8 +77,7 @@ impl Notifier {
 
     /// Sends watchdog notifications at half the timeout, until the returned set is dropped.
     ///
-    /// Runs as a task on the same runtime as calls, so that it stops when they are not polled any
-    /// longer.
+    /// The task shares a runtime with calls, so it stops if these are not polled.
     pub(crate) fn keep_alive(&self) -> JoinSet<()> {
         let mut beats = JoinSet::new();
         if let Some(watchdog) = self.manager.as_ref().and_then(|manager| manager.watchdog) {
@@ -135,7 +134,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// The watchdog timeout, unless it is for another process.
+/// The watchdog timeout, if it is for this process.
 fn watchdog() -> Option<Duration> {
     let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
     let is_ours = match variable("WATCHDOG_PID") {

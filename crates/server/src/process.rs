@@ -24,7 +24,7 @@ pub(crate) fn usage() -> Usage {
 
 /// Parses the fields `utime`, `stime` and `rss` of proc_pid_stat(5).
 ///
-/// Fields are counted after the program's name, which may contain blanks and parentheses.
+/// The program's name before them may contain blanks and parentheses.
 #[cfg(target_os = "linux")]
 fn parse(stat: &str) -> Option<Usage> {
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -38,13 +38,13 @@ fn parse(stat: &str) -> Option<Usage> {
     })
 }
 
-/// Returns zeros, because only Linux has `/proc/self/stat`.
+/// Only Linux has `/proc/self/stat`.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn usage() -> Usage {
     Usage::default()
 }
 
-/// Memory in bytes that this process may use: the machine's, or a lower cgroup limit. 0 if unknown.
+/// Memory in bytes that this process may use, with cgroup limits. 0 if unknown.
 pub(crate) fn memory_bytes() -> u64 {
     let meminfo = read("/proc/meminfo").and_then(|text| total_bytes(&text));
     let groups = read("/proc/self/cgroup").unwrap_or_default();
@@ -57,7 +57,6 @@ fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// Parses `MemTotal` of proc_meminfo(5).
 fn total_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -66,10 +65,9 @@ fn total_bytes(meminfo: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Returns the files with the memory limits of a cgroup and its ancestors (cgroups(7)).
+/// Returns the memory limit files of a cgroup and its ancestors (cgroups(7)).
 ///
-/// `line` is a line of /proc/self/cgroup. The file of a group without a limit contains a word
-/// instead of a number.
+/// `line` is from /proc/self/cgroup. Without a limit, a file contains a word.
 fn limit_files(line: &str) -> Vec<PathBuf> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
@@ -91,7 +89,7 @@ fn limit_files(line: &str) -> Vec<PathBuf> {
 
 /// Raises the limit of open files to the hard limit, and returns it.
 ///
-/// The usual soft limit of 1,024 is for programs that use select(2).
+/// The usual soft limit of 1,024 is for programs with select(2).
 pub(crate) fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -105,10 +103,9 @@ pub(crate) fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-/// Disables transparent huge pages for this process and its children.
+/// Disables transparent huge pages for this process and its children, if possible.
 ///
-/// The allocator requests them, and an idle daemon would hold 26 MB it does not use. If the kernel
-/// refuses, that memory is spent.
+/// The allocator requests them, and an idle daemon would hold 26 MB it does not use.
 pub(crate) fn decline_huge_pages() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);

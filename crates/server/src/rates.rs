@@ -1,11 +1,9 @@
-//! Rate limits per tenant, for calls and request bytes per second, and the maximum size of
-//! requests.
+//! Rate limits per tenant, for calls and bytes per second, and the maximum size of requests.
 //!
-//! Calls are checked once their tenant is known, and bytes as they arrive. Each limit is a bucket
-//! (GCRA) that holds the allowed burst and is refilled at the configured rate. The size of a
-//! message is taken from the bucket as a whole, once the header of the message announces it. A
-//! rejected message therefore takes nothing, and the error states when there will be room for all
-//! of it.
+//! Calls are checked once their tenant is known, bytes as they arrive. Each limit is a bucket
+//! (GCRA) that holds the burst and refills at the configured rate. The size of a message is taken
+//! as a whole, once its header announces it. A rejected message thus takes nothing, and the error
+//! states when there will be room for all of it.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -21,16 +19,15 @@ use tonic::Status;
 use crate::connections::now;
 use crate::wire::status;
 
-/// Maximum size in bytes of requests that only contain ids and options.
+/// Maximum size in bytes of requests with only ids and options.
 const SMALL_REQUEST_BYTES: u64 = 64 << 10;
 /// Maximum size in bytes of requests with a text.
 const TEXT_REQUEST_BYTES: u64 = 256 << 10;
-/// Allowance in bytes for the gRPC message header, and for the ids next to a patch.
+/// Allowance in bytes for the gRPC message header, and the ids next to a patch.
 const BESIDE_BYTES: u64 = 4 << 10;
-/// Length of the gRPC message header in bytes: a compression flag and the length of the message.
+/// Length of the gRPC message header in bytes: a compression flag and a length.
 const MESSAGE_HEAD_BYTES: usize = 5;
 
-/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RateLimit {
     /// `calls_per_second`
@@ -46,7 +43,7 @@ pub(crate) struct Rates {
     by_tenant: Arc<RwLock<HashMap<TenantId, Arc<TenantRates>>>>,
 }
 
-/// Remaining rates of a tenant, and counters of its rejected calls.
+/// Remaining rates of a tenant, and its rejected calls.
 #[derive(Debug)]
 struct TenantRates {
     calls: Option<Bucket>,
@@ -69,7 +66,6 @@ struct Bucket {
     full_at: Arc<Mutex<Instant>>,
 }
 
-/// Checks the bytes of one request.
 #[derive(Debug)]
 pub(crate) struct RequestMeter {
     bytes_left: u64,
@@ -78,7 +74,7 @@ pub(crate) struct RequestMeter {
     is_large: bool,
     /// Whether the first bytes have arrived.
     has_begun: bool,
-    /// Bytes taken from the bucket in advance that have not arrived yet.
+    /// Bytes taken from the bucket that have not arrived yet.
     bytes_taken: u64,
     rates: Option<Arc<TenantRates>>,
 }
@@ -94,7 +90,6 @@ impl RateLimit {
 }
 
 impl Rates {
-    /// `request_bytes_max` is the maximum size of any request.
     pub(crate) fn new(request_bytes_max: usize) -> Self {
         Self {
             request_bytes_max: request_bytes_max as u64,
@@ -102,7 +97,7 @@ impl Rates {
         }
     }
 
-    /// Counts a call, and returns the meter for the bytes of its request.
+    /// Counts a call, and returns the meter of its request.
     ///
     /// # Errors
     /// If the tenant exceeds its call rate.
@@ -115,13 +110,12 @@ impl Rates {
         Ok(self.meter(path, policy.limits.state_bytes, rates))
     }
 
-    /// Returns the meter for an operator's call, which no rate limits: it may be needed to stop a
-    /// flood.
+    /// Returns the meter of an operator's call. It has no rate limit: it may stop a flood.
     pub(crate) fn enter_operator(&self, path: &str) -> RequestMeter {
         self.meter(path, 0, None)
     }
 
-    /// Number of the tenant's calls rejected by this limit.
+    /// Calls of the tenant rejected by this limit.
     pub(crate) fn refused(&self, tenant: &TenantId, limit: RateLimit) -> u64 {
         let by_tenant = self
             .by_tenant
@@ -132,7 +126,7 @@ impl Rates {
             .map_or(0, |rates| rates.refused.of(limit).load(Ordering::Relaxed))
     }
 
-    /// Number of the tenant's calls rejected by any rate limit.
+    /// Calls of the tenant rejected by any limit.
     pub(crate) fn refused_calls(&self, tenant: &TenantId) -> u64 {
         let limits = [RateLimit::Calls, RateLimit::Bytes];
         limits.map(|limit| self.refused(tenant, limit)).iter().sum()
@@ -152,11 +146,11 @@ impl Rates {
                 SMALL_REQUEST_BYTES.max(memoird_core::state::patch_bytes_max(state_bytes) as u64)
             }
             Some(RequestSize::Large) | None => self.request_bytes_max,
-            // A backup request contains the hashes of all blocks of the client's files.
+            // Contains the hashes of all blocks of the client's files.
             Some(RequestSize::Backup) => u64::MAX,
         };
         RequestMeter {
-            // If the operator configured a lower limit, the services enforce it.
+            // Services enforce the operator's limit, which may be lower.
             bytes_left: bytes_max.saturating_add(BESIDE_BYTES),
             bytes_max,
             is_large: matches!(size, Some(RequestSize::Large) | None),
@@ -166,7 +160,7 @@ impl Rates {
         }
     }
 
-    /// Returns the rates of a tenant. `None` if it has no rate limits.
+    /// Returns the rates of a tenant, if it has limits.
     fn of(&self, id: &TenantId, policy: &Policy) -> Option<Arc<TenantRates>> {
         let limits = (policy.calls_per_second, policy.bytes_per_second);
         if limits == (None, None) {
@@ -191,7 +185,7 @@ impl Rates {
         Some(rates)
     }
 
-    /// Creates rates with new limits. The bucket of an unchanged limit keeps its fill level.
+    /// Creates rates with new limits. Unchanged buckets keep their level.
     fn changed(
         &self,
         before: Option<&TenantRates>,
@@ -245,8 +239,7 @@ impl Refused {
 }
 
 impl Bucket {
-    /// Creates a full bucket that refills at `per_second` and holds one second's worth, or at least
-    /// `burst_min`.
+    /// Creates a full bucket that holds the tokens of a second, or at least `burst_min`.
     fn new(per_second: NonZeroU32, burst_min: u32, now: Instant) -> Self {
         Self {
             per_second,
@@ -273,16 +266,16 @@ impl Bucket {
     }
 }
 
-/// Time in which `count` tokens are refilled.
+/// Time to refill `count` tokens.
 fn time_of(count: u32, per_second: NonZeroU32) -> Duration {
     Duration::from_secs(count.into()) / per_second.get()
 }
 
 impl RequestMeter {
-    /// Counts more bytes of the request.
+    /// Counts bytes of the request.
     ///
     /// # Errors
-    /// If the request exceeds the size limit of its method, or the tenant its byte rate.
+    /// If the request exceeds its size limit, or the tenant its byte rate.
     pub(crate) fn add(&mut self, data: &[u8]) -> Result<(), Status> {
         let bytes = data.len() as u64;
         let announced = match std::mem::replace(&mut self.has_begun, true) {
@@ -303,7 +296,7 @@ impl RequestMeter {
     }
 }
 
-/// Total length of a message with its header, from its first bytes. 0 if the header is incomplete.
+/// Length of a message with its header, from its first bytes. 0 if incomplete.
 fn announced_bytes(data: &[u8]) -> u64 {
     let Some([_, length @ ..]) = data.first_chunk::<MESSAGE_HEAD_BYTES>() else {
         return 0;
@@ -311,7 +304,6 @@ fn announced_bytes(data: &[u8]) -> u64 {
     MESSAGE_HEAD_BYTES as u64 + u64::from(u32::from_be_bytes(*length))
 }
 
-/// Size class of a method's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestSize {
     Small,
@@ -321,7 +313,7 @@ enum RequestSize {
     Backup,
 }
 
-/// Returns the size class by path. `None` for a method that is not listed.
+/// Returns the size class of a method. `None` if it is not listed.
 fn size_of(path: &str) -> Option<RequestSize> {
     let (_, method) = path.rsplit_once('/')?;
     Some(match method {
@@ -431,9 +423,7 @@ mod tests {
         open.take(RateLimit::Bytes, number(1 << 30)).unwrap();
     }
 
-    /// The body of a request in parts of the size of an HTTP/2 frame.
-    ///
-    /// Its header announces `said` bytes, of which `there` are present.
+    /// The body of a request in HTTP/2 frames, with `there` of the `said` bytes it announces.
     fn parts(said: usize, there: usize) -> Vec<Vec<u8>> {
         let length = u32::try_from(said).unwrap().to_be_bytes();
         let data = [&[0][..], &length, &vec![1; there]].concat();
@@ -463,7 +453,7 @@ mod tests {
         send(small, small).unwrap();
         let refused = limited.refused.bytes.load(Ordering::Relaxed);
         assert_eq!(refused, 3, "each is refused once");
-        // A request above the size limit of its method is rejected by the length it announces.
+        // Rejected by the announced length.
         let mut meter = rates.meter(path, 0, None);
         let refusal = meter.add(&parts(1 << 20, 0)[0]).unwrap_err();
         assert_eq!(refusal.code(), tonic::Code::ResourceExhausted);

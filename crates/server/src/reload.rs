@@ -24,7 +24,7 @@ use crate::tls::Tls;
 /// Interval for polling the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Why a reload was rejected. The current configuration stays in effect.
+/// Why a reload was rejected. The current configuration stays.
 #[derive(Debug, Error)]
 pub(crate) enum ReloadError {
     /// The daemon runs on the embedded default.
@@ -38,12 +38,11 @@ pub(crate) enum ReloadError {
     },
 }
 
-/// Outcome of a reload, by setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reloaded {
     /// Settings with a new value.
     pub(crate) applied: Vec<String>,
-    /// Settings that need a restart, each with its current value.
+    /// Settings that need a restart, with their current values.
     pub(crate) refused: Vec<String>,
 }
 
@@ -54,30 +53,27 @@ pub(crate) struct ReloadCounts {
     pub(crate) refused: AtomicU64,
 }
 
-/// Reads the configuration again and applies it.
 #[derive(Debug)]
 pub(crate) struct Reloader {
-    /// The configuration file. `None` for the embedded default.
+    /// `None` for the embedded default.
     pub(crate) path: Option<PathBuf>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) engine: Engine,
     pub(crate) memories: Memories,
     pub(crate) keyring: Arc<ArcSwap<Keyring>>,
     pub(crate) log: LogControl,
-    /// The current configuration.
     pub(crate) config: ArcSwap<Config>,
-    /// Digests of the current settings, published to the other cluster members.
+    /// Digests of the settings, published to the other cluster members.
     pub(crate) told_settings: watch::Sender<Vec<u8>>,
     pub(crate) counts: ReloadCounts,
     /// Serializes reloads.
     pub(crate) turn: Mutex<()>,
-    /// The files as last read, including those of a rejected configuration.
+    /// The files as last read, also by a rejected reload.
     pub(crate) seen: std::sync::Mutex<FilesRead>,
     pub(crate) tasks: TaskTracker,
 }
 
 impl Reloader {
-    /// How long calls may take to finish at shutdown.
     pub(crate) fn shutdown_grace(&self) -> Duration {
         self.config.load().server.shutdown_grace
     }
@@ -125,7 +121,7 @@ impl Reloader {
         let _turn = self.turn.lock().await;
         let path = self.path.clone().ok_or(ReloadError::NoFile)?;
         let invalid = |problem: String| ReloadError::Invalid { problem };
-        // Reads files and parses certificates, so keep it off the async workers.
+        // Keep file reads and certificate parsing off the async workers.
         let loaded = tokio::task::spawn_blocking(move || config::load_noting(&path)).await;
         let (config, files) = loaded.map_err(|error| invalid(error.to_string()))?;
         *self.seen() = files;
@@ -153,12 +149,12 @@ impl Reloader {
             warn!("{warning}");
         }
         if let Some(tls) = self.tls.clone() {
-            // Use the paths from startup: a changed `server.tls` applies only after a restart.
+            // The paths from startup: a changed `server.tls` needs a restart.
             let loaded = tokio::task::spawn_blocking(move || config::reload_tls(&tls)).await;
             let (loaded, files) = loaded.map_err(|error| invalid(error.to_string()))?;
             self.seen().extend(files);
             match loaded {
-                // The other settings of the new file apply nevertheless.
+                // The rest of the new file still applies.
                 Err(problem) if has_other_tls => {
                     warn!("server.tls: {problem}; what was read before stays");
                 }
@@ -190,7 +186,7 @@ impl Reloader {
 
     /// Replaces the credentials if they have changed.
     ///
-    /// Ends the streams of all watchers, and calls in progress whose key was removed.
+    /// Ends the streams of all watchers, and calls with a removed key.
     fn set_keys(&self, was: &Config, is: &Config) {
         if was.keys == is.keys && was.keyless == is.keyless {
             return;
@@ -204,11 +200,11 @@ impl Reloader {
         }
     }
 
-    /// Reloads the configuration if its files have changed since they were read.
+    /// Reloads the configuration if its files have changed.
     pub(crate) async fn catch_up(&self) {
         if self.path.is_some() && self.look().await.1 {
-            // The outcome is logged. A file that is being written is read again by
-            // [`Self::follow_file`].
+            // The outcome is logged. [`Self::follow_file`] reads a file again that is being
+            // written.
             let _ = self
                 .reload("the file changed before calls were taken")
                 .await;
@@ -240,9 +236,7 @@ impl Reloader {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Reads the files, and returns whether they differ from those last read.
-    ///
-    /// Waits for a running reload.
+    /// Reads the files after a running reload. Returns whether they have changed.
     async fn look(&self) -> (FilesRead, bool) {
         let _turn = self.turn.lock().await;
         let seen = self.seen().clone();

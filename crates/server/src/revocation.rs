@@ -1,7 +1,7 @@
 //! Revocation of keys during a call.
 //!
-//! A call checks its key again directly before its command, because its request may have taken
-//! arbitrarily long to arrive.
+//! A call checks its key directly before its command, because its request may take arbitrarily long
+//! to arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,17 +13,16 @@ use crate::wire::status;
 
 /// Validity of a key, shared with the calls it admitted.
 ///
-/// It outlives the keyring, and is carried over to the next keyring if that contains the same key.
+/// The next keyring takes it over if it contains the same key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyValidity(Arc<AtomicBool>);
 
 impl KeyValidity {
-    /// Invalidates the key, so that its calls have no effect any longer.
+    /// Invalidates the key: its calls have no further effect.
     pub(crate) fn revoke(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether both belong to the same key.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -10,11 +10,9 @@ use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 
-/// The services. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Routes(Arc<[Route]>);
 
-/// A service and its name.
 pub(crate) struct Route {
     name: &'static str,
     service: Box<dyn Answers>,
@@ -25,7 +23,6 @@ pub(crate) trait Answers: Send + Sync {
     fn answer(&self, call: Request<Body>) -> Answer;
 }
 
-/// The future of a service's response.
 type Answer = BoxFuture<Response<Body>, Infallible>;
 
 impl<S> Answers for S
@@ -33,7 +30,7 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answer>,
     S: Clone + Send + Sync,
 {
-    /// gRPC services are always ready, so this does not poll for readiness.
+    /// gRPC services are always ready.
     fn answer(&self, call: Request<Body>) -> Answer {
         self.clone().call(call)
     }
@@ -53,7 +50,7 @@ impl Routes {
         Self(routes.into())
     }
 
-    /// Passes a call to the service named by its path. Returns UNIMPLEMENTED if there is none.
+    /// Passes a call to the service of its path. UNIMPLEMENTED if there is none.
     pub(crate) fn answer(&self, call: Request<Body>) -> Answer {
         let path = call.uri().path().strip_prefix('/');
         let named = path.and_then(|path| path.split_once('/'));

@@ -80,27 +80,26 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         info!("memoird has stopped");
         Ok(())
     });
-    // Do not wait for abandoned work. It must tolerate a crash at any point anyway.
+    // Abandoned work must tolerate a crash anyway.
     runtime.shutdown_timeout(LEFT_WORK_WAIT);
     ended
 }
 
-/// File descriptors in addition to those of connections and memories: the journal, the search
-/// index, hooks and models.
+/// File descriptors for the journal, the search index, hooks and models.
 const OTHER_DESCRIPTORS: u64 = 128;
 
 /// File descriptors per open memory file.
 ///
-/// The writer and each reader open the file and its log. In addition there is their shared-memory
-/// file, and a descriptor of a closed connection that SQLite retains for reuse.
+/// The writer and each reader open the file and its log. SQLite adds shared memory, and keeps a
+/// descriptor of a closed connection.
 fn descriptors_each(files: &FilesOptions) -> u64 {
     2 * (1 + files.readers_max as u64) + 2
 }
 
 /// Raises the descriptor limit, and adapts the configuration if it is still too low.
 ///
-/// The number of connections and of open memory files is reduced. Otherwise every read of the
-/// journal would fail once connections use all descriptors.
+/// Connections and open memory files are reduced. Otherwise connections could use all descriptors,
+/// and every read of the journal would fail.
 fn take_descriptors(config: &mut Config) {
     let (server, files) = (&mut config.server, &mut config.long_term.options);
     let wanted = descriptors_wanted(server, files);
@@ -119,7 +118,7 @@ fn take_descriptors(config: &mut Config) {
     }
 }
 
-/// Descriptors for the configured number of connections and memory files, and for the rest.
+/// Descriptors for all configured connections and memory files, and for the rest.
 fn descriptors_wanted(server: &ServerConfig, files: &FilesOptions) -> u64 {
     of_connections(server)
         .saturating_add(of_files(files))
@@ -135,10 +134,9 @@ fn of_connections(server: &ServerConfig) -> u64 {
     server.max_connections.saturating_add(admin_max) as u64
 }
 
-/// Maximum number of connections under this limit.
+/// Maximum connections under this limit.
 ///
-/// Reserves [`OTHER_DESCRIPTORS`], and up to the same number for memory files, but at most half of
-/// the limit.
+/// Reserves [`OTHER_DESCRIPTORS`], and up to as many for memory files, but at most half of it.
 fn connections_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> usize {
     let admin_max = server.connections.admin_max as u64;
     let others = OTHER_DESCRIPTORS + of_files(files).min(OTHER_DESCRIPTORS);
@@ -147,9 +145,9 @@ fn connections_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> u
     server.max_connections.min(room.max(1))
 }
 
-/// Maximum number of open memory files next to the connections.
+/// Maximum open memory files under this limit.
 ///
-/// Reserves [`OTHER_DESCRIPTORS`] of what the connections leave, but at most half of it.
+/// Reserves [`OTHER_DESCRIPTORS`] of the rest after connections, but at most half of it.
 fn files_open_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> usize {
     let rest = limit.saturating_sub(of_connections(server));
     let of_files = rest - OTHER_DESCRIPTORS.min(rest / 2);
@@ -157,7 +155,6 @@ fn files_open_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> us
     files.files_open_max.min(room.max(1))
 }
 
-/// The signals that stop the daemon, and the one that reloads its configuration.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -175,7 +172,7 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal that stops the daemon, and reports which daemon a standby waits for.
+    /// Waits for a signal that stops the daemon, and reports the daemon a standby waits for.
     async fn stop_waiting(
         &mut self,
         waits_for: &mut watch::Receiver<Option<String>>,
@@ -209,7 +206,7 @@ impl Signals {
                 _ = self.interrupt.recv() => return "SIGINT",
                 _ = self.hang_up.recv() => notifier.reloading(),
             }
-            // A reload may take long: it reads files, and may end sessions.
+            // A reload reads files, and may end sessions.
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",

@@ -1,5 +1,4 @@
-//! The gRPC services. Handlers convert requests and replies with `wire`, and call the engine or the
-//! memories.
+//! The gRPC services. Handlers convert messages with `wire`, and call the engine or memories.
 
 mod admin;
 mod backup;
@@ -28,10 +27,9 @@ use crate::wire::status;
 pub(crate) use maintenance::{Maintenance, MaintenanceError};
 pub(crate) use watch::{EventView, Watching};
 
-/// Maximum size in bytes of a page of hits, memories or sessions, and approximately of a recall.
+/// Maximum size in bytes of a page of hits, memories or sessions, and roughly of a recall.
 const PAGE_BYTES_MAX: u64 = 2 << 20;
 
-/// The implementation of all services.
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
     pub(crate) engine: Engine,
@@ -48,9 +46,7 @@ pub(crate) struct Api {
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// Converts the outcome of a call to a response or status.
-///
-/// [`MemoryError`] also covers the errors of the engine and the core.
+/// Converts the outcome of a call. [`MemoryError`] covers errors of the engine and core as well.
 fn answer<T, R>(
     outcome: Result<T, impl Into<MemoryError>>,
     reply: impl FnOnce(T) -> R,
@@ -61,14 +57,13 @@ fn answer<T, R>(
     }
 }
 
-/// Splits a request into the caller's tenant and the message, after checking the key.
+/// Splits a request into tenant and message, after checking the key.
 ///
 /// Handlers that wait before their command use [`caller`], and check the key again.
 fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     caller(request).map(|(caller, message)| (caller.tenant, message))
 }
 
-/// Returns the permit of a call.
 fn place<T>(request: &Request<T>) -> Result<Arc<CallPlace>, Status> {
     let place = request.extensions().get::<Arc<CallPlace>>();
     place.map(Arc::clone).ok_or_else(status::no_caller)
@@ -85,7 +80,7 @@ fn operator<T>(request: Request<T>) -> Result<T, Status> {
     caller(request).map(|(_, message)| message)
 }
 
-/// Splits a request into the caller, as found by the auth layer, and the message. Checks the key.
+/// Splits a request into caller and message, after checking the key.
 fn caller<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let (_, mut extensions, message) = request.into_parts();
     let caller: Caller = extensions.remove().ok_or_else(status::no_caller)?;

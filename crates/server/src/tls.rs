@@ -1,4 +1,4 @@
-//! TLS of the ports: certificates with reload and expiry, and tenants named by client certificates.
+//! TLS of the ports: certificates with reload and expiry, and tenants of client certificates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,6 @@ pub(crate) struct TlsConfig {
     admin: bool,
 }
 
-/// Where a certificate names its tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ClientTenant {
@@ -58,7 +57,7 @@ pub(crate) struct Tls {
 /// Contents of the files.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
-    /// Earliest expiry in the daemon's certificate chain, if it can be parsed.
+    /// Earliest expiry in the daemon's certificate chain, if known.
     ends_at: Option<Timestamp>,
     grpc: Arc<ServerConfig>,
     admin: Arc<ServerConfig>,
@@ -68,15 +67,14 @@ pub(crate) struct Loaded {
 pub(crate) enum TlsPort {
     /// The gRPC port.
     Grpc,
-    /// The admin port. It requests no client certificate, just as it requires no key.
+    /// The admin port, which requests neither client certificates nor keys.
     Admin,
 }
 
-/// Days before expiry from which the operator is warned.
+/// Days before expiry when warnings begin.
 const TOLD_DAYS: i64 = 14;
 const DAY_S: i64 = 24 * 60 * 60;
 
-/// The cryptography provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
@@ -121,7 +119,7 @@ impl TlsConfig {
                     let added = roots.add(authority);
                     added.map_err(|error| at(path, &error.to_string()))?;
                 }
-                // A client without a certificate needs a key for its calls.
+                // Without a certificate, calls need a key.
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
                         .allow_unauthenticated()
@@ -165,7 +163,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the TLS settings for connections of a port. `None` if it does not use TLS.
+    /// Returns the TLS settings of a port, if it uses TLS.
     pub(crate) fn server(&self, port: TlsPort) -> Option<Arc<ServerConfig>> {
         let loaded = self.loaded.load();
         match port {
@@ -174,7 +172,7 @@ impl Tls {
         }
     }
 
-    /// Seconds until the certificate expires, negative afterwards. `None` if unknown.
+    /// Seconds until the certificate expires, negative afterwards.
     pub(crate) fn seconds_left(&self, now: Timestamp) -> Option<i64> {
         let ends_at = self.loaded.load().ends_at?;
         Some(ends_at.seconds() - now.seconds())
@@ -226,10 +224,10 @@ fn at(path: &Path, problem: &str) -> String {
     format!("{}: {problem}", path.display())
 }
 
-/// Returns the common names of a subject (X.520 `id-at-commonName`) in DER.
+/// Returns the common names of a DER subject (X.520 `id-at-commonName`).
 ///
-/// A subject is a sequence of sets of pairs of an object identifier and a text. Called for verified
-/// certificates only; other structures yield no names.
+/// A subject is a sequence of sets of pairs of an object identifier and a text. Only verified
+/// certificates are parsed; other structures yield no names.
 fn common_names(subject: &[u8]) -> Vec<String> {
     const SET: u8 = 0x31;
     const PAIR: u8 = 0x30;
@@ -265,10 +263,10 @@ fn ending(ends_at: Timestamp, now: Timestamp) -> Option<String> {
     }
 }
 
-/// Parses the expiry of a certificate. `None` if the structure is unexpected.
+/// Parses the expiry of a certificate, if it has the expected structure.
 ///
-/// It is the second time of the validity, which follows the serial number, the algorithm and the
-/// issuer (RFC 5280, section 4.1).
+/// This is the second time of the validity, after the serial number, algorithm and issuer (RFC
+/// 5280, section 4.1).
 fn not_after(certificate: &[u8]) -> Option<Timestamp> {
     const VERSION: u8 = 0xa0;
     let (_, certificate) = elements(certificate).next()?;

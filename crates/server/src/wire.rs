@@ -1,6 +1,6 @@
-//! Conversion between protocol types and those of the inner crates, which do not know the protocol.
+//! Converts between protocol types and those of the inner crates, which do not know the protocol.
 //!
-//! `from` parses requests, and `to` builds replies. Errors become status codes only in `status`.
+//! `from` parses requests, and `to` builds replies. Only `status` converts errors to status codes.
 
 pub(crate) mod compaction;
 pub(crate) mod context;
@@ -15,7 +15,7 @@ pub(crate) mod search;
 pub(crate) mod status;
 pub(crate) mod to;
 
-/// Formats a value, or returns the empty string for `None`, as the API does.
+/// Formats a value; empty for `None`, as in the API.
 fn text_or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }

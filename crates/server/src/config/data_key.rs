@@ -11,11 +11,11 @@ use memoird_core::config::{Environment, Problems, SecretRef};
 use memoird_store::{DataKey, DataKeyError};
 use serde::{Deserialize, Serialize};
 
-/// Maximum output of the program in bytes: a key with surrounding whitespace.
+/// Maximum output of the program in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 10;
 /// Timeout of the program.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often to check whether the program has exited after it closed its output, and the interval.
+/// How often to check whether the program has exited after closing its output, and the interval.
 const ENDS_LOOKS: u32 = 500;
 const ENDS_PAUSE: Duration = Duration::from_millis(10);
 
@@ -31,7 +31,7 @@ pub(crate) struct DataKeySpec {
 }
 
 impl DataKeySpec {
-    /// Validates the setting without reading the key, which happens only at startup.
+    /// Validates the setting without reading the key.
     pub(super) fn check(&self, problems: &mut Problems) {
         let places = [
             self.env.is_some(),

@@ -1,4 +1,4 @@
-//! Environment variables of the process, and the files that contain secrets.
+//! Environment variables of the process, and files with secrets.
 //!
 //! No other file of the daemon reads variables for the configuration.
 
@@ -10,20 +10,19 @@ use std::path::{Path, PathBuf};
 use memoird_core::config::Environment;
 use memoird_core::sha256::Sha256;
 
-/// Reads variables and files, and records the content of the files it read.
+/// Reads variables and files, and records which files it read.
 #[derive(Debug, Default)]
 pub(super) struct ProcessEnvironment {
     files: RefCell<FilesRead>,
 }
 
-/// The files that were read for a configuration, or could not be read, with a digest of their
-/// content.
+/// The files that were read for a configuration, or could not be, with digests of their content.
 ///
-/// The content is compared, because a mounted volume is updated by replacing links.
+/// Not the modification times, because a mounted volume replaces links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilesRead(Vec<(PathBuf, ContentDigest)>);
 
-/// `None` if there was no content. A missing file thus differs from an empty one.
+/// `None` for a missing file, which differs from an empty one.
 type ContentDigest = Option<[u8; 32]>;
 
 impl FilesRead {
@@ -48,7 +47,6 @@ fn noted(path: &Path, content: &io::Result<Vec<u8>>) -> (PathBuf, ContentDigest)
 }
 
 impl ProcessEnvironment {
-    /// Returns the files that were read, or could not be.
     pub(super) fn into_files(self) -> FilesRead {
         self.files.into_inner()
     }

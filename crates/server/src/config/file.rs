@@ -31,14 +31,13 @@ use super::{LogConfig, ServerConfig};
 pub(super) const VERSION: u32 = 1;
 /// Value of `long_term.dir` for memories in the data directory.
 pub(super) const AUTO: &str = "auto";
-/// Minimum similarity, from 0 to 1, for suggesting a known word instead of an unknown one.
+/// Minimum similarity, from 0 to 1, for suggesting a known word.
 const LIKENESS_MIN: f64 = 0.6;
 
-/// The whole file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {
-    /// `None` if the file does not state its version: it may be truncated or empty.
+    /// `None` if the file does not state it, and so may be truncated or empty.
     #[serde(default)]
     pub(super) version: Option<u32>,
     pub(super) data_dir: PathBuf,
@@ -95,7 +94,7 @@ pub(super) struct DreamInterval {
 impl File {
     /// Parses the YAML.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        // The suggestion needs the values that must not be shown, so extract it first.
+        // The suggestion needs values that must not be shown.
         read_yaml(text).map_err(|message| match suggestion(&message) {
             Some(known) => format!(
                 "{}\ndid you mean `{known}`?",
@@ -119,7 +118,7 @@ fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     })
 }
 
-/// Keys of the file whose values are secrets, and the keys allowed below them.
+/// Keys with secret values, and the keys allowed below them.
 const SECRET_KEYS: [&str; 8] = [
     "keys",
     "key",
@@ -131,8 +130,7 @@ const SECRET_KEYS: [&str; 8] = [
     "token",
 ];
 const PLACES: [&str; 5] = ["env", "file", "command", "sha256", "role"];
-/// Minimum length in bytes of a value that is treated as a secret. A shorter one may be part of any
-/// word.
+/// Minimum length in bytes of a value treated as a secret. A shorter one may occur in any word.
 const SECRET_BYTES_MIN: usize = 4;
 
 /// Replaces a value of the file in a message.
@@ -140,13 +138,12 @@ const NOT_SHOWN: &str = "[not shown]";
 
 /// Removes values of the file from a message, which goes to logs and clients.
 ///
-/// A value may be a secret in the wrong place. The position in the message still locates the
-/// problem.
+/// A value may be a secret in the wrong place. The message still contains the position.
 pub(super) fn without_values(message: &str, text: &str) -> String {
     let mut values = Values::default();
     // If the file is not YAML, its values are unknown.
     let is_yaml = read_yaml::<Value>(text).map(|file| values.collect(&file, false));
-    // The list of known words after this may contain a word that is also a value.
+    // The known words after this may also be values.
     let (said, known) = message.split_at(message.find(", expected").unwrap_or(message.len()));
     let mut shown = match is_yaml {
         Ok(()) => said.to_owned(),
@@ -180,12 +177,11 @@ fn without_quotes(said: &str) -> String {
     }
 }
 
-/// The values in a file.
 #[derive(Default)]
 struct Values {
-    /// Removed where they are quoted.
+    /// Removed between quotes.
     quoted: Vec<String>,
-    /// Values in places of secrets, removed wherever they occur.
+    /// Removed anywhere, because they are in the places of secrets.
     secrets: Vec<String>,
 }
 
@@ -207,7 +203,7 @@ impl Values {
                         continue;
                     }
                     let is_place = PLACES.contains(&name.as_str());
-                    // A setting's name is a lowercase word. Any other name is treated as a value.
+                    // A setting's name is a lowercase word. Other names are treated as values.
                     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
                     if !is_place && !name.bytes().all(is_word) {
                         self.add(name.clone(), is_secret);
@@ -229,7 +225,7 @@ impl Values {
     }
 }
 
-/// Returns the known word most similar to the unknown one, if any is similar enough.
+/// Returns the most similar known word, if it is similar enough.
 fn suggestion(message: &str) -> Option<&str> {
     let (_, unknown) = message.split_once("unknown ")?;
     let (_, unknown) = unknown.split_once('`')?;

@@ -1,4 +1,4 @@
-//! The models of the configuration: the built-in ones with the changes of the file, and added ones.
+//! The models of the configuration: built-in ones, with the file's changes, and added ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -12,8 +12,7 @@ use memoird_formats::tokens::{Tokenizer, built_in};
 use memoird_models::{CounterSpec, open_tokenizer};
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of models, and of bytes in a name. An error message lists all names, and must fit
-/// into a header.
+/// Maximum models, and bytes of a name. An error lists all names, and must fit into a header.
 const MODELS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 64;
 
@@ -85,8 +84,7 @@ impl ModelsSection {
         models
     }
 
-    /// Returns the profiles of the built-in models, with the changes of the file, and of the added
-    /// ones.
+    /// Returns the built-in profiles, with the file's changes, and the added ones.
     fn profiles(&self, problems: &mut Problems) -> Vec<ModelProfile> {
         let count = self.models.len();
         if count > MODELS_MAX {
@@ -130,12 +128,11 @@ impl ModelsSection {
     }
 }
 
-/// Tokenizers loaded from files, each once: one may have many megabytes.
+/// Tokenizers loaded from files, each once, because one may have many megabytes.
 #[derive(Default)]
 struct Tokenizers(HashMap<PathBuf, Arc<dyn Tokenizer>>);
 
 impl Tokenizers {
-    /// Returns the tokenizer of this kind for a provider's models.
     fn get(
         &mut self,
         kind: &TokenizerKind,

@@ -1,4 +1,4 @@
-//! Warnings about secrets and turns sent in plain text where others may read them.
+//! Warnings about secrets and turns sent in plain text.
 //!
 //! These are not errors, because a private network or a proxy may protect the traffic.
 
@@ -12,12 +12,11 @@ use super::file::File;
 use super::tenants;
 use crate::connections::socket::ListenAddress;
 
-/// Keys of a component's section that contain the address it calls.
+/// Keys of sections that contain the address to call.
 const ADDRESSES: [&str; 2] = ["url", "base_url"];
-/// Keys of a component's section that contain its credentials.
+/// Keys of sections that contain credentials.
 const SECRETS: [&str; 3] = ["api_key", "secret", "secret_headers"];
 
-/// Returns the warnings.
 pub(super) fn warnings(file: &File) -> Vec<String> {
     let mut warnings = Vec::new();
     of_listeners(
@@ -25,8 +24,7 @@ pub(super) fn warnings(file: &File) -> Vec<String> {
         tenants::have_keys(&file.tenants),
         &mut warnings,
     );
-    // Components name these settings alike, so they are found by name. Serialization cannot fail
-    // here.
+    // All components use these names. Serialization cannot fail here.
     let settings = serde_json::to_value(file).unwrap_or_default();
     collect("", &settings, &mut warnings);
     warnings

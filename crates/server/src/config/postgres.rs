@@ -17,19 +17,17 @@ pub(super) struct JournalKeys {
     pub(super) postgres: Option<PostgresSpec>,
 }
 
-/// A PostgreSQL database.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PostgresSpec {
     url: UrlSpec,
-    /// Password of the role, if there is one and the URL is not itself a secret.
+    /// Password of the role, unless the URL is a secret that contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<SecretRef>,
-    /// File with trusted CA certificates in PEM. By default those of the system.
+    /// Trusted CA certificates in PEM. By default those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     ca: Option<PathBuf>,
-    /// Whether all daemons over the database serve concurrently. If false, one serves and the
-    /// others stand by.
+    /// Whether all daemons serve concurrently. Otherwise one serves and the others stand by.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cluster: bool,
 }
@@ -86,7 +84,7 @@ impl PostgresSpec {
         let ca = self.ca.as_ref().map(|path| environment.file(path));
         let ca = ca.transpose();
         let ca = ca.map_err(|error| Problem::new("ca", format!("cannot be read: {error}")))?;
-        // Parsed first without password and CA, so that any error is due to the URL.
+        // Parsed first without password and CA, so that errors are due to the URL.
         let options = PgOptions::parse(&url, None, None).map_err(at("url"))?;
         if !is_secret && options.has_password() {
             let problem = "has a password; name that in journal.postgres.password, or the whole \
@@ -99,7 +97,7 @@ impl PostgresSpec {
             true => Sharing::Members,
             false => Sharing::Nobody,
         };
-        // Lets a test show what the fence prevents. Not available in release builds.
+        // A test shows what the fence prevents. Not in release builds.
         if cfg!(debug_assertions) && environment.variable("MEMOIRD_TEST_NO_FENCE").is_some() {
             options.has_fence = false;
         }

@@ -1,5 +1,4 @@
-//! Settings as paths with values: what differs between two files, and which of it applies at
-//! runtime.
+//! Settings as paths with values: differences between two files, and which apply at runtime.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +8,8 @@ use serde_json::Value;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`.
 ///
-/// A list is one setting, named after the list. The same holds for the embedder, reranker,
-/// summarizer, extraction, TLS, data key and journal database, whose parts have no meaning on their
-/// own.
+/// A list is one setting. So are the embedder, reranker, summarizer, extraction, TLS, data key and
+/// journal database, because their parts have no meaning on their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
@@ -24,7 +22,7 @@ const TLS: &str = "server.tls";
 const DATA_KEY: &str = "server.data_key";
 const POSTGRES: &str = "journal.postgres";
 
-/// Settings that apply only at startup, including all paths that start with them.
+/// Settings, or prefixes of them, that apply only at startup.
 const AT_START: [&str; 31] = [
     "data_dir",
     "journal.durability",
@@ -59,8 +57,7 @@ const AT_START: [&str; 31] = [
     "server.unix.peers",
 ];
 
-/// Prefixes of settings that daemons sharing a journal must agree on, because any of them may serve
-/// a call or become leader.
+/// Prefixes of settings that daemons sharing a journal must agree on: any may serve or lead.
 const COMMON: [&str; 8] = [
     "compaction.",
     "context.",
@@ -76,7 +73,7 @@ const OWN: [&str; 3] = ["limits.memory", "long_term.dir", "long_term.open_files"
 
 /// Returns the paths that differ between two sets of [digests](Settings::digests).
 ///
-/// Input that is not a digest set, as from a daemon without any, differs in nothing.
+/// None if one is not a digest set, as from a daemon without any.
 #[cfg(feature = "postgres")]
 pub(crate) fn differing(one: &[u8], other: &[u8]) -> Vec<String> {
     let read = |digests| serde_json::from_slice::<BTreeMap<String, u32>>(digests).ok();
@@ -89,7 +86,6 @@ pub(crate) fn differing(one: &[u8], other: &[u8]) -> Vec<String> {
     differing.cloned().collect()
 }
 
-/// The difference between two files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
     /// Paths of settings that apply at once.
@@ -99,7 +95,6 @@ pub(crate) struct Difference {
 }
 
 impl Settings {
-    /// Flattens the settings of a file.
     pub(super) fn of(file: &impl Serialize) -> Self {
         let mut settings = BTreeMap::new();
         // Serialization cannot fail for these types.
@@ -108,7 +103,6 @@ impl Settings {
         Self(settings)
     }
 
-    /// Returns what `newer` changes.
     pub(crate) fn difference(&self, newer: &Self) -> Difference {
         let mut difference = Difference::default();
         let gone = self.0.keys().filter(|path| !newer.0.contains_key(*path));
@@ -128,7 +122,7 @@ impl Settings {
         difference
     }
 
-    /// Digests of the settings that daemons sharing a journal must agree on, by path, as JSON.
+    /// Digests, by path as JSON, of settings that daemons sharing a journal must agree on.
     pub(crate) fn digests(&self) -> Vec<u8> {
         let is_common = |path: &str| {
             COMMON.iter().any(|prefix| path.starts_with(prefix)) && !OWN.contains(&path)
@@ -145,7 +139,7 @@ impl Settings {
         serde_json::to_vec(&digests.collect::<BTreeMap<_, _>>()).unwrap_or_default()
     }
 
-    /// These settings, except that those needing a restart are as in `running`.
+    /// These settings, but those needing a restart as in `running`.
     pub(crate) fn applied_to(mut self, running: &Self) -> Self {
         for (path, value) in &running.0 {
             if is_at_start(path) {

@@ -38,7 +38,6 @@ struct KeySpec {
     role: Role,
 }
 
-/// Converts the tenants for the engine.
 pub(super) fn tenants(specs: &[TenantSpec], problems: &mut Problems) -> Vec<TenantConfig> {
     let mut tenants = Vec::with_capacity(specs.len());
     let mut ids = HashMap::new();
@@ -76,9 +75,9 @@ pub(super) fn are_journals_unbounded(specs: &[TenantSpec]) -> bool {
     with_bots.clone().count() > 1 && with_bots.all(is_unbounded)
 }
 
-/// Warns about tenants that hooks name but that do not exist.
+/// Warns about hooks that name unknown tenants.
 ///
-/// These are not errors, because a removed tenant may still have sessions that end.
+/// These are not errors: a removed tenant may still have sessions that end.
 pub(super) fn unknown_to(engine: &EngineConfig) -> Vec<String> {
     let is_known = |id: &TenantId| engine.tenants.iter().any(|tenant| tenant.id == *id);
     let mut warnings = Vec::new();
@@ -94,8 +93,8 @@ pub(super) fn unknown_to(engine: &EngineConfig) -> Vec<String> {
 
 /// Reads the keys of all tenants.
 ///
-/// A key belongs to one tenant only. If one tenant has keys, all must have keys, unless callers can
-/// authenticate in other ways.
+/// A key belongs to one tenant. If any tenant has keys, all must, unless callers can authenticate
+/// in other ways.
 pub(super) fn keys(
     specs: &[TenantSpec],
     needs_keys: bool,
@@ -168,13 +167,11 @@ impl KeySpec {
 
 /// Whether this is the digest of the empty key or of a one-byte key.
 ///
-/// Scripts produce such digests from an unset variable. A digest does not reveal the length of
-/// other keys.
+/// Scripts produce these from an unset variable. Otherwise a digest does not reveal the length.
 fn is_of_no_key(known: &KeyDigest) -> bool {
     digest(b"") == *known || (0..=u8::MAX).any(|byte| digest(&[byte]) == *known)
 }
 
-/// Parses the digest of a key from 64 hexadecimal digits.
 fn digest_of_hex(digits: &str) -> Option<KeyDigest> {
     hex::decode(digits)?.try_into().ok()
 }

@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConnectionsConfig {
-    /// Timeout for TLS and the first bytes of HTTP/2. On the admin port, for the head of a request.
+    /// Timeout for TLS and the first bytes of HTTP/2, or for the request head on the admin port.
     #[serde(with = "AsText::<Span>")]
     pub(crate) handshake_timeout: Duration,
-    /// Total time the daemon waits for the rest of a request.
+    /// Total time to wait for the rest of a request.
     #[serde(with = "AsText::<Span>")]
     pub(crate) request_timeout: Duration,
     /// How long a client may read nothing.
     ///
-    /// After that its connection is closed, or only the call is reset if it reads other responses.
+    /// Then its connection is closed, or only the call if it reads other responses.
     #[serde(with = "AsText::<Span>")]
     pub(crate) write_timeout: Duration,
-    /// Idle timeout of a connection that never had a valid key. Ten times this is its maximum age.
+    /// Idle timeout of a connection that never had a valid key. Its maximum age is ten times this.
     #[serde(with = "AsText::<Span>")]
     pub(crate) keyless_timeout: Duration,
     /// Idle timeout of any other connection.

@@ -1,7 +1,7 @@
 //! Batches responses that become ready at about the same time into one write.
 //!
-//! Each completed call wakes the connection, and tokio polls the most recently woken task first.
-//! Every response would then be written on its own, which costs more than most calls do.
+//! Each completed call wakes the connection, which tokio would poll next. Every response would be
+//! written on its own, which costs more than most calls do.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::Connection;
 
 /// A connection that is polled after the tasks that were ready when it was woken.
 ///
-/// With a single open call it is polled at once, because no other call could add a response.
+/// With a single open call it is polled at once: no other call could add a response.
 pub(super) struct Gathered<F> {
     inner: Pin<Box<F>>,
     connection: Arc<Connection>,
@@ -27,10 +27,8 @@ pub(super) struct Gathered<F> {
     gives_way: bool,
 }
 
-/// Whether a connection needs to be polled.
 struct Woken {
     is_woken: AtomicBool,
-    /// Wakes the connection's task.
     task: Mutex<Waker>,
 }
 
@@ -75,8 +73,7 @@ impl<F: Future> Future for Gathered<F> {
             ready!(this.others.poll(context));
             this.gives_way = false;
         }
-        // Before the poll: a wake-up during the poll may be for something that the poll does not
-        // see.
+        // Before the poll, which may miss what causes a concurrent wake-up.
         this.woken.is_woken.store(false, Ordering::Release);
         this.inner
             .as_mut()
@@ -116,8 +113,7 @@ mod tests {
 
     const ANSWERS: usize = 20;
 
-    /// Number of polls of a connection with this many open calls until [`ANSWERS`] tasks have woken
-    /// it.
+    /// Number of polls until [`ANSWERS`] tasks have woken a connection with this many open calls.
     async fn polls(calls: usize) -> usize {
         let connections = Connections::new(
             1,

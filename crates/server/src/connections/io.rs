@@ -1,9 +1,7 @@
-//! I/O of a connection: detects the HTTP/2 preface, limits bytes per poll, and detects stalled
-//! clients.
+//! Connection I/O: detects the HTTP/2 preface and stalled clients, and limits bytes per poll.
 //!
-//! A connection reads a bounded number of bytes per poll, fewer if tenants share the scheduler. An
-//! unauthenticated connection reads far fewer, and at a limited rate. Orders given while it is
-//! polled apply before the next poll.
+//! The limit is lower if tenants share the scheduler. An unauthenticated connection reads far fewer
+//! bytes, and at a limited rate. Orders given while it is polled apply before the next poll.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -25,7 +23,7 @@ const STRANGER_BYTES_FREE: u32 = 64 << 10;
 /// Rate after the burst, in bytes per second.
 const STRANGER_BYTES_PER_SECOND: u32 = 8 << 10;
 
-/// Bytes that a connection may still transfer in this poll.
+/// Bytes left for this poll.
 #[derive(Debug, Default)]
 pub(super) struct BytesLeft(AtomicUsize);
 
@@ -62,7 +60,7 @@ impl<S> Watched<S> {
         }
     }
 
-    /// Turns a pending write into an error once nothing could be written for too long.
+    /// Fails a write once nothing could be written for too long.
     fn written<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
@@ -84,12 +82,11 @@ impl<S> Watched<S> {
 }
 
 impl BytesLeft {
-    /// Sets the number of bytes for a new poll.
     pub(super) fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
-    /// Ready with the remaining bytes. If there are none, schedules another poll.
+    /// Ready with the remaining bytes, or pending until the next poll.
     fn poll(&self, context: &Context<'_>) -> Poll<usize> {
         match self.0.load(Ordering::Relaxed) {
             0 => {
@@ -100,7 +97,6 @@ impl BytesLeft {
         }
     }
 
-    /// Subtracts transferred bytes.
     fn take(&self, bytes: usize) {
         let left = self.0.load(Ordering::Relaxed);
         self.set(left.saturating_sub(bytes));
@@ -117,7 +113,7 @@ impl Pace {
         Poll::Ready(())
     }
 
-    /// Adds bytes that were read, and starts a pause if they exceed the limit.
+    /// Adds bytes that were read, and pauses if they exceed the limit.
     fn add(&mut self, bytes: usize) {
         const BYTE: Duration =
             Duration::from_nanos(1_000_000_000 / STRANGER_BYTES_PER_SECOND as u64);
@@ -162,7 +158,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let polled = match self.connection.is_stranger() {
             true => self.read_stranger(readable, context, buffer),
-            // Not limited to `readable`: exceeding it by one buffer does no harm.
+            // May exceed `readable` by one buffer, which does no harm.
             false => Pin::new(&mut self.stream).poll_read(context, buffer),
         };
         let read = buffer.filled().len() - before;
@@ -249,7 +245,7 @@ mod tests {
         connection
     }
 
-    /// A connection whose client has sent a lot.
+    /// A connection with a client that has sent a lot.
     async fn flooded(is_shared: bool) -> (Watched<DuplexStream>, Arc<Connection>, DuplexStream) {
         let connection = connection(is_shared);
         let (mut client, daemon) = duplex(SENT);
@@ -316,7 +312,7 @@ mod tests {
         assert_eq!(turns(1, &connection), BYTES_AT_ONCE, "at once");
     }
 
-    /// Number of polls that an authenticated connection needs to complete `work`.
+    /// Number of polls of an authenticated connection to complete `work`.
     async fn turns_of<F: Future>(
         is_shared: bool,
         work: impl FnOnce(Watched<Cursor<Vec<u8>>>) -> F,

@@ -26,7 +26,7 @@ use crate::tls::{Tls, TlsPort};
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// Maximum size of request headers in bytes: the default of gRPC clients.
 const HEAD_BYTES_MAX: u32 = 8 << 10;
-/// HTTP/2 keepalive. A peer that is gone is detected after the sum of both.
+/// HTTP/2 keepalive, which detects a peer that is gone after the sum of both.
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -34,10 +34,9 @@ const PONG_TIME_MAX: Duration = Duration::from_secs(20);
 const STRANGERS_AGE: u32 = 10;
 /// Time for strangers to finish at shutdown.
 const STRANGERS_STOP: Duration = Duration::from_secs(1);
-/// In effect no limit: something else ends the wait.
+/// In effect no limit.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// A port to serve.
 pub(crate) struct Port {
     pub(crate) listener: Listener,
     /// The TLS configuration, and which port it is for.
@@ -51,7 +50,6 @@ pub(crate) struct Port {
     pub(crate) tasks: TaskTracker,
 }
 
-/// The protocol of a port, with its services.
 pub(crate) trait Protocol: Clone + Send + Sync + 'static {
     type Serving: GracefulConnection<Error = hyper::Error> + Send;
 
@@ -61,7 +59,6 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving;
 }
 
-/// I/O of a connection, as used by hyper.
 pub(crate) type Io = TokioIo<Watched<Stream>>;
 
 /// An HTTP/2 server that runs its calls with `in_turn`.
@@ -79,7 +76,6 @@ pub(crate) fn http2(
     http2
 }
 
-/// An HTTP/1 server with a timeout for request heads.
 pub(crate) fn http1(head_time_max: Duration) -> hyper::server::conn::http1::Builder {
     let mut http1 = hyper::server::conn::http1::Builder::new();
     http1
@@ -112,8 +108,7 @@ impl Port {
                 }
             };
             peer.address = peer.address.map(one_address);
-            // If there is no room and no stranger to displace, one connection waits here, and the
-            // others in the kernel's queue.
+            // Without room, one connection waits here, and the others in the kernel's queue.
             let Some(seat) = self.connections.enter(peer).await else {
                 let address = peer.address;
                 warn!(
@@ -135,7 +130,6 @@ impl Port {
     }
 }
 
-/// The lifetime of a connection.
 struct Life {
     seat: Seat,
     tls: Option<(Arc<Tls>, TlsPort)>,
@@ -169,7 +163,7 @@ impl Life {
         }
     }
 
-    /// Performs the TLS handshake if TLS is configured. Unix sockets never use TLS.
+    /// Performs the TLS handshake, if TLS is configured. Unix sockets never use it.
     async fn shake_hands(&self, stream: Plain, connection: &Connection) -> Option<Stream> {
         let server = self.tls.as_ref();
         let server = server.and_then(|(tls, port)| Some((tls, tls.server(*port)?)));
@@ -207,7 +201,7 @@ impl Life {
         let serving = Gathered::new(serving, Arc::clone(connection));
         let mut serving = Scheduled::new(Arc::clone(&connection.owner), serving);
         let patience = tokio::select! {
-            // Check orders first, so that they apply before the next poll.
+            // Polled in this order, so that an order given while it is served applies at once.
             biased;
             served = in_turns(&mut serving, connection) => return ended(served),
             () = connection.told_more_than(Order::Finish) => return,
@@ -225,7 +219,7 @@ impl Life {
         }
     }
 
-    /// Waits until the connection should shut down, and returns the deadline for that.
+    /// Waits until the connection should shut down, and returns the deadline.
     ///
     /// `None` if it must be closed at once.
     async fn patience(
@@ -259,7 +253,7 @@ impl Life {
         }
     }
 
-    /// Waits until the connection has been idle too long, or its client was silent.
+    /// Waits until the connection is idle for too long, or its client is silent.
     async fn disuse(
         &self,
         born: Instant,
@@ -289,10 +283,10 @@ impl Life {
         }
     }
 
-    /// Waits until the connection is too old, and returns the time it has to finish.
+    /// Waits until the connection is too old. Returns the time it has to finish.
     async fn old_age(&self, born: Instant, connection: &Connection) -> Duration {
         let config = &self.config;
-        // Reduced by up to 10 %, so that connections opened together do not end together.
+        // Up to 10 % less, so that connections opened together do not end together.
         let tenths = u32::try_from(connection.number % 10).unwrap_or_default();
         let max_age = config.max_age - config.max_age / 100 * tenths;
         let strangers_age = config.keyless_timeout * STRANGERS_AGE;
@@ -305,7 +299,7 @@ impl Life {
     }
 }
 
-/// Serves a connection, with limits on the bytes read and written per poll.
+/// Serves a connection, with limits per poll.
 pub(super) async fn in_turns<S: Future + Unpin>(
     serving: &mut S,
     connection: &Connection,

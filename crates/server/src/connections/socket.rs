@@ -1,5 +1,4 @@
-//! Listen addresses and sockets: TCP, TLS over TCP, or Unix sockets, whose peers the kernel
-//! identifies.
+//! Listen addresses and sockets: TCP, TLS over TCP, and Unix sockets with known peers.
 
 use std::fmt;
 use std::fs;
@@ -35,7 +34,6 @@ pub(crate) enum ListenAddress {
 /// The file mode of a Unix socket, such as `0600`.
 pub(crate) struct FileMode;
 
-/// A bound port.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
@@ -46,10 +44,8 @@ pub(crate) enum Listener {
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
 
-/// The stream of a connection.
 pub(crate) type Stream = Either<Plain, Box<TlsStream<TcpStream>>>;
 
-/// A stream before TLS.
 pub(crate) type Plain = Either<TcpStream, UnixStream>;
 
 /// The remote end, as reported by the kernel.
@@ -79,7 +75,7 @@ impl ListenAddress {
             Self::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),
             Self::Unix(path) => {
                 remove_if_left(path)?;
-                // Set the umask first, so that the socket never has a wider mode, not even briefly.
+                // Set the umask first, so that the socket never has a wider mode.
                 let before = rustix::process::umask(Mode::from_raw_mode(!mode & 0o777));
                 let bound = UnixListener::bind(path);
                 rustix::process::umask(before);
@@ -112,7 +108,7 @@ fn remove_if_left(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
-    /// Returns the bound address, with the actual port if port 0 was requested.
+    /// Returns the bound address, with the actual port for port 0.
     pub(crate) fn address(&self) -> io::Result<ListenAddress> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(ListenAddress::Tcp),
@@ -120,7 +116,6 @@ impl Listener {
         }
     }
 
-    /// Accepts the next connection.
     pub(crate) async fn accept(&self) -> io::Result<(Plain, Peer)> {
         match self {
             Self::Tcp(listener) => {

@@ -1,7 +1,7 @@
 //! Delays responses to wrong keys, per client address.
 //!
-//! The first few get an immediate response. Each further one is delayed more, and those whose delay
-//! would exceed the maximum get no response.
+//! The first few are immediate. Each further one is delayed more, up to a maximum, beyond which
+//! there is no response.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -12,17 +12,16 @@ use tokio::time::Instant;
 
 /// Maximum number of tracked addresses.
 const ADDRESSES_MAX: usize = 4_096;
-/// Number of wrong keys without a delay, after a period without any.
+/// Wrong keys without a delay, after a period without any.
 const FREE: u32 = 10;
-/// Interval at which one more wrong key is allowed after that.
+/// Interval that allows one more wrong key.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum delay. Calls that would wait longer get no response.
+/// Maximum delay. Beyond it there is no response.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Addresses that recently sent wrong keys.
 #[derive(Debug)]
 pub(crate) struct WrongKeys {
-    /// For each address, when its wrong keys are covered by the allowed rate.
+    /// When the wrong keys of each address are covered by the allowed rate.
     paid_at: Mutex<LruCache<IpAddr, Instant>>,
 }
 
@@ -35,7 +34,7 @@ impl Default for WrongKeys {
 }
 
 impl WrongKeys {
-    /// Counts a wrong key and returns the delay of its response. `None` if it gets no response.
+    /// Counts a wrong key and returns the delay of its response, if it gets one.
     pub(crate) fn delay(&self, address: IpAddr) -> Option<Duration> {
         self.delay_at(address, super::now())
     }

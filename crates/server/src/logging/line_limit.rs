@@ -1,5 +1,4 @@
-//! Rate limit per kind of log line, so that an error in every call is visible but does not fill the
-//! disk.
+//! Limits log lines per kind, so that an error in every call does not fill the disk.
 //!
 //! A kind is one place in the code.
 
@@ -14,7 +13,7 @@ use tracing_subscriber::layer::Context;
 
 use super::LostLines;
 
-/// Passes a limited number of lines per minute and place in the code. Clones share the limit.
+/// Passes a limited number of lines per minute and kind. Clones share the limit.
 #[derive(Clone, Debug)]
 pub(super) struct LineLimit {
     shared: Arc<Shared>,
@@ -25,11 +24,10 @@ struct Shared {
     /// Maximum lines of one kind per minute; 0 means no limit.
     lines_max: AtomicU64,
     lost: Arc<LostLines>,
-    /// Counts of this minute. There are at most as many entries as places that log.
+    /// Counts of this minute, by place in the code.
     kinds: Mutex<HashMap<Identifier, Kind>>,
 }
 
-/// The lines of one place in the code.
 #[derive(Debug)]
 struct Kind {
     metadata: &'static Metadata<'static>,
@@ -53,7 +51,7 @@ impl LineLimit {
         self.shared.lines_max.store(lines_max, Ordering::Relaxed);
     }
 
-    /// Resets the counts, and logs how many lines of each kind were dropped.
+    /// Resets the counts, and logs how many lines were dropped.
     pub(super) fn begin_minute(&self) {
         let kinds = std::mem::take(&mut *self.kinds());
         let lines_max = self.lines_max();

@@ -1,6 +1,6 @@
 //! Writes log lines to stderr without ever failing or blocking.
 //!
-//! If the disk is full, or the pipe is closed or has no reader, the line is lost.
+//! A line is lost if the disk is full, or the pipe is full or closed.
 
 use std::io::{self, Stderr, Write};
 use std::os::fd::AsFd;
@@ -14,7 +14,6 @@ use super::LostLines;
 /// Bytes that a writable pipe accepts without blocking (`PIPE_BUF`).
 const CHUNK_BYTES: usize = 4_096;
 
-/// The log's output.
 #[derive(Debug)]
 pub(super) struct Output<W = Stderr> {
     target: Mutex<Target<W>>,
@@ -28,7 +27,6 @@ struct Target<W> {
     is_torn: bool,
 }
 
-/// Writes one line.
 pub(super) struct LineWriter<'a, W> {
     target: MutexGuard<'a, Target<W>>,
     lost: &'a LostLines,
@@ -69,8 +67,7 @@ impl<W: AsFd + Write> Target<W> {
 }
 
 impl<W: AsFd + Write> Write for LineWriter<'_, W> {
-    /// Receives a whole line, and reports success in any case: there is no place to report an
-    /// error.
+    /// Receives a whole line. Always succeeds: there is no place to report an error.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.target.write_line(line).is_err() {
             LostLines::count(&self.lost.unwritable);

@@ -15,11 +15,11 @@ use crate::process;
 use crate::reload::Reloaded;
 use crate::wire::{from, memory, status, to};
 
-/// The steps of a backup. Ends when the caller's key is revoked.
+/// The steps of a backup, until the caller's key is revoked.
 type BackupStream = Pin<Box<dyn Stream<Item = Result<v1::BackupResponse, Status>> + Send>>;
 
 impl Api {
-    /// Parses the tenant that a request is limited to. `None` means all tenants.
+    /// Parses the tenant of a request. `None` means all tenants.
     fn tenant_filter(&self, named: &str) -> Result<Option<TenantId>, Status> {
         let filter = from::tenant_filter(named)?;
         match &filter {

@@ -1,9 +1,8 @@
 //! Server side of a backup: copies all files, and sends the blocks that the client does not have.
 //!
-//! Each copy is a snapshot of one file. The order ensures that no copy refers to data that is
-//! missing in an earlier one: memories refer to turns, and the journal refers to checkpoints.
-//! Memories are therefore copied first, then the journal, and the heads of checkpoint repositories
-//! last.
+//! Each copy is a snapshot of one file. A copy may refer only to later ones: memories refer to
+//! turns, and the journal refers to checkpoints. Memories are therefore copied first, then the
+//! journal, and the heads of checkpoint repositories last.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,16 +24,15 @@ use crate::process;
 
 /// Version of the manifest.
 const FORMAT: u32 = 1;
-/// Disk space in bytes to leave free for the daemon while there are copies.
+/// Disk space in bytes to leave free while there are copies.
 const ROOM_LEFT_BYTES: u64 = 64 << 20;
 
-/// Channel for the steps.
 type Steps = Sender<Result<BackupResponse, Status>>;
 
-/// The path of a file in the backup, and its copy on disk.
+/// Path of a file in the backup, and its copy.
 type Copied = (String, PathBuf);
 
-/// The copies. They are removed on drop.
+/// Removes the copies on drop.
 struct Copies<'a> {
     files: &'a DataFiles,
     dir: PathBuf,
@@ -100,7 +98,6 @@ impl<'a> Copies<'a> {
         Ok(Self { files, dir })
     }
 
-    /// Copies all files.
     fn make(&self, to: &Steps) -> Result<Vec<Copied>, MaintenanceError> {
         let mut copied = Vec::new();
         for source in self.files.memories()? {
@@ -129,7 +126,7 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// Sends the blocks of a file whose hashes differ from the `known` ones.
+/// Sends the blocks of a file with hashes other than the `known` ones.
 fn send_file(
     path: String,
     copy: &Path,

@@ -18,9 +18,9 @@ use super::backup;
 use crate::data_files::DataFiles;
 use crate::wire::{status, to};
 
-/// Capacity of the channel to the caller of `Backup`, in blocks.
+/// Capacity of the channel to the client, in blocks.
 const BLOCKS_WAITING: usize = 4;
-/// Name of the thread. A check takes minutes, and does not delay the exit of the process.
+/// A thread of its own: a check takes minutes, and must not delay the exit of the process.
 const THREAD: &str = "maintenance";
 
 /// Why files could not be checked or sent.
@@ -28,7 +28,7 @@ const THREAD: &str = "maintenance";
 pub(crate) enum MaintenanceError {
     #[error("another Verify or Backup runs; wait for its end")]
     Running,
-    /// The data directory has not enough space for copies.
+    /// The data directory does not have enough space for copies.
     #[error(
         "a backup copies the files first, and data_dir has room for {available_bytes} bytes \
          where that needs {needed_bytes}; free some"
@@ -67,7 +67,6 @@ pub(crate) enum MaintenanceError {
     Stopped,
 }
 
-/// Runs maintenance on the data of a running daemon.
 #[derive(Clone)]
 pub(crate) struct Maintenance {
     files: Arc<DataFiles>,
@@ -86,7 +85,6 @@ impl fmt::Debug for Maintenance {
     }
 }
 
-/// The steps of a backup.
 pub(crate) type Steps = ReceiverStream<Result<BackupResponse, Status>>;
 
 impl Maintenance {
@@ -103,7 +101,6 @@ impl Maintenance {
         }
     }
 
-    /// Verifies the journal and all files.
     pub(crate) async fn verify(&self) -> Result<VerifyResponse, MaintenanceError> {
         let (files, elsewhere) = (Arc::clone(&self.files), self.elsewhere.clone());
         let turn = self.turn()?;

@@ -15,14 +15,14 @@ use crate::wire::context::Writer;
 use crate::wire::from::AppendFields;
 use crate::wire::{compaction, context, erasure, fields, from, history, recall_tool, status, to};
 
-/// Peak size of a window in bytes: its turns, the same as messages, and both encoded.
+/// Peak size of a window in bytes: turns and messages, and both encoded.
 fn window_bytes(window: &ContextOutcome) -> u64 {
     let turns = window.turns.iter().map(|turn| turn.content.len() as u64);
     4 * turns.sum::<u64>()
 }
 
 impl Api {
-    /// Returns the tool `read_earlier_turns`, with search if there is an index.
+    /// Returns the tool `read_earlier_turns`, with search if available.
     fn recall_tool(&self) -> RecallTool {
         let search = self.search.is_enabled();
         let search = search.then(|| Arc::new(self.search.clone()) as Arc<dyn TranscriptSearch>);
@@ -69,8 +69,7 @@ impl SessionService for Api {
         let has_search = self.search.is_enabled();
         let read = move || context::asked(request, &policy.limits, has_search);
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
-        // Reserve before the append, so that a client that does not read responses is rejected
-        // first.
+        // Before the append, so that a client that does not read is rejected first.
         place.reserve_answer(HEAVY_BYTES as u64).await?;
         let recall = asked
             .memories
@@ -125,7 +124,7 @@ impl SessionService for Api {
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
         let format = history::format(request.format)?;
-        // The turns, and possibly the same turns as messages.
+        // The turns, and possibly the same as messages.
         let times = if format.is_some() { 3 } else { 1 };
         let bytes_max = query.range.bytes_max as u64;
         place.reserve_answer(times * bytes_max).await?;
@@ -305,8 +304,7 @@ impl SessionService for Api {
         let read =
             move || from::rewind(request, &policy.limits).map_err(|refusal| names.named(&refusal));
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
-        // Reserve before the rewind, so that a client that does not read responses is rejected
-        // first.
+        // Before the rewind, so that a client that does not read is rejected first.
         place.reserve_answer(from::HISTORY_BYTES_MAX as u64).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;

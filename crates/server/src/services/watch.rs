@@ -1,4 +1,4 @@
-//! WatchEvents. Each watcher has a small channel, and is cut off if it reads nothing for too long.
+//! WatchEvents. A watcher has a small channel, and is cut off if it reads nothing for too long.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -22,8 +22,7 @@ use crate::wire::{status, to};
 
 /// Maximum concurrent watchers of a tenant.
 const WATCHERS_MAX: usize = 64;
-/// Capacity of a watcher's channel. These events are not counted in `limits.memory`. Others stay in
-/// the event log until they are read.
+/// Capacity of a watcher's channel, not counted in `limits.memory`. Other events stay in the log.
 const BUFFERED_MAX: usize = 8;
 /// How long a watcher may leave an event unread.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,10 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An event, or the error that ends the stream.
 type Item = Result<v1::WatchEventsResponse, Status>;
 
-/// The stream of one watcher.
 pub(crate) type EventStream = Pin<Box<dyn Stream<Item = Item> + Send>>;
 
-/// All watchers.
 #[derive(Clone, Debug)]
 pub(crate) struct Watching {
     engine: Engine,
@@ -49,18 +46,17 @@ type Counts = Arc<Mutex<HashMap<TenantId, usize>>>;
 
 /// Offset of event ids in this run of the daemon.
 ///
-/// It exceeds every id of earlier runs, so that a position in their streams is never mistaken for
-/// one in this run.
+/// It exceeds all earlier ids, so that a position in another run is never mistaken for one in this
+/// run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch(u64);
 
 /// Maximum average rate of a tenant's events per millisecond since the start.
 ///
-/// Low enough that ids stay below 2^53, the largest integer that JavaScript represents exactly.
+/// Keeps ids below 2^53, the largest integer that JavaScript represents exactly.
 const EVENTS_PER_MS: u64 = 1 << 10;
 
 impl Epoch {
-    /// The epoch of a daemon that starts now.
     fn begin(now: Timestamp) -> Self {
         let ms = u64::try_from(now.as_ms()).unwrap_or_default();
         Self(ms.saturating_mul(EVENTS_PER_MS))
@@ -71,7 +67,7 @@ impl Epoch {
         self.0.saturating_add(number)
     }
 
-    /// Converts an event id to a position. An id of another run selects all events.
+    /// Converts an event id to a position. Ids of other runs select all events.
     fn place(self, after_event_id: u64) -> WatchFrom {
         match after_event_id {
             0 => WatchFrom::Now,
@@ -80,7 +76,6 @@ impl Epoch {
     }
 }
 
-/// How a watcher sees events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventView {
     pub(crate) epoch: Epoch,
@@ -123,7 +118,7 @@ impl Watching {
         let from = self.from(request)?;
         let counted = self.add_watcher(&caller.tenant.id)?;
         let watcher = self.engine.events.watch(scope, &from);
-        // One slot more, reserved for the error that ends the stream.
+        // One slot more, for the error that ends the stream.
         let (sender, events) = mpsc::channel(BUFFERED_MAX + 1);
         let last_word = sender.clone().try_reserve_owned();
         let (stop, revoked) = (self.stop.clone(), Arc::clone(&caller.revoked));
@@ -137,7 +132,7 @@ impl Watching {
                 last_word.send(Err(error));
             }
         });
-        // Counted while the stream exists, because one that is not read uses memory as well.
+        // Counted while the stream exists, because an unread one uses memory as well.
         let events = ReceiverStream::new(events).map(move |item| {
             let _counted = &counted;
             item
@@ -183,10 +178,10 @@ impl Drop for Counted {
     }
 }
 
-/// Sends events until the client is gone, the daemon stops, the keys change, or the client reads
-/// nothing for too long.
+/// Sends events, and returns the error for the client, if any.
 ///
-/// Returns the error for the client, if any.
+/// Ends when the client is gone or reads nothing for too long, the daemon stops, or the keys
+/// change.
 async fn send_all(
     mut watcher: Watcher,
     view: EventView,

@@ -9,7 +9,6 @@ use tonic::Status;
 use super::{status, text_or_empty, to};
 use crate::auth::Role;
 
-/// Maximum of `keep_exchanges`.
 const KEEP_EXCHANGES_MAX: u32 = 1_000;
 
 /// Validates the number of exchanges to keep.
@@ -27,7 +26,7 @@ pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Status> 
     }
 }
 
-/// State of compaction of a session. If there was none, all fields but the breaker have defaults.
+/// State of compaction of a session, with defaults if there was none.
 pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
     let breaker = view.breaker.name().to_owned();
     let Some(status) = view.head.compaction.as_deref() else {
@@ -46,10 +45,10 @@ pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
     }
 }
 
-/// Failure reasons whose description is written by memoird.
+/// Failure reasons with a description by memoird itself.
 ///
-/// For all others a bot receives only the reason: the description may quote a summarizer or a file
-/// system. It is in the log.
+/// Other descriptions may quote a summarizer or a file system. They are logged, and bots receive
+/// only the reason.
 const OWN_WORDS: &[&str] = &[
     "cut_off",
     "discarded",
@@ -64,7 +63,7 @@ const OWN_WORDS: &[&str] = &[
     "timeout",
 ];
 
-/// Whether this role may see the description of a failure, in addition to the reason.
+/// Whether this role may see the description of a failure.
 pub(super) fn may_know(role: Role, reason: &str) -> bool {
     role == Role::Admin || OWN_WORDS.contains(&reason)
 }
@@ -77,7 +76,7 @@ fn for_bots(last_error: &str) -> &str {
     }
 }
 
-/// Reduces the error of a failed call to what this role may see.
+/// Reduces an error to what this role may see.
 pub(crate) fn failure(error: EngineError, role: Role) -> EngineError {
     match error {
         EngineError::CompactionFailed { reason, .. } if !may_know(role, reason) => {
@@ -94,7 +93,6 @@ pub(super) fn has_summary(view: &SessionView) -> bool {
     status.is_some_and(|status| status.through_seq > 0)
 }
 
-/// Describes which turns a summary covers.
 pub(super) fn summary_info(summary: &Summary) -> v1::SummaryInfo {
     v1::SummaryInfo {
         number: summary.number,
@@ -125,7 +123,6 @@ pub(crate) fn detail(detail: &SessionDetail, role: Role) -> v1::GetSessionRespon
     }
 }
 
-/// Result of a compaction.
 pub(crate) fn compacted(outcome: &CompactionOutcome) -> v1::CompactSessionResponse {
     let summary = outcome.summary.as_deref();
     v1::CompactSessionResponse {

@@ -26,14 +26,10 @@ use super::to::count;
 use super::{compaction, fields, from, history, memory, recall_tool, status, to};
 use crate::heavy::HeavyWork;
 
-/// A parsed request for a window.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// The request for the engine.
     pub(crate) request: ContextRequest,
-    /// The memories to recall into the window.
     pub(crate) memories: Option<RecallRequest>,
-    /// Options of the reply.
     pub(crate) wanted: Wanted,
 }
 
@@ -42,11 +38,10 @@ pub(crate) struct Asked {
 pub(crate) struct Wanted {
     /// The provider's message format. `None` for turns only.
     format: Option<MessageFormat>,
-    /// The system prompt.
     system: String,
     /// Whether to mark where the provider may cache.
     set_cache_control: bool,
-    /// Definition of the recall tool. Empty if it was not requested.
+    /// Empty if the recall tool was not requested.
     recall_tool_json: String,
 }
 
@@ -57,7 +52,6 @@ pub(crate) struct Writer<'a> {
     pub(crate) heavy: &'a HeavyWork,
 }
 
-/// The part of a window that is rendered.
 struct Shown {
     turns: WindowTurns,
     /// Indices of the turns after which a cache may break.
@@ -66,21 +60,20 @@ struct Shown {
     block: String,
     /// Nonce in text inserted by memoird.
     mark: Mark,
-    /// Rewound turns of the session.
     rewound: SeqRanges,
     /// Rules of the model for requests.
     rules: MessageRules,
 }
 
-/// Size in bytes of what must be parsed before a window is built.
+/// Bytes to parse before a window is built.
 pub(crate) fn asked_bytes(request: &v1::GetContextRequest) -> usize {
     let append = request.append.as_ref().map_or(0, from::append_bytes);
     append + request.tools_json.len()
 }
 
-/// Parses a request, and checks everything that does not depend on the session before any append.
+/// Parses a request, and checks everything that does not depend on the session.
 ///
-/// `has_search` is whether transcripts can be searched, which the recall tool then offers.
+/// `has_search` is whether the recall tool offers a search.
 pub(crate) fn asked(
     request: v1::GetContextRequest,
     limits: &Limits,
@@ -145,7 +138,6 @@ pub(crate) fn asked(
     })
 }
 
-/// Builds the reply.
 pub(crate) async fn answered(
     outcome: ContextOutcome,
     recall: Option<&RecallForWindow>,
@@ -206,7 +198,7 @@ impl EncodedTurns for Spliced {
     }
 }
 
-/// Converts an error about an append, whose field becomes relative to the whole request.
+/// Makes the field of an append's error relative to the whole request.
 pub(crate) fn within_append(append: Option<AppendFields>, refusal: &Status) -> Status {
     match append {
         Some(append) => fields::within(&append.named(refusal), "append"),
@@ -214,7 +206,7 @@ pub(crate) fn within_append(append: Option<AppendFields>, refusal: &Status) -> S
     }
 }
 
-/// Converts an error of the engine, whose field becomes relative to the whole request.
+/// Makes the field of an engine error relative to the whole request.
 pub(crate) fn refused(append: Option<AppendFields>, refusal: &Status) -> Status {
     let is_of_window = |field: &str| ["model", "budget"].contains(&field);
     match fields::named_in(refusal).is_some_and(|field| is_of_window(&field)) {
@@ -287,7 +279,6 @@ pub(super) fn budget_override(budget: v1::Budget) -> BudgetOverride {
 }
 
 impl Wanted {
-    /// Whether the window offers the recall tool.
     pub(crate) fn has_recall_tool(&self) -> bool {
         !self.recall_tool_json.is_empty()
     }
@@ -307,7 +298,7 @@ impl Writer<'_> {
     }
 }
 
-/// Renders the messages. `None` if the bytes of a turn are damaged.
+/// Renders the messages, unless the bytes of a turn are damaged.
 fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Rendered> {
     let Shown {
         turns,
@@ -346,16 +337,16 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
     Some(rendered)
 }
 
-/// Returns the indices of turns whose predecessor in the history is not in the window.
+/// Returns the indices of turns after a gap in the history.
 ///
-/// Turns inserted by memoird have seq 0. Rewound turns do not count as predecessors.
+/// Turns inserted by memoird have seq 0. Rewound turns are no gap.
 fn behind_gap(seqs: &[u64], rewound: &SeqRanges) -> Vec<usize> {
     let is_gap = |pair: &[u64]| pair[0] > 0 && rewound.rest(pair[0] + 1, pair[1]).next().is_some();
     let gaps = seqs.windows(2).enumerate().filter(|(_, pair)| is_gap(pair));
     gaps.map(|(index, _)| index + 1).collect()
 }
 
-/// Returns the indices of the messages in which these turns end, without duplicates.
+/// Returns the indices of the messages that end these turns, without duplicates.
 fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
     let ends = turns
         .iter()
@@ -380,7 +371,7 @@ fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest,
     .map_err(|refusal| status::at("memories", &refusal))
 }
 
-/// Inserts the block of memories as a separate turn and returns its index. Shifts the breakpoints.
+/// Inserts the memories as a separate turn and returns its index. Shifts the breakpoints.
 fn insert_memories(
     turns: &mut Vec<Turn>,
     breakpoints: &mut [usize],
@@ -398,10 +389,9 @@ fn insert_memories(
 
 /// Returns the index for the block of memories.
 ///
-/// It is the last one, which does not affect what a provider has cached. No turn may follow if the
-/// last turn is the model's, which it is to continue, if a tool call has no result yet, or if the
-/// results come last and the model accepts no text with them. Then the block precedes the last turn
-/// of the user.
+/// It normally comes last, where it does not affect a provider's cache. No turn may follow if the
+/// last turn is the model's, to be continued, if a tool call has no result yet, or if the model
+/// accepts no text after results. Then the block precedes the user's last turn.
 fn memories_index(turns: &[Turn], rules: MessageRules) -> usize {
     let is_result = |turn: &Turn| !turn.links().results.is_empty();
     let may_follow = |last: &Turn| match last.role {
@@ -419,8 +409,7 @@ fn memories_index(turns: &[Turn], rules: MessageRules) -> usize {
     })
 }
 
-/// Whether the last turns are results of calls made by a program, or of calls issued together with
-/// one that Anthropic has yet to answer.
+/// Whether the last turns are results for a program, or came with an open call of Anthropic.
 fn answers_program(turns: &[Turn]) -> bool {
     let is_result = |turn: &&Turn| !turn.links().results.is_empty();
     let results = turns.iter().rev().take_while(is_result).count();
@@ -447,7 +436,7 @@ fn waits(turns: &[Turn]) -> bool {
     uses.any(|id| !results.contains(id))
 }
 
-/// Converts the report, without the breakpoints, which depend on the format.
+/// Converts the report without breakpoints, which depend on the format.
 fn report(report: Report, turns: &WindowTurns) -> v1::ContextReport {
     v1::ContextReport {
         input_budget: report.input_budget,

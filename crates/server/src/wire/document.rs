@@ -26,7 +26,7 @@ pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Status
     })
 }
 
-/// Size of a value in bytes, as an estimate of the time to parse it.
+/// Size of a value in bytes, an estimate of its parsing time.
 pub(crate) fn put_bytes(request: &v1::PutDocumentRequest) -> usize {
     match &request.value {
         Some(Value::Json(text)) => text.len(),
@@ -35,7 +35,6 @@ pub(crate) fn put_bytes(request: &v1::PutDocumentRequest) -> usize {
     }
 }
 
-/// Parses and validates a document to store.
 pub(crate) fn put(
     request: v1::PutDocumentRequest,
     limits: &MemoryLimits,
@@ -64,7 +63,7 @@ pub(crate) fn delete(request: v1::DeleteDocumentRequest) -> Result<DocumentDelet
     })
 }
 
-/// Parses the range of documents to delete. Rejects an empty namespace, which would select all.
+/// Parses the documents to delete. Rejects an empty namespace, which would select all.
 pub(crate) fn range_to_delete(
     request: v1::DeleteDocumentsRequest,
 ) -> Result<DocumentRange, Status> {
@@ -127,7 +126,7 @@ pub(crate) fn namespace_query(
     query.checked().map_err(refused)
 }
 
-/// Size of a batch's JSON in bytes, as an estimate of the time to parse it.
+/// Size of a batch's JSON in bytes, an estimate of its parsing time.
 pub(crate) fn batch_bytes(request: &v1::BatchDocumentsRequest) -> usize {
     let operations = request.operations.iter();
     operations
@@ -262,7 +261,6 @@ fn range(range: DocumentRange) -> Result<DocumentRange, Status> {
     range.checked().map_err(refused)
 }
 
-/// Parses and validates a time to live.
 fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     let Some(span) = span else { return Ok(None) };
     let ttl = Duration::try_from(span).ok();

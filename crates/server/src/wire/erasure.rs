@@ -7,7 +7,7 @@ use tonic::Status;
 
 use super::{from, status};
 
-/// Parses the session to erase, or one generation of it.
+/// Parses the session or generation to erase.
 pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, Status> {
     Ok(EraseTarget::Session {
         session: from::session_id(&request.session_id)?,
@@ -15,7 +15,6 @@ pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, 
     })
 }
 
-/// Parses the subject to erase.
 pub(crate) fn subject(request: &v1::EraseSubjectRequest) -> Result<EraseTarget, Status> {
     let subject = Subject::parse(&request.subject).map_err(|error| status::core(&error))?;
     Ok(EraseTarget::Subject(subject))
@@ -25,7 +24,6 @@ pub(crate) fn job_id(text: &str) -> Result<ErasureId, Status> {
     text.parse().map_err(|error| status::core(&error))
 }
 
-/// Progress of the erasure of a session.
 pub(crate) fn session_erased(erasure: Erasure) -> v1::EraseSessionResponse {
     v1::EraseSessionResponse {
         job_id: erasure.id.to_string(),
@@ -35,7 +33,6 @@ pub(crate) fn session_erased(erasure: Erasure) -> v1::EraseSessionResponse {
     }
 }
 
-/// Progress of the erasure of a subject.
 pub(crate) fn subject_erased(erasure: Erasure) -> v1::EraseSubjectResponse {
     v1::EraseSubjectResponse {
         job_id: erasure.id.to_string(),

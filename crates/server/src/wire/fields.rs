@@ -1,9 +1,7 @@
-//! Paths of invalid fields, such as `turns[1]`. Every INVALID_ARGUMENT error has one as metadata
-//! `field`.
+//! Paths of invalid fields, such as `turns[1]`, the metadata `field` of every INVALID_ARGUMENT.
 //!
-//! A rule names the field as most calls do. A call where the field is elsewhere renames it
-//! (`append.turns[1]`). `tests/suite/refused_fields.rs` checks each path against the descriptor of
-//! its request.
+//! A rule uses the name that most calls have. Other calls rename it (`append.turns[1]`).
+//! `tests/suite/refused_fields.rs` checks each path against the descriptor of its request.
 
 use memoird_core::CoreError;
 use tonic::Status;
@@ -14,7 +12,7 @@ pub(super) const FIELD: &str = "field";
 /// Path for a request that cannot be decoded as a whole.
 const WHOLE: &str = "request";
 
-/// The field that a core error is about, by its most common name.
+/// The field of a core error, by its most common name.
 pub(super) fn of(refusal: &CoreError) -> Option<String> {
     let field = match refusal {
         CoreError::IdInvalid { field, .. } => field,
@@ -46,14 +44,11 @@ pub(super) fn of(refusal: &CoreError) -> Option<String> {
     Some(field.to_owned())
 }
 
-/// Returns the field path of an error.
 pub(crate) fn named_in(refusal: &Status) -> Option<String> {
     refusal.get_details_error_info()?.metadata.remove(FIELD)
 }
 
-/// Renames the field of an error, also at the beginning of its message.
-///
-/// Errors without a field are unchanged.
+/// Renames the field of an error, if any, also at the beginning of its message.
 pub(crate) fn renamed(refusal: &Status, rename: impl FnOnce(&str) -> String) -> Status {
     let mut details = refusal.get_error_details();
     let mut text = refusal.message().to_owned();
@@ -77,8 +72,7 @@ pub(crate) fn about(refusal: &Status, field: &str) -> Status {
 
 /// Sets the field of an error that has one, and keeps the old position in the message.
 ///
-/// Used if an element of the field may produce several turns, so that its index cannot be part of
-/// the path.
+/// An element may produce several turns, so the path cannot contain its index.
 pub(crate) fn read_from(refusal: &Status, field: &str) -> Status {
     let text = format!("{field}: {}", refusal.message());
     let details = about(refusal, field).get_error_details();
@@ -90,8 +84,7 @@ pub(crate) fn within(refusal: &Status, message: &str) -> Status {
     renamed(refusal, |field| format!("{message}.{field}"))
 }
 
-/// Extracts the field path from a decoding error: `turns.role` for `...: Turn.role:
-/// AppendRequest.turns: why`.
+/// Extracts the path from a decoding error: `turns.role` of `Turn.role: AppendRequest.turns: why`.
 pub(super) fn malformed(said: &str) -> String {
     let names = said.split(": ").filter_map(|piece| {
         let (message, field) = piece.split_once('.')?;

@@ -66,20 +66,19 @@ pub(crate) fn required<T>(
     parse(text).map_err(|error| fields::about(&refused(error), field))
 }
 
-/// Size of an append's turns in bytes, as an estimate of the time to parse them.
+/// Size of an append's turns in bytes, an estimate of their parsing time.
 pub(crate) fn append_bytes(request: &v1::AppendRequest) -> usize {
     let turns = request.turns.iter().map(Message::encoded_len);
     request.messages_json.len() + turns.sum::<usize>()
 }
 
-/// The names of an append's fields in errors.
+/// Names of an append's fields in errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AppendFields {
     has_messages: bool,
 }
 
 impl AppendFields {
-    /// The names for an append with this `messages_json`.
     pub(crate) fn of(messages_json: &str) -> Self {
         Self {
             has_messages: !messages_json.is_empty(),
@@ -167,7 +166,6 @@ pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Stat
     })
 }
 
-/// Parses and validates a change of labels, TTL class and `keep_all`.
 fn options_patch(
     labels: BTreeMap<String, String>,
     ttl_class: String,
@@ -185,7 +183,7 @@ fn options_patch(
     Ok(patch)
 }
 
-/// Size of the turns added by a rewind in bytes, as an estimate of the time to parse them.
+/// Size of a rewind's turns in bytes, an estimate of their parsing time.
 pub(crate) fn rewind_bytes(request: &v1::RewindSessionRequest) -> usize {
     let turns = request.turns.iter().map(Message::encoded_len);
     request.messages_json.len() + turns.sum::<usize>()
@@ -259,7 +257,7 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Stat
     })
 }
 
-/// Parses the new content of a turn. The tenant's limits are checked during the update.
+/// Parses the new content of a turn. The update checks the tenant's limits.
 pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Status> {
     let Some(turn) = request.turn else {
         let problem = "turn is missing; say what it says from now on";
@@ -309,7 +307,7 @@ fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<Sta
     }))
 }
 
-/// Parses an idempotency key and adds the request's fingerprint. `None` if there is no key.
+/// Parses an idempotency key, if any, and adds the request's fingerprint.
 pub(super) fn idempotency(
     key: &str,
     content: impl FnOnce() -> Fingerprint,
@@ -332,13 +330,12 @@ pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Status
     }
 }
 
-/// Converts an error of the core.
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 pub(super) fn refused(error: CoreError) -> Status {
     status::core(&error)
 }
 
-/// Rejects a number that is not a value of the enum `of`. The message lists the values.
+/// Rejects a number that is not a value of the enum `of`, and lists the values.
 pub(super) fn unknown<T>(
     reason: &'static str,
     field: &str,
@@ -352,7 +349,6 @@ pub(super) fn unknown<T>(
     Err(status::invalid(reason, field, problem))
 }
 
-/// Parses the format of a provider's messages.
 pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
     match encoding::format_from_proto(format) {
         Some(format) => Ok(format),
@@ -548,14 +544,13 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
     }
 }
 
-/// Parses an optional generation id.
 pub(crate) fn generation(field: &str, text: &str) -> Result<Option<Generation>, Status> {
     optional(field, text, str::parse)
 }
 
-/// Fingerprint of an append.
+/// Fingerprint of an append, equal for every repeat.
 ///
-/// It is equal for every repeat, even if the client encodes the metadata map in a different order.
+/// Independent of the order in which the client encodes metadata.
 fn content_fingerprint(
     subject: Option<&Subject>,
     turns: &[NewTurn],

@@ -1,4 +1,4 @@
-//! History pages on the wire: turns in their stored encoding, and in a provider's format.
+//! History pages on the wire: stored turns, also in a provider's format.
 
 use bytes::Bytes;
 use memoird_core::turn::{MessageFormat, Turn};
@@ -22,11 +22,10 @@ pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
     }
 }
 
-/// Renders the turns of a page in a provider's format, without rewound turns.
+/// Renders the turns of a page in a provider's format, which has no way to mark rewound turns.
 ///
-/// A provider's array has no way to mark them. At the beginning of the live history, which is sent
-/// to a provider, a result without its call becomes a note; otherwise nothing is added. The journal
-/// is rendered as it was appended.
+/// At the beginning of the live history, which is sent to a provider, a result without its call
+/// becomes a note. The journal is rendered as it was appended.
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
@@ -64,7 +63,7 @@ fn with_mark(turn: &[u8]) -> Bytes {
 
 /// Builds the reply with as many turns as fit into [`from::HISTORY_BYTES_MAX`], at least one.
 ///
-/// The limit includes the same turns in a provider's format.
+/// This includes the same turns in a provider's format.
 ///
 /// # Errors
 /// Those of [`rendered`].
@@ -87,8 +86,7 @@ pub(crate) fn fitting_answer(
     }
 }
 
-/// Builds the reply from turns in their stored encoding. `last` is whether pages run backwards from
-/// the end.
+/// Builds the reply from stored turns. `last` is whether pages run backwards from the end.
 fn answer(
     page: HistoryPage,
     last: bool,

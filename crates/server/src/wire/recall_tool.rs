@@ -1,4 +1,4 @@
-//! The tool `read_earlier_turns` on the wire: its definition, its calls and their results.
+//! The tool `read_earlier_turns` on the wire: definition, calls and results.
 
 use memoird_core::CoreError;
 use memoird_core::ids::CALL_ID_BYTES_MAX;
@@ -23,7 +23,7 @@ pub(super) fn definition(format: MessageFormat, has_search: bool) -> Value {
     tool_definition(format, NAME, &description, &parameters)
 }
 
-/// Adds the definition to a validated array of tools, unless the bot already included it.
+/// Adds the definition to an array of tools, unless the bot already included it.
 pub(super) fn with_definition(tools_json: String, definition: &Value) -> String {
     let Ok(mut tools) = serde_json::from_str::<Vec<Value>>(&tools_json) else {
         return Value::Array(vec![definition.clone()]).to_string();
@@ -35,14 +35,13 @@ pub(super) fn with_definition(tools_json: String, definition: &Value) -> String 
     Value::Array(tools).to_string()
 }
 
-/// The call that a result is rendered for.
 #[derive(Debug)]
 pub(crate) struct CallToAnswer {
     format: MessageFormat,
     call_id: String,
 }
 
-/// Parses a call, and how to render its result. `None` if only the text is requested.
+/// Parses a call, and how to render its result, if requested.
 pub(crate) fn call(
     request: v1::ResolveRecallToolRequest,
 ) -> Result<(RecallCall, Option<CallToAnswer>), Status> {
@@ -66,7 +65,6 @@ pub(crate) fn call(
     Ok((call, to_answer))
 }
 
-/// Builds the response.
 pub(crate) fn resolved(
     reply: RecallReply,
     call: Option<CallToAnswer>,

@@ -17,7 +17,6 @@ const HITS_DEFAULT: usize = 20;
 /// Maximum number of turns before and after each hit.
 const CONTEXT_TURNS_MAX: usize = 10;
 
-/// Parses a search.
 pub(crate) fn request(request: v1::SearchTranscriptsRequest) -> Result<SearchRequest, Status> {
     let tool = request.tool_name;
     let roles = request.roles.iter().map(|number| role(*number));
@@ -38,7 +37,6 @@ pub(crate) fn request(request: v1::SearchTranscriptsRequest) -> Result<SearchReq
     })
 }
 
-/// Converts the hits, with turns in their stored encoding.
 pub(crate) fn found(page: SearchPage) -> spliced::SearchTranscriptsResponse {
     spliced::SearchTranscriptsResponse {
         hits: page.hits.into_iter().map(hit).collect(),

@@ -32,11 +32,10 @@ const LATER: Option<Duration> = Some(Duration::from_secs(1));
 
 /// Maximum length of an error message in bytes.
 ///
-/// A message is sent twice in the response headers, once percent-encoded with up to three times the
-/// length. Some clients reject headers of more than 8 KiB.
+/// Headers contain it twice, once with up to three times the length. Some clients reject headers
+/// above 8 KiB.
 const MESSAGE_BYTES_MAX: usize = 1_700;
 
-/// Converts an error of the engine.
 pub(crate) fn engine(failure: &EngineError) -> Status {
     let (code, reason, retry) = match failure {
         EngineError::Core(refusal) => return core(refusal),
@@ -93,7 +92,6 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
     with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
-/// Converts an error of the core.
 pub(crate) fn core(refusal: &CoreError) -> Status {
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
@@ -156,7 +154,6 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
     with_facts(code, reason, refusal.to_string(), facts.collect(), None)
 }
 
-/// Converts an error of the memories.
 pub(crate) fn memory(failure: &MemoryError) -> Status {
     let mut facts = HashMap::new();
     let (code, reason, retry) = match failure {
@@ -236,7 +233,6 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
     with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
-/// Converts an error of the search.
 pub(crate) fn search(failure: &SearchError) -> Status {
     let (code, reason, retry) = match failure {
         SearchError::Engine(failure) => return engine(failure),
@@ -261,7 +257,7 @@ pub(crate) fn invalid(
     with_facts(InvalidArgument, reason, problem.into(), facts, None)
 }
 
-/// Prefixes the message and the field of an error with the position of an element.
+/// Prefixes the message and field of an error with the position of an element.
 pub(crate) fn at(place: &str, refusal: &Status) -> Status {
     let refusal = fields::within(refusal, place);
     let message = format!("{place}: {}", refusal.message());
@@ -274,7 +270,7 @@ pub(crate) fn cursor_invalid() -> Status {
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
-/// A cursor of one tenant, combined with another position or with all tenants.
+/// A cursor of one tenant, combined with another position or all tenants.
 pub(crate) fn cursor_with_others() -> Status {
     let problem = "after_cursor is a place in the events of one tenant: send it without \
                    after_event_id and all_tenants";
@@ -290,7 +286,7 @@ pub(crate) fn not_in_cluster(what: &str) -> Status {
     status(Unimplemented, "NOT_IN_CLUSTER", problem, None)
 }
 
-/// A call of the API that this version does not implement.
+/// A call that this version does not implement.
 fn unimplemented(what: &str) -> Status {
     let problem = format!("{what} is not served by this version");
     status(Unimplemented, "UNIMPLEMENTED", problem, None)
@@ -341,7 +337,6 @@ pub(crate) fn too_many_calls() -> Status {
     status(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
 }
 
-/// A tenant that exceeds the rate limit with this key.
 pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) -> Status {
     let problem = format!("more than the {per_second} {key} of this tenant; try again later");
     let reason = match key {
@@ -382,7 +377,7 @@ pub(crate) fn probe_too_large(bytes_max: usize) -> Status {
     status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
-/// A call for whose request or response there is no room.
+/// A call without room for its request or response.
 pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
     let problem = "requests and answers that are not read yet use all the memory that they may \
                    (a part of limits.memory); read your answers, and try again";
@@ -437,13 +432,12 @@ pub(crate) fn watcher_too_slow() -> Status {
     status(Aborted, "WATCHER_TOO_SLOW", problem, None)
 }
 
-/// A watcher whose key may have been removed.
+/// A watcher after a change of keys.
 pub(crate) fn keys_changed() -> Status {
     let problem = "other keys apply; watch again with after_cursor";
     status(Unauthenticated, "KEYS_CHANGED", problem, SOON)
 }
 
-/// A stream that ends because the daemon is stopping.
 pub(crate) fn stopping() -> Status {
     engine(&EngineError::Stopping)
 }
@@ -453,7 +447,7 @@ pub(crate) fn transport(refusal: &Status) -> Status {
     let said = refusal.message().to_owned();
     match refusal.code() {
         OutOfRange => status(ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
-        // Internal errors of memoird have details, so this is a decoding error of the library.
+        // Errors of memoird have details, so the library could not decode the request.
         Internal => invalid("REQUEST_MALFORMED", fields::malformed(&said), said),
         Unimplemented if said.is_empty() => unimplemented("this method"),
         Unimplemented => status(Unimplemented, "UNIMPLEMENTED", said, None),
@@ -461,14 +455,14 @@ pub(crate) fn transport(refusal: &Status) -> Status {
     }
 }
 
-/// A turn whose stored bytes cannot be decoded.
+/// A turn that cannot be decoded from its stored bytes.
 pub(crate) fn turn_damaged() -> Status {
     error!("a turn cannot be decoded");
     let problem = "a turn is damaged; ask without format for the others";
     status(DataLoss, "TURN_DAMAGED", problem, None)
 }
 
-/// A call that passed the auth layer without a caller, which is a bug in memoird.
+/// A call that passed the auth layer without a caller, which is a bug.
 pub(crate) fn no_caller() -> Status {
     status(Internal, "NO_CALLER", "the call has no caller", None)
 }
@@ -482,7 +476,6 @@ fn status(
     with_facts(code, reason, message.into(), HashMap::new(), retry)
 }
 
-/// Creates a status with additional metadata for programs.
 fn with_facts(
     code: Code,
     reason: &'static str,

@@ -31,7 +31,6 @@ use crate::services::EventView;
 /// Maximum number of sessions listed in the reply to a sweep.
 const ENDED_NAMED_MAX: usize = 1_000;
 
-/// Converts a live session.
 pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
     let time = |time: Timestamp| Some(timestamp_to_proto(time));
     let options = view.head.options.as_ref();
@@ -107,8 +106,6 @@ pub(crate) fn copied(target: String, outcome: &CopyOutcome) -> v1::CopySessionRe
     }
 }
 
-/// Converts an updated turn.
-///
 /// # Errors
 /// `TURN_DAMAGED`.
 pub(crate) fn turn_updated(outcome: &TurnUpdateOutcome) -> Result<v1::UpdateTurnResponse, Status> {
@@ -135,8 +132,7 @@ pub(crate) fn appended(session_id: String, outcome: &AppendOutcome) -> v1::Appen
 
 /// Converts the session after a command.
 ///
-/// If the session has ended since the original call, a repeat returns only the generation that got
-/// the turns.
+/// If it has ended, a repeat returns only the generation that got the turns.
 fn session_of(
     session_id: String,
     view: Option<&SessionView>,
@@ -150,7 +146,6 @@ fn session_of(
     view.map_or_else(ended, session_info)
 }
 
-/// Converts the result of a check of files.
 pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
     let file = |check: &FileCheck| v1::VerifiedFile {
         path: check.path.display().to_string(),
@@ -186,7 +181,7 @@ pub(crate) fn patched(outcome: &PatchOutcome) -> v1::PatchStateResponse {
     }
 }
 
-/// Converts the counters. Totals are sums over the tenants and deliveries passed in.
+/// Totals are sums over the tenants and deliveries passed in.
 pub(crate) fn stats<'a>(
     snapshot: StatsSnapshot,
     deliveries: impl Iterator<Item = &'a DeliveryCount>,
@@ -224,7 +219,6 @@ pub(crate) fn stats<'a>(
     response
 }
 
-/// Converts a tenant with its limits.
 pub(crate) fn tenant(tenant: &TenantSnapshot) -> v1::Tenant {
     v1::Tenant {
         id: tenant.id.to_string(),
@@ -235,7 +229,6 @@ pub(crate) fn tenant(tenant: &TenantSnapshot) -> v1::Tenant {
     }
 }
 
-/// Converts the sessions ended by a sweep.
 pub(crate) fn swept(ended: &[EndedSession]) -> v1::SweepNowResponse {
     let session = |ended: &EndedSession| v1::EndedSession {
         tenant: ended.tenant.to_string(),
@@ -249,7 +242,7 @@ pub(crate) fn swept(ended: &[EndedSession]) -> v1::SweepNowResponse {
     }
 }
 
-/// Builds a page of hook deliveries, of which `size` were requested.
+/// Builds a page of hook deliveries, for a requested `size`.
 pub(crate) fn deliveries(listed: &[DeliveryView], size: usize) -> v1::ListHookDeliveriesResponse {
     let next = listed.last().filter(|_| listed.len() == size);
     v1::ListHookDeliveriesResponse {
@@ -279,7 +272,6 @@ pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
     }
 }
 
-/// Converts the state of the daemons that share a journal.
 pub(crate) fn cluster(view: ClusterView) -> v1::GetClusterResponse {
     let member = |member: MemberView| v1::ClusterMember {
         name: member.name,
@@ -338,7 +330,7 @@ pub(crate) fn event(
     }
 }
 
-/// Returns the kind of an event, why the generation ended, and the details that this role may see.
+/// Returns the kind of an event, why the generation ended, and the details for this role.
 pub(super) fn event_kind(
     event: &Event,
     role: Role,
@@ -432,7 +424,7 @@ pub(super) fn event_kind(
             gave_up,
         } => {
             let mut detail = json!({ "reason": reason, "gave_up": gave_up });
-            // Only admins may see what a provider answered.
+            // Only admins see what a provider answered.
             if role == Role::Admin {
                 detail["error"] = json!(problem);
             }
@@ -454,7 +446,7 @@ pub(super) fn event_kind(
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
                 "gave_up": gave_up,
             });
-            // Only admins may see what a program printed or a service answered.
+            // Only admins see what a program printed or a service answered.
             if role == Role::Admin {
                 detail["error"] = json!(problem);
             }
@@ -478,7 +470,7 @@ fn tenant_stats(tenant: &TenantSnapshot, calls_refused: u64) -> v1::TenantStats 
     }
 }
 
-/// Converts a duration, limited to the maximum of protobuf.
+/// Converts a duration, limited to protobuf's maximum.
 pub(crate) fn duration(duration: Duration) -> prost_types::Duration {
     /// Ten thousand years (google/protobuf/duration.proto).
     const MAX: Duration = Duration::from_secs(315_576_000_000);
@@ -486,7 +478,6 @@ pub(crate) fn duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration::try_from(duration.min(MAX)).unwrap_or_default()
 }
 
-/// Converts a number for a 32-bit field, saturating.
 pub(crate) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

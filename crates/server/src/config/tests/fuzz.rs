@@ -10,7 +10,7 @@ use super::*;
 
 /// A key written directly into a file of the corpus.
 const PLAIN_KEY: &str = "plainkey-0123456789abcdef";
-/// Maximum length of an error message in bytes: a snippet of the file, and a line per problem.
+/// Maximum length of an error message in bytes.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 #[test]
@@ -58,7 +58,7 @@ fn check_read(file: &File, text: &str) {
     let written = serde_json::to_string(file).unwrap();
     let read = File::parse(&written).unwrap_or_else(|error| panic!("{written}: {error}"));
     assert_eq!(format!("{read:?}"), format!("{file:?}"));
-    // Secret files are actually read, so skip inputs in which an edit may name arbitrary files.
+    // Secret files are read, so skip inputs that may name arbitrary files.
     if !text.contains("file")
         && let Err(refusal) = parse(text)
     {

@@ -11,9 +11,7 @@ const UNKNOWN: &str = "no_such_key";
 /// Inserts a value at the tested position of a file.
 type Place<'a> = &'a dyn Fn(&str) -> String;
 
-/// Returns the keys or variants that are valid at this position, from the error for an unknown one.
-///
-/// `None` if it accepts neither.
+/// Returns the keys or variants that are valid here, if any, from the error for an unknown one.
 fn known_at(place: Place) -> Option<Vec<String>> {
     let error = File::parse(&place(&format!("{{ {UNKNOWN}: 1 }}"))).err()?;
     let (_, known) = error.split_once(&format!("`{UNKNOWN}`, expected one of "))?;
@@ -21,7 +19,7 @@ fn known_at(place: Place) -> Option<Vec<String>> {
     Some(known.split(", ").map(str::to_owned).collect())
 }
 
-/// Collects all words that are valid at this position and below it.
+/// Collects all words that are valid here and below.
 fn collect(place: Place, words: &mut BTreeSet<String>) {
     for word in known_at(place).unwrap_or_default() {
         collect(&|value| place(&format!("{{ {word}: {value} }}")), words);
@@ -32,7 +30,7 @@ fn collect(place: Place, words: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns the part of the default file for a top-level key, with the comments before it.
+/// Returns the section of a top-level key in the default file, with its comments.
 fn section(key: &str) -> String {
     let start = format!("{key}:");
     let mut section = String::new();

@@ -32,10 +32,8 @@ const CONFLICTS_DEFAULT: usize = 20;
 /// Text values by name.
 type Texts = BTreeMap<String, String>;
 
-/// The field that lists the fields to update.
 const UPDATE_MASK: &str = "update_mask";
 
-/// Fields allowed in `update_mask`.
 const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, observed_at, \
                          expires_at, pinned, metadata_json, metadata";
 
@@ -66,7 +64,6 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
     })
 }
 
-/// Parses a recall.
 pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
     let session = optional("session_id", &request.session_id, SessionId::parse)?;
     let subjects = request.subjects.iter().enumerate();
@@ -127,7 +124,6 @@ pub(crate) fn subjects(
     Ok((prefix, after))
 }
 
-/// Validates a prefix of subject ids.
 fn subject_prefix(field: &'static str, prefix: String) -> Result<String, Status> {
     from::check_length(field, &prefix)?;
     Ok(prefix)
@@ -168,7 +164,6 @@ fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Status> {
     }
 }
 
-/// Builds a JSON object of text members.
 fn object(texts: &Texts) -> String {
     let members = texts.iter();
     let members = members.map(|(name, text)| (name.clone(), Value::from(text.as_str())));
@@ -244,7 +239,7 @@ fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<
     memories.collect()
 }
 
-/// Parses the idempotency key of a fact. The fingerprint covers the rest of the request.
+/// Parses the idempotency key of a fact. The fingerprint covers the rest.
 fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, Status> {
     from::idempotency(&request.idempotency_key, || {
         let rest = v1::RememberRequest {
@@ -274,7 +269,6 @@ fn extracted_fact(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
     })
 }
 
-/// Parses the turns that a memory comes from.
 fn source(source: v1::MemorySource) -> Result<Source, Status> {
     Ok(Source {
         session: required("source.session_id", &source.session_id, SessionId::parse)?,
@@ -297,7 +291,6 @@ fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     })
 }
 
-/// Adds the field with this path to the patch.
 fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status> {
     match path {
         "content" => patch.content = Some(memory.content.clone()),
@@ -330,7 +323,7 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
     Ok(())
 }
 
-/// Parses a memory to import unchanged. Missing times default to the time in its id.
+/// Parses a memory to import unchanged. Missing times are taken from its id.
 fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
     let id = memory_id("id", &memory.id)?;
     let created_at = time("created_at", memory.created_at)?.unwrap_or_else(|| made_at(id));
@@ -361,7 +354,7 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
         },
         origin: origin(memory.origin)?,
         external_key: given(memory.external_key),
-        // An export contains both forms. Only `metadata_json` is complete.
+        // Exports contain both forms. Only `metadata_json` is complete.
         metadata: match memory.metadata_json.is_empty() {
             true => metadata(String::new(), &memory.metadata)?,
             false => Some(memory.metadata_json),
@@ -403,7 +396,6 @@ fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
     }
 }
 
-/// Parses an optional time.
 pub(crate) fn time(
     field: &'static str,
     time: Option<prost_types::Timestamp>,

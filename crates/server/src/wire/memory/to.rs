@@ -24,10 +24,9 @@ use serde_json::{Map, Value};
 use crate::wire::text_or_empty;
 use crate::wire::to::{count, duration};
 
-/// Maximum size of a page in bytes. By default, clients accept messages of 4 MiB.
+/// Maximum size of a page in bytes. Clients accept messages of 4 MiB by default.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
-/// Converts a memory with all its fields.
 pub(crate) fn memory(memory: &Memory) -> v1::Memory {
     let time = |time: Timestamp| Some(timestamp_to_proto(time));
     v1::Memory {
@@ -57,7 +56,6 @@ pub(crate) fn memory(memory: &Memory) -> v1::Memory {
     }
 }
 
-/// Returns the text members of a JSON object.
 fn texts(json: &str) -> BTreeMap<String, String> {
     let object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
     let members = object.into_iter().filter_map(|(name, value)| match value {
@@ -82,7 +80,7 @@ pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
     }
 }
 
-/// Converts the result of a recall. `explain` adds the parts of each score.
+/// Converts the result of a recall. `explain` adds the parts of scores.
 pub(crate) fn recalled(outcome: RecallOutcome, explain: bool) -> v1::RecallResponse {
     let mode = match outcome.mode {
         RecallMode::Auto => v1::RecallMode::Unspecified,
@@ -197,7 +195,6 @@ fn conflict(conflict: &Conflict) -> v1::MemoryConflict {
     }
 }
 
-/// Counts of what was forgotten, or would be.
 pub(crate) fn forgotten(outcome: ForgetOutcome) -> v1::ForgetResponse {
     v1::ForgetResponse {
         memories: outcome.memories,
@@ -218,7 +215,6 @@ pub(crate) fn manifest(manifest: &Manifest) -> v1::GetManifestResponse {
     }
 }
 
-/// Converts leased turns, in their stored encoding.
 pub(crate) fn leased(lease: ExtractionLease) -> spliced::LeaseExtractionResponse {
     let expires_at = lease.lease.map(|_| timestamp_to_proto(lease.expires_at));
     spliced::LeaseExtractionResponse {
@@ -239,7 +235,6 @@ pub(crate) fn committed(outcome: &ExtractionOutcome) -> v1::CommitExtractionResp
     }
 }
 
-/// Converts the facts that a model extracted from a session.
 pub(crate) fn learnt(learnt: &LearnOutcome) -> v1::LearnSessionResponse {
     let (first_seq, through_seq) = learnt.turns.unwrap_or_default();
     v1::LearnSessionResponse {
