@@ -80,7 +80,7 @@ impl Admission {
         }
     }
 
-    /// Calls with responses that are not completely sent.
+    /// Number of calls that have not sent their complete response.
     pub(crate) fn calls_under_way(&self) -> usize {
         self.shared.counts().calls
     }
@@ -176,7 +176,9 @@ impl CallPlace {
         }
     }
 
-    /// Waits for room for a response of up to `bytes_max` bytes, until its actual size is known.
+    /// Reserves room for a response of up to `bytes_max` bytes, and waits for it if necessary.
+    ///
+    /// The actual size replaces the reservation once it is known.
     ///
     /// # Errors
     /// If other calls do not release enough within [`ROOM_WAIT_MAX`].

@@ -1,7 +1,7 @@
 //! Connection table of a port, with limits on count, handshake, idle time and age.
 //!
-//! Counts are limited in total and per address. A connection is a "stranger" until it shows a valid
-//! key. When there is no room, the oldest stranger is closed.
+//! Counts are limited in total and per address. A connection is unauthenticated (a "stranger" in
+//! names) until it shows a valid key. When there is no room, the oldest of these is closed.
 
 pub(crate) mod config;
 mod gathered;
@@ -25,19 +25,19 @@ pub(crate) use config::ConnectionsConfig;
 pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
 
-/// Rejected calls after which a stranger is closed, once its calls are done.
+/// Rejected calls after which an unauthenticated connection closes, once its calls are done.
 ///
 /// Later calls get no response: their streams are reset.
 const REFUSALS_ANSWERED: u32 = 16;
-/// Rejected calls after which a stranger is closed at once.
+/// Rejected calls after which an unauthenticated connection is closed at once.
 ///
 /// More than can arrive before the first limit takes effect.
 const REFUSALS_MAX: u32 = 64;
 
-/// Maximum number of displaced strangers in excess of the connection limit.
+/// Maximum number of displaced connections in excess of the connection limit.
 const LEAVING_MAX: usize = 64;
 
-/// Bytes that a stranger may read per poll. A call can be as small as 15 bytes.
+/// Bytes that an unauthenticated connection may read per poll. A call can have only 15 bytes.
 const STRANGER_BYTES_AT_ONCE: usize = 1 << 10;
 /// The same for other connections, if tenants share the scheduler.
 ///
@@ -81,7 +81,7 @@ pub(crate) struct ConnectionCounts {
 #[derive(Debug, Default)]
 struct Table {
     open: usize,
-    /// Displaced strangers that are still open, included in `open`.
+    /// Displaced connections that are still open, included in `open`.
     leaving: usize,
     next_number: u64,
     strangers: BTreeMap<u64, Arc<Connection>>,
@@ -109,7 +109,7 @@ pub(crate) struct Connection {
     connections: Arc<Connections>,
     number: u64,
     pub(crate) peer: Peer,
-    /// Determines the queue that it and its calls are scheduled in.
+    /// Determines the queue for the tasks of the connection and its calls.
     pub(crate) owner: Arc<Owner>,
     /// Names in the client's certificate. Unset if there is none.
     certificate: OnceLock<Vec<String>>,
@@ -193,7 +193,7 @@ impl Connections {
         }
     }
 
-    /// Adds a connection, and closes the oldest stranger if necessary.
+    /// Adds a connection, and closes the oldest unauthenticated one if necessary.
     fn try_enter(self: &Arc<Self>, peer: Peer) -> Entered {
         let mut table = self.table();
         let of_address = peer
@@ -266,7 +266,7 @@ impl Table {
         connection
     }
 
-    /// Closes a stranger to make room.
+    /// Closes an unauthenticated connection to make room.
     fn displace(&mut self, number: u64) {
         let Some(connection) = self.forget_stranger(number) else {
             return;
@@ -345,7 +345,7 @@ impl Connection {
             return;
         }
         let mut table = self.connections.table();
-        // A displaced connection stays a stranger and closes.
+        // A displaced connection closes in any case.
         if table.forget_stranger(self.number).is_some() {
             self.has_key.store(true, Ordering::Relaxed);
         }
@@ -355,7 +355,7 @@ impl Connection {
         self.begin(false)
     }
 
-    /// Begins a call without a key, unless a stranger has too many of them.
+    /// Begins a call without a key, unless an unauthenticated connection has too many of them.
     pub(crate) fn begin_keyless_call(self: &Arc<Self>) -> Option<OpenCall> {
         let others = self.keyless_calls.fetch_add(1, Ordering::Relaxed);
         let call = self.begin(true);
@@ -389,7 +389,8 @@ impl Connection {
         refusals <= REFUSALS_ANSWERED
     }
 
-    /// Closes a stranger when its calls are done. Others may share a connection with a valid key.
+    /// Closes the connection when its calls are done, unless it has shown a valid key: then other
+    /// clients may share it.
     pub(crate) fn finish_if_stranger(&self) {
         if self.is_stranger() {
             self.tell(Order::Finish);

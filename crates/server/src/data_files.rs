@@ -91,7 +91,7 @@ impl DataFiles {
         Ok(())
     }
 
-    /// Gives files created by root to the owner of the data directory, who runs the daemon.
+    /// Gives files created by root to the owner of the data directory, as which the daemon runs.
     ///
     /// # Errors
     /// If a directory cannot be read, or an owner cannot be changed.

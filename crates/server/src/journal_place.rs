@@ -16,7 +16,9 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
 
-/// Page caches may have 1/`FILES_SHARE` of `limits.memory`, at least `FILES_BYTES_MIN` bytes.
+/// Page caches may use 1/`FILES_SHARE` of `limits.memory`, in addition to it.
+///
+/// They may use at least `FILES_BYTES_MIN` bytes.
 const FILES_SHARE: u64 = 8;
 const FILES_BYTES_MIN: u64 = 16 << 20;
 
@@ -106,7 +108,7 @@ pub(crate) async fn open(
     })
 }
 
-/// Maximum bytes of page caches, if limited.
+/// Maximum bytes of page caches, in addition to `limits.memory`. `None` means no limit.
 fn file_cache_bytes(memory_bytes: u64) -> Option<u64> {
     (memory_bytes > 0).then(|| (memory_bytes / FILES_SHARE).max(FILES_BYTES_MIN))
 }

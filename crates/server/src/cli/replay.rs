@@ -1,7 +1,7 @@
 //! `memoird replay`: replays recorded conversations into sessions, message by message.
 //!
 //! Each message has an idempotency key derived from its position. A repeated command therefore
-//! continues an interrupted replay, and a replay waits for a daemon that was killed.
+//! continues an interrupted replay, and a replay continues once a killed daemon is back.
 
 mod dry_run;
 
@@ -140,7 +140,7 @@ fn summary(counts: &Counts, started: Instant, json: bool) -> Result<(), CliError
 
 /// Timeout of a call. Retries are safe due to the idempotency key.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
-/// Interval of the messages with probed keys.
+/// Distance between the messages that are checked for a known key.
 ///
 /// The daemon remembers the newest 1,024 keys of a session. Of 1,024 consecutive messages, at least
 /// one has an index divisible by this number.
@@ -195,8 +195,8 @@ impl Player {
 
     /// Returns how many messages of a long conversation an earlier replay has appended.
     ///
-    /// Short ones need no check. Of a long one the first keys are forgotten, and the daemon would
-    /// append these messages again.
+    /// For a short one the idempotency keys suffice, so it returns 0. Of a long one the daemon has
+    /// forgotten the first keys, and would append these messages again.
     async fn played_before(
         &self,
         client: &mut Sessions,
@@ -206,7 +206,8 @@ impl Player {
             return Ok(0);
         }
         for index in (0..conversation.messages.len()).step_by(PROBE_EVERY).rev() {
-            // A known key returns the original result. Any other append fails with STALE_SEQ.
+            // A known key returns the original result. Any other append fails with STALE_SEQ,
+            // because no session has that many turns.
             let request = AppendRequest {
                 expected_seq: Some(u64::MAX),
                 ..self.request(conversation, index)

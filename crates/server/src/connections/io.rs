@@ -18,7 +18,7 @@ use super::Connection;
 /// The HTTP/2 preface (RFC 9113, section 3.4), and the header of the frame that follows.
 const HELLO_BYTES: usize = 24 + 9;
 
-/// Burst that a stranger may send, in bytes. Health checks need some hundred.
+/// Burst of an unauthenticated connection, in bytes. Health checks need some hundred.
 const STRANGER_BYTES_FREE: u32 = 64 << 10;
 /// Rate after the burst, in bytes per second.
 const STRANGER_BYTES_PER_SECOND: u32 = 8 << 10;
@@ -39,7 +39,7 @@ pub(crate) struct Watched<S> {
     pace: Pace,
 }
 
-/// Rate limit for reading from a stranger.
+/// Rate limit for reading from an unauthenticated connection.
 #[derive(Debug, Default)]
 struct Pace {
     /// When the bytes read so far are covered by the rate.

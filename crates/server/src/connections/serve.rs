@@ -30,9 +30,9 @@ const HEAD_BYTES_MAX: u32 = 8 << 10;
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Maximum age of a stranger, as a multiple of its idle timeout.
+/// Maximum age of an unauthenticated connection, as a multiple of its idle timeout.
 const STRANGERS_AGE: u32 = 10;
-/// Time for strangers to finish at shutdown.
+/// Time for unauthenticated connections to finish at shutdown.
 const STRANGERS_STOP: Duration = Duration::from_secs(1);
 /// In effect no limit.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);

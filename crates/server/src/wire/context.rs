@@ -337,9 +337,9 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
     Some(rendered)
 }
 
-/// Returns the indices of turns after a gap in the history.
+/// Returns the indices of turns that follow turns missing from the window.
 ///
-/// Turns inserted by memoird have seq 0. Rewound turns are no gap.
+/// Turns inserted by memoird have seq 0. Rewound turns are not missing.
 fn behind_gap(seqs: &[u64], rewound: &SeqRanges) -> Vec<usize> {
     let is_gap = |pair: &[u64]| pair[0] > 0 && rewound.rest(pair[0] + 1, pair[1]).next().is_some();
     let gaps = seqs.windows(2).enumerate().filter(|(_, pair)| is_gap(pair));
@@ -409,7 +409,8 @@ fn memories_index(turns: &[Turn], rules: MessageRules) -> usize {
     })
 }
 
-/// Whether the last turns are results for a program, or came with an open call of Anthropic.
+/// Whether the last turns are results of calls made by a program, or of calls that were issued
+/// together with one that Anthropic has yet to answer.
 fn answers_program(turns: &[Turn]) -> bool {
     let is_result = |turn: &&Turn| !turn.links().results.is_empty();
     let results = turns.iter().rev().take_while(is_result).count();

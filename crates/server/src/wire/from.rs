@@ -443,8 +443,7 @@ fn moment(field: &str, time: Option<prost_types::Timestamp>) -> Result<Option<Ti
     read.map(Some).ok_or_else(invalid)
 }
 
-/// Prefix of page tokens in a list ordered by id. Tokens in a list ordered by use start with a
-/// number.
+/// Prefix of page tokens in a list ordered by id. In a list ordered by use they start with a time.
 const ID_TOKEN: &str = "id:";
 
 /// Parses the last session of the previous page.

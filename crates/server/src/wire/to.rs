@@ -106,6 +106,8 @@ pub(crate) fn copied(target: String, outcome: &CopyOutcome) -> v1::CopySessionRe
     }
 }
 
+/// Converts an updated turn.
+///
 /// # Errors
 /// `TURN_DAMAGED`.
 pub(crate) fn turn_updated(outcome: &TurnUpdateOutcome) -> Result<v1::UpdateTurnResponse, Status> {
