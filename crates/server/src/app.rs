@@ -377,8 +377,9 @@ impl Running {
         self.api.reloader.shutdown_grace() * 3 + PAGES_TIME_MAX
     }
 
-    /// Shuts down step by step, each with a time limit: stops accepting calls, finishes those in
-    /// progress, stops the workers, and flushes changes.
+    /// Shuts down step by step, with a time limit for each step.
+    ///
+    /// Stops accepting calls, finishes those in progress, stops the workers, and flushes changes.
     pub(crate) async fn drain(mut self) {
         self.admin.set_ready(false);
         self.health.end().await;

@@ -389,8 +389,9 @@ impl Connection {
         refusals <= REFUSALS_ANSWERED
     }
 
-    /// Closes the connection when its calls are done, unless it has shown a valid key: then other
-    /// clients may share it.
+    /// Closes the connection when its calls are done, unless it has shown a valid key.
+    ///
+    /// A connection with a valid key may be shared by other clients.
     pub(crate) fn finish_if_stranger(&self) {
         if self.is_stranger() {
             self.tell(Order::Finish);

@@ -93,7 +93,7 @@ pub(crate) async fn open(
         options.cache_bytes = options.cache_bytes.min(bytes / 4 * 3);
     }
     let dir = config.data_dir.clone();
-    // Keeps signals working in the meantime.
+    // On a blocking thread, so that a signal can stop the daemon in the meantime.
     let opened = spawn_blocking(move || {
         let store = SqliteStore::open(&dir, options)?;
         let clock = store.clock()?;

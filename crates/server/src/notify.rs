@@ -1,7 +1,7 @@
 //! Notifies the service manager (`sd_notify(3)`): ready, reloading, stopping, watchdog.
 //!
-//! The protocol is a line of text in a datagram. The existing crate supports neither the abstract
-//! namespace nor a send timeout.
+//! Does nothing without a manager. The protocol is a line of text in a datagram. The existing crate
+//! supports neither the abstract namespace nor a send timeout.
 
 use std::ffi::OsStr;
 use std::fmt::Display;

@@ -85,7 +85,9 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     ended
 }
 
-/// File descriptors for the journal, the search index, hooks and models.
+/// File descriptors other than those of connections and memories.
+///
+/// They are for the journal, the search index, hooks and models.
 const OTHER_DESCRIPTORS: u64 = 128;
 
 /// File descriptors per open memory file.

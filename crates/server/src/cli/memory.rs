@@ -72,8 +72,10 @@ pub(crate) enum MemoryCommand {
     /// mean of 1 / (position of the first correct hit). Latencies are measured by this client, with
     /// one call at a time. The calls have no side effects: no memory counts as recalled.
     Eval(EvalArgs),
-    /// List memories of a subject that may contradict each other: they differ in a number, in a
-    /// "not", or in one word
+    /// List memories that may contradict each other
+    ///
+    /// Two memories of a subject are listed if they differ in a number, in a "not", or in one word
+    /// in the same place.
     Conflicts(ConflictsArgs),
     /// Permanently forget memories; shows the counts and asks first
     Forget(ForgetArgs),

@@ -1,7 +1,7 @@
 //! Batches responses that become ready at about the same time into one write.
 //!
-//! Each completed call wakes the connection, which tokio would poll next. Every response would be
-//! written on its own, which costs more than most calls do.
+//! Each completed call wakes the connection, and tokio polls the most recently woken task first.
+//! Every response would then be written on its own, which costs more than most calls do.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,7 @@ impl<F: Future> Future for Gathered<F> {
             ready!(this.others.poll(context));
             this.gives_way = false;
         }
-        // Before the poll, which may miss what causes a concurrent wake-up.
+        // Before the poll: it may not see what a concurrent wake-up is for.
         this.woken.is_woken.store(false, Ordering::Release);
         this.inner
             .as_mut()

@@ -409,8 +409,10 @@ fn memories_index(turns: &[Turn], rules: MessageRules) -> usize {
     })
 }
 
-/// Whether the last turns are results of calls made by a program, or of calls that were issued
-/// together with one that Anthropic has yet to answer.
+/// Whether a program or an open call of Anthropic waits for the results in the last turns.
+///
+/// The results are of calls made by a program, or of calls issued together with one that Anthropic
+/// has yet to answer.
 fn answers_program(turns: &[Turn]) -> bool {
     let is_result = |turn: &&Turn| !turn.links().results.is_empty();
     let results = turns.iter().rev().take_while(is_result).count();

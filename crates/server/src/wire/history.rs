@@ -22,10 +22,11 @@ pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
     }
 }
 
-/// Renders the turns of a page in a provider's format, which has no way to mark rewound turns.
+/// Renders the turns of a page in a provider's format, without rewound turns.
 ///
-/// At the beginning of the live history, which is sent to a provider, a result without its call
-/// becomes a note. The journal is rendered as it was appended.
+/// A provider's array has no way to mark these. At the beginning of the live history, which is sent
+/// to a provider, a result without its call becomes a note; nothing else is added. The journal is
+/// rendered as it was appended.
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
