@@ -340,7 +340,7 @@ enum Refusal {
     Status(Status),
 }
 
-/// Resets the stream of a call without a response.
+/// The error that resets the stream of a call without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("too much was refused on this connection")]
 pub(crate) struct Unanswered(#[source] h2::Error);
@@ -543,7 +543,7 @@ impl AuthService {
             explain(&mut answer);
             timer.stop(&answer);
             Ok(match path {
-                // A stream buffers little at any time.
+                // A stream lasts as long as its client wants, and buffers little at any time.
                 Path::Stream => answer.map(|body| Body::new(HeldAnswer::new(body, call))),
                 Path::Reflection => {
                     answer.map(|body| Body::new(HeldAnswer::new(body, (call, place))))

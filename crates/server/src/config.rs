@@ -76,7 +76,7 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Loaded>,
     /// Whether the file states its version.
     ///
-    /// Without one it may be truncated or empty, and a running daemon rejects it.
+    /// Without one it may be truncated or empty, and a reload rejects it.
     pub(crate) is_versioned: bool,
     pub(crate) warnings: Vec<String>,
     /// All settings, for comparison with another file.

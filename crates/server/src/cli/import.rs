@@ -24,7 +24,7 @@ use super::exit::{CliError, Exit};
 use super::lines::{Line, Lines};
 use super::{ClientArgs, export, json, output};
 
-/// Maximum length of a line in bytes. Turns have 20 MiB by default, and more in JSON.
+/// Maximum length of a line in bytes. Turns have up to 20 MiB by default, more in JSON.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of turns of one call, and of their encoded bytes.
 const BATCH_TURNS: usize = 256;
