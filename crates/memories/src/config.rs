@@ -1,4 +1,4 @@
-//! The configuration of memories.
+//! Configuration of long-term memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,76 +14,74 @@ use crate::rules::consolidation::ConsolidationSettings;
 use crate::rules::fusion::HalfLives;
 use crate::rules::secrets::SecretPolicy;
 
-/// All of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoriesConfig {
-    /// Limits of clients.
+    /// Limits on client input.
     #[serde(skip)]
     pub limits: MemoryLimits,
-    /// Hits of a recall that names no number.
+    /// Hits of a recall that sets no limit.
     pub recall_limit: usize,
-    /// Tokens that the block of memories may use of a window.
+    /// Maximum tokens of the recalled memories in a window.
     pub window_tokens: u64,
-    /// From which cosine on two memories say the same; only with an embedder.
+    /// Minimum cosine similarity of near duplicates, if an embedder is configured.
     pub near_duplicate_cosine: f32,
-    /// How soon the score of a memory in a recall sinks with its age.
+    /// Half-lives by which the score of a memory decays with its age.
     pub half_lives: HalfLives,
     /// How secrets in facts are handled.
     pub secrets: SecretPolicy,
-    /// What turns texts into vectors; `None`: recall is lexical only.
+    /// If `None`, recall is lexical only.
     #[serde(skip)]
     pub embedder: Option<Arc<dyn Embedder>>,
-    /// What judges how well the best memories of a recall answer its query; `None`: their order is
-    /// that of words and meaning.
+    /// Judges the best hits of a recall against its query. If `None`, they keep the order of the
+    /// lexical and vector ranking.
     #[serde(skip)]
     pub reranker: Option<Arc<dyn Reranker>>,
-    /// How long a recall waits for the vector of its query before it goes by words only.
+    /// Time a recall waits for the vector of its query before it falls back to lexical search.
     #[serde(with = "AsText::<Span>")]
     pub query_wait: Duration,
-    /// How long a lease of turns runs.
+    /// Duration of an extraction lease.
     #[serde(rename = "extraction_lease", with = "AsText::<Span>")]
     pub lease: Duration,
-    /// What finds facts in conversations by itself; `None`: bots do.
+    /// Extracts facts in the background. If `None`, only bots do.
     #[serde(skip)]
     pub extractor: Option<Arc<dyn Extractor>>,
-    /// When it is asked, and how much.
+    /// Schedule and budget of the extractor.
     #[serde(skip)]
     pub extraction: ExtractionConfig,
-    /// How often memories are consolidated; `None`: only on request.
+    /// Interval between consolidations. If `None`, they run only on request.
     #[serde(skip)]
     pub consolidation_interval: Option<Duration>,
-    /// How they are consolidated.
     #[serde(skip)]
     pub consolidation: ConsolidationSettings,
-    /// How long a memory that has expired stays readable by its id.
+    /// Time an expired memory stays readable by its id.
     #[serde(with = "AsText::<Span>")]
     pub expired_kept: Duration,
 }
 
-/// When a model is asked for facts, and how much.
+/// Schedule and budget of extraction by the configured model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExtractionConfig {
-    /// When the turns of a session are looked at.
+    /// When the new turns of a session are extracted.
     #[serde(with = "AsText::<After>")]
     pub after: After,
-    /// Tokens of prompts and answers of a tenant in a day, of UTC.
+    /// Maximum tokens of prompts and replies per tenant and UTC day.
     pub tokens_per_day: u64,
-    /// Sessions that are looked at at once, of all tenants,
+    /// Maximum sessions extracted concurrently, across tenants.
     pub concurrency: usize,
-    /// and of one of them.
+    /// Maximum sessions of one tenant extracted concurrently.
     pub tenant_concurrency: usize,
 }
 
-/// When the turns of a session are looked at.
+/// Trigger for extracting the new turns of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// When nothing was said for so long.
+    /// When the session has had no turns for this duration.
     Idle(Duration),
-    /// When there are so many, and when the session has ended.
+    /// When this many new turns exist, and when the session ends.
     Turns(u32),
-    /// When the session has ended.
+    /// When the session ends.
     End,
 }
 
@@ -161,10 +159,11 @@ impl Default for MemoriesConfig {
 }
 
 impl MemoriesConfig {
-    /// Adds its problems.
+    /// Adds the problems of this configuration to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         let limits = &self.limits;
-        // A recall gives 100 of them in one answer, which clients have to accept.
+        // A recall returns up to 100 memories in one response, which must fit the message size that
+        // clients accept.
         let is_content = (1..=32 << 10).contains(&limits.content_bytes);
         problems.unless(is_content, "content_bytes", "must be 1 to 32KiB");
         problems.range("recall_limit", self.recall_limit as u64, 1..=100);

@@ -1,4 +1,4 @@
-//! Counters of a tenant's memories, for metrics.
+//! Memory counters of a tenant, for metrics.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -6,53 +6,50 @@ use crate::locked;
 use crate::requests::RecallMode;
 use crate::rules::Outcome;
 
-/// Counts of one tenant's memories since the daemon started.
+/// Counters of one tenant's memories since the daemon started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySnapshot {
-    /// Facts that became memories.
+    /// Facts stored as new memories.
     pub created: u64,
-    /// Facts that were there to the letter.
+    /// Facts identical to an existing memory.
     pub reinforced: u64,
-    /// Facts that a memory took in.
+    /// Facts merged into an existing memory.
     pub merged: u64,
-    /// Facts that replaced what the memory of their external key said.
+    /// Facts that replaced the content of the memory with the same external key.
     pub replaced: u64,
-    /// Facts that were no new ones: a recall had just shown them.
+    /// Facts dropped because a recall had just shown them to the session.
     pub echoed: u64,
-    /// Secrets that were taken out.
+    /// Secrets redacted.
     pub redacted: u64,
-    /// Recalls by words and by meaning.
     pub recalls_hybrid: u64,
-    /// Recalls by words.
     pub recalls_lexical: u64,
-    /// Recalls by meaning.
     pub recalls_vector: u64,
     /// Recalls whose event could not be recorded.
     pub recalls_lost: u64,
-    /// Memories forgotten, older versions included.
+    /// Memories forgotten, including superseded versions.
     pub forgotten: u64,
-    /// Memories whose embedding was given up.
+    /// Memories that will not be embedded, after too many failures.
     pub embedding_failed: u64,
-    /// Memories that consolidations pinned.
+    /// Memories pinned by consolidation.
     pub promoted: u64,
-    /// Answers of a model that extracts that were committed.
+    /// Replies of the extraction model that were committed.
     pub extractions: u64,
-    /// Calls of it that failed, or whose answers could not be used.
+    /// Calls of the extraction model that failed or returned an unusable reply.
     pub extractions_failed: u64,
-    /// Facts of it that were not believed.
+    /// Facts of the extraction model that failed validation.
     pub extractions_refused: u64,
-    /// Tokens of its prompts, as its provider counts them, else estimated,
+    /// Prompt tokens of the extraction model, as reported by its provider or else estimated.
     pub extraction_prompt_tokens: u64,
-    /// and of its answers.
+    /// Reply tokens of the extraction model, as reported by its provider or else estimated.
     pub extraction_answer_tokens: u64,
 }
 
-/// The same while it grows.
+/// A [`MemorySnapshot`] that tasks increment concurrently.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryCounters(Mutex<MemorySnapshot>);
 
 impl MemoryCounters {
-    /// The counts, to be raised at once and not held.
+    /// Locks the counters. Increment at once and do not hold the guard.
     pub(crate) fn raise(&self) -> MutexGuard<'_, MemorySnapshot> {
         locked(&self.0)
     }

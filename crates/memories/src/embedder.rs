@@ -1,5 +1,6 @@
-//! The port of embedders: text in, a point in a space of meanings out. The engine queues,
-//! repeats and stores; an embedder only computes.
+//! The `Embedder` port.
+//!
+//! An embedder only computes vectors. Queueing, retries and storage are up to its callers.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -7,31 +8,31 @@ use std::pin::Pin;
 
 use memoird_engine::ModelFault;
 
-/// Turns texts into vectors whose cosine says how near their meanings are.
+/// Computes embeddings: vectors whose cosine measures similarity of meaning.
 pub trait Embedder: Debug + Send + Sync + 'static {
-    /// Names the model, with everything that changes its vectors (provider, version, a
-    /// digest of local files). Vectors of different names are never compared.
+    /// Name of the model, including everything that changes its vectors: provider, version, digest
+    /// of local files. Vectors of different names are never compared.
     fn model(&self) -> &str;
 
-    /// Texts that one call takes. At least 1.
+    /// Maximum number of texts per call, at least 1.
     fn batch_max(&self) -> usize;
 
-    /// The vectors of these texts, in their order, all of one length and of length 1 in
-    /// Euclid's sense. A text longer than the model reads is cut, never refused.
+    /// Returns one vector per text, in order, all of the same dimension and of Euclidean length 1.
     ///
-    /// Cancelled by being dropped.
+    /// A text longer than the model's input is truncated, never rejected. Dropping the future
+    /// cancels the call.
     fn embed(&self, purpose: Purpose, texts: Vec<String>) -> Embeddings<'_>;
 }
 
-/// The purpose of an embedding: some models want a different prefix for each.
+/// Use of an embedding. Some models expect a different prefix for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be found.
+    /// Stored, to be found by queries.
     Memory,
-    /// To find.
+    /// Used to search.
     Query,
 }
 
-/// The vectors, on their way.
+/// Future of [`Embedder::embed`].
 pub type Embeddings<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, ModelFault>> + Send + 'a>>;

@@ -1,4 +1,4 @@
-//! Why memories could not be read, written or found.
+//! Errors of memory calls and of the files that store memories.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,200 +10,195 @@ use memoird_engine::EngineError;
 use memoird_store::StoreError;
 use thiserror::Error;
 
-/// A call that could not be done. Nothing was changed.
+/// Error of a memory call. Nothing was changed, except possibly for [`InDoubt`](Self::InDoubt).
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum MemoryError {
-    /// The rules of sessions refuse it.
+    /// A command violates a session rule.
     #[error(transparent)]
     Core(#[from] CoreError),
-    /// The engine could not read a session or its turns.
+    /// A session or its turns could not be read.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A memory, or a fact that should become one, breaks a rule by itself.
+    /// A memory, or a fact to be remembered, is invalid by itself.
     #[error("{field}: {problem}")]
     Invalid {
-        /// Which field.
         field: &'static str,
-        /// The problem, and a correct value.
+        /// What is wrong, and the allowed values.
         problem: String,
     },
-    /// No such memory among those that the caller may see.
+    /// No such memory is visible to the caller.
     #[error("memory {id} is not there (any more)")]
     NotFound {
-        /// The id that was asked for.
+        /// The requested id.
         id: MemoryId,
     },
-    /// Another memory states the same already, and the request refuses duplicates.
+    /// The fact duplicates another memory, and the request rejects duplicates.
     #[error("memory {id} says the same; supersede it, or send near_duplicate MERGE or KEEP")]
     Duplicate {
-        /// The one that is there.
+        /// The existing memory.
         id: MemoryId,
     },
-    /// A memory was superseded, and is only history.
+    /// The memory is superseded, and kept only as history.
     #[error("memory {id} is superseded by {by}; change that one")]
     Superseded {
-        /// The one that was asked for.
+        /// The requested memory.
         id: MemoryId,
-        /// The one that took its place.
+        /// The memory that superseded it.
         by: MemoryId,
     },
-    /// The text holds a secret, and the policy is not to keep any.
+    /// The text contains a secret, and the policy rejects secrets.
     #[error(
         "{field} holds what looks like {what}; leave it out (long_term.secrets does not allow it)"
     )]
     SecretFound {
-        /// Which field.
         field: &'static str,
-        /// What it looks like; never the secret.
+        /// Kind of secret. Never contains the secret itself.
         what: &'static str,
     },
-    /// A tenant has as many memories as it may.
+    /// The tenant has reached its maximum number of memories.
     #[error("there are {limit} memories already; forget some, or raise long_term.max_memories")]
     Full {
-        /// The cap.
+        /// The maximum.
         limit: u64,
     },
-    /// The turns that a memory is to come from are not there.
+    /// The source turns of a memory do not exist.
     #[error("source: {problem}")]
     SourceNotFound {
-        /// The missing turns, and how to help it.
+        /// The missing turns, and how to correct the request.
         problem: String,
     },
-    /// Another lease of these turns runs.
+    /// Another lease covers these turns.
     #[error("these turns are leased for {seconds_left} s more; commit that lease or wait")]
     LeaseHeld {
-        /// How long the lease still runs.
+        /// Remaining time of that lease.
         seconds_left: u64,
     },
-    /// The lease is over: its time ran out, or what it covered was forgotten.
+    /// The lease has expired, or its turns were forgotten.
     #[error("the lease is over and nothing was stored; lease again")]
     LeaseLost,
-    /// A prefix names more subjects than one recall asks.
+    /// A prefix matches more subjects than one recall may search.
     #[error("subject_prefix: more than {limit} subjects begin so; send a longer one, or subjects")]
     SubjectsTooMany {
-        /// The most of them.
+        /// The maximum.
         limit: usize,
     },
-    /// No current memory of a subject has this external key.
+    /// No current memory of the subject has this external key.
     #[error("no memory of this subject has external_key {key:?}")]
     KeyNotFound {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
     },
-    /// What is said of a document breaks a rule by itself.
+    /// A document operation is invalid by itself.
     #[error("{field}: {problem}")]
     DocumentInvalid {
-        /// Which field.
         field: &'static str,
-        /// The problem, and a correct value.
+        /// What is wrong, and the allowed values.
         problem: String,
     },
-    /// No such document, or it has expired.
+    /// The document does not exist or has expired.
     #[error("there is no document {key:?} in this namespace")]
     DocumentNotFound {
-        /// Its key.
+        /// Key of the document.
         key: String,
     },
-    /// A document has another version than the caller expects.
+    /// The document's version is not the expected one.
     #[error("document {key:?} has version {version} (0: it is not there), not {expected}; read it")]
     StaleVersion {
-        /// Its key.
         key: String,
-        /// The version that was expected.
+        /// The version the caller expected.
         expected: u64,
-        /// The one that is there; 0: none.
+        /// The stored version; 0 if there is no document.
         version: u64,
     },
-    /// A tenant has as many documents, or bytes of them, as it may.
+    /// The tenant has reached its maximum number or bytes of documents.
     #[error(
         "there is no room beside the {documents} documents or {bytes} bytes that there may be; \
          delete some, or raise long_term.max_documents or documents_bytes"
     )]
     DocumentsFull {
-        /// The cap on their number,
+        /// Maximum number of documents.
         documents: u64,
-        /// and on their bytes.
+        /// Maximum bytes of all documents.
         bytes: u64,
     },
-    /// What a batch reads does not fit into one answer.
+    /// The documents read by a batch exceed the size of one response.
     #[error(
         "the documents that are read have more than {limit} bytes together; read fewer at once"
     )]
     DocumentsTooLarge {
-        /// The most bytes.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// One of several was refused, and so none was done.
+    /// One item of a list was rejected, so none was applied.
     #[error("{list}[{index}]: {error}")]
     InList {
-        /// The list that it is in.
+        /// Name of the list field.
         list: &'static str,
-        /// Which one, from 0.
+        /// Index of the rejected item, from 0.
         index: usize,
-        /// Why.
         error: Box<Self>,
     },
-    /// The daemon keeps no memories.
+    /// Long-term memory is disabled.
     #[error("no memories are kept here")]
     Off,
-    /// Too many writes of one tenant wait, or another daemon had for too long what this one needs.
+    /// Too many writes of the tenant are queued, or another daemon holds a lock for too long.
     #[error("too many changes of memories wait; try again")]
     Busy,
     /// The disk is full.
     #[error("no room is left for memories; nothing was changed")]
     DiskFull,
-    /// The tenant's memories cannot be read or written.
+    /// The tenant's memories could not be read or written.
     #[error("the memories cannot be read or written; nothing was changed")]
     Failed {
-        /// What happened, for the log.
+        /// Details for the log.
         cause: Arc<FileError>,
     },
-    /// A database was asked to commit, and its answer was lost.
+    /// The connection was lost during a commit, so its outcome is unknown.
     #[error(
         "the database's answer was lost: whether this was written is not known. Send it again, with \
          its idempotency_key where it had one"
     )]
     InDoubt {
-        /// What happened, for the log.
+        /// Details for the log.
         detail: String,
     },
-    /// A vector has another number of dimensions than those that are stored.
+    /// A vector's dimension differs from that of the stored vectors.
     #[error("a vector of {model} has {found} dimensions where {expected} were expected")]
     DimensionMismatch {
-        /// The model that it is from.
+        /// Model of the vector.
         model: String,
-        /// How many it has.
+        /// Dimension of the vector.
         found: usize,
-        /// How many the model's vectors have.
+        /// Dimension of the model's stored vectors.
         expected: usize,
     },
-    /// A recall by meaning was requested, and no embedder is configured.
+    /// A recall by vector was requested, and no embedder is configured.
     #[error("no embedder is configured (long_term.embedder); recall with RECALL_MODE_LEXICAL")]
     NoEmbedder,
-    /// No model is configured that extracts.
+    /// No extraction model is configured.
     #[error("no model is configured (long_term.extraction); lease turns and commit facts instead")]
     NoExtractor,
-    /// The model that extracts gave no answer, or none that can be used.
+    /// The extraction model failed, or returned an unusable reply.
     #[error("the model of long_term.extraction gives no usable answer; try again later")]
     ExtractorFailed {
-        /// What happened, for the log.
+        /// Details for the log.
         detail: String,
-        /// When trying again may help.
+        /// When a retry may succeed.
         after: Duration,
     },
-    /// The tenant has used its tokens of the day.
+    /// The tenant has used up its daily extraction tokens.
     #[error("extractions have used their {limit} tokens of the day (extraction.tokens_per_day)")]
     ExtractionSpent {
-        /// How many there are.
+        /// The daily maximum.
         limit: u64,
     },
-    /// Vectors are asked for or given, and the database cannot keep any.
+    /// The request needs vectors, and the database cannot store them.
     #[error("the database has no pgvector, so there are no vectors: leave them out, or install it")]
     NoVectors,
-    /// The embedder gave no vector in time.
+    /// The embedder failed or timed out.
     #[error("the embedder does not answer; recall with RECALL_MODE_LEXICAL, or try again")]
     EmbedderFailed {
-        /// What happened, for the log.
+        /// Details for the log.
         detail: String,
     },
 }
@@ -211,27 +206,26 @@ pub enum MemoryError {
 /// Why a tenant's file cannot be used. For the log, never for a client.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// SQLite or the file system.
+    /// SQLite or the file system failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The file holds the memories of another tenant, or something else.
+    /// The file contains the memories of another tenant, or something else.
     #[error(
         "{} does not hold the memories of tenant {tenant}; nothing was changed. \
          Give it its own name back, or move it away", path.display()
     )]
     NotOfTenant {
-        /// The file.
         path: PathBuf,
-        /// Whose memories were looked for.
+        /// The tenant whose memories were expected.
         tenant: String,
     },
-    /// Readers hold the log, which is emptied later, or others still forget.
+    /// The WAL cannot be truncated yet: it has readers, or another forget is in progress.
     #[error("somebody reads memories, or forgets others: what is left of them is erased later")]
     LogInUse,
 }
 
 impl MemoryError {
-    /// A field that breaks a rule.
+    /// An [`Invalid`](Self::Invalid) error.
     pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> Self {
         Self::Invalid {
             field,
@@ -239,7 +233,7 @@ impl MemoryError {
         }
     }
 
-    /// What is said of a document breaks a rule.
+    /// A [`DocumentInvalid`](Self::DocumentInvalid) error.
     pub(crate) fn document_invalid(field: &'static str, problem: impl Into<String>) -> Self {
         Self::DocumentInvalid {
             field,
@@ -247,7 +241,8 @@ impl MemoryError {
         }
     }
 
-    /// The same refusal, of one in a list.
+    /// Adds the position in a list to an error that rejects one item. Other errors stay as they
+    /// are.
     pub(crate) fn in_list(self, list: &'static str, index: usize) -> Self {
         match self.is_refusal() {
             true => Self::InList {
@@ -259,7 +254,8 @@ impl MemoryError {
         }
     }
 
-    /// The same of a vector that a client made.
+    /// Replaces a dimension mismatch by an error about the field `vector`, for a vector that the
+    /// client sent.
     pub(crate) fn of_given_vector(self) -> Self {
         match self {
             Self::DimensionMismatch {
@@ -272,7 +268,7 @@ impl MemoryError {
         }
     }
 
-    /// True when the rules refuse one write: those beside it in a transaction go on.
+    /// Whether the error rejects a single write. The other writes of the transaction continue.
     pub(crate) fn is_refusal(&self) -> bool {
         !matches!(
             self,
@@ -304,7 +300,7 @@ impl From<FileError> for MemoryError {
     }
 }
 
-/// Causes are equal when they say the same.
+/// Causes are equal if their messages are equal.
 impl PartialEq for FileError {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()

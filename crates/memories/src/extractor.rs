@@ -1,5 +1,7 @@
-//! The port of extractors: turns in, what a model found in them out. Memories lease, judge, commit
-//! and repeat; an extractor only asks.
+//! The `Extractor` port.
+//!
+//! An extractor only calls the model. Leasing turns, validating the reply, committing facts and
+//! scheduling retries are up to its caller.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -11,53 +13,51 @@ use memoird_engine::{ModelFault, TextEnd};
 
 use crate::rules::prompt::TranscriptTurn;
 
-/// Finds facts in conversations.
+/// Extracts facts from conversations with a model.
 pub trait Extractor: Debug + Send + Sync + 'static {
-    /// Names it in events and logs: a provider and its model.
+    /// Name for events and logs: provider and model.
     fn name(&self) -> &str;
 
-    /// Tokens of turns that one call takes. At least 1,000.
+    /// Maximum tokens of turns per call, at least 1,000.
     fn input_tokens_max(&self) -> u64;
 
-    /// Asks for the facts. Repeats by itself what is worth repeating, within its time limit.
-    /// Cancelled by being dropped.
+    /// Calls the model. Retries transient failures itself, within its time limit.
+    ///
+    /// Dropping the future cancels the call.
     fn extract(&self, request: Arc<ExtractorRequest>) -> ExtractorFuture<'_>;
 }
 
-/// Turns in which facts are to be found.
+/// Turns to extract facts from.
 #[derive(Clone, Debug)]
 pub struct ExtractorRequest {
-    /// Whose conversation it is.
     pub tenant: TenantId,
-    /// Which session.
     pub session: SessionId,
-    /// Which life of it.
+    /// Generation of the session.
     pub generation: Generation,
-    /// Whose memories the facts become.
+    /// Owner of the extracted memories.
     pub subject: Subject,
     /// The turns, oldest first.
     pub turns: Vec<TranscriptTurn>,
     /// The manifest of the subject.
     pub manifest: String,
-    /// The contents of memories that a recall gave to the session.
+    /// Contents of memories that recalls showed to the session.
     pub recalled: Vec<String>,
-    /// All of that for a model.
+    /// Prompt that contains the turns, the manifest and the recalled contents.
     pub prompt: String,
-    /// Tokens that the answer may have.
+    /// Maximum tokens of the reply.
     pub tokens_max: u64,
 }
 
-/// What an extractor answered.
+/// Reply of the extraction model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtractorAnswer {
-    /// All that it wrote.
     pub text: String,
-    /// How it ended.
+    /// Why the reply ended.
     pub end: TextEnd,
-    /// Tokens of the prompt and of the answer, where the provider counts them.
+    /// Tokens of the prompt and of the reply, if the provider reports them.
     pub tokens: Option<(u64, u64)>,
 }
 
-/// The answer, on its way.
+/// Future of [`Extractor::extract`].
 pub type ExtractorFuture<'a> =
     Pin<Box<dyn Future<Output = Result<ExtractorAnswer, ModelFault>> + Send + 'a>>;

@@ -1,9 +1,9 @@
-//! Long-term memory: what outlives a session. Facts are promoted, found again, handed to
-//! models, and forgotten.
+//! Long-term memory: facts that outlive their session.
 //!
-//! [`rules`] decides what a memory is, [`store`] keeps memories, in a SQLite file for each tenant or
-//! in the database of the journal, and [`Memories`] serves calls and runs the workers. Sessions are
-//! the engine's: memories read turns from it, and give it the memories of a window through its port.
+//! [`rules`] defines memories as pure functions. [`store`] persists them, in one SQLite file per
+//! tenant or in the journal's PostgreSQL database. [`Memories`] serves the calls and runs the
+//! workers. The engine owns sessions: this crate reads turns from it, and supplies recalled
+//! memories for windows through its `WindowMemories` port.
 
 mod config;
 mod counters;

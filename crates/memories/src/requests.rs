@@ -1,4 +1,4 @@
-//! Requests and their outcomes, as plain data.
+//! Requests and outcomes of memory calls, as plain data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,353 +14,344 @@ use crate::rules::extraction::Judged;
 use crate::rules::fusion::ScoreParts;
 use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Source, Visibility};
 
-/// A fact to be remembered, as a bot says it.
+/// A fact to remember, as sent by a bot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RememberRequest {
-    /// Whose it is; `None`: the subject of the source's session.
+    /// Owner of the memory. `None` for the subject of the source's session.
     pub subject: Option<Subject>,
-    /// What it is about.
     pub kind: MemoryKind,
-    /// Who may recall it.
+    /// Which recalls may return it.
     pub visibility: Visibility,
-    /// Which way it points.
+    /// Whether the fact is a correction or a confirmation, if it is feedback.
     pub polarity: Option<Polarity>,
-    /// The fact; empty: the text of the source's turns.
+    /// The fact. If empty, the text of the source's turns.
     pub content: String,
-    /// Labels.
     pub tags: Vec<String>,
-    /// From 0 to 1; `None`: the default.
+    /// From 0 to 1. `None` for the default.
     pub importance: Option<f32>,
-    /// Where it was said.
+    /// The turns that state the fact.
     pub source: Option<Source>,
-    /// When it was so.
+    /// When the fact was true.
     pub observed_at: Option<Timestamp>,
-    /// From when on it is not recalled.
+    /// From this time on, recalls do not return it.
     pub expires_at: Option<Timestamp>,
-    /// The memory whose place it takes.
+    /// The memory to supersede.
     pub supersedes: Option<MemoryId>,
-    /// True: it comes first in the manifest.
+    /// Whether it comes first in the manifest.
     pub pinned: bool,
-    /// How a fact is handled that a memory states already.
+    /// How to handle a fact that an existing memory already states.
     pub near_duplicate: NearDuplicate,
-    /// The same key with the same request is done once.
+    /// Idempotency key: an identical request with the same key is applied once.
     pub key: Option<IdempotencyKey>,
-    /// The name of the memory that it is from now on.
+    /// The client's own name for the memory.
     pub external_key: Option<String>,
-    /// What the bot notes of it: a JSON object.
+    /// Metadata of the bot, as a JSON object.
     pub metadata: Option<String>,
-    /// Its vector, where the bot made one.
+    /// Vector computed by the bot. Empty if it sent none.
     pub vector: Vec<f32>,
 }
 
-/// What became of a fact.
+/// Result of remembering a fact.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RememberOutcome {
-    /// The memory that now says it.
+    /// The memory that now states the fact.
     pub memory: Memory,
-    /// What became of the fact.
     pub outcome: Outcome,
-    /// True when the idempotency key was known: nothing was done, the rest is the earlier
-    /// answer.
+    /// Whether the idempotency key was already used. Nothing was done, and the other fields are
+    /// those of the original outcome.
     pub is_repetition: bool,
-    /// What looked like secrets and was taken out.
+    /// Number of secrets that were redacted.
     pub redacted: usize,
 }
 
-/// How a recall searches.
+/// Search mode of a recall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecallMode {
-    /// Hybrid where an embedder is configured, else lexical.
+    /// `Hybrid` if an embedder is configured, else `Lexical`.
     #[default]
     Auto,
-    /// By words and by meaning.
+    /// Lexical and vector search combined.
     Hybrid,
-    /// By words.
+    /// Full-text search by words.
     Lexical,
-    /// By meaning.
+    /// Similarity of embeddings.
     Vector,
 }
 
-/// Asks for memories.
+/// A search for memories.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallRequest {
-    /// The query, in words.
     pub query: String,
-    /// Whose memories; empty: those of the session's subject. Those of the team are always included.
+    /// Owners of the memories. Empty for the subject of the session. Team memories are always
+    /// included.
     pub subjects: Vec<Subject>,
-    /// Which of them.
+    /// Only memories of these kinds. Empty for all.
     pub kinds: Vec<MemoryKind>,
-    /// Only those with all of these labels.
+    /// Only memories with all of these tags.
     pub tags: Vec<String>,
-    /// Only those observed at or after this moment.
+    /// Only memories observed at or after this time.
     pub after: Option<Timestamp>,
-    /// Only those observed before this moment.
+    /// Only memories observed before this time.
     pub before: Option<Timestamp>,
-    /// The most hits; 0: as configured.
+    /// Maximum number of hits. 0 for the configured default.
     pub limit: usize,
-    /// How to search.
     pub mode: RecallMode,
-    /// The session that is given the hits.
+    /// The session that receives the hits.
     pub session: Option<SessionId>,
-    /// Only look: the recall leaves no trace.
+    /// Whether to leave no trace of the recall: no event is recorded.
     pub explain: bool,
-    /// True: no reranker is asked.
+    /// Whether to skip the reranker.
     pub without_reranker: bool,
-    /// Only those whose metadata fit.
+    /// Only memories whose metadata matches.
     pub metadata: Option<DocumentFilter>,
-    /// Also memories of all subjects whose ids begin so; empty: of no others.
+    /// Also memories of all subjects with this prefix. Empty for none.
     pub subject_prefix: String,
-    /// The query's vector, where the bot made one.
+    /// Vector of the query, computed by the bot. Empty if it sent none.
     pub vector: Vec<f32>,
-    /// Only hits with at least this [relevance](ScoreParts::relevance), from 0 to 1. `None`: in a
-    /// window the default floor, elsewhere none.
+    /// Minimum [relevance](ScoreParts::relevance) of a hit, from 0 to 1. `None` applies the default
+    /// floor in windows, and no minimum elsewhere.
     pub min_relevance: Option<f64>,
 }
 
-/// A memory that was found.
+/// A memory found by a recall.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallHit {
-    /// The memory.
     pub memory: Memory,
-    /// How well it fits.
+    /// Fused score, which orders the hits.
     pub score: f64,
-    /// Its place among those found by words, from 1; 0: not among them.
+    /// Rank in the lexical search, from 1. 0 if the lexical search did not find it.
     pub lexical_rank: u32,
-    /// Its place among those found by meaning, from 1; 0: not among them.
+    /// Rank in the vector search, from 1. 0 if the vector search did not find it.
     pub vector_rank: u32,
-    /// How long ago it was observed.
+    /// Time since it was observed.
     pub age: Duration,
-    /// What its score is made of.
+    /// Components of the score.
     pub parts: ScoreParts,
 }
 
-/// The memories of a recall, best first.
+/// Result of a recall, best hits first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallOutcome {
-    /// The hits.
     pub hits: Vec<RecallHit>,
-    /// How it was searched; never [`RecallMode::Auto`] in an answer.
+    /// Mode that was used. Never [`RecallMode::Auto`] in a response.
     pub mode: RecallMode,
-    /// True when a reranker judged the best of them.
+    /// Whether a reranker judged the best hits.
     pub is_reranked: bool,
-    /// Why it was not searched as asked, for people; empty when it was.
+    /// Why the search differs from the request, for people. Empty if it does not.
     pub notes: Vec<String>,
 }
 
 /// Two memories of one subject that may contradict each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conflict {
-    /// The one that was observed first.
+    /// The memory that was observed first.
     pub older: Memory,
-    /// The other one.
+    /// The memory that was observed later.
     pub newer: Memory,
-    /// How alike they are, from 0 to 1.
+    /// Similarity of the two, from 0 to 1.
     pub likeness: f64,
-    /// In what they differ.
+    /// Kind of difference between the two.
     pub difference: Difference,
 }
 
-/// Memories of one subject that may contradict each other.
+/// Possible contradictions among the memories of one subject.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conflicts {
-    /// The most alike first.
+    /// The most similar pairs first.
     pub list: Vec<Conflict>,
-    /// True when there are more, or older memories that were not looked at.
+    /// Whether there are more pairs, or older memories that were not compared.
     pub is_truncated: bool,
 }
 
-/// Which memories to list.
+/// A page request for memories.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListRequest {
-    /// Only of this subject.
+    /// Only memories of this subject.
     pub subject: Option<Subject>,
-    /// Only of this kind.
+    /// Only memories of this kind.
     pub kind: Option<MemoryKind>,
-    /// Only those with this label.
+    /// Only memories with this tag.
     pub tag: Option<String>,
-    /// Also those that are history.
+    /// Whether to include superseded and expired memories.
     pub include_history: bool,
-    /// Only those whose metadata fit.
+    /// Only memories whose metadata matches.
     pub metadata: Option<DocumentFilter>,
-    /// Only of subjects whose ids begin so.
+    /// Only memories of subjects with this prefix.
     pub subject_prefix: String,
-    /// Only those behind this one.
+    /// Only memories after this id.
     pub after: Option<MemoryId>,
-    /// The most memories of one page.
+    /// Maximum number of memories in the page.
     pub count: usize,
 }
 
 /// A page of memories, ordered by id.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryPage {
-    /// The memories.
     pub memories: Vec<Memory>,
-    /// Where the next page goes on; `None` on the last one.
+    /// Cursor of the next page. `None` on the last page.
     pub next: Option<MemoryId>,
 }
 
 /// A page of subjects, ordered by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubjectPage {
-    /// Each with its memories that can be recalled.
+    /// Subjects with their number of current memories.
     pub subjects: Vec<(Subject, u64)>,
-    /// True on all pages but the last.
+    /// Whether further pages exist.
     pub has_more: bool,
 }
 
-/// Which memories: those that fit all that is set.
+/// Selects the memories that match all conditions that are set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryFilter {
-    /// Only of this subject.
+    /// Only memories of this subject.
     pub subject: Option<Subject>,
-    /// Only of these kinds; empty: of all.
+    /// Only memories of these kinds. Empty for all.
     pub kinds: Vec<MemoryKind>,
-    /// Only those with all of these labels.
+    /// Only memories with all of these tags.
     pub tags: Vec<String>,
-    /// Only those observed at or after this moment.
+    /// Only memories observed at or after this time.
     pub after: Option<Timestamp>,
-    /// Only those observed before this moment.
+    /// Only memories observed before this time.
     pub before: Option<Timestamp>,
 }
 
 /// Which memories to forget.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ForgetRequest {
-    /// One memory, with what it superseded.
+    /// One memory, with the versions it superseded.
     One(MemoryId),
-    /// The same, as long as this is what there is to say of its use.
+    /// The same, if its evidence of use is still unchanged.
     Unused(Evidence),
-    /// All of a subject.
+    /// All memories of a subject.
     Subject(Subject),
-    /// All that fit.
+    /// All memories that match.
     Filter(MemoryFilter),
-    /// All that came from these.
+    /// All memories from these sources.
     Sources(ForgetSources),
 }
 
-/// Where memories came from that are to be forgotten, whosever they are.
+/// Sources whose memories to forget, regardless of the subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForgetSources {
-    /// A session, in any of its lives.
+    /// A session, in any of its generations.
     pub session: Option<SessionId>,
-    /// Lives of sessions. At most [`ForgetSources::GENERATIONS_MAX`].
+    /// Generations of sessions, at most [`ForgetSources::GENERATIONS_MAX`].
     pub generations: Vec<Generation>,
 }
 
 impl ForgetSources {
-    /// The most generations of one request: they are written down with the job.
+    /// Maximum number of generations per request. They are stored with the job.
     pub const GENERATIONS_MAX: usize = 1_000;
 }
 
-/// Counts of removed rows, or in a dry run of those that would be removed.
+/// Number of removed rows. In a dry run, of rows that would be removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForgetOutcome {
-    /// Memories that could be recalled.
+    /// Current memories.
     pub memories: u64,
-    /// Older versions.
+    /// Superseded versions.
     pub superseded: u64,
-    /// Vectors.
     pub vectors: u64,
-    /// Recall events.
     pub recall_events: u64,
-    /// Texts that waited to be embedded.
+    /// Texts queued for embedding.
     pub queued_embeddings: u64,
     /// Extraction cursors and leases.
     pub cursors: u64,
-    /// True when nothing of it is left on the disk's pages either; in a database, as a row.
+    /// Whether no trace is left on the disk's pages either. In a database, whether no row is left.
     pub erased: bool,
 }
 
-/// Turns to look for facts in.
+/// Turns leased for extraction.
 #[derive(Clone, Debug, Default)]
 pub struct ExtractionLease {
-    /// `None` when there is nothing to look at.
+    /// `None` if there are no unread turns.
     pub lease: Option<LeaseId>,
-    /// The turns, encoded as they were when they arrived.
+    /// The turns, in the encoding they were appended with.
     pub turns: Vec<Arc<[u8]>>,
-    /// The manifest of the subject.
+    /// Manifest of the subject.
     pub manifest: String,
-    /// For a model.
+    /// Extraction prompt for a model.
     pub prompt: String,
-    /// When the lease ends.
+    /// When the lease expires.
     pub expires_at: Timestamp,
-    /// Which life of the session the turns are of.
+    /// Generation of the session that the turns belong to.
     pub generation: Option<Generation>,
-    /// The last turn that was looked at already; 0: none.
+    /// Last turn that was already extracted; 0 if none.
     pub cursor_seq: u64,
 }
 
-/// A fact that was found in leased turns.
+/// A fact extracted from leased turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtractedFact {
-    /// The fact. Its subject and its source are those of the lease.
+    /// The fact. Its subject and source come from the lease.
     pub fact: RememberRequest,
-    /// The turns it was found in; empty: all of the lease.
+    /// Seqs of the turns that state it. Empty for all turns of the lease.
     pub seqs: Vec<u64>,
 }
 
-/// What became of the facts of a lease.
+/// Result of committing the facts of a lease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExtractionOutcome {
-    /// The last turn that was looked at.
+    /// Last turn that is now extracted.
     pub cursor_seq: u64,
-    /// For each fact, in their order.
+    /// One outcome per fact, in order.
     pub results: Vec<RememberOutcome>,
 }
 
-/// Counts of a tenant's memories.
+/// Memory counts of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Those that can be recalled.
+    /// Current memories.
     pub memories: u64,
-    /// Those that are history.
+    /// Superseded and expired memories.
     pub superseded: u64,
-    /// Subjects that have any.
+    /// Subjects with memories.
     pub subjects: u64,
-    /// Recall events that are kept.
+    /// Stored recall events.
     pub recall_events: u64,
-    /// The embedder's model.
+    /// Model of the embedder.
     pub embedding_model: Option<String>,
     /// Memories with a vector of this model.
     pub embedded: u64,
-    /// Memories that wait for one.
+    /// Memories queued for embedding.
     pub embedding_queued: u64,
-    /// Memories whose embedding was given up.
+    /// Memories that will not be embedded, after too many failures.
     pub embedding_failed: u64,
-    /// Memories whose words are to be indexed anew: until then they are found by the old index.
+    /// Memories queued for reindexing of their words. Until then the old index finds them.
     pub words_queued: u64,
-    /// The reranker, where one is configured.
+    /// Name of the reranker, if one is configured.
     pub reranker: Option<String>,
-    /// Documents that are kept.
+    /// Stored documents.
     pub documents: u64,
     /// Bytes of their values, keys and namespaces.
     pub document_bytes: u64,
-    /// Bytes of the file and its log.
+    /// Bytes of the file and its WAL.
     pub file_bytes: u64,
 }
 
-/// What a model found in the turns of a session.
+/// Facts that the extraction model found in the turns of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnOutcome {
-    /// Which life of the session.
+    /// Generation of the session.
     pub generation: Option<Generation>,
-    /// The turns that were looked at, first and last; `None`: there was nothing to look at.
+    /// First and last seq of the extracted turns. `None` if there were no unread turns.
     pub turns: Option<(u64, u64)>,
-    /// The last turn that was looked at, before or now.
+    /// Last turn that is extracted, by this call or an earlier one.
     pub cursor_seq: u64,
-    /// The model.
+    /// Name of the model.
     pub by: String,
-    /// Tokens of the prompt and of the answer.
+    /// Tokens of the prompt and of the reply.
     pub tokens: (u64, u64),
-    /// Each entry of its answer, in their order.
+    /// Entries of the reply, in order.
     pub entries: Vec<LearnedEntry>,
 }
 
-/// One entry of a model's answer, and what became of it.
+/// One entry of a model's reply, and its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearnedEntry {
-    /// What it says, and whether it is believed.
+    /// The entry, and whether it passed validation.
     pub judged: Judged,
-    /// What became of it, where it is believed; of a dry run what would have.
+    /// Outcome if it passed validation. In a dry run, the outcome it would have had.
     pub outcome: Option<RememberOutcome>,
 }

@@ -1,5 +1,6 @@
-//! The port of rerankers: a query and texts in, how well each text answers it out. What is judged,
-//! and what is done without an answer, the service decides.
+//! The `Reranker` port.
+//!
+//! A reranker only scores texts. The service selects the texts, and handles failures.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -7,20 +8,22 @@ use std::pin::Pin;
 
 use memoird_engine::ModelFault;
 
-/// Reads a query and a text together, which costs more than comparing vectors and tells more.
+/// Scores how well texts answer a query by reading both together.
+///
+/// This costs more than comparing vectors, and is more accurate.
 pub trait Reranker: Debug + Send + Sync + 'static {
-    /// Names it in answers and logs: a provider and its model.
+    /// Name for responses and logs: provider and model.
     fn name(&self) -> &str;
 
-    /// Texts that one call takes. At least 1.
+    /// Maximum number of texts per call, at least 1.
     fn documents_max(&self) -> usize;
 
-    /// How well each of these texts answers the query, in their order: from 0 to 1. Within its
-    /// time limit; a text longer than the model reads is cut, never refused.
+    /// Returns one score from 0 to 1 per text, in order, within the time limit of the reranker.
     ///
-    /// Cancelled by being dropped.
+    /// A text longer than the model's input is truncated, never rejected. Dropping the future
+    /// cancels the call.
     fn rerank(&self, query: String, documents: Vec<String>) -> Reranking<'_>;
 }
 
-/// The scores, on their way.
+/// Future of [`Reranker::rerank`].
 pub type Reranking<'a> = Pin<Box<dyn Future<Output = Result<Vec<f64>, ModelFault>> + Send + 'a>>;

@@ -1,5 +1,6 @@
-//! The rules of memories: what they are, when two state the same, how they rank, what a model
-//! reads of them. No clock, no file, no concurrency.
+//! Rules of memories: validation, duplicates, ranking, and the text shown to models.
+//!
+//! Pure functions: no clock, no file, no concurrency.
 
 pub(crate) mod block;
 pub mod conflicts;

@@ -1,56 +1,59 @@
-//! Memories that may contradict each other: of one matter, with another number, a "not", or another
-//! word in the same place. It is for people who look: what it shows may both be so.
+//! Pairs of memories that may contradict each other.
+//!
+//! A pair is about the same subject matter, but has different numbers, a negation on one side, or a
+//! different word. The pairs are for people to review: both memories may be true.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use memoird_core::words::{is_stop_word, numbers_and_negations, stem, telling_signs, tokens};
 
-/// From which likeness on two texts are of one matter, by their words and by meaning.
+/// Minimum share of common words for two texts to be about the same matter.
 const WORDS_MIN: f64 = 0.5;
+/// Minimum cosine similarity for the same, if the words alone are too different.
 const COSINE_MIN: f64 = 0.75;
-/// Pairs that have less than this of their words in common are not looked at.
+/// Pairs with a smaller share of common words are skipped before their cosine is computed.
 const LOOKED_AT_MIN: f64 = 0.25;
-/// So many words of each side at most may be other ones: with more they are two matters.
+/// Maximum words of each text that the other lacks. With more, they are about different matters.
 const OTHER_WORDS_MAX: usize = 2;
-/// The same where their meaning is near.
+/// The same maximum for texts with a cosine of at least [`COSINE_MIN`].
 const OTHER_WORDS_NEAR_MAX: usize = 4;
 
-/// In what two texts of one matter differ.
+/// How two texts about the same matter differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// Numbers, amounts or dates.
     Numbers,
-    /// One of them denies.
+    /// Only one of them is negated.
     Negation,
-    /// A word in the place of another.
+    /// Different words in the same position.
     Words,
 }
 
-/// Two texts that may contradict each other, by their places.
+/// Two texts that may contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
-    /// The first of them, and the second.
+    /// Indices of the two texts, the lower one first.
     pub places: (usize, usize),
-    /// How alike they are, from 0 to 1.
+    /// Similarity of the two, from 0 to 1.
     pub likeness: f64,
-    /// In what they differ.
     pub difference: Difference,
 }
 
-/// What is compared of a text.
+/// Features of a text for the comparison.
 struct Told {
-    /// Its telling words, each once, sorted; no numbers and no negations.
+    /// Stems of its content words, sorted and deduplicated. Excludes numbers and negations.
     words: Vec<String>,
-    /// All of them, in their order, with their places in the text.
+    /// The same stems in text order, with their byte ranges.
     placed: Vec<(String, Range<usize>)>,
     numbers: Vec<String>,
     negations: usize,
 }
 
-/// The pairs among these texts that may contradict each other, the most alike first. `cosine` says
-/// how near two of them are by meaning, where that is known; it is asked of those only that have
-/// words in common. At most `count_max`, and whether there are more.
+/// Finds pairs of texts that may contradict each other, the most similar first.
+///
+/// Returns at most `count_max` pairs, and whether there are more. `cosine` returns the similarity
+/// of two texts' vectors, if known. It is only called for texts that have words in common.
 pub fn conflicts(
     texts: &[&str],
     count_max: usize,
@@ -87,7 +90,7 @@ pub fn conflicts(
     (found, has_more)
 }
 
-/// The most alike first; of two the later ones.
+/// Keeps the most similar pairs. Among equally similar ones, the later texts come first.
 fn keep_best(found: &mut Vec<Pair>, count_max: usize) {
     found.sort_by(|one, other| {
         let by_likeness = other.likeness.total_cmp(&one.likeness);
@@ -123,7 +126,7 @@ fn compare(
     }
     let difference = match () {
         () if one.negations != other.negations => Difference::Negation,
-        // A number on one side only is more said of the same.
+        // A number on one side only adds information and contradicts nothing.
         () if one.numbers != other.numbers
             && !one.numbers.is_empty()
             && !other.numbers.is_empty() =>
@@ -137,7 +140,7 @@ fn compare(
 }
 
 impl Told {
-    /// How many words the other one does not have. Pairs of characters that overlap are of one.
+    /// Number of words that the other text lacks. Overlapping character pairs count as one word.
     fn others(&self, other: &Self) -> usize {
         let (mut seen, mut count, mut end) = (HashSet::new(), 0, 0);
         for (word, place) in &self.placed {
@@ -161,7 +164,8 @@ impl Told {
         let placed: Vec<(String, Range<usize>)> = words
             .filter_map(|token| {
                 let folded = token.folded();
-                // "May" and "Will" are names where they are written so.
+                // Capitalized stop words such as "May" and "Will" are names, except at the start of
+                // the text.
                 let is_name = token.start > 0 && token.word.starts_with(char::is_uppercase);
                 let is_telling = is_name && token.word.len() > 1 || !is_stop_word(&folded);
                 let place = token.start..token.start + token.word.len();

@@ -1,6 +1,9 @@
-//! The dream sweep: which memories are used so much that they are pinned, which pins of its
-//! own are used no more, and what an explicit policy lets go. Only planned here; a plan that
-//! is carried out and made again at the same moment is empty.
+//! Planning of the consolidation ("dream") sweep.
+//!
+//! A plan pins memories that are used a lot, removes pins set by earlier sweeps from memories no
+//! longer used, and deletes what the retention policy no longer keeps. Planning changes nothing. It
+//! is idempotent: after a plan was carried out, planning again with the same `now` returns an empty
+//! plan.
 
 mod score;
 #[cfg(test)]
@@ -19,133 +22,124 @@ use memoird_core::time::Timestamp;
 
 pub use score::{Components, components};
 
-/// How one memory is used. Only memories that a recall may return have evidence: those
-/// that are superseded or expired are not considered.
+/// Evidence of the use of one memory.
+///
+/// Only current memories have evidence: superseded and expired ones are not considered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// The memory.
     pub id: MemoryId,
-    /// What it is about: retention is by kind.
+    /// Retention depends on the kind.
     pub kind: MemoryKind,
-    /// Who pinned it.
+    /// Who pinned it, if it is pinned.
     pub pin: Option<Pin>,
-    /// When it was last pinned or unpinned; `None`: never, or not known.
+    /// Time of the last pin or unpin. `None` if it never happened or is unknown.
     pub pin_changed_at: Option<Timestamp>,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it was last changed, reinforced or merged into.
+    /// Time of the last change, reinforcement or merge.
     pub updated_at: Timestamp,
-    /// How often it was recalled, as far as events are kept.
+    /// Number of recalls among the stored events.
     pub recalls: u64,
-    /// By how many different queries.
+    /// Number of distinct queries of these recalls.
     pub distinct_queries: u64,
-    /// On how many different days.
+    /// Number of distinct days of these recalls.
     pub distinct_days: u64,
-    /// When last.
+    /// Time of the last recall.
     pub last_recall: Option<Timestamp>,
-    /// How well it fitted on the average, from 0 to 1; what lies outside counts as the
-    /// nearer of the two.
+    /// Mean score of these recalls, from 0 to 1. Values outside are clamped.
     pub mean_score: f64,
 }
 
-/// The thresholds and limits of a sweep.
+/// Thresholds and limits of a sweep.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsolidationSettings {
-    /// Recalls, at least.
+    /// Minimum recalls for a promotion.
     pub min_recalls: u64,
-    /// Different queries, at least.
+    /// Minimum distinct queries for a promotion.
     pub min_queries: u64,
-    /// Different days, at least.
+    /// Minimum distinct days for a promotion.
     pub min_days: u64,
-    /// The score, at least; from 0 to 1.
+    /// Minimum score for a promotion, from 0 to 1.
     pub min_score: f64,
-    /// Promotions of one sweep.
+    /// Maximum promotions per sweep.
     pub max_promotions: usize,
-    /// Days without a recall after which a sweep takes its pin away. At least 1.
+    /// Days without a recall after which a sweep removes a pin it set. At least 1.
     #[serde(rename = "unpin_after", with = "AsText::<Days>")]
     pub unpin_after_days: u64,
     /// Days without use after which a memory is deleted, by kind in the order of
-    /// [`MemoryKind::ALL`]; `None`: never. At least 1.
+    /// [`MemoryKind::ALL`]. `None` for never. At least 1.
     #[serde(rename = "retention", with = "retention")]
     pub retention_days: [Option<u64>; 4],
 }
 
-/// The decision of a sweep for one memory.
+/// Decision of a sweep about one memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
-    /// Pins it.
+    /// Pin it.
     Promote,
-    /// Takes its own pin away.
+    /// Remove a pin set by an earlier sweep.
     Demote,
-    /// Deletes it, by the policy.
+    /// Delete it by the retention policy.
     Delete,
-    /// Leaves it as it is.
+    /// Leave it unchanged.
     Keep,
 }
 
-/// Why a memory is not promoted; with its name in reports.
+/// Reason why a memory is not promoted. The serialized names appear in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Gate {
-    /// It is pinned already.
     #[serde(rename = "pinned already")]
     Pinned,
-    /// Too few recalls.
     #[serde(rename = "too few recalls")]
     Recalls,
-    /// Too few different queries.
     #[serde(rename = "too few queries")]
     Queries,
-    /// Too few different days.
     #[serde(rename = "too few days")]
     Days,
-    /// Its score is too low.
     #[serde(rename = "score too low")]
     Score,
-    /// Its last recall is too long ago: the pin would be taken away again.
+    /// The last recall is too long ago, so the pin would be removed again.
     #[serde(rename = "not used any more")]
     Unused,
-    /// Others had a better score, and the limit of promotions was reached.
+    /// Other memories had a better score and used up the promotions of the sweep.
     #[serde(rename = "others were better")]
     Full,
 }
 
-/// How a decision came about.
+/// Why a memory got its decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The memory.
     #[serde(serialize_with = "serialize_id")]
     pub id: MemoryId,
-    /// The decision.
     pub decision: Decision,
-    /// Its score, from 0 to 1.
+    /// From 0 to 1.
     #[serde(serialize_with = "serialize_rounded")]
     pub score: f64,
-    /// The components of the score.
+    /// Components of the score.
     pub components: Components,
-    /// The gates that it missed; empty: it passed all of them.
+    /// Gates that it failed. Empty if it passed all of them.
     pub missed: Vec<Gate>,
 }
 
-/// The changes that a sweep makes.
+/// Changes that a sweep is going to make.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsolidationPlan {
-    /// To be pinned by the dream, best first.
+    /// Memories to pin, best first.
     pub promote: Vec<MemoryId>,
-    /// Whose pin of the dream is to be taken away, by id.
+    /// Memories to unpin, by id.
     pub demote: Vec<MemoryId>,
-    /// To be deleted, by id.
+    /// Memories to delete, by id.
     pub delete: Vec<MemoryId>,
-    /// Memories looked at.
+    /// Number of memories considered.
     pub considered: u64,
-    /// How many memories missed each gate; one that missed several counts at each.
+    /// Number of memories that failed each gate. A memory counts once per gate it failed.
     pub not_promoted: BTreeMap<Gate, u64>,
-    /// The best [`EXPLANATIONS_MAX`]; changed memories come before unchanged ones.
+    /// The best [`EXPLANATIONS_MAX`], with changed memories before unchanged ones.
     pub explanations: Vec<Explanation>,
 }
 
-/// Explanations of one plan.
+/// Maximum number of explanations in a plan.
 pub const EXPLANATIONS_MAX: usize = 100;
 
 impl Default for ConsolidationSettings {
@@ -163,7 +157,7 @@ impl Default for ConsolidationSettings {
 }
 
 impl ConsolidationSettings {
-    /// Adds its problems.
+    /// Adds the problems of these settings to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("min_recalls", self.min_recalls);
         problems.at_least_one("min_queries", self.min_queries);
@@ -179,7 +173,7 @@ impl ConsolidationSettings {
     }
 }
 
-/// Days by kind are written as a mapping such as `{ project: 365d }`.
+/// Serializes days by kind as a mapping such as `{ project: 365d }`.
 mod retention {
     use super::*;
 
@@ -203,11 +197,11 @@ mod retention {
     }
 }
 
-/// Plans a sweep at this moment.
+/// Plans a sweep at `now`.
 ///
-/// A pin that was set at `now`, to the millisecond, is a promotion of this sweep: it counts
-/// as one and stays, so that a sweep which is taken up again, or planned again, does not go
-/// on to the next ones.
+/// A consolidation pin set exactly at `now`, to the millisecond, is a promotion of this same sweep.
+/// It counts toward the limit of promotions and stays. A sweep that is resumed or planned again
+/// therefore does not promote further memories.
 pub fn plan(
     evidence: &[Evidence],
     now: Timestamp,
@@ -217,7 +211,7 @@ pub fn plan(
         .iter()
         .map(|one| settings.judge(one, now))
         .collect();
-    // Best first; equal ones by id, so that the same evidence gives the same plan.
+    // Ties are broken by id, so that equal evidence results in an equal plan.
     judged.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
     let done = evidence
         .iter()
@@ -255,7 +249,7 @@ pub fn plan(
     for gate in judged.iter().flat_map(|one| &one.missed) {
         *plan.not_promoted.entry(*gate).or_default() += 1;
     }
-    // Stable: within each decision the best stay first.
+    // The sort is stable: within each decision the best stay first.
     judged.sort_by_key(|one| one.decision);
     judged.truncate(EXPLANATIONS_MAX);
     plan.explanations = judged;
@@ -275,7 +269,7 @@ impl Gate {
 }
 
 impl ConsolidationSettings {
-    /// The decision for a memory, without the limit of promotions.
+    /// Decides about one memory, before the limit on promotions applies.
     fn judge(&self, one: &Evidence, now: Timestamp) -> Explanation {
         let components = components(one, now);
         let score = components.score();
@@ -312,16 +306,19 @@ impl ConsolidationSettings {
             .collect()
     }
 
-    /// True where a pin of a consolidation would be removed: an unused memory is neither pinned
-    /// nor kept pinned, so that no sweep undoes another.
+    /// Whether a consolidation pin would be removed.
+    ///
+    /// Promotion uses the same test, so that a sweep never undoes the decision of another.
     fn is_unused(&self, one: &Evidence, score: f64, now: Timestamp) -> bool {
         let since = one.last_recall.map(|at| days_between(at, now));
         since.is_none_or(|days| days >= self.unpin_after_days.max(1))
             || score < self.min_score / 2.0
     }
 
-    /// True when the policy of its kind lets it go. To be made, changed, recalled or
-    /// unpinned is use: a sweep does not delete a memory that it has just unpinned.
+    /// Whether the retention policy deletes it.
+    ///
+    /// Creating, changing, recalling and unpinning count as use. A sweep therefore does not delete
+    /// a memory that it has just unpinned.
     fn is_over(&self, one: &Evidence, now: Timestamp) -> bool {
         let index = MemoryKind::ALL.iter().position(|kind| *kind == one.kind);
         let days = index.and_then(|index| self.retention_days[index]);
@@ -338,15 +335,16 @@ impl Evidence {
     }
 }
 
-/// Whole days of 24 hours from one moment to another; none when it is not later.
+/// Whole days of 24 hours between two times; 0 if `to` is not later.
 fn days_between(from: Timestamp, to: Timestamp) -> u64 {
     let seconds = to.seconds().saturating_sub(from.seconds());
     u64::try_from(seconds).unwrap_or(0) / 86_400
 }
 
 impl ConsolidationPlan {
-    /// The plan in JSON: the numbers first, then why, in the order of the explanations. It is
-    /// the same whether the plan is carried out or not.
+    /// Returns the plan as JSON: counts first, then the explanations in order.
+    ///
+    /// The report does not depend on whether the plan is carried out.
     pub fn report(&self, now: Timestamp, settings: &ConsolidationSettings) -> Value {
         json!({
             "date": Date::of(now).to_string(),
@@ -369,12 +367,12 @@ impl ConsolidationPlan {
     }
 }
 
-/// Writes an id as people know it.
+/// Serializes an id in its text form.
 fn serialize_id<S: Serializer>(id: &MemoryId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }
 
-/// Writes a number with three digits.
+/// Serializes a number rounded to three decimals.
 pub(super) fn serialize_rounded<S: Serializer>(
     number: &f64,
     serializer: S,
@@ -382,7 +380,7 @@ pub(super) fn serialize_rounded<S: Serializer>(
     rounded(*number).serialize(serializer)
 }
 
-/// Three digits are enough to compare, and can be read.
+/// Rounds to three decimals, for readable reports.
 fn rounded(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
 }

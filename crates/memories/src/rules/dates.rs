@@ -1,8 +1,10 @@
-//! Relative dates of a fact, with the absolute ones behind them: "yesterday" says nothing to whoever
-//! recalls it in a year. English only; what other languages say stays as it is.
+//! Absolute dates for relative ones in a fact.
 //!
-//! A table of our own: `interim`, which reads such dates, has to be given where they are, takes
-//! "last Friday" on a Friday for that day, and brings a lexer with it.
+//! "Yesterday" is meaningless when the fact is recalled a year later, so the date is added after it
+//! in parentheses. Only English is supported: facts in other languages stay unchanged.
+//!
+//! The `interim` crate does not fit: it parses a given date but does not find dates in text,
+//! resolves "last Friday" on a Friday to the same day, and depends on a lexer.
 
 use std::sync::LazyLock;
 
@@ -12,8 +14,10 @@ use memoird_core::date::day_number;
 use memoird_core::time::Timestamp;
 use regex::{Captures, Regex};
 
-/// What is looked for. "In three days" is not, because it is as often how long something takes;
-/// neither is a weekday by itself, which is as often the last one as the next.
+/// The relative dates that are resolved.
+///
+/// "In three days" is excluded because it is as often a duration. A weekday alone is excluded
+/// because it may mean the last one or the next one.
 static RELATIVE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix)
         \b(?:
@@ -31,11 +35,11 @@ static RELATIVE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// Names of months, whole and short.
+/// Names of months, full and abbreviated.
 const MONTH: &str = r"(?: jan(?:uary)? | feb(?:ruary)? | mar(?:ch)? | apr(?:il)? | may | june? | july?
     | aug(?:ust)? | sept?(?:ember)? | oct(?:ober)? | nov(?:ember)? | dec(?:ember)? )";
 
-/// The date stands there already, in parentheses or behind a comma.
+/// The absolute date already follows, in parentheses or after a comma.
 static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix)^ (?:['’]s)? [\s,]* \(? (?:on\s+|(?:the\s+)?(?:week\s+of\s+)?)
@@ -46,12 +50,12 @@ static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// The month of a weekday, or of a week.
+/// The month that a weekday or week belongs to.
 static IN_MONTH: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(&format!(r"(?ix)^ \s+ in \s+ {MONTH} \b")).ok());
 
-/// Words before a match that count another day from it: "a week tomorrow", "two days before yesterday",
-/// "a year ago today", "last last Friday".
+/// Text before a match that counts another day from it: "a week tomorrow", "two days before
+/// yesterday", "a year ago today", "last last Friday".
 static COUNTS_ON: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let unit = r"(?:minute|hour|day|night|morning|evening|weekend|week|fortnight|month|quarter|year
         |decade|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?";
@@ -66,7 +70,8 @@ static COUNTS_ON: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// The same after it: "tomorrow week", "a week ago on Friday", "today last year".
+/// Text after a match that counts another day from it: "tomorrow week", "a week ago on Friday",
+/// "today last year".
 static IS_COUNTED_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix) ^ \s+ (?: (?:week|fortnight)s? \b
         | (?:next|last|this) \s+ (?:week|month|year) \b
@@ -74,7 +79,7 @@ static IS_COUNTED_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// After "a year ago": the day that it is counted from.
+/// Text after "a year ago" that names the day it is counted from.
 static AGO_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix) ^ \s+ (?: (?:on\s+)?
         (?: today|tonight|tomorrow|yesterday|this|last|next
@@ -82,11 +87,11 @@ static AGO_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// Works that have a title.
+/// Kinds of works that have a title.
 const WORK: &str = r"(?: song | film | movie | album | band | book | novel | show | series | track | single
     | poem | musical | hit | tune | ballad | game | podcast | newspaper | magazine | label )";
 
-/// Words before a title or a noun: "the song yesterday", "a better tomorrow".
+/// Text before a match that makes it a title or a noun: "the song yesterday", "a better tomorrow".
 static BEFORE_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix) (?: \b {WORK}s? \s* [:–—-] \s*
@@ -99,11 +104,11 @@ static BEFORE_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// The day is a noun: "leaders of tomorrow". "As of today" is a date.
+/// Text before a match that makes it a noun: "leaders of tomorrow". "As of today" is a date.
 static BEFORE_NOUN: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?ix) (?: ^ | [^s\s] | [^a]s ) \s+ of \s+ $").ok());
 
-/// A title was before it: "Last Christmas is her favourite song".
+/// Text after a title: "Last Christmas is her favourite song".
 static AFTER_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix) ^ \s* \( [^)]{{0,40}} \b {WORK}s? \b | ^ (?:['’]s)? \s+ (?:is|was) \s+
@@ -114,8 +119,10 @@ static AFTER_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// The same after words with a capital letter: "Yesterday by the Beatles", "Last Monday Records",
-/// "Yesterday & Today". A person may come there as well: "Yesterday Ann moved" is not sure.
+/// Capitalized text after a title: "Yesterday by the Beatles", "Last Monday Records", "Yesterday &
+/// Today".
+///
+/// A person's name may follow a date too: "Yesterday Ann moved" is ambiguous, and left unchanged.
 static AFTER_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let capital = r"(?:\p{Lu}[\p{L}\d]|[A-HJ-Z]\b)";
     let pattern = format!(
@@ -124,7 +131,7 @@ static AFTER_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// Signs of another time before the match. A relative date is then counted from that time.
+/// Text before a match that refers to another time, from which the relative date then counts.
 static OTHER_TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix)
@@ -145,7 +152,8 @@ static OTHER_TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// Reported speech. Its day is unknown. The group `rest` is the text between the verb and the match.
+/// Reported speech. Its day is unknown. The group `rest` is the text between the verb and the
+/// match.
 static REPORTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix) \b (?:said|says|told|promised|announced|wrote|claimed|swore|replied|answered
         |explained|mentioned|stated|declared|predicted|insisted|warned|asked|thought|believed|hoped
@@ -164,7 +172,7 @@ static SINGLE_OPEN: LazyLock<Option<Regex>> =
 static SINGLE_CLOSE: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?s)^(?:[^'‘’]|['’]\w)*['’](?:\W|$)").ok());
 
-/// What begins a quotation, and what ends it.
+/// Opening and closing quotation marks.
 const QUOTES: [(char, char); 5] = [('"', '"'), ('“', '”'), ('„', '“'), ('«', '»'), ('`', '`')];
 
 const MONTHS: [&str; 12] = [
@@ -187,8 +195,10 @@ const NUMBERS: [&str; 12] = [
     "twelve",
 ];
 
-/// The content with the absolute date in parentheses behind each relative one, counted from the day
-/// on which it was said, in UTC; as it was where that makes it longer than `bytes_max`.
+/// Adds the absolute date in parentheses after each relative one.
+///
+/// Dates are counted from the UTC day of `said`. Returns the content unchanged if the result would
+/// be longer than `bytes_max`.
 pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
     let (Some(relative), Some(dated)) = (&*RELATIVE, &*DATED) else {
         return content.to_owned();
@@ -214,7 +224,7 @@ pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
         let Some(date) = absolute(&found, before, after, today) else {
             continue;
         };
-        // The genitive belongs to the word.
+        // A genitive suffix belongs to the word.
         let genitive = ["'s", "’s"].iter().find(|it| after.starts_with(**it));
         let end = whole.end() + genitive.map_or(0, |it| it.len());
         made.push_str(&content[copied..end]);
@@ -228,8 +238,10 @@ pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
     }
 }
 
-/// False inside of a path or an identifier, and for what looks like a name: "USA Today", "Last
-/// Week Tonight".
+/// Whether the match is a word of its own.
+///
+/// False inside paths and identifiers, and for apparent names such as "USA Today" and "Last Week
+/// Tonight".
 fn stands_alone(before: &str, words: &str, after: &str) -> bool {
     let joins = |c: char| matches!(c, '-' | '_' | '/' | '\\' | '@' | '#' | '=');
     let mut following = after.chars();
@@ -264,7 +276,7 @@ fn has(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_none_or(|it| it.is_match(text))
 }
 
-/// True for titles and names, and if the day is a noun.
+/// Whether the match is a title, a name, or a noun.
 fn is_title(found: &Captures<'_>, before: &str, after: &str) -> bool {
     let words = found.get(0).map_or("", |whole| whole.as_str());
     let is_capital = words.contains(char::is_uppercase) && words.contains(char::is_lowercase);
@@ -275,13 +287,13 @@ fn is_title(found: &Captures<'_>, before: &str, after: &str) -> bool {
         || has(&AFTER_TITLE, after)
 }
 
-/// True if another day is counted from the matched one.
+/// Whether another day is counted from the matched one.
 fn is_counted_from(found: &Captures<'_>, before: &str, after: &str) -> bool {
     let is_ago = found.name("ago").is_some();
     has(&COUNTS_ON, before) || has(&IS_COUNTED_FROM, after) || is_ago && has(&AGO_FROM, after)
 }
 
-/// True if the sentence is about another time, or reports speech of another day.
+/// Whether the sentence is about another time, or reports speech of another day.
 fn is_of_another_time(found: &Captures<'_>, before: &str) -> bool {
     let begin = before
         .char_indices()
@@ -308,8 +320,10 @@ fn is_of_another_time(found: &Captures<'_>, before: &str) -> bool {
     is_reported || has(&OTHER_TIME, sentence)
 }
 
-/// True within quotation marks: what was quoted was said on another day, and a title or code says no
-/// date. A text that is quoted as a whole is none of them.
+/// Whether the match is within quotation marks.
+///
+/// A quoted statement was made on another day, and quoted titles and code contain no dates. A text
+/// that is quoted as a whole does not count.
 fn is_quoted(before: &str, after: &str) -> bool {
     let is_single = has(&SINGLE_OPEN, before) && has(&SINGLE_CLOSE, after);
     is_single
@@ -326,7 +340,7 @@ fn is_quoted(before: &str, after: &str) -> bool {
         })
 }
 
-/// The date that these words say on this day.
+/// Resolves the match against `today`. `None` if it is ambiguous.
 fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Option<String> {
     let word = |name: &str| found.name(name).map(|word| word.as_str().to_lowercase());
     let shifted = |span: Span| today.checked_add(span).ok().map(|date| date.to_string());
@@ -362,7 +376,7 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
         };
     }
     let which = word("which")?;
-    // "The next Monday", "the last week of May" and "last Friday in May" count from something else.
+    // "The next Monday", "the last week of May" and "last Friday in May" count from another day.
     let last = before.split_whitespace().next_back().unwrap_or_default();
     let is_counted = ["the", "his", "her", "its", "their", "every", "each"]
         .iter()
@@ -398,7 +412,8 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
             .position(|it| name.as_str().eq_ignore_ascii_case(it))?
             + 1;
         let now = usize::try_from(today.month()).ok()?;
-        // "This may change". And what "last October" is in November is not sure.
+        // In lower case it may be a verb, as in "this may change". "Last October" in November is
+        // ambiguous.
         let is_name = name.as_str().starts_with(char::is_uppercase);
         let is_sure = steps == 0 || (steps < 0) == (wanted > now) || wanted == now;
         let year = i64::from(today.year()) + steps;
@@ -421,8 +436,8 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
     }
 }
 
-/// True where the next number is not the count, or only a part of it: "2.5", "half a", "twenty five",
-/// "a year and a", "two or three", "more than two".
+/// Whether the count before "ago" is only part of a number: "2.5", "half a", "twenty five", "a year
+/// and a", "two or three", "more than two".
 fn is_end_of_count(before: &str) -> bool {
     let is_number = before
         .strip_suffix(['.', ',', '/', '–'])
@@ -467,7 +482,7 @@ fn weekday(name: &str) -> Option<Weekday> {
 mod tests {
     use super::*;
 
-    /// On Sunday, 2026-11-22, in the evening.
+    /// Adds dates to a text said on Sunday, 2026-11-22, in the evening.
     fn dated(text: &str) -> String {
         let said = Timestamp::new(1_795_341_723 + 10 * 3_600, 0).unwrap();
         with_dates(text, said, 1_000)

@@ -1,4 +1,4 @@
-//! What documents are: how they are named, what they hold, and what is asked of them.
+//! Documents: names, values, operations and queries, with their validation.
 
 mod filter;
 
@@ -11,170 +11,158 @@ use crate::MemoryError;
 
 pub use filter::DocumentFilter;
 
-/// No byte of a text: behind every path and every key.
+/// Byte that occurs in no UTF-8 text, so that it sorts after every path and key.
 const BEHIND_ALL: u8 = 0xff;
 
-/// The path of a namespace as it is stored: a zero byte ends each part. So paths sort part by
-/// part, and all that is below one begins with its bytes.
+/// The stored form of a namespace: its parts, each terminated by a zero byte.
+///
+/// Paths therefore sort part by part, and a namespace's path is a prefix of all paths below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacePath(Vec<u8>);
 
-/// What a document is found by.
+/// Unique name of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentName {
-    /// Its namespace, which is not empty.
+    /// Never empty.
     pub namespace: NamespacePath,
-    /// Its key in there.
     pub key: String,
 }
 
-/// What a document holds.
+/// Value of a document.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DocumentValue {
-    /// JSON, as it was put.
+    /// JSON text as the client sent it.
     Json(String),
-    /// Bytes.
     Bytes(Vec<u8>),
 }
 
-/// A document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// What it is found by.
     pub name: DocumentName,
-    /// What it holds; `None` where that was not asked for.
+    /// `None` if values were not requested.
     pub value: Option<DocumentValue>,
-    /// Bytes of its value.
+    /// Size of the value in bytes.
     pub size: u64,
-    /// From 1; one more with each Put.
+    /// Starts at 1 and increases by 1 with each put.
     pub version: u64,
     /// When version 1 was put.
     pub created_at: Timestamp,
     /// When this version was put.
     pub updated_at: Timestamp,
-    /// From when on it is not there.
+    /// From this time on, the document does not exist.
     pub expires_at: Option<Timestamp>,
 }
 
 /// Reads a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentGet {
-    /// Which.
     pub name: DocumentName,
-    /// How long it lives from now on, where it expires.
+    /// If set, extends the lifetime of an expiring document to this duration from now.
     pub ttl: Option<Duration>,
 }
 
 /// Stores a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentPut {
-    /// What it is found by.
     pub name: DocumentName,
-    /// What it holds.
     pub value: DocumentValue,
-    /// The version that has to be there; 0: none. `None`: whatever is there.
+    /// Version that the stored document must have; 0 for no document. `None` for any.
     pub expected_version: Option<u64>,
-    /// How long it lives.
+    /// Lifetime from now.
     pub ttl: Option<Duration>,
 }
 
-/// Removes a document.
+/// Deletes a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentDelete {
-    /// Which.
     pub name: DocumentName,
     /// As in [`DocumentPut`].
     pub expected_version: Option<u64>,
 }
 
-/// One of several operations.
+/// One operation of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentOperation {
-    /// Reads.
     Get(DocumentGet),
-    /// Stores.
     Put(DocumentPut),
-    /// Removes.
     Delete(DocumentDelete),
 }
 
-/// What came of an operation.
+/// Result of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentOutcome {
-    /// Of a Get, where it is there; of a Put, without its value.
+    /// The document read by a get, or stored by a put. After a put, without its value.
     Document(Document),
-    /// There is none.
+    /// There is no such document.
     Absent,
-    /// Of a Delete; false: there was none.
+    /// Whether a delete found the document.
     Deleted(bool),
 }
 
-/// Documents of some namespaces and keys.
+/// A range of namespaces and keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DocumentRange {
-    /// In this namespace, and in all below it;
+    /// This namespace and, unless `is_exact` is set, all namespaces below it.
     pub namespace: NamespacePath,
-    /// or, where this is true, in exactly this one.
+    /// Whether to exclude the namespaces below.
     pub is_exact: bool,
-    /// Only keys that begin so.
+    /// Only keys with this prefix.
     pub key_prefix: String,
-    /// Only this key and those behind it.
+    /// Only keys from this one on, inclusive.
     pub key_from: String,
-    /// Only keys before this one; empty: all.
+    /// Only keys before this one. Empty for no limit.
     pub key_before: String,
 }
 
-/// Asks for a page of documents.
+/// A page request for documents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DocumentQuery {
-    /// Of which namespaces and keys.
     pub range: DocumentRange,
-    /// Only those that fit.
+    /// Only documents that match.
     pub filter: Option<DocumentFilter>,
-    /// The last one first.
+    /// Whether to list in descending order.
     pub is_descending: bool,
-    /// With their values.
+    /// Whether to include values.
     pub with_values: bool,
-    /// At most so many.
+    /// Maximum number of documents in the page.
     pub count: usize,
-    /// Only those that come after this one.
+    /// Only documents after this one, in the order of the page.
     pub after: Option<DocumentName>,
 }
 
 /// A page of documents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DocumentPage {
-    /// In their order.
     pub documents: Vec<Document>,
-    /// The last one that was looked at; `None` on the last page.
+    /// Cursor of the next page: the last document checked. `None` on the last page.
     pub next: Option<DocumentName>,
 }
 
-/// Asks for a page of namespaces.
+/// A page request for namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceQuery {
-    /// What they begin with; [`ANY_PART`] stands for any part.
+    /// Parts that a namespace must begin with. [`ANY_PART`] matches any part.
     pub prefix: Vec<String>,
-    /// What they end with, alike.
+    /// Parts that a namespace must end with. [`ANY_PART`] matches any part.
     pub suffix: Vec<String>,
-    /// So many parts of each are told; 0: all.
+    /// Number of parts to return of each namespace. 0 for all.
     pub depth: usize,
-    /// At most so many.
+    /// Maximum number of namespaces in the page.
     pub count: usize,
-    /// Only from these bytes of a path on.
+    /// Only paths from these bytes on.
     pub from: Vec<u8>,
 }
 
 /// A page of namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespacePage {
-    /// In their order, each once.
+    /// In order, without duplicates.
     pub namespaces: Vec<NamespacePath>,
-    /// Where the next page begins; `None` on the last one.
+    /// Cursor of the next page. `None` on the last page.
     pub next: Option<Vec<u8>>,
 }
 
-/// Stands for any part of a namespace.
+/// Wildcard for one part of a namespace.
 pub const ANY_PART: &str = "*";
 
 impl std::fmt::Debug for DocumentValue {
@@ -188,7 +176,6 @@ impl std::fmt::Debug for DocumentValue {
 }
 
 impl DocumentValue {
-    /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Json(text) => text.as_bytes(),
@@ -196,7 +183,7 @@ impl DocumentValue {
         }
     }
 
-    /// Says whether it keeps the rules.
+    /// Validates the value.
     ///
     /// # Errors
     /// [`MemoryError::DocumentInvalid`].
@@ -217,17 +204,17 @@ impl DocumentValue {
 }
 
 impl NamespacePath {
-    /// Parts of a path.
+    /// Maximum number of parts.
     pub const PARTS_MAX: usize = 16;
-    /// Bytes of one part.
+    /// Maximum bytes of one part.
     pub const PART_BYTES_MAX: usize = 256;
-    /// Bytes of all parts together.
+    /// Maximum bytes of all parts together.
     pub const BYTES_MAX: usize = 1 << 10;
 
-    /// A path of these parts, none included.
+    /// Builds a path from its parts, of which there may be none.
     ///
     /// # Errors
-    /// [`MemoryError::DocumentInvalid`] of this field.
+    /// [`MemoryError::DocumentInvalid`] with this field.
     pub fn parse<T: AsRef<str>>(field: &'static str, parts: &[T]) -> Result<Self, MemoryError> {
         let invalid = |problem: String| Err(MemoryError::document_invalid(field, problem));
         if parts.len() > Self::PARTS_MAX {
@@ -254,33 +241,32 @@ impl NamespacePath {
         }
     }
 
-    /// The path that was stored as these bytes.
+    /// Parses the stored form of a path.
     pub fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
         let is_whole = bytes.last().is_none_or(|last| *last == 0);
         (is_whole && str::from_utf8(&bytes).is_ok()).then_some(Self(bytes))
     }
 
-    /// As it is stored.
+    /// Returns the stored form.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// True where it has no part.
+    /// Whether it has no parts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Its parts.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
         let parts = self.0.split(|byte| *byte == 0);
         let count = self.0.iter().filter(|byte| **byte == 0).count();
-        // It was made of text.
+        // The path was built from UTF-8 text.
         parts
             .take(count)
             .map(|part| str::from_utf8(part).unwrap_or_default())
     }
 
-    /// The first so many parts of it.
+    /// Returns the path of the first `depth` parts.
     #[must_use]
     pub fn first(&self, depth: usize) -> Self {
         let ends = self.0.iter().enumerate().filter(|(_, byte)| **byte == 0);
@@ -294,12 +280,12 @@ impl NamespacePath {
         Self(self.0[..end].to_vec())
     }
 
-    /// The first bytes behind it and all that is below it.
+    /// Exclusive upper bound of this path and all paths below it.
     pub fn behind(&self) -> Vec<u8> {
         behind(&self.0)
     }
 
-    /// The first bytes behind it; what is below it comes behind them.
+    /// Exclusive upper bound of this path alone. All paths below it sort at or after the bound.
     pub fn behind_itself(&self) -> Vec<u8> {
         let mut bytes = self.0.clone();
         bytes.push(0);
@@ -307,7 +293,8 @@ impl NamespacePath {
     }
 }
 
-/// The first bytes behind all that begins with these, which is text: it has no byte 0xff.
+/// Exclusive upper bound of all texts with this prefix. UTF-8 has no byte 0xff, so no byte
+/// overflows.
 pub(crate) fn behind(prefix: &[u8]) -> Vec<u8> {
     let mut bytes = prefix.to_vec();
     match bytes.last_mut() {
@@ -318,10 +305,10 @@ pub(crate) fn behind(prefix: &[u8]) -> Vec<u8> {
 }
 
 impl DocumentName {
-    /// Bytes of a key.
+    /// Maximum bytes of a key.
     pub const KEY_BYTES_MAX: usize = 512;
 
-    /// The name of a document.
+    /// Validates a namespace and key, neither of which may be empty.
     ///
     /// # Errors
     /// [`MemoryError::DocumentInvalid`].
@@ -340,7 +327,7 @@ impl DocumentName {
 }
 
 impl DocumentRange {
-    /// Says whether it keeps the rules.
+    /// Validates the range.
     ///
     /// # Errors
     /// [`MemoryError::DocumentInvalid`].
@@ -351,7 +338,7 @@ impl DocumentRange {
         Ok(self)
     }
 
-    /// From which path on, and before which.
+    /// Bounds of the paths: inclusive lower, exclusive upper.
     pub(crate) fn paths(&self) -> (Vec<u8>, Vec<u8>) {
         let before = match self.is_exact {
             true => self.namespace.behind_itself(),
@@ -360,7 +347,7 @@ impl DocumentRange {
         (self.namespace.as_bytes().to_vec(), before)
     }
 
-    /// From which key on, and before which.
+    /// Bounds of the keys: inclusive lower, exclusive upper.
     pub(crate) fn keys(&self) -> (Vec<u8>, Vec<u8>) {
         let from = self.key_prefix.as_str().max(&self.key_from);
         let prefix = behind(self.key_prefix.as_bytes());
@@ -388,7 +375,7 @@ fn checked_key(field: &'static str, key: String) -> Result<String, MemoryError> 
 }
 
 impl NamespaceQuery {
-    /// Says whether it keeps the rules.
+    /// Validates the query.
     ///
     /// # Errors
     /// [`MemoryError::DocumentInvalid`].
@@ -398,20 +385,20 @@ impl NamespaceQuery {
         Ok(self)
     }
 
-    /// From which path on it is looked, and before which.
+    /// Bounds of the paths to scan: inclusive lower, exclusive upper.
     pub(crate) fn paths(&self) -> (Vec<u8>, Vec<u8>) {
         let known: Vec<&String> = self
             .prefix
             .iter()
             .take_while(|part| *part != ANY_PART)
             .collect();
-        // It was checked: the beginning of a path is one.
+        // The whole prefix was validated, so its beginning is valid too.
         let known = NamespacePath::parse("prefix", &known).unwrap_or_default();
         let from = known.as_bytes().max(&self.from[..]).to_vec();
         (from, known.behind())
     }
 
-    /// True of a namespace that is meant.
+    /// Whether the namespace matches.
     pub(crate) fn takes(&self, path: &NamespacePath) -> bool {
         let parts: Vec<&str> = path.parts().collect();
         let fits = |wanted: &[String], parts: &[&str]| {

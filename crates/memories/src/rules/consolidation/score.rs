@@ -1,44 +1,45 @@
-//! How much a memory is used, as one number.
+//! Usage score of a memory.
 
 use memoird_core::time::Timestamp;
 use serde::Serialize;
 
 use super::{Evidence, serialize_rounded};
 
-/// The components of a score, each from 0 to 1.
+/// Components of a score, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Components {
-    /// How often it was recalled: `ln(1 + recalls) / ln(1 + 10)`, so that the first recalls
-    /// say most, and 10 all.
+    /// Number of recalls: `ln(1 + recalls) / ln(1 + 10)`. Grows most with the first ones and is
+    /// full at 10.
     #[serde(serialize_with = "serialize_rounded")]
     pub frequency: f64,
-    /// How well it fitted: the mean score of its recalls.
+    /// Mean score of the recalls.
     #[serde(serialize_with = "serialize_rounded")]
     pub relevance: f64,
-    /// How long ago the last recall was: halved every 14 days.
+    /// Time since the last recall. Halves every 14 days.
     #[serde(serialize_with = "serialize_rounded")]
     pub recency: f64,
-    /// By how many different queries: `ln(1 + queries) / ln(1 + 5)`.
+    /// Distinct queries: `ln(1 + queries) / ln(1 + 5)`.
     #[serde(serialize_with = "serialize_rounded")]
     pub diversity: f64,
-    /// On how many different days: `ln(1 + days) / ln(1 + 7)`.
+    /// Distinct days: `ln(1 + days) / ln(1 + 7)`.
     #[serde(serialize_with = "serialize_rounded")]
     pub consolidation: f64,
 }
 
-/// Weights of frequency, relevance, recency, diversity and consolidation: those of
-/// OpenClaw's "dreaming" without its sixth, conceptual richness (.06), which only a model
-/// could tell.
+/// Weights of frequency, relevance, recency, diversity and consolidation.
+///
+/// They are those of OpenClaw's "dreaming", without its sixth component, conceptual richness (.06),
+/// which only a model could judge.
 const WEIGHTS: [f64; 5] = [0.24, 0.30, 0.15, 0.15, 0.10];
 
-/// Recalls beyond which more of them say nothing new.
+/// Recalls at which frequency is full.
 const RECALLS_FULL: u32 = 10;
 const QUERIES_FULL: u32 = 5;
 const DAYS_FULL: u32 = 7;
-/// Days in which recency halves (OpenClaw's too).
+/// Days in which recency halves, as in OpenClaw.
 const HALF_LIFE_DAYS: f64 = 14.0;
 
-/// The components of a memory's score at this moment.
+/// Computes the components of a memory's score at `now`.
 pub fn components(one: &Evidence, now: Timestamp) -> Components {
     let ms = |at: Timestamp| now.as_ms().saturating_sub(at.as_ms()).max(0) as f64;
     let days = one.last_recall.map(|at| ms(at) / 86_400_000.0);
@@ -56,14 +57,14 @@ pub fn components(one: &Evidence, now: Timestamp) -> Components {
     }
 }
 
-/// Grows with the logarithm of a count, up to 1 where the count is full.
+/// Maps a count logarithmically to 0..=1. Counts from `full` on map to 1.
 fn saturating(count: u64, full: u32) -> f64 {
     let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX).min(full));
     count.ln_1p() / f64::from(full).ln_1p()
 }
 
 impl Components {
-    /// Their weighed mean, from 0 to 1.
+    /// Weighted mean of the components, from 0 to 1.
     pub fn score(&self) -> f64 {
         let parts = [
             self.frequency,

@@ -1,42 +1,42 @@
-//! Which documents a filter takes: by equality and by order of the members of their JSON.
+//! Filters documents by the members of their JSON, with equality and order operators.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Number, Value};
 
-/// What the JSON of a document has to be.
+/// A condition on the JSON of a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentFilter(Test);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Test {
-    /// It equals this,
+    /// Equal to this value.
     Is(Value),
-    /// or does not.
+    /// Not equal to this value.
     IsNot(Value),
-    /// It is in one of these orders to a number or a text.
+    /// A number or text in one of these orders relative to this one.
     IsOrdered(Value, &'static [Ordering]),
-    /// It passes all of these.
+    /// Passes all of these.
     All(Vec<Test>),
-    /// It is an object, whose members pass these. A member that is not there is null.
+    /// An object whose members pass these tests. A missing member counts as null.
     Members(Vec<(String, Test)>),
 }
 
 const OPERATORS: &str = "$eq, $ne, $gt, $gte, $lt, $lte";
 
 impl DocumentFilter {
-    /// Bytes of a filter as JSON.
+    /// Maximum bytes of a filter as JSON.
     pub const BYTES_MAX: usize = 16 << 10;
-    /// Values that it compares with.
+    /// Maximum number of values to compare with.
     pub const CONDITIONS_MAX: usize = 64;
-    /// Objects within each other.
+    /// Maximum nesting depth of objects.
     pub const LEVELS_MAX: usize = 8;
 
-    /// Reads it.
+    /// Parses a filter.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the problem.
     pub fn parse(json: &str) -> Result<Self, String> {
         if json.len() > Self::BYTES_MAX {
             let (bytes, limit) = (json.len(), Self::BYTES_MAX);
@@ -52,10 +52,10 @@ impl DocumentFilter {
         Ok(Self(Test::Members(members)))
     }
 
-    /// Members that are these texts.
+    /// A filter for members equal to these texts.
     ///
     /// # Errors
-    /// When they are too many, or too long.
+    /// If there are too many texts, or they are too long.
     pub fn of_texts(texts: BTreeMap<String, String>) -> Result<Self, String> {
         let bytes: usize = texts
             .iter()
@@ -74,12 +74,12 @@ impl DocumentFilter {
         Ok(Self(Test::Members(members)))
     }
 
-    /// What both take.
+    /// A filter that passes only what both pass.
     pub fn and(self, other: Self) -> Self {
         Self(Test::All(vec![self.0, other.0]))
     }
 
-    /// True where JSON passes it; what cannot be read does not.
+    /// Whether the JSON passes. Invalid JSON does not.
     pub fn takes(&self, json: &[u8]) -> bool {
         serde_json::from_slice(json).is_ok_and(|value| self.0.passes(&value))
     }
@@ -165,7 +165,7 @@ impl Test {
     }
 }
 
-/// Two values are equal, numbers by what they say: 1 is 1.0.
+/// Compares values. Numbers are compared by value, so 1 equals 1.0.
 fn equals(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
