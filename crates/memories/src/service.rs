@@ -1,6 +1,7 @@
-//! The calls: memories are promoted, found, handed to models, forgotten.
+//! The calls of long-term memory.
 //!
-//! All writes of a tenant go through one queue ([`write_queue`]), in groups; reads go past it.
+//! All writes of a tenant go through one queue ([`write_queue`]) and are committed in groups. Reads
+//! bypass it.
 
 mod documents;
 mod embedder_check;
@@ -44,7 +45,7 @@ use crate::workers;
 pub(crate) use forget::Unfinished;
 pub use window::RecallForWindow;
 
-/// The memories of all tenants. Cheap to clone; every clone is the same.
+/// Handle to the memories of all tenants. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Memories {
     pub(crate) shared: Arc<Shared>,
@@ -54,30 +55,32 @@ pub struct Memories {
 pub(crate) struct Shared {
     /// Sessions, clocks and workers.
     pub(crate) engine: Engine,
-    /// `None`: no memories are kept, and every call is refused.
+    /// `None` if long-term memory is disabled. Every call is then rejected.
     store: Option<Arc<MemoryStore>>,
     config: ArcSwap<MemoriesConfig>,
     tenants: DashMap<TenantId, Arc<TenantState>>,
     query_vectors: QueryVectors,
-    /// Whether the embedder tells texts apart.
+    /// Measures whether the embedder distinguishes texts.
     pub(crate) embedder_check: EmbedderCheck,
     reranker_breaker: Mutex<Breaker>,
     last_id: Mutex<Option<MemoryId>>,
     recall_seconds: Histogram,
-    /// Whether the model that extracts is worth asking.
+    /// Circuit breaker of the extraction model.
     extractor_breaker: Mutex<Breaker>,
-    /// Leases to be given back.
+    /// Leases to release.
     dropped_leases: Mutex<Vec<DroppedLease>>,
-    /// Another configuration applies, or there are leases to be given back.
+    /// Signals a changed configuration, or leases to release.
     pub(crate) extraction_changed: Notify,
-    /// Tenants with texts that may wait to be embedded.
+    /// Tenants that may have texts queued for embedding.
     pub(crate) embedding: TenantQueue,
-    /// Tenants with notes of recalls to write, or something to go on forgetting.
+    /// Tenants with recall events to write, or with unfinished forget jobs.
     pub(crate) maintenance: TenantQueue,
 }
 
-/// A write whose caller may be dropped before it is done. The queued job is written all the same:
-/// by the next write, or else by the maintenance worker.
+/// Guard for a write whose caller may be dropped before it completes.
+///
+/// The queued job is written anyway: by the tenant's next write, or else by the maintenance worker,
+/// which the guard notifies.
 struct Abandoned<'a> {
     shared: &'a Shared,
     tenant: &'a TenantId,
@@ -93,15 +96,16 @@ impl Drop for Abandoned<'_> {
 }
 
 impl Memories {
-    /// Serves the memories in `store`, and runs the workers in `engine` until that is closed.
-    /// Without one every call is refused.
+    /// Serves the memories in `store` and starts the workers, which run until `engine` is closed.
+    ///
+    /// Without a store every call is rejected.
     pub fn open(
         engine: Engine,
         store: Option<Arc<MemoryStore>>,
         mut config: MemoriesConfig,
     ) -> Self {
         if store.as_ref().is_some_and(|store| !store.has_vectors()) {
-            // Vectors that nobody can keep need not be made.
+            // The store has no vector support, so do not compute vectors.
             config.embedder = None;
         }
         let shared = Shared {
@@ -127,8 +131,10 @@ impl Memories {
         memories
     }
 
-    /// Applies another configuration. The embedder stays: vectors of another model would
-    /// first have to be made, which is for a start. The reranker stays with it.
+    /// Applies a reloaded configuration, except for the embedder and the reranker.
+    ///
+    /// Vectors of another model would have to be computed first, which only happens after a
+    /// restart.
     pub fn adopt(&self, mut config: MemoriesConfig) {
         let running = self.config();
         config.embedder.clone_from(&running.embedder);
@@ -137,12 +143,12 @@ impl Memories {
         self.shared.extraction_changed.notify_one();
     }
 
-    /// What was counted of a tenant's memories since the daemon started.
+    /// Counters of a tenant's memories since the daemon started.
     pub fn counts(&self, tenant: &TenantId) -> MemorySnapshot {
         self.state(tenant).counters.snapshot()
     }
 
-    /// How long a recall takes, with the embedding of its query, for a metrics registry.
+    /// Duration of recalls, including the embedding of the query, for a metrics registry.
     pub fn recall_seconds(&self) -> Histogram {
         self.shared.recall_seconds.clone()
     }
@@ -151,12 +157,12 @@ impl Memories {
         self.shared.store.is_some()
     }
 
-    /// True where other daemons write to the same memories.
+    /// Whether other daemons write to the same memories.
     pub(crate) fn are_shared(&self) -> bool {
         self.shared.engine.cluster().is_some()
     }
 
-    /// True where this daemon does what is to be done once.
+    /// Whether this daemon runs the tasks that must run once per cluster.
     pub(crate) fn leads(&self) -> bool {
         let cluster = self.shared.engine.cluster();
         cluster.is_none_or(memoird_engine::Cluster::leads)
@@ -170,7 +176,7 @@ impl Memories {
         self.shared.config.load_full()
     }
 
-    /// Limits of what clients say of memories and documents.
+    /// Limits on client input for memories and documents.
     pub fn limits(&self) -> MemoryLimits {
         self.config().limits.clone()
     }
@@ -179,7 +185,8 @@ impl Memories {
         self.shared.engine.machine.now().wall
     }
 
-    /// The state of a tenant. It is small, and there is one for each tenant that ever called.
+    /// Returns the state of a tenant. It is small, and never removed once the tenant has made a
+    /// call.
     pub(crate) fn state(&self, tenant: &TenantId) -> Arc<TenantState> {
         if let Some(state) = self.shared.tenants.get(tenant) {
             return Arc::clone(&state);
@@ -189,7 +196,8 @@ impl Memories {
         Arc::clone(&tenants.entry(tenant.clone()).or_insert_with(state))
     }
 
-    /// An id for a memory or a job: later than all before, also within a millisecond.
+    /// Generates an id for a memory or a job. Ids are strictly increasing, even within a
+    /// millisecond.
     fn next_id(&self, at: Timestamp) -> MemoryId {
         let random = self.shared.engine.machine.random();
         let mut last = locked(&self.shared.last_id);
@@ -198,12 +206,12 @@ impl Memories {
         next
     }
 
-    /// The tenants that have memories. The engine knows all of them from then on.
+    /// Lists the tenants that have memories, and registers them with the engine.
     pub(crate) async fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
         self.listed(MemoryStore::tenants).await
     }
 
-    /// Those of them that have something to be done.
+    /// Lists the tenants that have maintenance work.
     pub(crate) async fn tenants_due(
         &self,
         expired_before: Timestamp,
@@ -226,14 +234,14 @@ impl Memories {
         Ok(tenants)
     }
 
-    /// Makes indexes of the vectors of very large subjects, where they are missing.
+    /// Creates missing indexes for the vectors of very large subjects.
     pub(crate) async fn make_vector_indexes(&self) -> Result<(), MemoryError> {
         let store = Arc::clone(self.store()?);
         let make = move || store.make_vector_indexes();
         self.shared.engine.blocking.run(make).await?
     }
 
-    /// Writes to a tenant's memories; answers when the disk has it.
+    /// Runs a write on a tenant's memories. Returns once it is durable.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         tenant: &TenantId,
@@ -251,13 +259,13 @@ impl Memories {
         answer
     }
 
-    /// Writes what waits.
+    /// Runs the queued writes.
     pub(crate) async fn flush(&self, tenant: &TenantId) -> Result<(), MemoryError> {
         let (store, blocking) = (self.store()?, self.shared.engine.blocking);
         self.state(tenant).flush(store, blocking).await
     }
 
-    /// Reads a consistent view of a tenant's memories.
+    /// Runs a read on a consistent snapshot of a tenant's memories.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         tenant: &TenantId,
@@ -282,7 +290,7 @@ impl Memories {
         self.shared.engine.blocking.run(write).await?
     }
 
-    /// One memory; with a subject only if that one may see it.
+    /// Returns one memory. With a subject, only if the subject may see it.
     ///
     /// # Errors
     /// [`MemoryError::NotFound`].

@@ -1,28 +1,29 @@
-//! What a window asks its memories for, where the bot does not say: the exchange under way, not the
-//! last sentence alone.
+//! The default recall query of a window: the current exchange, not only its last message.
 
 use memoird_core::words::{is_telling, tokens};
 
 use super::MemoryLimits;
 use super::fusion::is_question;
 
-/// What was said by whom.
+/// A message of the exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// True of a request of the user, false of an answer.
+    /// Whether the user sent it. False for replies.
     pub(crate) is_request: bool,
-    /// The text; empty of what only calls or results are in.
+    /// Empty for a turn that contains only calls or results.
     pub(crate) text: String,
 }
 
-/// What has fewer telling words than these, and asks nothing, means something only beside what it
-/// answers.
+/// A message with fewer content words that is not a question is a short reply. Its meaning depends
+/// on the message it answers.
 const WORDS_MIN: usize = 3;
-/// Bytes of the query that the request may take; the rest is for what follows it.
+/// Maximum bytes of the request in the query. The rest is reserved for the messages after it.
 const REQUEST_BYTES_MAX: usize = MemoryLimits::QUERY_BYTES / 2;
 
-/// The query: the last request, what was said since, the newest first, and what a reply of
-/// few words answers. Empty where nobody asked anything.
+/// Builds the query of a window.
+///
+/// It contains the last request, then the messages since, newest first, then the message before the
+/// request if the request is a short reply. Returns an empty query if there is no request.
 pub(crate) fn query(said: &[Said]) -> String {
     let is_asked = |said: &Said| said.is_request && !said.text.trim().is_empty();
     let Some(asked) = said.iter().rposition(is_asked) else {
@@ -43,13 +44,13 @@ pub(crate) fn query(said: &[Said]) -> String {
     query
 }
 
-/// Number of words that are not common ones, nor those of requests and courtesies.
+/// Number of words, without stop words and the words of requests and courtesies.
 pub(crate) fn telling_words(text: &str) -> usize {
     let words = tokens(text).filter(|token| !token.is_part);
     words.filter(|token| is_telling(&token.folded())).count()
 }
 
-/// Adds a text as far as there is room.
+/// Appends a text on a new line, truncated to the room left.
 fn add(query: &mut String, text: &str, bytes_max: usize) {
     let text = text.trim();
     if text.is_empty() {

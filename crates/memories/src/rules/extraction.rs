@@ -1,5 +1,6 @@
-//! What becomes of a model's answer to an extraction prompt. Nothing of it is believed blindly: a
-//! transcript may tell the model what to write.
+//! Validation of a model's reply to an extraction prompt.
+//!
+//! The reply is not trusted: a transcript may instruct the model what to write.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
@@ -18,74 +19,71 @@ use super::prompt::TranscriptTurn;
 use super::{MemoryKind, MemoryLimits, Polarity, Visibility, secrets, wording};
 use crate::requests::{ExtractedFact, RememberRequest};
 
-/// What the model was shown.
+/// Input that the model was shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
-    /// The leased turns.
     pub turns: &'a [TranscriptTurn],
-    /// When each of them was said, where that is known.
+    /// Times of the turns, by seq, if known.
     pub said_at: &'a BTreeMap<u64, Timestamp>,
-    /// The memories that it may name, by their ids.
+    /// Memories that the reply may supersede, by id.
     pub known: &'a BTreeMap<MemoryId, Known>,
-    /// The contents of memories that a recall gave to the session.
+    /// Contents of memories that recalls showed to the session.
     pub recalled: &'a [String],
-    /// The present.
     pub now: Timestamp,
-    /// Bytes of a fact.
+    /// Maximum bytes of a fact's content.
     pub content_bytes: usize,
 }
 
 /// A memory that a fact may replace.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// When it was so.
     pub observed_at: Timestamp,
-    /// True when the bot pinned or named it, or it is the team's.
+    /// Whether no model may replace it: the bot pinned or named it, or it is a team memory.
     pub is_fixed: bool,
 }
 
-/// One entry of an answer.
+/// One entry of a reply, validated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// What it says; a secret in it is masked.
+    /// Content of the entry, masked if it contains a secret.
     pub content: String,
-    /// What it is about, where it says so.
+    /// Kind, if the entry has a valid one.
     pub kind: Option<MemoryKind>,
-    /// The turns that it names.
+    /// Seqs of the turns that the entry cites.
     pub seqs: Vec<u64>,
-    /// The fact, or why it is none.
+    /// The fact, or why it was rejected.
     pub fact: Result<ExtractedFact, Refusal>,
-    /// What of it was not taken.
+    /// Parts of the entry that were ignored, for people.
     pub notes: Vec<&'static str>,
 }
 
-/// Why an entry of an answer is not remembered.
+/// Why an entry of a reply is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not of the form that the prompt asks for.
+    /// It does not have the form that the prompt asks for.
     Malformed,
-    /// It names no turn, or one that the model was not shown.
+    /// It cites no turn, or one that the model was not shown.
     TurnsUnknown,
-    /// Only the assistant, a tool or the system said it.
+    /// It comes only from the assistant, a tool or the system.
     NotSaidByUser,
-    /// It holds what looks like a secret.
+    /// It contains an apparent secret.
     Secret,
-    /// It imitates memoird's own words, or tells an assistant what to obey.
+    /// It imitates memoird's own text, or instructs an assistant.
     Instruction,
-    /// It has a number or an address that nobody said.
+    /// It contains a number or an address that does not occur in the turns.
     Unsupported,
-    /// A recall told it to the assistant.
+    /// A recall showed it to the assistant.
     Echo,
-    /// The answer has it twice, or corrects it itself.
+    /// The reply contains it twice, or corrects it itself.
     Repeated,
-    /// What it would replace is newer.
+    /// The memory that it would supersede is newer.
     Outdated,
-    /// The answer has too many.
+    /// The reply contains too many entries.
     TooMany,
 }
 
 impl Refusal {
-    /// Its name in answers and metrics.
+    /// Name for responses and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Malformed => "MALFORMED",
@@ -102,18 +100,19 @@ impl Refusal {
     }
 }
 
-/// Tags of a fact that are kept.
+/// Maximum number of tags. Further ones are dropped.
 const TAGS_MAX: usize = 8;
-/// The importance that a model may give: what must come first is the bot's to say.
+/// Maximum importance. Only the bot decides what must come first.
 const IMPORTANCE_MAX: f32 = 0.9;
-/// Of a fact's words, the share that a tool's result has, and of these the share that the user said
-/// at most, where the fact is the tool's.
+/// Minimum share of a fact's words in tool results for the fact to come from a tool.
 const TOOLS_SHARE: f64 = 0.6;
+/// Maximum share of the words of such a fact in the conversation, relative to the share in tool
+/// results.
 const USERS_SHARE: f64 = 0.5;
-/// Digits of a number that has to be said by somebody.
+/// Minimum digits of a number that must occur in the turns.
 const NUMBER_DIGITS: usize = 4;
 
-/// What is said of a secret, whatever the secret looks like.
+/// Matches a sentence that states a secret, whatever the secret looks like.
 static SECRET_SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix)
         (?: \b(?: pass(?:word|phrase|code|wd) | pin(?:\s+code)? | (?:api|secret|private|access)[\s_-]?key
@@ -128,7 +127,7 @@ static SECRET_SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// What only somebody says who wants to be obeyed by a program.
+/// Matches text that only makes sense as an instruction to a program.
 static INSTRUCTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix)
         <\s*/?\s*(?:known|recalled|transcript|memor(?:y|ies)|system|assistant|summary)\b
@@ -144,7 +143,7 @@ static ADDRESS: LazyLock<Option<Regex>> =
 
 static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\d[\d .,/-]*\d").ok());
 
-/// What a model makes of "next Thursday", as the prompt asks it to.
+/// Matches absolute dates. The prompt asks for them in place of "next Thursday".
 static DATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix)
         \b (?:19|20)\d\d - (?: (?:19|20)\d\d | \d\d? (?: -\d\d? )? ) (?: \b | T )
@@ -154,8 +153,10 @@ static DATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// The entries of an answer: a JSON list, alone, in a code fence, or in an object with nothing else
-/// that is a list; or a single entry. `None` for anything else, such as half of one.
+/// Parses the entries of a reply.
+///
+/// Accepts a JSON list, alone, in a code fence, or as the only list in an object, and a single
+/// entry. Returns `None` for anything else, such as truncated JSON.
 pub fn entries(answer: &str) -> Option<Vec<Value>> {
     let text = answer.trim();
     let fenced = text
@@ -177,7 +178,7 @@ pub fn entries(answer: &str) -> Option<Vec<Value>> {
     }
 }
 
-/// The memories that an answer says to replace.
+/// Ids of the memories that the reply wants to supersede.
 pub fn replaced(entries: &[Value]) -> impl Iterator<Item = MemoryId> + '_ {
     let ids = entries
         .iter()
@@ -185,7 +186,7 @@ pub fn replaced(entries: &[Value]) -> impl Iterator<Item = MemoryId> + '_ {
     ids.filter_map(|id| id.parse().ok())
 }
 
-/// Judges the entries, in their order.
+/// Validates the entries, in order.
 pub fn judge(entries: &[Value], shown: &Shown<'_>) -> Vec<Judged> {
     let said = Said::of(shown);
     let mut judged: Vec<Judged> = entries
@@ -211,7 +212,7 @@ pub fn judge(entries: &[Value], shown: &Shown<'_>) -> Vec<Judged> {
     judged
 }
 
-/// One entry by itself.
+/// Validates one entry by itself.
 fn fact(
     entry: &Value,
     content: &str,
@@ -256,7 +257,7 @@ fn fact(
         return Err(Refusal::Echo);
     }
     if entry["visibility"].as_str() == Some("team") {
-        // What one person's conversation says is not the team's on a model's word.
+        // A model must not publish the statement of one person to the team.
         notes.push("kept private");
     }
     let polarity = match entry["polarity"].as_str() {
@@ -272,7 +273,7 @@ fn fact(
         visibility: Visibility::Private,
         polarity,
         content: content.to_owned(),
-        // A secret may be told by its capitals: they were looked at.
+        // The secret check above needs the original case.
         tags: tags.iter().map(|tag| tag.to_lowercase()).collect(),
         importance,
         source: None,
@@ -289,8 +290,10 @@ fn fact(
     Ok(ExtractedFact { fact, seqs })
 }
 
-/// Of facts that say the same the first stays; of those that replace one memory the one that was
-/// said last.
+/// Rejects duplicates within a reply.
+///
+/// Among facts with the same text the first one stays. Among facts that supersede the same memory,
+/// the one from the latest turn stays.
 fn refuse_repeated(judged: &mut [Judged]) {
     let mut known = HashSet::new();
     let mut replaced: BTreeMap<MemoryId, (u64, usize)> = BTreeMap::new();
@@ -349,7 +352,7 @@ fn tags(entry: &Value) -> Vec<String> {
     good.take(TAGS_MAX).map(str::to_owned).collect()
 }
 
-/// When it was so; what is no time, or has not come yet, says nothing.
+/// Time of the observation. `None` if it is invalid or in the future.
 fn observed_at(entry: &Value, now: Timestamp) -> Option<Timestamp> {
     let text = entry["observed_at"].as_str()?;
     let at: jiff::Timestamp = text.parse().ok()?;
@@ -357,8 +360,10 @@ fn observed_at(entry: &Value, now: Timestamp) -> Option<Timestamp> {
     (at <= now).then_some(at)
 }
 
-/// The memory that it replaces. An id that the model was not shown, or of what is not a model's to
-/// replace, is left out: then both stand beside each other.
+/// The memory that the entry supersedes.
+///
+/// Ignores an id that the model was not shown, or that no model may replace. The old memory and the
+/// new one then coexist.
 fn supersedes(
     entry: &Value,
     said_at: Option<Timestamp>,
@@ -399,7 +404,8 @@ fn masked(content: &str) -> String {
     }
 }
 
-/// True when all that a fact says stands in a memory that was recalled, which denies nothing else.
+/// Whether a recalled memory already states the whole fact, with the same numbers, signs and
+/// negations.
 fn repeats(content: &str, known: &str) -> bool {
     let (words, told) = (words_of(content), words_of(known));
     !words.is_empty()
@@ -411,7 +417,7 @@ fn repeats(content: &str, known: &str) -> bool {
             .all(|found| numbers_and_negations(known).contains(found))
 }
 
-/// The words that say something, in one form each.
+/// The stems of the content words.
 fn words_of(text: &str) -> HashSet<String> {
     let folded = tokens(text).map(|token| token.folded());
     folded
@@ -420,11 +426,11 @@ fn words_of(text: &str) -> HashSet<String> {
         .collect()
 }
 
-/// What stands in the turns.
+/// Words and texts of the turns.
 struct Said {
     user: HashSet<String>,
     tools: HashSet<String>,
-    /// All texts, without what stands between digits.
+    /// All texts, with the separators between digits removed.
     all: String,
 }
 
@@ -448,7 +454,8 @@ impl Said {
         said
     }
 
-    /// True when every address and every long number was said; years and dates are counted.
+    /// Whether every address and every long number occurs in the turns. Years and dates are exempt,
+    /// because the model derives them.
     fn supports(&self, content: &str) -> bool {
         let (Some(address), Some(date), Some(number)) = (&*ADDRESS, &*DATE, &*NUMBER) else {
             return true;
@@ -457,7 +464,7 @@ impl Said {
             let text = found.as_str().trim_end_matches(['.', ',', '/']);
             self.all.contains(&text.to_lowercase())
         };
-        // What is cut out joins no numbers.
+        // The replacement keeps the numbers around an address or date apart.
         let rest = address.replace_all(content, "|");
         let rest = date.replace_all(&rest, "|");
         let is_number_said = |found: Match<'_>| {
@@ -469,7 +476,7 @@ impl Said {
             && number.find_iter(&rest).all(is_number_said)
     }
 
-    /// True when a fact's words are a tool's, and not the user's.
+    /// Whether the words of a fact come from tool results rather than from the conversation.
     fn is_told_by_tools(&self, content: &str) -> bool {
         let words = words_of(content);
         let share = |said: &HashSet<String>| {
@@ -484,7 +491,7 @@ fn is_year(digits: &str) -> bool {
     digits.len() == 4 && (digits.starts_with("19") || digits.starts_with("20"))
 }
 
-/// A text in which a number's digits stand together, those of any script as one.
+/// Removes separators within numbers, and converts digits of any script to ASCII.
 fn plain(text: &str) -> String {
     text.chars()
         .map(decimal)

@@ -1,4 +1,4 @@
-//! What may become a memory, and what may be changed of one.
+//! Facts and patches: input for new memories and changes, with validation.
 
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
@@ -6,87 +6,79 @@ use memoird_core::time::Timestamp;
 use super::{Memory, MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
 use crate::MemoryError;
 
-/// How a fact is handled that a memory states already in other words.
+/// How to handle a fact that an existing memory already states in other words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NearDuplicate {
-    /// The memory takes it in.
+    /// Merge it into the memory.
     #[default]
     Merge,
-    /// It is refused, and the answer names the memory.
+    /// Reject it with an error that names the memory.
     Refuse,
-    /// It becomes a memory of its own, unless one says it to the letter.
+    /// Store it as a memory of its own, unless a memory has the same text.
     Keep,
-    /// It becomes a memory of its own in any case.
+    /// Always store it as a memory of its own.
     Apart,
 }
 
-/// What may become a memory.
+/// A fact that is to become a memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
-    /// Whose it is.
     pub subject: Subject,
-    /// What it is about.
     pub kind: MemoryKind,
-    /// Who may recall it. Of [`MemoryKind::User`] always its subject only.
+    /// Always private for [`MemoryKind::User`].
     pub visibility: Visibility,
-    /// Which way it points; only of [`MemoryKind::Feedback`].
+    /// Only for [`MemoryKind::Feedback`].
     pub polarity: Option<Polarity>,
-    /// The fact, in words.
     pub content: String,
-    /// Labels.
     pub tags: Vec<String>,
     /// From 0 to 1.
     pub importance: f32,
-    /// Where it comes from.
+    /// The turns that state it.
     pub source: Option<Source>,
-    /// When it was so; `None`: now.
+    /// When it was true. `None` for now.
     pub observed_at: Option<Timestamp>,
-    /// From when on it is not recalled.
+    /// From this time on, recalls do not return it.
     pub expires_at: Option<Timestamp>,
-    /// The memory whose place it takes.
+    /// The memory to supersede.
     pub supersedes: Option<MemoryId>,
-    /// True: it comes first in the manifest.
+    /// Whether it comes first in the manifest.
     pub pinned: bool,
-    /// How it is handled when a memory states it already.
     pub near_duplicate: NearDuplicate,
-    /// Who states it.
+    /// How it was created.
     pub origin: Origin,
-    /// The name of the memory that it is from now on.
+    /// The client's own name for the memory.
     pub external_key: Option<String>,
     /// A JSON object.
     pub metadata: Option<String>,
 }
 
-/// Changes of a memory; a field that is `None` stays as it is.
+/// Changes to a memory. `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Patch {
-    /// The fact, in words.
     pub content: Option<String>,
-    /// What it is about.
     pub kind: Option<MemoryKind>,
-    /// Who may recall it.
     pub visibility: Option<Visibility>,
-    /// Which way it points; `Some(None)`: none.
+    /// `Some(None)` clears it.
     pub polarity: Option<Option<Polarity>>,
-    /// All its labels.
+    /// Replaces all tags.
     pub tags: Option<Vec<String>>,
     /// From 0 to 1.
     pub importance: Option<f32>,
-    /// When it was so.
+    /// When it was true.
     pub observed_at: Option<Timestamp>,
-    /// From when on it is not recalled; `Some(None)`: never.
+    /// From this time on, recalls do not return it. `Some(None)` for never.
     pub expires_at: Option<Option<Timestamp>>,
-    /// True: it comes first in the manifest. False takes any pin away.
+    /// Whether it comes first in the manifest. `false` removes any pin.
     pub pinned: Option<bool>,
-    /// A JSON object; `Some(None)`: none.
+    /// A JSON object. `Some(None)` clears it.
     pub metadata: Option<Option<String>>,
 }
 
-/// The importance of a fact that says none.
+/// Importance of a fact that has none set.
 pub const IMPORTANCE_DEFAULT: f32 = 0.5;
 
 impl Fact {
-    /// A fact with these fields; all others have their defaults.
+    /// A fact with defaults for all other fields.
     pub fn new(subject: Subject, kind: MemoryKind, content: impl Into<String>) -> Self {
         Self {
             subject,
@@ -108,8 +100,10 @@ impl Fact {
         }
     }
 
-    /// Brings it into its one form (content and tags trimmed, tags and seqs sorted and each
-    /// once) and says whether it keeps the rules.
+    /// Normalizes and validates the fact.
+    ///
+    /// Trims the content and the tags, and sorts and deduplicates the tags and the seqs of the
+    /// source.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`].
@@ -128,7 +122,8 @@ impl Fact {
 }
 
 impl Patch {
-    /// The same for a change of this memory: changed fields must agree with those that stay.
+    /// Normalizes and validates the patch. Changed fields must agree with the unchanged ones of the
+    /// memory.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`].
@@ -151,7 +146,7 @@ impl Patch {
     }
 }
 
-/// Numbers of turns in their one form: ascending, each once.
+/// Sorts, deduplicates and validates seqs.
 ///
 /// # Errors
 /// [`MemoryError::Invalid`].

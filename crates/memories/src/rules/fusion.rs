@@ -1,8 +1,8 @@
-//! One order out of two: what the words found and what the meaning found become one list, in which
-//! what was said beside it, importance and age have a say.
+//! Rank fusion: combines the lexical and the vector search into one ranking.
 //!
-//! It fuses shares of the best score, not reciprocal ranks: with those two middling places beat a
-//! first place that is won by far, and hybrid recall was worse than lexical recall alone.
+//! Neighbors in the conversation, importance and age also affect the score. Scores are fused as
+//! shares of the best score, not as reciprocal ranks: with ranks, two middling places beat a first
+//! place won by a wide margin, and hybrid recall was worse than lexical recall alone.
 
 use std::cmp::Ordering;
 
@@ -12,160 +12,161 @@ use serde::{Deserialize, Serialize};
 
 use super::MemoryKind;
 
-/// The lowest cosine.
+/// The lowest possible cosine.
 const COSINE_MIN: f64 = -1.0;
-/// A day in milliseconds.
+/// Milliseconds per day.
 const DAY_MS: f64 = 24.0 * 60.0 * 60.0 * 1_000.0;
 
-/// A memory in a list, before lists become one.
+/// A memory with a score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked<Id> {
-    /// Its id.
     pub id: Id,
-    /// By words: 0 or more. By meaning: a cosine, -1 to 1. A score that is not finite is
-    /// left out.
+    /// Lexical score (0 or more), cosine (-1 to 1) or fused score. Must be finite to be ranked.
     pub score: f64,
-    /// When it was observed: of two equal scores the newer one comes first.
+    /// Breaks ties: the newer memory comes first.
     pub observed_at: Timestamp,
 }
 
-/// A memory that may be an answer, judged both ways: what one way of looking did not find has a
-/// score by that way as well.
+/// A possible hit, with its scores in both searches.
+///
+/// A candidate that only one search found has the score of the other search as well.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate<Id> {
-    /// Its id.
     pub id: Id,
-    /// When it was observed: of two equal scores the newer one comes first.
+    /// Breaks ties: the newer memory comes first.
     pub observed_at: Timestamp,
-    /// By words: 0 or more; 0 has none of them.
+    /// Lexical score: 0 or more, and 0 without any word of the query.
     pub words: f64,
-    /// Share of the query's weight that its words cover, from 0 to 1.
+    /// Share of the query's term weight that its words cover, from 0 to 1.
     pub coverage: f64,
-    /// By meaning, -1 to 1; `None` in a search without meaning, and of a memory without a vector.
+    /// Cosine to the query, from -1 to 1. `None` without vector search, and for a memory without a
+    /// vector.
     pub cosine: Option<f64>,
-    /// True among the best by words.
+    /// Whether it is among the best of the lexical search.
     pub is_lexical: bool,
-    /// True among the best by meaning.
+    /// Whether it is among the best of the vector search.
     pub is_near: bool,
-    /// How well a reranker says that it answers the query, from 0 to 1; `None` of what it was not
-    /// asked.
+    /// Score of the reranker from 0 to 1. `None` if the reranker did not judge it.
     pub judged: Option<f64>,
 }
 
-/// What was found.
+/// Input of the fusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidates<Id> {
-    /// The best of both ways of looking, and what was said beside them; the order means nothing.
+    /// The best of both searches and their neighbors in the conversation, in no particular order.
     pub list: Vec<Candidate<Id>>,
-    /// Of two candidates of one conversation the first, and the one that was said right after it.
+    /// Pairs of candidates that directly follow each other in a conversation, the first one first.
     pub said_after: Vec<(Id, Id)>,
-    /// Cosine that the embedder has for unrelated texts, below 1.
+    /// Cosine that the embedder assigns to unrelated texts, below 1.
     pub unrelated: f64,
 }
 
-/// A memory in the list that came out.
+/// A ranked result of the fusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused<Id> {
-    /// The memory. Its score is 0 or more: relevance, which is up to 1 for the best by words and
-    /// by meaning and somewhat more beside another one, times [`HalfLives::factor`].
+    /// The memory with its final score, 0 or more.
+    ///
+    /// The score is up to 1 for the best in both searches, somewhat more next to another hit, times
+    /// [`HalfLives::factor`].
     pub ranked: Ranked<Id>,
-    /// Its place by words, from 1; `None` where it was not among the best.
+    /// Rank in the lexical search, from 1. `None` if it was not among the best.
     pub lexical_rank: Option<u32>,
-    /// Its place by meaning, from 1; `None` where it was not among the best.
+    /// Rank in the vector search, from 1. `None` if it was not among the best.
     pub vector_rank: Option<u32>,
-    /// What its score is made of.
+    /// Components of the score.
     pub parts: ScoreParts,
 }
 
-/// The factors of a score, which is (`fused` + `beside`) × `importance` × `recency`.
+/// Components of a score, which is (`fused` + `beside`) × `importance` × `recency`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ScoreParts {
-    /// By words: 0 or more.
+    /// Lexical score, 0 or more.
     pub words: f64,
-    /// By meaning, -1 to 1.
+    /// Cosine to the query, from -1 to 1.
     pub cosine: Option<f64>,
-    /// The share of the best by words, 0 to 1.
+    /// Lexical score relative to the best one, from 0 to 1.
     pub words_share: f64,
-    /// The share of the best by meaning, 0 to 1.
+    /// Cosine relative to the best one, from 0 to 1.
     pub meaning_share: Option<f64>,
-    /// The factor of its length and form.
+    /// Factor for length and form.
     pub form: f64,
-    /// Both shares by their weights, times `form`; with a reranker, its judgement.
+    /// Weighted sum of both shares times `form`. With a reranker, its score.
     pub fused: f64,
-    /// What it has from what was said right before and after it.
+    /// Bonus from the memories stated directly before and after it.
     pub beside: f64,
-    /// The factor of its importance.
+    /// Factor for importance.
     pub importance: f64,
-    /// The factor of its age.
+    /// Factor for age.
     pub recency: f64,
-    /// A reranker's score from 0 to 1, which then is also `fused`.
+    /// Score of the reranker from 0 to 1. If set, `fused` is the same.
     pub judged: Option<f64>,
-    /// Share of the query's weight that its words cover, from 0 to 1.
+    /// Share of the query's term weight that its words cover, from 0 to 1.
     pub coverage: f64,
-    /// Relevance to the query, from 0 to 1, whatever else was found. The reply to a relevant
-    /// question has part of its question's.
+    /// Relevance to the query from 0 to 1, independent of the other hits. The reply to a relevant
+    /// question inherits part of the question's relevance.
     pub relevance: f64,
 }
 
-/// The properties of a memory that change its score for any query.
+/// Properties of a memory that affect its score for any query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
-    /// What it is about.
     pub kind: MemoryKind,
     /// From 0 to 1.
     pub importance: f32,
-    /// How old it is, in milliseconds. Below 0: it is new.
+    /// Age in milliseconds. Negative ages count as 0.
     pub age_ms: i64,
-    /// How many words it has.
+    /// Number of words.
     pub words: usize,
-    /// True of a text that asks.
     pub is_question: bool,
 }
 
-/// In how many days half of what age can take off a score is gone.
+/// Days in which half of the maximum age penalty is reached, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HalfLives {
-    /// Of [`MemoryKind::User`].
+    /// For [`MemoryKind::User`].
     #[serde(rename = "user", with = "AsText::<Days>")]
     pub user_days: f64,
-    /// Of [`MemoryKind::Feedback`].
+    /// For [`MemoryKind::Feedback`].
     #[serde(rename = "feedback", with = "AsText::<Days>")]
     pub feedback_days: f64,
-    /// Of [`MemoryKind::Project`].
+    /// For [`MemoryKind::Project`].
     #[serde(rename = "project", with = "AsText::<Days>")]
     pub project_days: f64,
-    /// Of [`MemoryKind::Reference`].
+    /// For [`MemoryKind::Reference`].
     #[serde(rename = "reference", with = "AsText::<Days>")]
     pub reference_days: f64,
 }
 
-/// The share of a score by meaning, from 0 to 1; the score by words has the rest.
+/// Weight of the vector search, from 0 to 1. The lexical search has the rest.
 const VECTOR_SHARE: f64 = 0.45;
-/// Relevance that shared words add to a cosine at most.
+/// Maximum relevance that shared words add to a cosine.
 const WORDS_BONUS: f64 = 0.3;
-/// What the shortest text loses where both ways are asked, and in how many words that falls to
-/// about a third: a cosine takes a few words for like anything.
+/// Maximum share of its score that a short text loses in hybrid search. A few words have a high
+/// cosine to almost anything.
 const SHORTNESS_LOSS: f64 = 0.3;
+/// Number of words at which that loss has fallen to 1/e.
 const SHORTNESS_WORDS: f64 = 10.0;
-/// What a question ends with.
+/// Characters that end a question.
 const QUESTION_MARKS: [char; 5] = ['?', '？', '؟', '\u{37e}', '՞'];
-/// The factor of a question where both ways are asked: it has the query's words and meaning, and
-/// not the answer.
+/// Factor of a question in hybrid search. It shares words and meaning with the query, but does not
+/// contain the answer.
 const QUESTION_FACTOR: f64 = 0.9;
-/// What of its score a memory gives to the one that was said right after it, if it asks and if it
-/// does not, and to the one before it.
+/// Share of its score that a question passes to the memory stated directly after it.
 const AFTER_QUESTION: f64 = 0.75;
+/// The same share of a memory that is not a question.
 const AFTER: f64 = 0.2;
-/// Maximum length in words of a question. A longer text that ends with one mostly states something.
+/// Maximum length of a question in words. A longer text that ends with one mostly states something.
 const QUESTION_WORDS_MAX: usize = 40;
+/// Share of its score that a memory passes to the one stated directly before it.
 const BEFORE: f64 = 0.1;
-/// How far the factors of the most and of the least important memory are apart; the factor of
-/// one in the middle is 1. Importance and age together take at most about a third off a score:
-/// they decide between answers of much the same worth, and never lift one that hardly answers
-/// above one that clearly does.
+/// Difference between the factors of the most and the least important memory. The middle has factor
+/// 1.
+///
+/// Importance and age together reduce a score by at most about a third. They decide between answers
+/// of similar relevance, and never lift a barely relevant one above a clearly relevant one.
 const IMPORTANCE_SPREAD: f64 = 0.2;
-/// The factor of a memory however old it is.
+/// Minimum factor for age.
 const RECENCY_FLOOR: f64 = 0.8;
 
 impl Default for HalfLives {
@@ -180,7 +181,7 @@ impl Default for HalfLives {
 }
 
 impl HalfLives {
-    /// Adds their problems.
+    /// Adds the problems of these settings to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         for kind in MemoryKind::ALL {
             let is_good = self.days(kind) > 0.0;
@@ -188,7 +189,7 @@ impl HalfLives {
         }
     }
 
-    /// That of a kind, in days.
+    /// Half-life of a kind, in days.
     pub fn days(&self, kind: MemoryKind) -> f64 {
         match kind {
             MemoryKind::User => self.user_days,
@@ -198,16 +199,16 @@ impl HalfLives {
         }
     }
 
-    /// One list, best first; equal ones by newness, then by id.
+    /// Fuses candidates into one list, best first. Ties are broken by age, newer first, then by id.
     ///
-    /// Scores become shares of the best, and shares are added by weight: the convex combination
-    /// of "An analysis of fusion functions for hybrid retrieval" (S. Bruch, S. Gai and A. Ingber,
-    /// 2023), of the scores of all candidates both ways: whoever is missing in one list is not
-    /// nothing by that way. Reciprocal ranks (G. Cormack, C. Clarke and S. Büttcher, 2009) know
-    /// nothing of a first place that is won by far. What was said beside a good one is better
-    /// for it: an answer seldom repeats the words of its question.
+    /// Scores become shares of the best score, and the shares are added by weight: the convex
+    /// combination of "An analysis of fusion functions for hybrid retrieval" (S. Bruch, S. Gai and
+    /// A. Ingber, 2023). Every candidate has its score in both searches, so missing from one list
+    /// does not mean zero. Reciprocal ranks (G. Cormack, C. Clarke and S. Büttcher, 2009) ignore by
+    /// how much the first place leads.
     ///
-    /// `standing` is asked once of each memory.
+    /// A good hit raises the score of its neighbors in the conversation, because an answer seldom
+    /// repeats the words of its question. `standing` is called once per memory.
     pub fn fuse<Id: Ord + Clone>(
         &self,
         candidates: &Candidates<Id>,
@@ -230,7 +231,7 @@ impl HalfLives {
             };
             let asks = standings[first].is_question && standings[first].words <= QUESTION_WORDS_MAX;
             let given = |one: usize, share: f64| found(&list[one], parts[one].fused) * share;
-            // What answers a question may be better than it; other neighbors may not.
+            // Only the answer to a question may outrank its neighbor.
             let up_to = |one: usize, other: usize| (parts[one].fused - parts[other].fused).max(0.0);
             let to_first = given(second, BEFORE).min(up_to(second, first));
             let to_second = match asks {
@@ -268,8 +269,9 @@ impl HalfLives {
         fused
     }
 
-    /// What importance and age make of a score: a factor above 0, which is the same for
-    /// memories of the same kind, importance and age, so that it changes no order among
+    /// Factor above 0 for importance and age.
+    ///
+    /// It is equal for memories of the same kind, importance and age, so it changes no order among
     /// them.
     pub fn factor(&self, standing: Standing) -> f64 {
         (importance(standing) * self.recency(standing)).max(f64::MIN_POSITIVE)
@@ -299,13 +301,12 @@ fn importance(standing: Standing) -> f64 {
     1.0 + IMPORTANCE_SPREAD * (importance - 0.5)
 }
 
-/// True of a text that asks.
+/// Whether a text ends as a question.
 pub fn is_question(text: &str) -> bool {
     text.trim_end().ends_with(QUESTION_MARKS)
 }
 
-/// What a candidate that was found gives to those beside it; what is only beside one gives
-/// nothing on.
+/// Score that a candidate passes to its neighbors: 0 unless a search found the candidate itself.
 fn found<Id>(one: &Candidate<Id>, fused: f64) -> f64 {
     if one.is_lexical || one.is_near {
         fused
@@ -314,11 +315,11 @@ fn found<Id>(one: &Candidate<Id>, fused: f64) -> f64 {
     }
 }
 
-/// How relevant a candidate is to the query, from 0 to 1. It does not depend on other candidates,
-/// so that an unrelated query has a low best.
+/// Relevance of a candidate to the query, from 0 to 1.
 ///
-/// With a vector it is the cosine, rescaled so that unrelated memories have 0, plus a bonus for
-/// shared words; without one it is the share of the query that the words cover.
+/// It is independent of the other candidates, so that an unrelated query has a low best relevance.
+/// With a vector, it is the cosine rescaled so that unrelated memories have 0, plus a bonus for
+/// shared words. Without one, it is the share of the query that the words cover.
 fn relevance<Id>(one: &Candidate<Id>, unrelated: f64) -> f64 {
     let Some(cosine) = one.cosine else {
         return one.coverage;
@@ -327,7 +328,7 @@ fn relevance<Id>(one: &Candidate<Id>, unrelated: f64) -> f64 {
     (rescaled + WORDS_BONUS * one.coverage).clamp(0.0, 1.0)
 }
 
-/// How much each candidate has of the best by words and by meaning, from 0 to 1.
+/// Computes the fused score of each candidate, from 0 to 1.
 fn fused_scores<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<ScoreParts> {
     let words = shares(list.iter().map(|one| Some(one.words)));
     let near = shares(list.iter().map(|one| one.cosine));
@@ -343,7 +344,7 @@ fn fused_scores<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<Score
                     let share = (1.0 - VECTOR_SHARE) * words_share + VECTOR_SHARE * near;
                     (share, shape(*standing))
                 }
-                // It has no vector yet: its score by words counts in full.
+                // It has no vector yet, so its lexical score counts in full.
                 (true, true, None) => (words_share, shape(*standing)),
                 (false, true, near) => (near.unwrap_or(0.0), 1.0),
                 _ => (words_share, 1.0),
@@ -354,7 +355,7 @@ fn fused_scores<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<Score
                 words_share,
                 meaning_share,
                 form,
-                // What a reranker was not asked stands behind all that it judged.
+                // Candidates that the reranker did not judge rank below all that it judged.
                 fused: one.judged.unwrap_or(share * form * lowest.unwrap_or(1.0)),
                 judged: one.judged,
                 ..ScoreParts::default()
@@ -363,7 +364,7 @@ fn fused_scores<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<Score
         .collect()
 }
 
-/// What the length and the form of a text make of its score.
+/// Factor for the length and the form of a text.
 fn shape(standing: Standing) -> f64 {
     let shortness = (-(standing.words as f64) / SHORTNESS_WORDS).exp();
     let question = if standing.is_question {
@@ -374,12 +375,14 @@ fn shape(standing: Standing) -> f64 {
     (1.0 - SHORTNESS_LOSS * shortness) * question
 }
 
-/// The share that each score has of the best: from 0, which is nothing of the query or a cosine
-/// that is not alike, to 1.
+/// Scores relative to the best one.
+///
+/// 0 means none of the query's words, or a cosine of at most 0; 1 is the best.
 fn shares(scores: impl Iterator<Item = Option<f64>>) -> Vec<Option<f64>> {
     let scores: Vec<Option<f64>> = scores.collect();
     let best = scores.iter().flatten().copied().fold(COSINE_MIN, f64::max);
-    // Where not even the best is alike, its order is still the best there is.
+    // If even the best cosine is not positive, keep the order by scaling from the lowest possible
+    // one.
     let zero = if best > 0.0 { 0.0 } else { COSINE_MIN };
     let share = |score: f64| match best > zero {
         true => ((score - zero).max(0.0) / (best - zero)).min(1.0),
@@ -388,7 +391,7 @@ fn shares(scores: impl Iterator<Item = Option<f64>>) -> Vec<Option<f64>> {
     scores.into_iter().map(|score| score.map(share)).collect()
 }
 
-/// The places from 1 of those that have a score, the best first.
+/// Ranks, from 1, of the candidates that have a score.
 fn ranks<Id: Ord + Clone>(
     list: &[Candidate<Id>],
     score: impl Fn(&Candidate<Id>) -> Option<f64>,
@@ -414,7 +417,7 @@ fn ranks<Id: Ord + Clone>(
 }
 
 impl<Id: Ord> Ranked<Id> {
-    /// Better first, then newer, then by id: so that the same memories always stand the same.
+    /// Orders by score, then newer first, then by id, so that the order is deterministic.
     fn order(&self, other: &Self) -> Ordering {
         let by_score = other.score.total_cmp(&self.score);
         let by_time = other.observed_at.cmp(&self.observed_at);

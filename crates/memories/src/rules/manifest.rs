@@ -1,42 +1,45 @@
-//! The manifest: one line for each memory. It shows a model which memories there are, so that it
-//! can recall others, and name the one that a new fact supersedes.
+//! The manifest: a list of a subject's memories, one per line.
+//!
+//! It shows a model which memories exist, so that it can recall others and name the one that a new
+//! fact supersedes.
 
 use memoird_core::date::Date;
 use memoird_core::quote::one_line;
 
 use super::{Memory, MemoryKind, Pin, Polarity, Visibility};
 
-/// The limits of a manifest. A last line that says that it was cut off counts in both.
+/// Limits of a manifest. Both include the notice that ends a truncated manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Lines.
+    /// Maximum lines.
     pub lines: usize,
-    /// Bytes, the ends of lines included.
+    /// Maximum bytes, including newlines.
     pub bytes: usize,
 }
 
-/// Memories, one in each line.
+/// A rendered manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// The lines, with a newline between two of them.
+    /// The lines, separated by newlines.
     pub text: String,
-    /// How many there are.
+    /// Number of lines.
     pub lines: usize,
-    /// True when there are memories that it does not show; then its last line says so.
+    /// Whether memories are missing. The last line then reports it.
     pub truncated: bool,
 }
 
-/// Characters of a content that a line shows.
+/// Maximum characters of a content in a line.
 const CONTENT_CHARS_MAX: usize = 200;
-/// Characters of its tags.
+/// Maximum characters of the tags in a line.
 const TAGS_CHARS_MAX: usize = 80;
 
-/// Lists memories, which come pinned first, then by importance, then newest first. There
-/// are `total` of them; `memories` needs only as many as there may be lines.
+/// Renders a manifest.
 ///
-/// A line: `- [feedback: correction, pinned, team] Never use emoji — tags: style;
-/// 2026-11-22; id 01ARZ3NDEKTSV4RRFFQ69G5FAV`. The id comes last, so that no content can
-/// pass for one.
+/// `memories` must be ordered: pinned first, then by importance, then newest first. `total` is
+/// their total number; `memories` needs only as many as `caps.lines`.
+///
+/// A line: `- [feedback: correction, pinned, team] Never use emoji — tags: style; 2026-11-22; id
+/// 01ARZ3NDEKTSV4RRFFQ69G5FAV`. The id comes last, so that no content can imitate one.
 pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
     let total = total.max(memories.len() as u64);
     let mut lines = Vec::new();
@@ -56,10 +59,10 @@ pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
     }
     let bitten = match is_out_of_bytes {
         true => format!("{} bytes", caps.bytes),
-        // The cap, or the caller who knew it, ended the list.
+        // The caller may have passed only `caps.lines` memories.
         false => format!("{} lines", caps.lines),
     };
-    // The notice takes the place of as many lines as it needs.
+    // The notice replaces as many lines as needed.
     lines.truncate(caps.lines.saturating_sub(1));
     loop {
         let shown = lines.len();
@@ -72,7 +75,7 @@ pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
             break;
         }
         if lines.pop().is_none() {
-            // Caps that leave no place even for the numbers.
+            // The caps are too small even for the counts.
             let short = "(cut off)".to_owned();
             lines.extend(Some(short).filter(|short| caps.lines > 0 && short.len() <= caps.bytes));
             break;
@@ -107,7 +110,7 @@ fn line(memory: &Memory) -> String {
     line
 }
 
-/// Its kind, and what else there is to know before it is read.
+/// Kind, polarity, pin and visibility, as shown before the content.
 pub(super) fn label(memory: &Memory) -> String {
     let mut label = memory.kind.as_str().to_owned();
     if memory.kind == MemoryKind::Feedback {

@@ -1,4 +1,4 @@
-//! The types of a memory, and the limits of what clients may store and request.
+//! The types of a memory, and the limits on client input.
 
 use std::time::Duration;
 
@@ -7,32 +7,33 @@ use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a memory is about. There are no others. Here and in the enumerations below, the
-/// number of a value is stored on disk, and never changes.
+/// What a memory is about.
+///
+/// Here and in the enums below, the number of a variant is stored on disk and must never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryKind {
-    /// Who the subject is: role, preferences, circumstances. Always private.
+    /// A fact about the subject: role, preferences, circumstances. Always private.
     User = 0,
     /// How the subject wants things done: corrections and confirmations.
     Feedback = 1,
-    /// What goes on: work, decisions, dates.
+    /// Ongoing work, decisions, dates.
     Project = 2,
     /// Where to find something.
     Reference = 3,
 }
 
-/// Who may recall a memory.
+/// Which recalls may return a memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Visibility {
-    /// Its subject only.
+    /// Only recalls for its subject.
     #[default]
     Private,
-    /// Any subject of the tenant.
+    /// Recalls for any subject of the tenant.
     Team,
 }
 
-/// Which way feedback points. Only of [`MemoryKind::Feedback`].
+/// Direction of feedback. Only for [`MemoryKind::Feedback`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Polarity {
     /// "Not like that."
@@ -41,24 +42,24 @@ pub enum Polarity {
     Confirmation = 1,
 }
 
-/// Who made a memory.
+/// How a memory was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The bot, by `Remember`.
+    /// By the bot, with `Remember`.
     #[default]
     Bot = 0,
-    /// A commit of an extraction.
+    /// By the commit of an extraction.
     Extraction = 1,
-    /// An import.
+    /// By an import.
     Import = 2,
 }
 
 /// Who pinned a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pin {
-    /// The bot; only it takes the pin away.
+    /// The bot. Only the bot removes this pin.
     Bot = 0,
-    /// A consolidation, which also takes the pin away.
+    /// A consolidation. Consolidations may also remove this pin.
     Consolidation = 1,
 }
 
@@ -67,154 +68,150 @@ pub enum Pin {
 pub struct Source {
     /// The bot's own chat id.
     pub session: SessionId,
-    /// The generation of the session; `None` where it is not known.
+    /// Generation of the session, if known.
     pub generation: Option<Generation>,
-    /// The turns, ascending; at most [`MemoryLimits::source_seqs`].
+    /// Seqs of the turns, ascending. At most [`MemoryLimits::source_seqs`].
     pub seqs: Vec<u64>,
 }
 
-/// One promoted fact.
+/// A fact in long-term memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
-    /// Its id.
     pub id: MemoryId,
-    /// Whose it is.
+    /// Owner of the memory.
     pub subject: Subject,
-    /// What it is about.
     pub kind: MemoryKind,
-    /// Who may recall it.
     pub visibility: Visibility,
-    /// Which way it points.
+    /// Only for [`MemoryKind::Feedback`].
     pub polarity: Option<Polarity>,
-    /// The fact, in words.
+    /// The fact.
     pub content: String,
-    /// Labels, sorted, each once.
+    /// Sorted and deduplicated.
     pub tags: Vec<String>,
     /// From 0 to 1.
     pub importance: f32,
-    /// Where it comes from.
+    /// The turns that state it.
     pub source: Option<Source>,
-    /// When it was so.
+    /// When it was true.
     pub observed_at: Timestamp,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it was last changed, reinforced or merged into.
+    /// Time of the last change, reinforcement or merge.
     pub updated_at: Timestamp,
-    /// From when on it is not recalled, and may be removed.
+    /// From this time on, recalls do not return it, and it may be deleted.
     pub expires_at: Option<Timestamp>,
-    /// The one that took its place: then it is history, and not recalled.
+    /// The memory that superseded it. If set, the memory is history and recalls do not return it.
     pub superseded_by: Option<MemoryId>,
-    /// How often it was said again.
+    /// Number of times that the fact was stated again.
     pub reinforced: u64,
-    /// How often it was recalled.
+    /// Number of recalls that returned it.
     pub recalls: u64,
-    /// When it was last recalled.
+    /// Time of the last recall that returned it.
     pub recalled_at: Option<Timestamp>,
-    /// Who pinned it: a pinned memory comes first in the manifest.
+    /// Who pinned it, if it is pinned. Pinned memories come first in the manifest.
     pub pin: Option<Pin>,
-    /// Who made it.
     pub origin: Origin,
-    /// The bot's own name for it among the memories of its subject.
+    /// The bot's own name for it, unique among the memories of its subject.
     pub external_key: Option<String>,
-    /// What the bot notes of it: a JSON object, as it was sent.
+    /// Metadata of the bot: a JSON object, stored as sent.
     pub metadata: Option<String>,
 }
 
-/// What became of a fact that was to be remembered.
+/// Result of remembering a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is new.
+    /// Stored as a new memory.
     Created = 0,
-    /// It was there to the letter, and counts once more.
+    /// An identical memory existed, and was reinforced.
     Reinforced = 1,
-    /// One that says the same in other letters took it in.
+    /// Merged into a memory that states the same in other words.
     Merged = 2,
-    /// A recall gave it to this session shortly before: nothing changed.
+    /// Dropped, because a recall had shown it to this session shortly before.
     Recalled = 3,
-    /// The memory of its external key is this now.
+    /// It replaced the content of the memory with its external key.
     Replaced = 4,
 }
 
-/// Limits on everything that clients say of memories and documents. Those that an operator or a test may
-/// set are fields, the others are constants.
+/// Limits on client input for memories and documents.
+///
+/// Limits that an operator or a test may change are fields. The others are constants.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryLimits {
-    /// Bytes of one memory's content.
+    /// Maximum bytes of a memory's content.
     #[serde(with = "AsText::<Size>")]
     pub content_bytes: usize,
-    /// Turns that one memory names as its source.
+    /// Maximum source turns of a memory.
     #[serde(skip)]
     pub source_seqs: usize,
-    /// Memories of one tenant, superseded ones included.
+    /// Maximum memories per tenant, including superseded ones.
     #[serde(rename = "max_memories")]
     pub memories: u64,
-    /// Recall events of one tenant; older ones are pruned.
+    /// Maximum recall events per tenant. Older ones are pruned.
     pub recall_events: u64,
-    /// Bytes of one document's value.
+    /// Maximum bytes of a document's value.
     #[serde(with = "AsText::<Size>")]
     pub document_bytes: usize,
-    /// Documents of one tenant,
+    /// Maximum documents per tenant.
     #[serde(rename = "max_documents")]
     pub documents: u64,
-    /// and bytes of their values, keys and namespaces.
+    /// Maximum bytes of a tenant's documents: values, keys and namespaces.
     #[serde(with = "AsText::<Size>")]
     pub documents_bytes: usize,
-    /// Turns of one lease.
+    /// Maximum turns per lease.
     #[serde(skip)]
     pub lease_turns: usize,
-    /// Idempotency keys of one tenant; older ones are forgotten.
+    /// Maximum idempotency keys per tenant. Older ones are dropped.
     #[serde(skip)]
     pub idempotency_keys: u64,
-    /// How long an idempotency key is remembered.
+    /// Time for which an idempotency key is stored.
     #[serde(skip)]
     pub idempotency_span: Duration,
 }
 
 impl MemoryLimits {
-    /// Tags of one memory.
+    /// Maximum tags per memory.
     pub const TAGS: usize = 32;
-    /// Bytes of one tag.
+    /// Maximum bytes of a tag.
     pub const TAG_BYTES: usize = 128;
-    /// Bytes of an external key.
+    /// Maximum bytes of an external key.
     pub const EXTERNAL_KEY_BYTES: usize = 256;
-    /// Bytes of a memory's metadata.
+    /// Maximum bytes of a memory's metadata.
     pub const METADATA_BYTES: usize = 4 << 10;
-    /// Memories with metadata, or with a tag, that a recall by these looks at, the newest of each
+    /// Maximum memories that a recall filtered by metadata or tags checks: the newest of each
     /// subject.
     pub const FILTERED_LOOKED_AT: usize = 1 << 16;
-    /// Dimensions of a vector that a client makes.
+    /// Maximum dimension of a vector computed by a client.
     pub const DIMENSIONS: usize = 4_096;
-    /// Subjects that one prefix may name in a recall.
+    /// Maximum subjects that a prefix may match in a recall.
     pub const PREFIXED: usize = 64;
-    /// Bytes of a recall's query; a longer one is cut.
+    /// Maximum bytes of a recall query. Longer ones are truncated.
     pub const QUERY_BYTES: usize = 4 << 10;
-    /// Subjects of one recall.
+    /// Maximum subjects per recall.
     pub const SUBJECTS: usize = 16;
-    /// Operations on documents that are done together.
+    /// Maximum document operations per batch.
     pub const BATCH: usize = 256;
-    /// Bytes of the values that these read.
+    /// Maximum bytes of the values read by a batch.
     pub const BATCH_READ_BYTES: usize = 16 << 20;
-    /// How long a document lives, where that is said.
+    /// Maximum lifetime of a document that has one.
     pub const DOCUMENT_TTL: Duration = Duration::from_secs(3_653 * 24 * 60 * 60);
-    /// Hits of one recall.
+    /// Maximum hits per recall.
     pub const HITS: usize = 100;
-    /// Memories of a subject that are compared with each other, the newest.
+    /// Maximum memories of a subject to compare for conflicts: the newest.
     pub const COMPARED: usize = 1_000;
-    /// Recalled memories of a session that are known not to be new facts.
+    /// Maximum recalled memories of a session that are checked for echoes.
     pub const ECHOES: usize = 256;
-    /// Lines of a manifest.
+    /// Maximum lines of a manifest.
     pub const MANIFEST_LINES: usize = 200;
-    /// Bytes of a manifest.
+    /// Maximum bytes of a manifest.
     pub const MANIFEST_BYTES: usize = 25_000;
-    /// Memories of one commit of an extraction.
+    /// Maximum facts per extraction commit.
     pub const EXTRACTED: usize = 64;
-    /// Bytes of the turns of one lease.
+    /// Maximum bytes of the turns of a lease.
     pub const LEASE_BYTES: usize = 256 << 10;
-    /// Memories of one import.
+    /// Maximum memories per import.
     pub const IMPORTED: usize = 500;
-    /// How often an imported memory was recalled or reinforced, at most: as much as a number of
-    /// JSON holds everywhere.
+    /// Maximum recall and reinforcement counts of an imported memory: the largest count that every
+    /// JSON parser represents exactly.
     pub const COUNTED: u64 = 1 << 53;
 }
 
@@ -236,10 +233,9 @@ impl Default for MemoryLimits {
 }
 
 impl MemoryKind {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::User, Self::Feedback, Self::Project, Self::Reference];
 
-    /// Its name in manifests, prompts, exports and on the command line.
+    /// Name in manifests, prompts, exports and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -251,12 +247,12 @@ impl MemoryKind {
 }
 
 impl Memory {
-    /// True when a recall may give it at this moment: it is not history and not expired.
+    /// Whether recalls may return it at this time: neither superseded nor expired.
     pub fn is_current(&self, now: Timestamp) -> bool {
         self.superseded_by.is_none() && self.expires_at.is_none_or(|expires| now < expires)
     }
 
-    /// True when this subject may recall it.
+    /// Whether recalls for this subject may return it.
     pub fn is_visible_to(&self, subject: &Subject) -> bool {
         self.visibility == Visibility::Team || self.subject == *subject
     }

@@ -1,4 +1,4 @@
-//! The prompt for a model that finds facts in a conversation.
+//! The prompt for extracting facts from a conversation.
 
 use memoird_core::date::Date;
 use memoird_core::ids::Subject;
@@ -6,47 +6,44 @@ use memoird_core::mark::Mark;
 use memoird_core::quote::{one_line, within};
 use memoird_core::turn::Role;
 
-/// The contents of an extraction prompt.
+/// Contents of an extraction prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtractionPrompt<'a> {
-    /// The day on which this is asked: what relative dates are made absolute with where a
-    /// turn has no day of its own.
+    /// Current day, to resolve relative dates in turns that have no day of their own.
     pub today: Date,
-    /// Whose conversation it is.
     pub subject: &'a Subject,
-    /// The text of the subject's manifest; empty without memories.
+    /// Manifest of the subject. Empty without memories.
     pub manifest: &'a str,
     /// The turns, oldest first.
     pub turns: &'a [TranscriptTurn],
-    /// The contents of memories that a recall gave to this session.
+    /// Contents of memories that recalls showed to the session.
     pub recalled: &'a [String],
-    /// What the tags around all of this bear.
+    /// Nonce in the tags around the sections.
     pub mark: Mark,
 }
 
-/// One turn.
+/// A turn of the transcript.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptTurn {
-    /// Its number.
     pub seq: u64,
-    /// The day on which it was said.
+    /// Day of the turn, if known.
     pub on: Option<Date>,
-    /// Who said it.
     pub role: Role,
-    /// Its text, without media and thinking.
+    /// Text without media and thinking.
     pub text: String,
 }
 
-/// The tags around the sections; no text inside may imitate them.
+/// Tags around the sections. No text inside may imitate them.
 const TAGS: &[&str] = &["known", "recalled", "transcript"];
-/// Characters of a recalled memory that are shown: enough to know it again.
+/// Maximum characters of a recalled memory in the prompt, enough to recognize it.
 pub const RECALLED_CHARS_MAX: usize = 300;
 
 const TASK: &str = include_str!("prompt/task.txt");
 const RULES: &str = include_str!("prompt/rules.txt");
 
-/// The prompt. It is as long as what it is given and some 4,000 bytes; the same arguments
-/// give the same bytes.
+/// Renders the prompt.
+///
+/// Its length is that of its inputs plus about 4,000 bytes. Equal arguments produce equal bytes.
 pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
     let mark = request.mark;
     let push_line = |prompt: &mut String, head: &str, text: &str| {
@@ -66,7 +63,7 @@ pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
     );
     prompt.push_str("\nWhat is known, one line for each memory, with its id at the end:\n\n");
     prompt.push_str(&format!("<known {mark}>\n"));
-    // The lines of a manifest have one form; only memories' tags could imitate ours.
+    // A manifest's lines have a fixed form. Only the tags of a memory could imitate the prompt's.
     for line in request.manifest.lines() {
         push_line(&mut prompt, "", line);
     }

@@ -1,13 +1,12 @@
-//! Secrets in a text, found before it is kept or shown to an embedder: keys and tokens of
-//! providers, private keys, passwords with their names, card numbers.
+//! Detects secrets in a text before it is stored or sent to an embedder.
 //!
-//! What providers' keys look like was taken from gitleaks' default rules (MIT), which are
-//! named beside ours. Names, addresses, phone numbers and account numbers (IBAN) are not
-//! secrets: they give no access to anything.
+//! Detects keys and tokens of providers, private keys, named passwords, and card numbers. The
+//! patterns of provider keys come from gitleaks' default rules (MIT), whose names are given next to
+//! ours. Names, addresses, phone numbers and account numbers (IBAN) are not secrets: they give no
+//! access to anything.
 //!
-//! Time is linear in the text, whatever it says: the `regex` crate promises it for one
-//! search, and every search that goes on after a match, or after a match that was none,
-//! looks at a bounded piece again.
+//! Time is linear in the length of any text. The `regex` crate guarantees it for one search, and a
+//! search that resumes after a match or a rejected match rescans only a bounded part.
 
 mod assigned;
 mod card;
@@ -24,29 +23,29 @@ use serde::{Deserialize, Serialize};
 use crate::MemoryError;
 use plain::Plain;
 
-/// How a text with a secret is handled.
+/// How to handle a text that contains a secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretPolicy {
-    /// It is refused.
+    /// Reject it.
     #[default]
     Block,
-    /// It is kept, with a mark where each secret was.
+    /// Store it with a marker in place of each secret.
     Redact,
-    /// It is kept as it is.
+    /// Store it unchanged.
     Allow,
 }
 
 /// A secret in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its range in bytes of the text; never inside a character.
+    /// Byte range in the text, on character boundaries.
     pub range: Range<usize>,
-    /// What it looks like, such as `GitHub token`.
+    /// Kind of secret, such as `GitHub token`.
     pub what: &'static str,
 }
 
-/// The secrets in a text, in their order; none overlap.
+/// Finds the secrets in a text, in order and without overlaps.
 pub fn find(text: &str) -> Vec<Finding> {
     let mut found = find_in(text);
     let normalized = Plain::normalized(text);
@@ -54,7 +53,8 @@ pub fn find(text: &str) -> Vec<Finding> {
         let more = find_in(&plain.text).into_iter();
         found.extend(more.map(|finding| finding.in_text(plain)));
     }
-    // A token's end is not known there: of what was found already more would go than it.
+    // In the joined text the end of a token is uncertain. A finding that overlaps a known one would
+    // redact more than the token.
     let read = normalized.as_ref().map_or(text, |plain| &plain.text);
     if let Some(joined) = Plain::joined(read) {
         let mut cut = Vec::new();
@@ -73,9 +73,9 @@ pub fn find(text: &str) -> Vec<Finding> {
     apart(found)
 }
 
-/// The secrets in a text as it is written.
+/// Finds the secrets in a text as it is written.
 fn find_in(text: &str) -> Vec<Finding> {
-    // From the surest to the one that guesses most: of two that overlap, the first names it.
+    // From the most to the least certain detector. Overlapping findings are named by the first one.
     let mut found = Vec::new();
     key_block::find(text, &mut found);
     rules::find(text, &mut found);
@@ -85,7 +85,7 @@ fn find_in(text: &str) -> Vec<Finding> {
 }
 
 impl Finding {
-    /// The same in the text that this was made of.
+    /// Maps the finding back to the text that `plain` was derived from.
     fn in_text(self, plain: &Plain) -> Self {
         Self {
             range: plain.place(&self.range),
@@ -98,8 +98,7 @@ impl Finding {
     }
 }
 
-/// The text with a mark in place of each finding; findings are those of this text. The marks
-/// may be longer than what they stand for.
+/// Replaces each finding of this text by a marker. A marker may be longer than its secret.
 pub fn redacted(text: &str, findings: &[Finding]) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut end = 0;
@@ -112,11 +111,12 @@ pub fn redacted(text: &str, findings: &[Finding]) -> String {
     redacted
 }
 
-/// The text of a field as this policy lets it be kept, and how many secrets were taken out of it.
+/// Applies the policy to the text of a field. Returns the text to store and the number of
+/// redactions.
 ///
 /// # Errors
-/// [`MemoryError::SecretFound`] under [`SecretPolicy::Block`]; it says what was found first,
-/// never the secret.
+/// [`MemoryError::SecretFound`] under [`SecretPolicy::Block`]. It names the kind of the first
+/// finding, never the secret.
 pub fn admit(
     field: &'static str,
     text: &str,
@@ -134,7 +134,7 @@ pub fn admit(
     }
 }
 
-/// Joins findings that overlap; the one found first gives the name.
+/// Merges overlapping findings. The one found first provides the name.
 fn apart(found: Vec<Finding>) -> Vec<Finding> {
     let mut ranked: Vec<(usize, Finding)> = found.into_iter().enumerate().collect();
     ranked.sort_by_key(|(rank, finding)| (finding.range.start, *rank));
@@ -153,8 +153,7 @@ fn apart(found: Vec<Finding>) -> Vec<Finding> {
     apart.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// Bits of information in each byte, by how often each occurs (C. Shannon, 1948): words have
-/// fewer than keys.
+/// Shannon entropy in bits per byte. Words have less than keys.
 fn entropy_bits(text: &str) -> f64 {
     let mut counts = [0_u32; 256];
     text.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
@@ -167,7 +166,7 @@ fn entropy_bits(text: &str) -> f64 {
         .sum::<f64>()
 }
 
-/// True for placeholders of secrets in instructions, examples and templates.
+/// Whether the text is a placeholder, as in instructions, examples and templates.
 fn is_placeholder(text: &str) -> bool {
     const WORDS: &str = "example placeholder changeme change_me change-me your xxxx **** .... \
                          redacted";

@@ -1,44 +1,51 @@
-//! Compares the texts of facts. Two facts are merged by their text only if they differ in nothing but
-//! case, blanks and final punctuation. Any other sign may reverse a statement: "if ready" and "if
-//! !ready", "A → B" and "A ← B", "schön" and "schon".
+//! Comparison of the texts of facts.
+//!
+//! Two facts are merged by their text only if they differ in nothing but case, whitespace and final
+//! punctuation. Any other sign may reverse a statement: "if ready" and "if !ready", "A → B" and "A
+//! ← B", "schön" and "schon".
 
 use memoird_core::words::stem;
 use unicode_normalization::UnicodeNormalization as _;
 
-/// Increases with every change of [`key`]: keys of another version are computed again.
+/// Version of [`key`]. Increase it with every change: stored keys of another version are
+/// recomputed.
 pub(crate) const VERSION: i64 = 1;
 
-/// Final punctuation. A question mark is not part of it: a question states nothing.
+/// Final punctuation. Excludes question marks, because a question states nothing.
 const ENDS: &str = ".!…,;。！．，；、।॥۔،؛։።";
 
-/// Signs after which [`ENDS`] end a text. After any other sign of ASCII they are part of it, as in
-/// "../".
+/// ASCII punctuation after which [`ENDS`] ends a text. After any other ASCII punctuation it is part
+/// of the text, as in "../".
 const CLOSING: &str = ")]}\"'*%";
 
 /// Words that near-duplicates may differ in.
 const ARTICLES: [&str; 3] = ["a", "an", "the"];
 
-/// True if two texts differ only in case, blanks and final punctuation. Composed and decomposed forms
-/// of a character are equal.
+/// Whether two texts differ only in case, whitespace and final punctuation.
+///
+/// Composed and decomposed forms of a character are equal.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     let (one, other) = (spelled(one), spelled(other));
-    // "STRASSE" is "Straße" in capitals, and "Masse" is not "Maße".
+    // "STRASSE" is "Straße" in capitals, but "Masse" differs from "Maße".
     small(&one) == small(&other) || one == other.to_uppercase() || one.to_uppercase() == other
 }
 
-/// A text that is equal for all texts that are the [`same`], and for few others.
+/// Returns a key that is equal for all texts that are the [`same`], and for few others.
 pub(crate) fn key(text: &str) -> String {
     small(&spelled(text)).to_uppercase().nfc().collect()
 }
 
-/// The text in lower case, with one blank between words and without final punctuation: equal forms
-/// are the [`same`].
+/// Returns the text in lower case, with single blanks and without final punctuation.
+///
+/// Texts with equal forms are the [`same`].
 pub(crate) fn form(text: &str) -> String {
     small(&spelled(text))
 }
 
-/// True if two texts have the same words in the same order, with the same signs. English endings,
-/// articles and the punctuation after words may differ. A vector alone never makes a near-duplicate.
+/// Whether two texts are near-duplicates: the same words and signs in the same order.
+///
+/// English endings, articles and the punctuation after words may differ. Similar vectors alone
+/// never make a near-duplicate.
 pub(crate) fn is_near(one: &str, other: &str) -> bool {
     let stems = |text: &str| -> Vec<String> {
         let words = words(text).into_iter();
@@ -51,7 +58,7 @@ pub(crate) fn is_near(one: &str, other: &str) -> bool {
     !one.is_empty() && one == other
 }
 
-/// True if the words of `piece` are consecutive words of `whole`, each with the same signs.
+/// Whether the words of `piece` are consecutive words of `whole`, with the same signs.
 pub(crate) fn is_piece(piece: &str, whole: &str) -> bool {
     let (piece, whole) = (words(piece), words(whole));
     let says_something = piece
@@ -60,8 +67,10 @@ pub(crate) fn is_piece(piece: &str, whole: &str) -> bool {
     says_something && whole.windows(piece.len()).any(|run| run == piece)
 }
 
-/// False if `whole` has a word of `piece` only with other signs, or lacks a sign of `piece`: "x = 0"
-/// and "x != 0".
+/// Whether `whole` has the signs of `piece`. "x = 0" and "x != 0" do not agree.
+///
+/// False if a word of `piece` occurs in `whole` only with other signs, or if `whole` lacks a sign
+/// of `piece`.
 pub(crate) fn signs_agree(piece: &str, whole: &str) -> bool {
     let whole = words(whole);
     let bare = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
@@ -74,7 +83,7 @@ pub(crate) fn signs_agree(piece: &str, whole: &str) -> bool {
     })
 }
 
-/// The words of a text: split at blanks, in lower case, without the punctuation after them.
+/// Splits a text at whitespace into lower-case words without the punctuation after them.
 fn words(text: &str) -> Vec<String> {
     let words = text.split_whitespace().map(form);
     words.filter(|word| !word.is_empty()).collect()
@@ -85,8 +94,7 @@ fn is_plain(word: &str) -> bool {
         .all(|c| c.is_alphanumeric() || matches!(c, '\'' | '’'))
 }
 
-/// The text in composed characters (NFC), with one blank between words and without final
-/// punctuation.
+/// Returns the text in NFC, with single blanks and without final punctuation.
 fn spelled(text: &str) -> String {
     let mut spelled = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -99,19 +107,20 @@ fn spelled(text: &str) -> String {
     spelled
 }
 
-/// The text without its final punctuation.
+/// Removes final punctuation.
 fn without_end(text: &str) -> &str {
     let body = text.trim_end_matches(|c| ENDS.contains(c));
     let end = &text[body.len()..];
     let is_loud = end.contains(['!', '！']);
-    // French puts a blank before an exclamation mark. Other signs are words by themselves there.
+    // French puts a blank before an exclamation mark. Any other sign after a blank is a word of its
+    // own.
     let body = match body.strip_suffix(' ') {
         Some(before) if end.chars().all(|c| c == '!') => before,
         Some(_) => return text,
         None => body,
     };
     let is_end = |last: char| match last {
-        // A factorial.
+        // An exclamation mark after a number may be a factorial.
         _ if last.is_numeric() => !is_loud,
         _ => !last.is_ascii_punctuation() || CLOSING.contains(last),
     };
@@ -121,7 +130,7 @@ fn without_end(text: &str) -> &str {
     }
 }
 
-/// In lower case. The dot of a Turkish capital is on the small letter anyway.
+/// Converts to lower case. A Turkish capital İ becomes a plain i, without the combining dot.
 fn small(text: &str) -> String {
     text.to_lowercase().replace("i\u{307}", "i")
 }
@@ -132,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Pairs that differ in case, blanks and final punctuation only.
+    /// Pairs that differ only in case, whitespace and final punctuation.
     const SAME: [(&str, &str); 16] = [
         ("ships on friday", "Ships on  FRIDAY!"),
         ("ships on friday", " ships on\tfriday.\n"),

@@ -1,5 +1,7 @@
-//! Numbers of payment cards: of an issuer, as long as his are, with the right check digit,
-//! and written as cards are.
+//! Payment card numbers.
+//!
+//! A number is a card number if an issuer's prefix, its length and its check digit agree, and it is
+//! grouped as on a card.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -10,19 +12,19 @@ use super::Finding;
 use super::rules::compiled;
 
 const WHAT: &str = "card number";
-/// Bytes before a number in which words are looked for.
+/// Bytes before a number that are searched for words.
 const BEFORE_BYTES: usize = 40;
 
-/// Ends of words after which a number is a card's also if it is of an unusual length.
+/// Ends of words before a number that make it a card number even if its length is unusual.
 const CARD_WORDS: &str = "card visa amex express credit debit karte carte tarjeta";
-/// Words right before a number of another kind.
+/// Words directly before a number of another kind.
 const OTHER_WORDS: &str = "order tracking invoice parcel shipment ticket imei phone tel call \
                            isbn ean ref reference";
 
-/// What may stand between groups of digits.
+/// Separators between groups of digits.
 const SEPARATORS: [char; 3] = [' ', '-', '.'];
 
-/// Digits with single separators between groups of them.
+/// Digits, with single separators between groups.
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| compiled("[0-9](?:[ .-]?[0-9])*"));
 
 pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
@@ -37,7 +39,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// True when a number is written as on a card, or without any gaps.
+/// Whether the digits are grouped as on a card, or not at all.
 fn is_card_like(number: &str) -> bool {
     let groups: Vec<usize> = number.split(SEPARATORS).map(str::len).collect();
     let is_grouped = matches!(
@@ -49,7 +51,7 @@ fn is_card_like(number: &str) -> bool {
     is_grouped && has_one_separator && (13..=19).contains(&groups.iter().sum::<usize>())
 }
 
-/// False for a piece of something longer: a decimal, a path, a phone number, a UUID.
+/// False for part of something longer: a decimal, a path, a phone number, a UUID.
 fn stands_alone(bytes: &[u8], range: &Range<usize>) -> bool {
     let before = range.start.checked_sub(1).map(|index| bytes[index]);
     let is_begun =
@@ -76,8 +78,10 @@ fn is_card(text: &str, range: &Range<usize>) -> bool {
     is_named || is_usual && !is_something_else(&before)
 }
 
-/// Some for a number that an issuer gives out; true when it is of his usual length. Others
-/// are as likely ids of something: 13 digits are an article's number, 17 to 19 a message's.
+/// Matches the number against the prefixes and lengths of issuers.
+///
+/// Returns whether the length is the usual one of its issuer. Other lengths are as likely to be an
+/// id: 13 digits an article number, 17 to 19 a message id.
 fn issued(digits: &[u8]) -> Option<bool> {
     let prefix = digits
         .iter()
@@ -98,7 +102,7 @@ fn issued(digits: &[u8]) -> Option<bool> {
         .then_some(digits.len() == usual)
 }
 
-/// The check digit of ISO/IEC 7812-1 (H. P. Luhn, 1954).
+/// Verifies the check digit of ISO/IEC 7812-1 (H. P. Luhn, 1954).
 fn luhn(digits: &[u8]) -> bool {
     let weighed = digits
         .iter()
@@ -111,7 +115,7 @@ fn luhn(digits: &[u8]) -> bool {
     weighed.sum::<u32>() % 10 == 0
 }
 
-/// True after `order no. `, `tracking number: ` and the like.
+/// Whether the text before a number ends like `order no. ` or `tracking number: `.
 fn is_something_else(before: &str) -> bool {
     let words = before
         .split(|c: char| !c.is_alphanumeric())

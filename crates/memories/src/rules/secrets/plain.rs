@@ -1,26 +1,27 @@
-//! A text as the patterns expect it: in plain letters and digits, without characters that nobody
-//! sees, and what a line's end cuts joined. It knows where each piece of it stands in the text.
+//! Normalized copies of a text for pattern matching, with a mapping back to the original.
 
 use std::ops::Range;
 
 use memoird_core::quote::is_hidden;
 use unicode_normalization::UnicodeNormalization;
 
-/// The zeros of decimal digits (Unicode, category Nd) whose scripts have them on keyboards.
+/// The zeros of decimal digits (Unicode, category Nd) of scripts that have them on keyboards.
 const ZEROS: &str = "٠۰߀०০੦૦୦௦౦೦൦๐໐༠၀០᠐";
 
-/// A text in other words, with where they come from.
+/// A normalized text with the origin of each character.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     pub(super) text: String,
-    /// Of each character that was kept: where it begins here, and its range in the text. By the
-    /// first.
+    /// For each retained character: its start in `text` and its range in the original. Sorted by
+    /// the first.
     places: Vec<(usize, Range<usize>)>,
 }
 
 impl Plain {
-    /// The text with letters and digits of one form (Unicode's NFKC, one by one) and without
-    /// hidden characters; `None` where that changes nothing.
+    /// Normalizes letters and digits (Unicode NFKC, one character at a time) and removes hidden
+    /// characters.
+    ///
+    /// Returns `None` if that changes nothing.
     pub(super) fn normalized(text: &str) -> Option<Self> {
         if text.is_ascii() {
             return None;
@@ -46,8 +47,9 @@ impl Plain {
         (plain.text != text).then_some(plain)
     }
 
-    /// The text without the line ends between two letters or digits, where one may have been put
-    /// into a token; `None` where there are none.
+    /// Removes line breaks between two word characters, which may have split a token.
+    ///
+    /// Returns `None` if there are none.
     pub(super) fn joined(text: &str) -> Option<Self> {
         if !text.contains(['\n', '\r']) {
             return None;
@@ -72,7 +74,7 @@ impl Plain {
         (plain.text.len() < text.len()).then_some(plain)
     }
 
-    /// Where a range of this, which is not empty, stands in the text.
+    /// Maps a non-empty range back to the original text.
     pub(super) fn place(&self, range: &Range<usize>) -> Range<usize> {
         let of = |at: usize| {
             let behind = self.places.partition_point(|(start, _)| *start <= at);
@@ -85,7 +87,7 @@ impl Plain {
     }
 }
 
-/// The same digit in ASCII.
+/// Converts a decimal digit of any known script to ASCII.
 fn digit(char: char) -> Option<char> {
     let zeros = ZEROS.chars().map(u32::from);
     let code = u32::from(char);

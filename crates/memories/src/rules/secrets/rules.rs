@@ -1,7 +1,7 @@
-//! Keys and tokens that are known by their looks.
+//! Keys and tokens that are recognizable by their form.
 //!
-//! A rule is tried only on a text that holds one of its key words, which one pass finds for
-//! all rules: most texts hold none.
+//! A rule is tried only on texts that contain one of its keywords. One pass finds the keywords of
+//! all rules, and most texts contain none.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -9,17 +9,17 @@ use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 use super::{Finding, entropy_bits, is_placeholder};
 
-/// The rules as people read and change them.
+/// The rules, as a table that is easy to read and edit.
 const TABLE: &str = include_str!("rules.txt");
 
 /// One kind of secret: a line of the table.
 struct Rule {
-    /// Bits in each of its bytes, at least: less is a sample.
+    /// Minimum entropy in bits per byte. A sample has less.
     bits: f64,
     what: &'static str,
-    /// The key words: the rule is tried on texts that have one of them, in any case of letters.
+    /// Keywords, case-insensitive. The rule is tried only on texts that contain one.
     near: &'static str,
-    /// Its looks; where it has a group, the group is the secret.
+    /// The form of the secret. If the pattern has a group, the group is the secret.
     pattern: &'static str,
     regex: OnceLock<Regex>,
 }
@@ -32,7 +32,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Which rules may find something, by their key words.
+/// Selects the rules to try, by their keywords.
 static NEAR: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSetBuilder::new(RULES.iter().map(|rule| rule.near))
         .unicode(false)
@@ -48,7 +48,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
 }
 
 impl Rule {
-    /// `None` for a line that lacks a column.
+    /// `None` if a column is missing.
     fn parse(line: &'static str) -> Option<Self> {
         let columns = line.split("  ").map(str::trim);
         let mut columns = columns.filter(|column| !column.is_empty());
@@ -79,9 +79,9 @@ impl Rule {
     }
 }
 
-/// Compiles a pattern of ASCII; its cache of states is kept small, since each thread that
-/// looks for secrets has one. Patterns are constants: one that does not compile is a mistake in
-/// this program, which its tests find.
+/// Compiles an ASCII pattern with a small DFA cache, because each searching thread has its own.
+///
+/// Patterns are constants. One that does not compile is a bug, which the tests find.
 pub(super) fn compiled(pattern: &str) -> Regex {
     RegexBuilder::new(pattern)
         .unicode(false)
@@ -90,7 +90,7 @@ pub(super) fn compiled(pattern: &str) -> Regex {
         .unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-/// True for placeholders of passwords in documentation.
+/// Whether the text is a placeholder for a password, as in documentation.
 fn is_word(secret: &str) -> bool {
     matches!(
         secret,
@@ -110,7 +110,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The names of all rules.
+    /// Names of all rules.
     pub(in super::super) fn names() -> impl Iterator<Item = &'static str> {
         RULES.iter().map(|rule| rule.what)
     }
