@@ -276,14 +276,13 @@ impl Memories {
         self.shared.engine.readers.run(Some(tenant), read).await?
     }
 
-    /// How far the journal was looked at for facts; `None`: never.
+    /// Journal position up to which extraction is done. `None` if it never ran.
     pub(crate) async fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
         let store = Arc::clone(self.store()?);
         let read = move || store.read_learnt();
         self.shared.engine.blocking.run(read).await?
     }
 
-    /// Writes it down.
     pub(crate) async fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
         let store = Arc::clone(self.store()?);
         let write = move || store.write_learnt(number);
@@ -306,10 +305,10 @@ impl Memories {
             .ok_or(MemoryError::NotFound { id })
     }
 
-    /// A page of memories.
+    /// Lists a page of memories.
     ///
     /// # Errors
-    /// Memories that cannot be read.
+    /// If the memories cannot be read.
     pub async fn list(
         &self,
         tenant: &Tenant,
@@ -320,10 +319,10 @@ impl Memories {
         self.read(&tenant.id, read).await
     }
 
-    /// A page of subjects that have memories.
+    /// Lists a page of subjects that have memories.
     ///
     /// # Errors
-    /// Memories that cannot be read.
+    /// If the memories cannot be read.
     pub async fn subjects(
         &self,
         tenant: &Tenant,
@@ -341,7 +340,7 @@ impl Memories {
         Ok(SubjectPage { subjects, has_more })
     }
 
-    /// The current memory of a subject that has this external key.
+    /// Returns the current memory of a subject with this external key.
     ///
     /// # Errors
     /// [`MemoryError::KeyNotFound`].
@@ -358,11 +357,10 @@ impl Memories {
         found.ok_or(MemoryError::KeyNotFound { key })
     }
 
-    /// The pairs among a subject's newest memories that may contradict each other, at most
-    /// `count_max`.
+    /// Finds up to `count_max` pairs of possible contradictions among a subject's newest memories.
     ///
     /// # Errors
-    /// Memories that cannot be read.
+    /// If the memories cannot be read.
     pub async fn conflicts(
         &self,
         tenant: &Tenant,
@@ -376,10 +374,10 @@ impl Memories {
         self.read(&tenant.id, read).await
     }
 
-    /// Counts.
+    /// Counts the memories of a tenant.
     ///
     /// # Errors
-    /// Memories that cannot be read.
+    /// If the memories cannot be read.
     pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
         let (config, now) = (self.config(), self.now());
         let reranker = config.reranker.as_ref().map(|one| one.name().to_owned());
@@ -391,12 +389,12 @@ impl Memories {
         Ok(MemoryStats { reranker, ..stats })
     }
 
-    /// Builds the indexes anew, in the background; says how many wait for an embedding.
+    /// Rebuilds the indexes in the background. Returns the number of memories queued for embedding.
     ///
     /// # Errors
-    /// Memories that cannot be written.
+    /// If the memories cannot be written.
     pub async fn reindex(&self, tenant: &Tenant) -> Result<u64, MemoryError> {
-        // Not done here: dropped, also with the call, it is left to the maintenance worker.
+        // On drop, hands the work to the maintenance worker, also if this call is cancelled.
         let _unfinished = Unfinished::new(self, &tenant.id, None);
         let begin = |writer: &MemoryWriter<'_>| writer.reindex_begin();
         self.write(&tenant.id, begin).await?;
@@ -407,10 +405,10 @@ impl Memories {
             0
         })
     }
-    /// The manifest of a subject. With 0 lines or bytes the limits apply.
+    /// Returns the manifest of a subject. 0 lines or bytes select the maximum.
     ///
     /// # Errors
-    /// Memories that cannot be read.
+    /// If the memories cannot be read.
     pub async fn manifest(
         &self,
         tenant: &Tenant,
@@ -427,7 +425,7 @@ impl Memories {
         let key = (subject, caps.lines, caps.bytes);
         let state = self.state(&tenant.id);
         let now = self.now();
-        // What other daemons write makes no manifest old here.
+        // Writes of other daemons do not invalidate the local cache.
         let version = match self.are_shared() {
             true => None,
             false => match state.manifests.get(&key, now) {

@@ -1,10 +1,11 @@
-//! Long-term memory at rest: what is written and found is decided here, in statements that two
-//! databases understand. [`sqlite`] keeps a file for each tenant, [`postgres`] tables that several
-//! daemons share.
+//! Storage of long-term memory.
 //!
-//! Rows of one subject are together in every table and index (`no` is partition and number), so
-//! that other subjects cost nothing and cannot be met by mistake. Partition 0 has what the whole
-//! team may recall.
+//! The queries are written once, in SQL that both databases understand. [`sqlite`] has one file per
+//! tenant, [`postgres`] has tables that several daemons share.
+//!
+//! All tables and indexes are clustered by subject (`no` is partition and number), so that other
+//! subjects cost nothing and cannot be read by mistake. Partition 0 contains the memories visible
+//! to the whole team.
 
 mod conflicts;
 mod consolidation;
@@ -54,7 +55,7 @@ pub use writer::MemoryWriter;
 
 use crate::MemoryError;
 
-/// The memories of all tenants.
+/// Memories of all tenants.
 #[derive(Debug)]
 pub struct MemoryStore(Place);
 
@@ -65,7 +66,7 @@ enum Place {
     Postgres(postgres::PostgresMemories),
 }
 
-/// The memories of one tenant. Cheap to clone; every clone is the same.
+/// Memories of one tenant. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct TenantMemories(TenantPlace);
 
@@ -76,18 +77,17 @@ enum TenantPlace {
     Postgres(Arc<postgres::PostgresTenant>),
 }
 
-/// How tenants' files are kept.
+/// Options of tenant files.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
-    /// Unused files that stay open. One that is in use is never closed, so
-    /// there may be more for as long as more are used at once.
+    /// Maximum unused files that stay open. Files in use are never closed, so more may be open at a
+    /// time.
     pub files_open_max: usize,
-    /// Reading connections of each file; when all are taken, a call waits for one.
+    /// Maximum reader connections per file. Further reads wait for one.
     pub readers_max: usize,
-    /// Pages of 4 KiB after which no more are added: SQLite says that the disk is
-    /// full. For tests; `None` otherwise.
+    /// Maximum pages of 4 KiB, after which SQLite reports a full disk. For tests; otherwise `None`.
     pub pages_max: Option<u32>,
-    /// What the files are encrypted with; `None`: nothing.
+    /// Encryption key. `None` stores the files unencrypted.
     pub key: Option<DataKey>,
 }
 
@@ -103,8 +103,7 @@ impl Default for FilesOptions {
 }
 
 impl MemoryStore {
-    /// Memories in the files of a directory, which is made where it is missing. It is taken for as
-    /// long as this lives.
+    /// Opens or creates a directory of memory files, and locks it until the store is dropped.
     ///
     /// # Errors
     /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
@@ -113,11 +112,13 @@ impl MemoryStore {
         Ok(Self(Place::Files(files)))
     }
 
-    /// Memories in a database that other daemons may share. Connections run on `runtime`. Blocks,
-    /// as do all methods, and must not be called on a thread of that runtime.
+    /// Opens memories in a database that other daemons may share.
+    ///
+    /// Connections run on `runtime`. This and all other methods block, and must not be called on a
+    /// thread of that runtime.
     ///
     /// # Errors
-    /// When the database cannot be reached, or its tables are too new.
+    /// If the database cannot be reached, or its schema is too new.
     #[cfg(feature = "postgres")]
     pub fn in_postgres(
         options: memoird_postgres::PgOptions,
@@ -127,7 +128,7 @@ impl MemoryStore {
         Ok(Self(Place::Postgres(memories)))
     }
 
-    /// False where vectors cannot be kept: memories are found by their words only.
+    /// Whether vectors can be stored. Without them, recalls are lexical only.
     pub fn has_vectors(&self) -> bool {
         match &self.0 {
             Place::Files(_) => true,
@@ -136,10 +137,11 @@ impl MemoryStore {
         }
     }
 
-    /// A tenant's memories; makes a place for them where there is none.
+    /// Opens a tenant's memories, and creates the storage if there is none.
     ///
     /// # Errors
-    /// When the place cannot be used, is not this tenant's or too new, or no room is left.
+    /// If the storage cannot be used, belongs to another tenant, is too new, or there is no space
+    /// left.
     pub fn tenant(&self, tenant: &TenantId) -> Result<TenantMemories, MemoryError> {
         Ok(TenantMemories(match &self.0 {
             Place::Files(files) => TenantPlace::File(files.tenant(tenant)?),
@@ -148,11 +150,10 @@ impl MemoryStore {
         }))
     }
 
-    /// Makes indexes of the vectors of very large subjects, where a database has them and they are
-    /// missing. It may take minutes.
+    /// Creates missing indexes for the vectors of very large subjects. May take minutes.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn make_vector_indexes(&self) -> Result<(), MemoryError> {
         match &self.0 {
             Place::Files(_) => Ok(()),
@@ -161,11 +162,13 @@ impl MemoryStore {
         }
     }
 
-    /// The tenants that have a place, in order. One whose file cannot be read is not among
-    /// them: the error is returned to calls of that tenant, and to no others.
+    /// Lists the tenants that have storage, in order.
+    ///
+    /// Excludes tenants whose file cannot be read. Calls of such a tenant return the error; calls
+    /// of others are not affected.
     ///
     /// # Errors
-    /// When the directory, or the database, cannot be read.
+    /// If the directory or the database cannot be read.
     pub fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
         match &self.0 {
             Place::Files(files) => files.tenants(),
@@ -174,12 +177,14 @@ impl MemoryStore {
         }
     }
 
-    /// Those of them that have something to be done at `now`: jobs that forget, texts without a vector, walks
-    /// through all memories, documents that expired, and memories that did before `expired_before`. Of files,
-    /// which know of themselves only, all of them.
+    /// Lists the tenants with maintenance work at `now`.
+    ///
+    /// Work is: forget jobs, texts without a vector, walks over all memories, expired documents,
+    /// and memories that expired before `expired_before`. With files, returns all tenants, because
+    /// only the file itself contains this information.
     ///
     /// # Errors
-    /// As of [`Self::tenants`].
+    /// Those of [`Self::tenants`].
     pub fn tenants_due(
         &self,
         now: Timestamp,
@@ -194,11 +199,11 @@ impl MemoryStore {
         }
     }
 
-    /// How far the journal was looked at for facts; `None` where that was never written down, or
-    /// cannot be made out.
+    /// Journal position up to which extraction is done. `None` if it was never stored or is
+    /// unreadable.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
         match &self.0 {
             Place::Files(files) => Ok(files.read_learnt()?),
@@ -207,10 +212,10 @@ impl MemoryStore {
         }
     }
 
-    /// Writes it down.
+    /// Stores the journal position up to which extraction is done.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
         match &self.0 {
             Place::Files(files) => Ok(files.write_learnt(number)?),
@@ -221,14 +226,15 @@ impl MemoryStore {
 }
 
 impl TenantMemories {
-    /// Does all jobs in one transaction, in their order, each whole or not at all. The
-    /// answers are in the order of the jobs: whose manifests a job makes old, or why it was
-    /// refused, which undoes that job only. A panic in a job undoes all of them and goes on;
-    /// this can be used after it.
+    /// Runs all jobs in order in one transaction. Each job is atomic.
+    ///
+    /// Returns one result per job: the subjects whose manifests it invalidated, or why it was
+    /// rejected. A rejection rolls back only its own job. A panic in a job rolls back all jobs and
+    /// propagates; `self` stays usable.
     ///
     /// # Errors
-    /// When the transaction failed: then nothing of any job was written, unless the answer of a
-    /// database was lost.
+    /// If the transaction failed. Nothing was written then, unless the outcome of a commit is
+    /// unknown.
     pub fn write(
         &self,
         jobs: Vec<WriteJob>,
@@ -240,27 +246,27 @@ impl TenantMemories {
         }
     }
 
-    /// Does one job in a transaction of its own, and gives what it gave.
+    /// Runs one job in a transaction of its own, and returns its result.
     ///
     /// # Errors
-    /// Those of `job`, and when the transaction failed: then nothing was written.
+    /// Those of `job`, or if the transaction failed. Nothing was written then.
     pub fn write_one<T: Send + 'static>(
         &self,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let (give, take) = std::sync::mpsc::channel();
         let answers = self.write(vec![Box::new(move |writer| {
-            // The receiver is in this function.
+            // The receiver lives until the end of this function.
             let _ = give.send(job(writer)?);
             Ok(())
         })])?;
         answers.into_iter().collect::<Result<Vec<_>, _>>()?;
-        // A job that was done has given something.
+        // A job that succeeded has sent its result.
         take.recv()
             .map_err(|_| rusqlite::Error::QueryReturnedNoRows.into())
     }
 
-    /// Writes all that `action` writes, or nothing.
+    /// Runs `action` in a transaction.
     fn transact<T>(
         &self,
         action: impl FnOnce(sql::Connection<'_>) -> Result<T, MemoryError>,
@@ -272,10 +278,10 @@ impl TenantMemories {
         }
     }
 
-    /// Looks at one moment.
+    /// Runs `look` on a consistent snapshot.
     ///
     /// # Errors
-    /// Those of `look`, and when the memories cannot be read.
+    /// Those of `look`, or if the memories cannot be read.
     pub fn read<T>(
         &self,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
@@ -287,12 +293,13 @@ impl TenantMemories {
         }
     }
 
-    /// Moves the log of a file into it and empties it, so that what was forgotten is gone from
-    /// there too. True when the log is empty now; false while a reader is open: try again.
-    /// A database clears its own pages, by `VACUUM`: there is nothing to try again, so true.
+    /// Checkpoints and truncates the WAL of a file, so that no forgotten text is left in it.
+    ///
+    /// Returns `false` if a reader blocks it; retry later. Always returns `true` for a database,
+    /// which clears its own pages by `VACUUM`.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn truncate_log(&self) -> Result<bool, MemoryError> {
         match &self.0 {
             TenantPlace::File(file) => file.truncate_log(),

@@ -1,4 +1,4 @@
-//! Documents: what a bot keeps by name. Written through the tenant's queue, like memories.
+//! Documents: named values of a bot. Written through the tenant's write queue, like memories.
 
 use memoird_engine::Tenant;
 
@@ -11,11 +11,11 @@ use crate::rules::documents::{
 };
 use crate::store::{MemoryReader, MemoryWriter};
 
-/// Documents of one step: other writes of the tenant wait no longer than that takes.
+/// Documents per step. A step delays the tenant's other writes.
 const ROWS_MAX: usize = 500;
 
 impl Memories {
-    /// Reads a document. With a new time to live it answers when that is on the disk.
+    /// Reads a document. With a new lifetime, returns once that is durable.
     ///
     /// # Errors
     /// [`MemoryError::DocumentNotFound`].
@@ -38,11 +38,10 @@ impl Memories {
         found.ok_or(MemoryError::DocumentNotFound { key })
     }
 
-    /// Stores a document, and gives it without its value; answers when it is on the disk.
+    /// Stores a document and returns it without its value, once it is durable.
     ///
     /// # Errors
-    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentsFull`], a disk that cannot be
-    /// written.
+    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentsFull`], or if the write fails.
     pub async fn put_document(
         &self,
         tenant: &Tenant,
@@ -53,10 +52,10 @@ impl Memories {
         self.write(&tenant.id, write).await
     }
 
-    /// Removes a document. False where there is none.
+    /// Deletes a document. Returns `false` if there is none.
     ///
     /// # Errors
-    /// [`MemoryError::StaleVersion`], a disk that cannot be written.
+    /// [`MemoryError::StaleVersion`], or if the write fails.
     pub async fn delete_document(
         &self,
         tenant: &Tenant,
@@ -67,18 +66,20 @@ impl Memories {
         self.write(&tenant.id, write).await
     }
 
-    /// Removes all documents of a range, step by step; with `erase` from the disk's pages, too.
-    /// Says how many, and whether nothing of them is left there.
+    /// Deletes all documents of a range in steps. With `erase`, also clears them from the disk's
+    /// pages.
+    ///
+    /// Returns the number of deleted documents, and whether no trace of them is left on disk.
     ///
     /// # Errors
-    /// A disk that cannot be written: then some may be gone.
+    /// If a write fails. Some documents may be deleted then.
     pub async fn delete_documents(
         &self,
         tenant: &Tenant,
         range: DocumentRange,
         erase: bool,
     ) -> Result<(u64, bool), MemoryError> {
-        // Should the caller leave, the maintenance worker clears the pages.
+        // If this call is cancelled, the maintenance worker clears the pages.
         let mut unfinished = erase.then(|| Unfinished::new(self, &tenant.id, None));
         let mut removed = 0;
         loop {
@@ -97,10 +98,10 @@ impl Memories {
         Ok((removed, is_erased && self.have_no_copies()))
     }
 
-    /// A page of documents.
+    /// Lists a page of documents.
     ///
     /// # Errors
-    /// Memories that cannot be read.
+    /// If the memories cannot be read.
     pub async fn documents(
         &self,
         tenant: &Tenant,
@@ -111,10 +112,10 @@ impl Memories {
         self.read(&tenant.id, read).await
     }
 
-    /// A page of namespaces.
+    /// Lists a page of namespaces.
     ///
     /// # Errors
-    /// Memories that cannot be read.
+    /// If the memories cannot be read.
     pub async fn namespaces(
         &self,
         tenant: &Tenant,
@@ -125,11 +126,10 @@ impl Memories {
         self.read(&tenant.id, read).await
     }
 
-    /// Does operations in their order, all of them or none; answers when the disk has them.
+    /// Applies operations in order and atomically. Returns once they are durable.
     ///
     /// # Errors
-    /// [`MemoryError::InList`], [`MemoryError::DocumentsTooLarge`], a disk that cannot be
-    /// written.
+    /// [`MemoryError::InList`], [`MemoryError::DocumentsTooLarge`], or if the write fails.
     pub async fn document_batch(
         &self,
         tenant: &Tenant,

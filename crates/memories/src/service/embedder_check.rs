@@ -1,10 +1,12 @@
 //! Measures the cosine of unrelated texts, which differs by embedder: 0.05 for MiniLM, 0.7 for E5.
 //!
-//! Detects an embedder that returns one vector for all texts. Its vectors would make every text the
-//! nearest of every query, so it is ignored until it tells texts apart again.
+//! The same measurement detects a collapsed embedder, which returns one vector for all texts. Every
+//! text would be the nearest neighbor of every query, so the embedder is ignored until it
+//! distinguishes texts again.
 //!
-//! If two texts of different words have one vector, the embedder is checked: a model may just not know
-//! the words. It is collapsed if sentences on unrelated subjects have one vector, too.
+//! A check starts when two texts of different words have the same vector. The model may just not
+//! know the words, so it counts as collapsed only if sentences on unrelated subjects have the same
+//! vector, too.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use crate::store::time::after;
 /// Vectors with at least this cosine are considered equal.
 const ONE_VECTOR_COSINE: f64 = 0.98;
 
-/// The shortest time between two checks, in both states.
+/// Minimum time between two checks, collapsed or not.
 const CHECK_PAUSE: Duration = Duration::from_secs(60);
 
 /// Sentences on unrelated subjects.
@@ -41,27 +43,27 @@ const PROBES: [&str; 8] = [
 /// Maximum of [`EmbedderCheck::unrelated`].
 const UNRELATED_MAX: f64 = 0.95;
 
-/// Properties of the embedder in use, from its vectors of [`PROBES`].
+/// Properties of the embedder in use, measured with [`PROBES`].
 #[derive(Debug, Default)]
 pub(crate) struct EmbedderCheck(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// A text with its vector, which the next ones are compared with.
+    /// A text with its vector, to compare with the next ones.
     last: Option<(String, Vec<f32>)>,
     checked_at: Option<Timestamp>,
     is_collapsed: bool,
-    /// The model that was measured, and the mean cosine of its probes.
+    /// Name of the measured model, and the mean cosine of its probes.
     unrelated: Option<(String, f64)>,
 }
 
 impl EmbedderCheck {
-    /// True while the embedder is ignored.
+    /// Whether the embedder is ignored.
     pub(crate) fn is_collapsed(&self) -> bool {
         locked(&self.0).is_collapsed
     }
 
-    /// Cosine that this model has for unrelated texts, from 0 to [`UNRELATED_MAX`]; 0 until it is
+    /// Cosine of unrelated texts for this model, from 0 to [`UNRELATED_MAX`]. 0 until it is
     /// measured.
     pub(crate) fn unrelated(&self, model: &str) -> f64 {
         let known = locked(&self.0);
@@ -87,14 +89,14 @@ impl EmbedderCheck {
         known.unrelated.as_ref().is_some_and(|(of, _)| of == model)
     }
 
-    /// When a collapsed embedder is checked again; `None` if it may be used now.
+    /// Time of the next check of a collapsed embedder. `None` if it may be used now.
     pub(crate) fn next_check(&self, now: Timestamp) -> Option<Timestamp> {
         let known = locked(&self.0);
         let next = after(known.checked_at?, CHECK_PAUSE);
         (known.is_collapsed && now < next).then_some(next)
     }
 
-    /// Compares the next vector with this one, which was stored earlier.
+    /// Sets the vector to compare the first new one with, from an earlier run.
     pub(crate) fn remember(&self, text: String, vector: Vec<f32>) {
         locked(&self.0).last.get_or_insert((text, vector));
     }
@@ -104,7 +106,7 @@ impl EmbedderCheck {
         checked_at.is_some_and(|at| at <= now && now < after(at, CHECK_PAUSE))
     }
 
-    /// Records vectors. True if two texts of different words have one vector.
+    /// Records vectors. Returns whether two texts of different words have the same vector.
     fn note(&self, texts: &[String], vectors: &[Vec<f32>]) -> bool {
         let mut known = locked(&self.0);
         let mut is_suspicious = false;
@@ -123,10 +125,10 @@ fn is_one(one: &[f32], other: &[f32]) -> bool {
 }
 
 impl Memories {
-    /// The vectors of texts, from an embedder that tells texts apart.
+    /// Embeds texts, unless the embedder is collapsed.
     ///
     /// # Errors
-    /// The embedder's; [`FaultKind::Later`] while it returns one vector for all texts.
+    /// Those of the embedder, and [`FaultKind::Later`] while it is collapsed.
     pub(crate) async fn embed(
         &self,
         embedder: &dyn Embedder,
@@ -141,14 +143,14 @@ impl Memories {
         if state.note(&texts, &vectors) {
             self.check_embedder(embedder).await?;
         } else if !state.is_measured(embedder.model()) {
-            // Without a measurement the vectors are usable. The next call measures again.
+            // The vectors are usable without a measurement. The next call tries it again.
             let measured = self.probe(embedder).await;
             measured.or(Ok(())).and_then(|()| state.usable())?;
         }
         Ok(vectors)
     }
 
-    /// Checks whether the embedder is collapsed, at most once in [`CHECK_PAUSE`].
+    /// Checks whether the embedder is collapsed, at most once per [`CHECK_PAUSE`].
     async fn check_embedder(&self, embedder: &dyn Embedder) -> Result<(), ModelFault> {
         let state = &self.shared.embedder_check;
         let now = self.now();
@@ -158,7 +160,7 @@ impl Memories {
         }
         state.usable()
     }
-    /// Embeds the probes and records what their vectors show.
+    /// Embeds the probes and records the result.
     async fn probe(&self, embedder: &dyn Embedder) -> Result<(), ModelFault> {
         let mut vectors = Vec::with_capacity(PROBES.len());
         for batch in PROBES.chunks(embedder.batch_max().max(1)) {
@@ -188,7 +190,7 @@ impl Memories {
     }
 }
 
-/// The mean cosine of all pairs of vectors.
+/// Mean cosine of all pairs of vectors.
 fn mean_cosine(vectors: &[Vec<f32>]) -> f64 {
     let pairs = vectors.iter().enumerate().flat_map(|(place, one)| {
         let others = vectors[place + 1..].iter();

@@ -1,5 +1,6 @@
-//! The part of memories in an erasure: what is remembered of a subject, and what came from
-//! sessions that are erased, through the jobs that forget.
+//! The memory crate's part of an erasure.
+//!
+//! Forgets the memories of an erased subject, and those from erased sessions, through forget jobs.
 
 use memoird_core::ids::{Generation, TenantId};
 use memoird_engine::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
@@ -10,7 +11,7 @@ use crate::error::MemoryError;
 use crate::requests::{ForgetRequest, ForgetSources};
 use crate::store::MemoryReader;
 
-/// What an answer says where the tenant has documents.
+/// Message in the erasure report of a tenant that has documents.
 const DOCUMENTS: &str = "documents are not looked at, because nothing says whose they are: delete \
                          those that are meant by their namespaces (DeleteDocuments)";
 
@@ -53,7 +54,8 @@ impl Memories {
         Ok(erased)
     }
 
-    /// Forgets, and does not give up before the disk's pages are clean.
+    /// Forgets memories. Fails if the disk's pages are not clean yet, so that the erasure is
+    /// retried.
     async fn forget_for_good(
         &self,
         tenant: &TenantId,

@@ -1,5 +1,6 @@
-//! Extraction: a bot leases turns, lets its model find facts in them, and commits these. Turns
-//! whose lease was not committed in time are leased again.
+//! Extraction by a bot: it leases turns, runs its own model on them and commits the facts.
+//!
+//! Turns whose lease expires before the commit can be leased again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,42 +25,43 @@ use crate::rules::{Fact, MemoryLimits, Origin, Source};
 use crate::store::time::after;
 use crate::store::{Lease, MemoryReader, MemoryWriter, RememberCommand};
 
-/// Bytes of turns that are shown in any case.
+/// Minimum bytes of turns in a prompt, whatever else it contains.
 const TURNS_BYTES_MIN: usize = 4 << 10;
-/// Pages that one call skips because their turns are older than the forgetting of the subject.
+/// Maximum pages that one call skips because their turns predate the forgetting of the subject.
 const SKIPS_MAX: usize = 64;
 
-/// Whose turns are looked for, and from where.
+/// Generation with unread turns, and its cursor.
 struct Unread {
     session: SessionId,
     generation: Generation,
     subject: Subject,
     cursor_seq: u64,
-    /// Answers about the next turns that could not be used.
+    /// Unusable replies about the next turns.
     failures: u32,
     not_before: Option<Timestamp>,
     recalled: Vec<String>,
 }
 
-/// Whose turns are to be looked at.
+/// Generation whose turns are requested.
 pub(super) struct Whose<'a> {
     pub(super) session: &'a SessionId,
-    /// `None`: the live one, else the newest.
+    /// `None` for the live generation, or else the newest.
     pub(super) generation: Option<Generation>,
-    /// `None`: the session's.
+    /// `None` for the subject of the session.
     pub(super) subject: Option<Subject>,
 }
 
 /// Whether turns are leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Take {
-    /// They are nobody else's until the lease is over.
+    /// Lease them exclusively.
     Lease,
-    /// They are only looked at.
+    /// Preview them without a lease.
     Look,
 }
 
-/// A lease that is noted to be given back when this is dropped: the call that it was for has gone.
+/// Guard of a lease. If it is dropped because the call was cancelled, the lease is queued for
+/// release.
 #[derive(Debug)]
 pub(super) struct HeldLease {
     memories: Memories,
@@ -67,7 +69,7 @@ pub(super) struct HeldLease {
     id: LeaseId,
 }
 
-/// A lease whose call has gone.
+/// A lease whose call was cancelled.
 #[derive(Debug)]
 pub(crate) struct DroppedLease {
     tenant: TenantId,
@@ -84,7 +86,7 @@ impl HeldLease {
         }
     }
 
-    /// It is ended by a commit, or by its time.
+    /// Defuses the guard. The lease then ends with a commit or expires.
     pub(super) fn keep(mut self) -> LeaseId {
         self.dropped = None;
         self.id
@@ -101,23 +103,22 @@ impl Drop for HeldLease {
     }
 }
 
-/// Where there is nothing to look at.
+/// The result if there are no unread turns.
 pub(super) struct Nothing {
     pub(super) generation: Generation,
     pub(super) cursor_seq: u64,
 }
 
-/// Turns to look for facts in, and what a model is shown.
+/// Leased turns and the input of the model.
 pub(super) struct Prepared {
-    /// The lease; where they are only looked at, what it would be.
+    /// The lease, or for a preview the lease that would be taken.
     pub(super) lease: Lease,
-    /// Gives the lease back where its call is dropped before it has ended it; `None`: they are
-    /// only looked at.
+    /// Releases the lease if the call is cancelled. `None` for a preview.
     pub(super) held: Option<HeldLease>,
-    /// The last turn that was looked at before.
+    /// Last turn that was extracted before.
     pub(super) cursor_seq: u64,
     pub(super) from_seq: u64,
-    /// Encoded.
+    /// In encoded form.
     pub(super) turns: Vec<Arc<[u8]>>,
     pub(super) said: Vec<TranscriptTurn>,
     pub(super) said_at: BTreeMap<u64, Timestamp>,
@@ -126,22 +127,22 @@ pub(super) struct Prepared {
     pub(super) prompt: String,
 }
 
-/// What a commit that was made before was answered: its last turn, and what became of each fact.
+/// Result of an earlier commit: its last turn, and the outcome of each fact.
 type Earlier = (u64, Vec<RememberOutcome>);
 
-/// A lease that a commit names.
+/// State of the lease that a commit names.
 enum Leased {
-    /// Its time is not over.
+    /// Not expired.
     Runs(Lease),
-    /// Its facts are stored already.
+    /// Its facts are already stored.
     Committed(Earlier),
 }
 
-/// What a write of a commit did.
+/// Result of the write of a commit.
 enum Committed {
-    /// It stored the facts up to this turn; each with how many secrets were taken out.
+    /// Stored the facts up to this turn. Each has its number of redacted secrets.
     Now(u64, Vec<(RememberOutcome, usize)>),
-    /// Nothing: they were stored before.
+    /// Wrote nothing, because the facts were already stored.
     Before(Earlier),
 }
 
@@ -155,11 +156,11 @@ impl ExtractionOutcome {
 }
 
 impl Memories {
-    /// Leases the turns behind the cursor; without any, no lease.
+    /// Leases the turns after the cursor. Returns no lease if there are none.
     ///
     /// # Errors
-    /// [`MemoryError::LeaseHeld`], a session or a generation that is not there, a session
-    /// without a subject where the call names none.
+    /// [`MemoryError::LeaseHeld`], an unknown session or generation, or no subject in the request
+    /// and the session.
     pub async fn lease_extraction(
         &self,
         tenant: &Arc<Tenant>,
@@ -183,7 +184,7 @@ impl Memories {
             }
         };
         Ok(ExtractionLease {
-            // The bot has it from now on.
+            // The bot owns the lease from here on.
             lease: prepared.held.map(HeldLease::keep),
             prompt: prepared.prompt,
             turns: prepared.turns,
@@ -194,10 +195,10 @@ impl Memories {
         })
     }
 
-    /// The next turns to look for facts in, with what a model is shown of them; else how far was
-    /// looked already. What was recalled and the turns have `bytes_max` together, and half as many
-    /// after each failure: of what was recalled the newest are shown, of the turns the first, and
-    /// the text of one is cut.
+    /// Prepares the next unread turns and the prompt, or returns the cursor if there are none.
+    ///
+    /// Recalled contents and turns together have `bytes_max`, halved after each failure. The newest
+    /// recalled contents and the first turns are used, and a turn that is too long is truncated.
     pub(super) async fn prepare(
         &self,
         tenant: &Arc<Tenant>,
@@ -205,7 +206,7 @@ impl Memories {
         take: Take,
         bytes_max: usize,
     ) -> Result<Result<Prepared, Nothing>, MemoryError> {
-        // The events of this session's last recalls may wait to be written.
+        // Events of the session's last recalls may still be queued.
         self.flush(&tenant.id).await?;
         let mut unread = self
             .unread(tenant, whose.session, whose.generation, whose.subject)
@@ -243,14 +244,14 @@ impl Memories {
             let taken = self.write(&tenant.id, move |writer| {
                 let cursor = writer.cursor(&lease.session, lease.generation)?;
                 if (from_seq..=to_seq).contains(&cursor.seq) {
-                    // Another lease of them was committed since they were read.
+                    // Another lease of these turns was committed since they were read.
                     return Err(MemoryError::LeaseHeld { seconds_left: 1 });
                 }
                 writer.take_lease(lease, now)
             });
             if let Err(error) = taken.await {
                 if error.is_refusal() {
-                    // Nothing is to be given back.
+                    // No lease was taken, so there is nothing to release.
                     held.map(HeldLease::keep);
                 }
                 return Err(error);
@@ -296,8 +297,7 @@ impl Memories {
         }))
     }
 
-    /// Gives back the leases of calls that have gone. One that was committed or is over is left
-    /// alone.
+    /// Releases the leases of cancelled calls. Ignores leases that were committed or have expired.
     pub(crate) async fn give_back_dropped(&self) {
         let dropped = std::mem::take(&mut *locked(&self.shared.dropped_leases));
         for DroppedLease { tenant, lease } in dropped {
@@ -309,11 +309,12 @@ impl Memories {
         }
     }
 
-    /// Stores what was found, and marks the turns as looked at: both or nothing.
+    /// Stores the facts and advances the cursor, atomically.
+    ///
+    /// A commit repeated with the same facts returns the outcome of the first one.
     ///
     /// # Errors
-    /// [`MemoryError::LeaseLost`], what the rules refuse: then nothing is stored. A commit that is
-    /// repeated with the same facts gets the answer of the first one.
+    /// [`MemoryError::LeaseLost`], or a fact that is invalid. Nothing is stored then.
     pub async fn commit_extraction(
         &self,
         tenant: &Arc<Tenant>,
@@ -340,7 +341,7 @@ impl Memories {
         let (commands, redacted) = self.commands_of(tenant, &lease, facts).await?;
         let committed = self
             .write(&tenant.id, move |writer| {
-                // Two of the same may be under way.
+                // Two identical commits may run concurrently.
                 if let Some(earlier) = writer.repeated_commit(id, &content)? {
                     return Ok(Committed::Before(earlier));
                 }
@@ -366,7 +367,7 @@ impl Memories {
         })
     }
 
-    /// What a commit of these facts would do: it is done, and undone.
+    /// Computes the outcome of a commit of these facts by applying it and rolling back.
     pub(super) async fn preview_extraction(
         &self,
         tenant: &Arc<Tenant>,
@@ -383,7 +384,7 @@ impl Memories {
                 .map(|fact| writer.remember(fact, &config.limits))
                 .collect();
             *locked(&given) = Some(done?);
-            // A job that is refused is undone.
+            // The job of a rejected write is rolled back.
             Err::<(), _>(MemoryError::LeaseLost)
         });
         let undone = undone.await;
@@ -399,7 +400,7 @@ impl Memories {
         }
     }
 
-    /// The facts of a lease as they are written, and how many secrets were taken out of each.
+    /// Converts the facts of a lease to write commands, each with its number of redacted secrets.
     async fn commands_of(
         &self,
         tenant: &Arc<Tenant>,
@@ -418,7 +419,7 @@ impl Memories {
         Ok((commands, redacted))
     }
 
-    /// Whose turns are meant, and how far they were looked at.
+    /// Resolves the generation and reads its cursor.
     async fn unread(
         &self,
         tenant: &Arc<Tenant>,
@@ -459,19 +460,19 @@ impl Memories {
             unread.not_before = reader.not_before(&unread.subject)?.max(cursor.not_before);
             let echoes = reader.echoes(&unread.session, &unread.subject, now)?;
             unread.recalled = echoes.into_iter().map(|(_, content)| content).collect();
-            // Whether a lease of them runs is checked where one is taken.
+            // Whether a lease covers these turns is checked when one is taken.
             let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;
             Ok((unread, remembered))
         };
         let (mut unread, remembered) = self.read(&tenant.id, read).await?;
-        // The bot has read the turns up to the last one in which it remembered by itself.
+        // The bot has read the turns up to the last one from which it remembered a fact itself.
         if let Some(&newest) = remembered.last() {
             self.skip_to(tenant, &mut unread, newest).await?;
         }
         Ok(unread)
     }
 
-    /// The next turns. Those that were said before their subject was forgotten are skipped.
+    /// Reads the next turns. Skips turns that predate the forgetting of their subject.
     async fn turns_to_look_at(
         &self,
         tenant: &Arc<Tenant>,
@@ -485,7 +486,7 @@ impl Memories {
             let after = unread.cursor_seq;
             let mut page = turns_after(after).await?;
             if page.turns.is_empty() && after > 0 && self.is_gone(tenant, unread).await? {
-                // The turn of the cursor is gone: read the generation from its beginning.
+                // The cursor's turn no longer exists: read the generation from its beginning.
                 page = turns_after(0).await?;
             }
             let Some(not_before) = unread.not_before else {
@@ -515,7 +516,7 @@ impl Memories {
         Ok(HistoryPage::default())
     }
 
-    /// True when the generation has no turn up to the cursor any more.
+    /// Whether the generation has no turns from the cursor on.
     async fn is_gone(&self, tenant: &Arc<Tenant>, unread: &Unread) -> Result<bool, MemoryError> {
         let (session, generation) = (&unread.session, Some(unread.generation));
         let at = unread.cursor_seq.saturating_sub(1);
@@ -539,7 +540,7 @@ impl Memories {
         Ok(())
     }
 
-    /// Turns of a generation: all of them where there is a journal.
+    /// Reads turns of a generation, from the journal if there is one.
     async fn turns_after(
         &self,
         tenant: &Arc<Tenant>,
@@ -562,7 +563,7 @@ impl Memories {
         Ok(page.await?)
     }
 
-    /// When the turns of a lease were said.
+    /// Returns the times of the turns of a lease.
     async fn times_of(
         &self,
         tenant: &Arc<Tenant>,
@@ -573,7 +574,7 @@ impl Memories {
         let page = self.turns_after(tenant, session, generation, lease.after_seq, turns_max);
         let page = match page.await {
             Ok(page) => page,
-            // Their retention is over since; facts that were found in them are still kept.
+            // The turns have been pruned since. Facts found in them are stored anyway.
             Err(MemoryError::Engine(
                 EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. },
             )) => HistoryPage::default(),
@@ -589,7 +590,7 @@ impl Memories {
     }
 }
 
-/// The newest of what was recalled that a prompt shows in so many bytes, and how many these are.
+/// The newest recalled contents that fit into `bytes_max` of a prompt, and their size in bytes.
 fn fitting_recalled(recalled: &[String], bytes_max: usize) -> (&[String], usize) {
     let (mut count, mut bytes) = (0, 0_usize);
     for content in recalled {
@@ -603,7 +604,7 @@ fn fitting_recalled(recalled: &[String], bytes_max: usize) -> (&[String], usize)
     (&recalled[..count], bytes)
 }
 
-/// Leaves as many turns as have no more bytes than these together; one, where there is one.
+/// Truncates the list to the turns that fit into `bytes_max` together, but keeps at least one.
 fn cut(turns: &mut Vec<Arc<[u8]>>, bytes_max: usize) {
     let mut bytes = 0_usize;
     let fitting = turns.iter().take_while(|turn| {
@@ -614,7 +615,7 @@ fn cut(turns: &mut Vec<Arc<[u8]>>, bytes_max: usize) {
     turns.truncate(count);
 }
 
-/// The fact with what the lease says of it, and when it was said.
+/// Completes a fact with the data of its lease. Also returns the time of its last turn.
 fn found_fact(
     found: ExtractedFact,
     lease: &Lease,

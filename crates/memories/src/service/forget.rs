@@ -1,4 +1,4 @@
-//! Forgetting: written down first, then done in steps, and gone on with after a crash.
+//! Forgetting: jobs that are recorded durably first, run in steps, and resume after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,21 @@ use crate::requests::{ForgetOutcome, ForgetRequest};
 use crate::store::MemoryReader;
 use crate::store::time::{after, before};
 
-/// Rows of one step: other writes of the tenant wait no longer than that takes.
+/// Rows per step. A step delays the tenant's other writes.
 const ROWS_MAX: usize = 500;
-/// How often, and with which pause, the log is tried to be emptied while the caller waits.
+/// Attempts to truncate the WAL while the caller waits.
 const ERASE_TRIES: u32 = 5;
+/// Pause between these attempts.
 const ERASE_PAUSE: Duration = Duration::from_millis(20);
-/// After so long a job that another daemon began has no caller any more.
+/// Age at which a job that another daemon started is assumed to have lost its caller.
 const LEFT_AFTER: Duration = Duration::from_secs(600);
 
 impl Memories {
-    /// Removes memories; with `dry_run` only counts them.
+    /// Deletes memories. With `dry_run`, only counts them.
     ///
     /// # Errors
-    /// [`memoird_core::MemoryError::NotFound`] of one id, a disk that cannot be written:
-    /// then the rest is removed later.
+    /// [`MemoryError::NotFound`] for a single id, or if a write fails. The rest is then deleted
+    /// later.
     pub async fn forget(
         &self,
         tenant: &Tenant,
@@ -42,13 +43,15 @@ impl Memories {
         Ok(outcome)
     }
 
-    /// True when no backup has copies of the files, which may have what was removed.
+    /// Whether there are no backups, which would contain copies of the deleted memories.
     pub(super) fn have_no_copies(&self) -> bool {
         self.shared.engine.erasures.copies().is_empty()
     }
 
-    /// Does a job from its beginning to its end; says whether nothing is left on the disk: the log
-    /// is empty as well, and so are other jobs, which may have some of the same.
+    /// Runs a job to completion and reports whether nothing is left on disk.
+    ///
+    /// For that, the WAL must be empty and no other job may be in progress, since it may have
+    /// deleted some of the same rows.
     pub(crate) async fn forget_all(
         &self,
         tenant: &TenantId,
@@ -56,8 +59,8 @@ impl Memories {
         now: Timestamp,
     ) -> Result<ForgetOutcome, MemoryError> {
         let job = self.next_id(now);
-        // Should the caller leave, from here on, or the disk refuse, the maintenance worker
-        // goes on.
+        // If the call is cancelled or a write fails from here on, the maintenance worker continues
+        // the job.
         let mut unfinished = Unfinished::new(self, tenant, Some(job));
         let begun = self
             .write(tenant, move |writer| {
@@ -80,8 +83,10 @@ impl Memories {
         Ok(outcome)
     }
 
-    /// Empties the log, and waits a little for readers. If that fails, the maintenance worker
-    /// does it later; the memories are forgotten in any case.
+    /// Truncates the WAL, and waits briefly for readers.
+    ///
+    /// If that fails, the maintenance worker truncates it later. The memories are forgotten in any
+    /// case.
     pub(super) async fn erased_soon(&self, tenant: &TenantId) -> bool {
         for again in 0..ERASE_TRIES {
             if again > 0 {
@@ -96,7 +101,7 @@ impl Memories {
         false
     }
 
-    /// Goes on with a job until nothing is left of it.
+    /// Runs the steps of a job until it is done.
     pub(crate) async fn go_on_forgetting(
         &self,
         tenant: &TenantId,
@@ -112,15 +117,17 @@ impl Memories {
         }
     }
 
-    /// Empties the log, where forgotten text may still be. False while a reader is open.
+    /// Truncates the WAL, which may still contain forgotten text. Returns `false` while a reader
+    /// blocks it.
     pub(crate) async fn erase(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let (store, tenant) = (Arc::clone(self.store()?), tenant.clone());
         let truncate = move || store.tenant(&tenant)?.truncate_log();
         self.shared.engine.blocking.run(truncate).await?
     }
 
-    /// Continues jobs that a crash, or a dropped call, interrupted. False while callers may do
-    /// others.
+    /// Continues jobs interrupted by a crash or a cancelled call.
+    ///
+    /// Returns `false` if other jobs are still being run by their callers.
     pub(crate) async fn finish_jobs(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let read = |reader: &MemoryReader<'_>| reader.forget_jobs();
         let jobs = self.read(tenant, read).await?;
@@ -131,7 +138,7 @@ impl Memories {
         let young = at(before(self.now(), LEFT_AFTER))..at(after(self.now(), LEFT_AFTER));
         let mut are_done = true;
         for job in jobs {
-            // Its caller, here or at another daemon, does it, and returns the counts.
+            // Its caller, here or at another daemon, runs it and returns the counts.
             let known = state.forgetting().get(&job).copied();
             if known.unwrap_or(self.are_shared() && young.contains(&job)) {
                 are_done = false;
@@ -143,8 +150,8 @@ impl Memories {
     }
 }
 
-/// A job that may have begun on the disk. When this is dropped before the job is done, the
-/// maintenance worker continues it.
+/// Guard of a job that may have started. If dropped before the job is done, the maintenance worker
+/// continues it.
 pub(crate) struct Unfinished<'a> {
     memories: &'a Memories,
     tenant: &'a TenantId,

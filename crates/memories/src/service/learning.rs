@@ -1,5 +1,7 @@
-//! Facts that a model finds by itself: turns are leased, shown to it, its answer is judged, and
-//! committed, by the same calls as a bot's.
+//! Fact extraction by the configured model.
+//!
+//! Leases unread turns, prompts the model, validates its reply and commits the accepted facts. It
+//! uses the same lease and commit operations as a bot that runs its own model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,32 +24,33 @@ use crate::rules::extraction::{Judged, Known, Shown, entries, judge, replaced};
 use crate::rules::{Pin, Visibility};
 use crate::store::MemoryReader;
 
-/// Tokens that an answer may have.
+/// Maximum tokens of a reply.
 const ANSWER_TOKENS: u64 = 4_096;
-/// Bytes of a token, at least, where a provider's limit is to be kept.
+/// Low estimate of bytes per token, to stay within the provider's input limit.
 const TOKEN_BYTES: u64 = 3;
-/// Bytes of a prompt beside its turns and what was recalled: the task, the rules, and a manifest.
+/// Bytes reserved for the fixed part of a prompt: task, rules and manifest.
 const PROMPT_BYTES: u64 = 32 << 10;
-/// Turns for which the model gave no usable answer so often are left behind: another answer costs
-/// as much, and would hold up those that follow.
+/// Unusable replies after which the turns are skipped. More retries would cost tokens and delay the
+/// turns after them.
 pub(super) const FAILURES_MAX: u32 = 3;
-/// A model that does not answer so often in a row is not asked for so long, whosever turns they are.
+/// Circuit breaker of the model, shared by all tenants.
 const BREAKER: BreakerPolicy = BreakerPolicy {
     failures_max: 3,
     cool_down_ms: 60_000,
 };
-/// After which pause a failed call is made again.
+/// Pause before a failed call is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What the model wrote.
+/// Reply of the model.
 struct Answer {
     entries: Vec<Value>,
     tokens: (u64, u64),
 }
 
 impl Memories {
-    /// Lets the configured model look at the next turns of a session, and remembers what it finds
-    /// in them; in a dry run says what it would.
+    /// Extracts facts from the next unread turns of a session and stores them.
+    ///
+    /// A dry run calls the model too, and returns the facts without storing them.
     ///
     /// # Errors
     /// [`MemoryError::NoExtractor`], [`MemoryError::ExtractorFailed`],
@@ -119,7 +122,7 @@ impl Memories {
         Ok(outcome)
     }
 
-    /// How long the model is not asked.
+    /// Time until the open breaker allows a trial call. `None` if it is not open.
     pub(crate) fn extractor_pause(&self) -> Option<Duration> {
         let now = self.shared.engine.machine.now().steady;
         let breaker = locked(&self.shared.extractor_breaker);
@@ -127,13 +130,13 @@ impl Memories {
             .then(|| Duration::from_millis(breaker.pause_ms(now, &BREAKER).max(1)))
     }
 
-    /// True when the model may be asked now. While it failed too often, one call is the trial.
+    /// Whether the breaker admits a call now. A half-open breaker admits one trial.
     fn is_admitted(&self) -> bool {
         let now = self.shared.engine.machine.now().steady;
         locked(&self.shared.extractor_breaker).admits(now, &BREAKER)
     }
 
-    /// Asks the model, within the tokens of the day and the time of the lease.
+    /// Calls the model, within the daily tokens and the duration of the lease.
     async fn ask(
         &self,
         tenant: &Arc<Tenant>,
@@ -174,7 +177,7 @@ impl Memories {
             prompt: prepared.prompt.clone(),
             tokens_max: ANSWER_TOKENS,
         });
-        // What is answered after that could not be committed.
+        // A later reply could not be committed: the lease would have expired.
         let answered = timeout(config.lease, extractor.extract(request)).await;
         let late = || ModelFault::new(FaultKind::Later, "no answer before the lease is over");
         let answered = answered.unwrap_or_else(|_| Err(late()));
@@ -182,7 +185,7 @@ impl Memories {
         let answer = match answered {
             Ok(answer) => answer,
             Err(fault) => {
-                // Who is not there charges nothing.
+                // The provider charges nothing for a failed call, so refund the reserved tokens.
                 if matches!(fault.kind, FaultKind::Later | FaultKind::Misconfigured) {
                     correct(0).await.map_err(Failure::Refused)?;
                 }
@@ -214,7 +217,7 @@ impl Memories {
         }
     }
 
-    /// Whether the provider is there, for its breaker.
+    /// Records in the breaker whether the provider is available.
     fn note_answer<T>(&self, answered: &Result<T, ModelFault>) {
         let now = self.shared.engine.machine.now().steady;
         let mut breaker = locked(&self.shared.extractor_breaker);
@@ -232,7 +235,7 @@ impl Memories {
         prepared: &Prepared,
         entries: &[Value],
     ) -> Result<Vec<Judged>, MemoryError> {
-        // Ids come last in a line, so that no content can pass for one.
+        // The id comes last in a line, so that no content can imitate one.
         let is_shown = |id: &MemoryId| {
             let end = format!("; id {id}");
             let mut lines = prepared.manifest.text.lines();
@@ -273,7 +276,7 @@ impl Memories {
         Ok(judge(entries, &shown))
     }
 
-    /// Commits the facts; where they are only looked at, does what that would, and undoes it.
+    /// Commits the facts. A preview applies the same write and rolls it back.
     async fn keep_facts(
         &self,
         tenant: &Arc<Tenant>,
@@ -291,7 +294,7 @@ impl Memories {
             }
         };
         match once(facts.clone()).await {
-            // Somebody changed what a fact was to replace: then it stands beside it.
+            // The memory to supersede has changed since: store the fact next to it.
             Err(MemoryError::Superseded { .. } | MemoryError::NotFound { .. }) => {
                 for found in &mut facts {
                     found.fact.supersedes = None;
@@ -302,7 +305,7 @@ impl Memories {
         }
     }
 
-    /// Gives the turns back for the next try, or leaves them behind after too many.
+    /// Releases the turns for a retry, or skips them after too many failures.
     async fn give_back(
         &self,
         tenant: &Arc<Tenant>,
@@ -382,26 +385,26 @@ impl Memories {
     }
 }
 
-/// Why turns were not looked at to their end.
+/// Why extraction of the turns failed.
 enum Failure {
-    /// The model gave no answer, or none that can be used.
+    /// The model failed, or its reply is unusable.
     Fault(ModelFault),
-    /// memoird itself refuses or fails.
+    /// memoird itself rejected or failed the operation.
     Refused(MemoryError),
 }
 
 impl Failure {
-    /// True where another try would be as good as this one.
+    /// Whether the failure depends on the turns, so that a retry would probably fail the same way.
     fn is_content(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.is_refusal() || fault.kind == FaultKind::Unusable,
-            // What the rules refuse of an answer.
+            // The rules reject the content of the reply.
             Self::Refused(MemoryError::LeaseLost | MemoryError::Full { .. }) => false,
             Self::Refused(error) => error.is_refusal(),
         }
     }
 
-    /// True where the model was not asked.
+    /// Whether the model was not called.
     fn is_put_off(&self) -> bool {
         let Self::Refused(error) = self else {
             return false;
@@ -412,7 +415,7 @@ impl Failure {
         )
     }
 
-    /// A name, and the problem for an operator.
+    /// Machine-readable reason, and the problem for an operator.
     fn reason(&self) -> (&'static str, String) {
         match self {
             Self::Fault(fault) => {
@@ -440,7 +443,7 @@ impl Failure {
     }
 }
 
-/// What is answered while the model is not asked.
+/// Error while the breaker is open.
 fn resting(after: Duration) -> MemoryError {
     MemoryError::ExtractorFailed {
         detail: "it failed several times in a row, and is left alone for a while".to_owned(),
@@ -448,7 +451,8 @@ fn resting(after: Duration) -> MemoryError {
     }
 }
 
-/// The entries with what became of those that are believed, which are in their order.
+/// Adds the outcomes to the entries that passed validation. Outcomes are in the order of these
+/// entries.
 fn with_outcomes(judged: Vec<Judged>, outcomes: Vec<RememberOutcome>) -> Vec<LearnedEntry> {
     let mut outcomes = outcomes.into_iter();
     let entries = judged.into_iter().map(|judged| LearnedEntry {

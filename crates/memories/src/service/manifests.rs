@@ -1,4 +1,4 @@
-//! A cache of manifests: bots request one at every turn, and memories change rarely.
+//! Cache of manifests. Bots request one with every turn, and memories change rarely.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,19 +11,19 @@ use crate::locked;
 use crate::rules::manifest::Manifest;
 use crate::store::Touch;
 
-/// Manifests of a tenant that are kept, of at most 25,000 bytes each.
+/// Maximum cached manifests per tenant, of up to 25,000 bytes each.
 const KEPT_MAX: usize = 256;
 
-/// A subject's manifest under these caps of lines and bytes.
+/// Subject, maximum lines and maximum bytes.
 pub(super) type ManifestKey = (Subject, usize, usize);
 
-/// The manifests of one tenant.
+/// Manifest cache of one tenant.
 #[derive(Debug)]
 pub(super) struct Manifests(Mutex<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    /// Counts invalidations, so that a manifest that was read before the last one is not kept.
+    /// Number of invalidations. A manifest read before the last one is not cached.
     version: u64,
     cache: LruCache<ManifestKey, (Arc<Manifest>, Option<Timestamp>)>,
 }
@@ -38,7 +38,7 @@ impl Default for Manifests {
 }
 
 impl Manifests {
-    /// The manifest, if nothing changed since; else the version to keep the next one by.
+    /// Returns the cached manifest, or the version to pass to [`keep`](Self::keep) for a new one.
     pub(super) fn get(&self, key: &ManifestKey, now: Timestamp) -> Result<Arc<Manifest>, u64> {
         let mut kept = locked(&self.0);
         match kept.cache.get(key) {
@@ -49,8 +49,9 @@ impl Manifests {
         }
     }
 
-    /// Keeps a manifest that holds until a memory of it expires, unless something changed
-    /// since that version.
+    /// Caches a manifest, unless the cache was invalidated since `version`.
+    ///
+    /// It is valid until a memory of it expires.
     pub(super) fn keep(
         &self,
         version: u64,
@@ -64,7 +65,7 @@ impl Manifests {
         }
     }
 
-    /// Drops the manifests that a write made old, or may have made old.
+    /// Drops the manifests that a write invalidated, or may have invalidated.
     pub(super) fn forget(&self, written: &Result<Touch, MemoryError>) {
         let mut kept = locked(&self.0);
         match written {

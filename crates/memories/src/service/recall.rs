@@ -1,9 +1,8 @@
-//! Recall: searches by words and by meaning, fuses both lists, lets a reranker judge the best, and
-//! records the event.
+//! Recall: lexical and vector search, fusion, reranking, and the recall event.
 //!
-//! One read has what was found by words (BM25 over the subject's own memories), by meaning
-//! (cosine), and what was said right before and after the best of both. All are judged both ways
-//! before they are fused.
+//! A single read transaction returns the hits of the lexical search (BM25 over the subject's own
+//! memories) and of the vector search (cosine), and the neighbors in the conversation of the best
+//! hits. Each of them gets both scores before they are fused.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -30,36 +29,40 @@ use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
 use crate::store::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scores};
 
-/// Places of each list that are fused.
+/// Minimum depth of each list before fusion.
 const DEPTH_MIN: usize = 50;
-/// Vectors of queries that are kept: bots repeat a query while an exchange goes on.
+/// Maximum cached query vectors. Bots repeat a query while an exchange continues.
 const VECTORS_KEPT: usize = 256;
 
-/// The note of a recall for which no vector of use was made.
+/// Note of a recall without a usable vector.
 const BY_WORDS: &str = "the embedder gave no vector of use: searched by words only";
 
-/// The note of a recall whose reranker gave no answer of use.
+/// Note of a recall whose reranker returned no usable scores.
 const NOT_RERANKED: &str =
     "the reranker gave no answer of use: ordered by words and meaning, as without one";
 
-/// When a reranker that fails again and again is left alone: a recall waits for it.
+/// Circuit breaker of the reranker, because recalls wait for it.
 const RERANKER_BREAKER: BreakerPolicy = BreakerPolicy {
     failures_max: 3,
     cool_down_ms: 30_000,
 };
 
-/// The floor of relevance where the request has none.
+/// Default minimum relevance of hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Floor {
     Nothing,
-    /// For the memories in a window: an unrelated message should bring none.
+    /// For memories in a window. An unrelated message should recall none.
     Window,
 }
 
-/// Relevance that memories of a window have at least, with a vector and by words alone. With MiniLM
-/// and 20 facts 2 % of unrelated messages bring a memory, and 93 % of the relevant ones are kept;
-/// by words 34 % and 95 %. A higher floor by words loses more relevant memories than it saves.
+/// Minimum relevance of memories in a window, for hits with a vector.
+///
+/// Measured with MiniLM and 20 facts: 2 % of unrelated messages recall a memory, and 93 % of the
+/// relevant memories pass.
 const WINDOW_FLOOR: f64 = 0.43;
+/// Minimum relevance of memories in a window, for hits by words alone.
+///
+/// Measured as above: 34 % and 95 %. A higher floor loses more relevant memories than it saves.
 const WINDOW_FLOOR_BY_WORDS: f64 = 0.25;
 /// Added to the floor for each doubling of the number of memories above `DOUBLINGS_FROM`, because
 /// the nearest of many unrelated memories is nearer.
@@ -67,7 +70,7 @@ const WINDOW_FLOOR_PER_DOUBLING: f64 = 0.01;
 const DOUBLINGS_FROM: f64 = 20.0;
 
 impl Floor {
-    /// The floor of a hit among this many memories.
+    /// Minimum relevance of a hit among `searched` memories.
     fn of(self, parts: &ScoreParts, searched: u64) -> f64 {
         match (self, parts.cosine) {
             (Self::Nothing, _) => 0.0,
@@ -80,7 +83,7 @@ impl Floor {
     }
 }
 
-/// The memories that were found, and all that their order is made of.
+/// The memories found, with all inputs of their ranking.
 struct Ranking {
     half_lives: HalfLives,
     memories: HashMap<MemoryId, Memory>,
@@ -89,7 +92,7 @@ struct Ranking {
     now: Timestamp,
 }
 
-/// Vectors of the last queries, by model and text.
+/// Cached vectors of recent queries, by model and text.
 #[derive(Debug)]
 pub(super) struct QueryVectors(pub(super) Mutex<LruCache<Fingerprint, Embedding>>);
 
@@ -103,8 +106,8 @@ impl Memories {
     /// Finds memories.
     ///
     /// # Errors
-    /// [`MemoryError::Invalid`], [`MemoryError::NoEmbedder`], an embedder that does not
-    /// answer where only meaning was asked for, memories that cannot be read.
+    /// [`MemoryError::Invalid`], [`MemoryError::NoEmbedder`], a failed embedder if the request
+    /// demands vector search, or memories that cannot be read.
     pub async fn recall(
         &self,
         tenant: &Arc<Tenant>,
@@ -121,7 +124,7 @@ impl Memories {
             .await
     }
 
-    /// The same of a request that was checked; without `is_recorded` it leaves no trace.
+    /// Runs a validated recall. Without `is_recorded` it leaves no trace.
     pub(super) async fn recall_checked(
         &self,
         tenant: &Arc<Tenant>,
@@ -157,7 +160,7 @@ impl Memories {
             .map_or(0, |reranker| reranker.documents_max());
         search.limit = request.limit.max(DEPTH_MIN).max(judged_max);
         if mode == RecallMode::Vector {
-            // Without words there is no list by words.
+            // An empty query disables the lexical search.
             search.query.clear();
         }
         let look = move |reader: &MemoryReader<'_>| look_up(reader, &search, vector.as_ref(), now);
@@ -214,7 +217,7 @@ impl Memories {
         })
     }
 
-    /// The request with its limits kept; its query may be empty.
+    /// Validates a request and applies defaults and limits. The query may be empty.
     pub(super) fn checked_recall(
         &self,
         mut request: RecallRequest,
@@ -251,8 +254,9 @@ impl Memories {
         Ok(request)
     }
 
-    /// The vector of a recall's query; `None` where the recall goes by words only. A note says
-    /// so where that is not what was asked for.
+    /// Returns the vector of the query, or `None` for a lexical recall.
+    ///
+    /// Adds a note if the recall is lexical although the request asked for more.
     async fn query_vector(
         &self,
         request: &RecallRequest,
@@ -277,7 +281,7 @@ impl Memories {
                 Ok(None)
             }
             Err(error) if request.mode != RecallMode::Vector => {
-                // That is logged once, when it is detected.
+                // The failed check has already logged the collapse.
                 if !self.shared.embedder_check.is_collapsed() {
                     warn!(%error, "a recall goes by words only");
                 }
@@ -288,8 +292,7 @@ impl Memories {
         }
     }
 
-    /// The vector of a text, within the time that a call waits for it; `None` without an
-    /// embedder.
+    /// Embeds a text within `query_wait`. `None` without an embedder.
     pub(super) async fn vector_of(
         &self,
         purpose: Purpose,
@@ -326,10 +329,10 @@ impl Memories {
         Ok(Some(vector))
     }
 
-    /// Lets the reranker judge the best of a ranking.
+    /// Reranks the best hits of a ranking.
     ///
     /// # Errors
-    /// Why it did not; then nothing is changed.
+    /// Why the reranker failed. The ranking is unchanged then.
     async fn judge(
         &self,
         reranker: &dyn Reranker,
@@ -359,7 +362,7 @@ impl Memories {
                 locked(breaker).succeeded();
                 scores
             }
-            // What one tenant's texts are refused for is no failure for the others.
+            // A rejection of one tenant's texts must not open the breaker for the others.
             Err(fault) if fault.is_refusal() => return Err(fault.to_string()),
             failed => {
                 locked(breaker).failed(now(), &RERANKER_BREAKER);
@@ -405,7 +408,7 @@ impl Memories {
         }
     }
 
-    /// Queues the event of a recall, off the caller's path.
+    /// Queues the event of a recall without delaying the caller.
     fn record_recall(
         &self,
         tenant: &Tenant,
@@ -439,7 +442,7 @@ impl Memories {
 }
 
 impl Ranking {
-    /// The candidates in one order, best first.
+    /// Fuses the candidates into one list, best first.
     fn fused(&self) -> Vec<Fused<MemoryId>> {
         let standing = |id: &MemoryId| {
             let memory = self.memories.get(id);
@@ -472,13 +475,14 @@ impl Ranking {
     }
 }
 
-/// In milliseconds; below 0 where it was observed later than now.
+/// Age in milliseconds. Negative if the memory was observed in the future.
 fn age_ms(memory: &Memory, now: Timestamp) -> i64 {
     now.as_ms().saturating_sub(memory.observed_at.as_ms())
 }
 
-/// A query as it may leave the daemon: memories were searched for secrets when they were stored,
-/// and a query was not.
+/// Redacts a query before it is sent to a provider.
+///
+/// Memories were checked for secrets when they were stored; queries were not.
 fn without_secrets(query: &str, policy: SecretPolicy) -> String {
     match policy {
         SecretPolicy::Allow => query.to_owned(),
@@ -486,8 +490,8 @@ fn without_secrets(query: &str, policy: SecretPolicy) -> String {
     }
 }
 
-/// Searches. Where the vector does not fit those of the memories, it searches by words only, and
-/// says why.
+/// Searches by words and by vector. If the vector's dimension does not match that of the memories,
+/// searches by words only and returns the reason.
 fn look_up(
     reader: &MemoryReader<'_>,
     request: &RecallRequest,

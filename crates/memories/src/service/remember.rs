@@ -1,4 +1,4 @@
-//! Promoting a fact: find its source, take out secrets, let the rules decide, write it.
+//! Remembering a fact: resolve its source, redact secrets, validate it, store it.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::rules::{Fact, IMPORTANCE_DEFAULT, Memory, MemoryLimits, NearDuplicate
 use crate::store::{CLIENTS, Embedding, Imported, Prepared, RememberCommand};
 
 impl Memories {
-    /// Promotes a fact; answers when it is on the disk.
+    /// Remembers a fact. Returns once it is durable.
     ///
     /// # Errors
-    /// What the rules refuse, a source that is not there, a disk that cannot be written.
+    /// If the fact is invalid, its source does not exist, or the write fails.
     pub async fn remember(
         &self,
         tenant: &Arc<Tenant>,
@@ -41,7 +41,8 @@ impl Memories {
         let is_given = given.is_some();
         let vector = match fact.near_duplicate {
             _ if is_given => Some(given),
-            // Only a refusal has to be known before the answer; others are merged in the background.
+            // Only a rejection must be known before the reply. Other near-duplicates are merged in
+            // the background.
             NearDuplicate::Refuse => self.vector_of(Purpose::Memory, &fact.content).await.ok(),
             NearDuplicate::Merge | NearDuplicate::Keep | NearDuplicate::Apart => None,
         };
@@ -65,7 +66,7 @@ impl Memories {
                         Err(error.of_given_vector())
                     }
                     Err(MemoryError::DimensionMismatch { .. }) => {
-                        // It cannot be compared with the vectors that are stored.
+                        // It cannot be compared with the stored vectors.
                         command.vector = None;
                         writer.remember(&command, &config.limits)
                     }
@@ -76,7 +77,8 @@ impl Memories {
         Ok(self.remembered(tenant, done, redacted))
     }
 
-    /// A vector that a client made, as one of the model in use; `None` where there is none.
+    /// Validates a vector computed by a client and assigns it to the model in use. `None` if it is
+    /// empty.
     pub(super) fn given_vector(&self, values: Vec<f32>) -> Result<Option<Embedding>, MemoryError> {
         if values.is_empty() {
             return Ok(None);
@@ -102,7 +104,7 @@ impl Memories {
         }))
     }
 
-    /// The command that writes a fact which was checked.
+    /// Builds the write command of a validated fact.
     pub(super) fn command(&self, fact: Fact, key: Option<IdempotencyKey>) -> RememberCommand {
         let now = self.now();
         RememberCommand {
@@ -133,8 +135,10 @@ impl Memories {
         RememberOutcome { redacted, ..done }
     }
 
-    /// Takes secrets out, or refuses them, adds the dates that were meant by relative ones at the
-    /// time `said`, else when it was so, and says whether the rest keeps the rules.
+    /// Applies the secret policy, adds absolute dates and validates the fact.
+    ///
+    /// Relative dates count from `said`, or else from the time of the observation. Returns the
+    /// number of redacted secrets, too.
     pub(super) fn admit(
         &self,
         mut fact: Fact,
@@ -148,11 +152,12 @@ impl Memories {
         Ok((fact.checked(&config.limits)?, redacted))
     }
 
-    /// Changes a memory; with a subject only if it is that one's. Says how many secrets were
-    /// taken out.
+    /// Changes a memory. With a subject, only if the memory belongs to it.
+    ///
+    /// Returns the number of redacted secrets, too.
     ///
     /// # Errors
-    /// What the rules refuse.
+    /// If the change is invalid.
     pub async fn update(
         &self,
         tenant: &Tenant,
@@ -181,10 +186,10 @@ impl Memories {
         Ok((memory, redacted))
     }
 
-    /// Stores memories as they are.
+    /// Stores memories unchanged.
     ///
     /// # Errors
-    /// What the rules refuse: then nothing is stored.
+    /// If a memory is invalid. Nothing is stored then.
     pub async fn import(
         &self,
         tenant: &Tenant,
@@ -201,7 +206,7 @@ impl Memories {
             let refused = |error: MemoryError| error.in_list("memories", index);
             memory.recalls = memory.recalls.min(MemoryLimits::COUNTED);
             memory.reinforced = memory.reinforced.min(MemoryLimits::COUNTED);
-            // An imported memory is stored as it is, so a secret in it can only be refused.
+            // Imports are stored unchanged, so secrets cannot be redacted, only rejected.
             if config.secrets != SecretPolicy::Allow {
                 let content = std::iter::once(("content", &memory.content));
                 let metadata = memory.metadata.iter().map(|json| ("metadata_json", json));
@@ -223,7 +228,7 @@ impl Memories {
     }
 }
 
-/// Takes secrets out of texts, or refuses them; gives how many.
+/// Applies the secret policy to texts. Returns the number of redactions.
 fn admit_texts(
     content: Option<&mut String>,
     tags: &mut [String],
@@ -240,8 +245,9 @@ fn admit_texts(
     Ok(redacted)
 }
 
-/// Takes secrets out of the texts of a JSON object, or refuses them; gives how many. One without
-/// any stays as it was sent; what is no object is refused later.
+/// Applies the secret policy to the strings of a JSON object. Returns the number of redactions.
+///
+/// Metadata without secrets stays exactly as sent. Invalid JSON is rejected later, by validation.
 fn admit_metadata(json: Option<&mut String>, policy: SecretPolicy) -> Result<usize, MemoryError> {
     let Some(json) = json else { return Ok(0) };
     if json.len() > MemoryLimits::METADATA_BYTES {
@@ -276,7 +282,7 @@ fn admit_value(value: &mut Value, policy: SecretPolicy) -> Result<usize, MemoryE
     }
 }
 
-/// The fact of a request, with what its source says where the request says nothing.
+/// Builds the fact of a request. Its source provides the fields that the request leaves empty.
 pub(super) fn fact_of(
     request: RememberRequest,
     found: SourceTurns,
@@ -307,7 +313,7 @@ pub(super) fn fact_of(
     })
 }
 
-/// A memory as a fact, to be checked by the same rules.
+/// Converts a memory to a fact, to validate it by the same rules.
 fn shape_of(memory: &Memory) -> Fact {
     Fact {
         visibility: memory.visibility,

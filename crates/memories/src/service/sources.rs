@@ -13,27 +13,26 @@ use super::Memories;
 use crate::error::MemoryError;
 use crate::rules::{Source, checked_seqs};
 
-/// Bytes that are read at once while the turns of a source are looked for.
+/// Maximum bytes per read of source turns.
 const SOURCE_BYTES_MAX: usize = 4 << 20;
-/// Turns that are read at once.
+/// Maximum turns per read of source turns.
 const SOURCE_TURNS_MAX: usize = 1_000;
-/// Reads of one source: seqs that lie far apart are refused.
+/// Maximum reads per source. Seqs that are too far apart are rejected.
 const SOURCE_READS_MAX: usize = 16;
 
-/// The turns that a fact comes from.
 #[derive(Default)]
 pub(super) struct SourceTurns {
     pub(super) source: Option<Source>,
     pub(super) subject: Option<Subject>,
-    /// The text of the turns.
+    /// Text of the turns, if requested.
     pub(super) text: String,
     pub(super) said_at: Option<Timestamp>,
-    /// The newest turn of the live session.
+    /// Newest turn of the live session.
     pub(super) at_seq: Option<u64>,
 }
 
 impl Memories {
-    /// The head of a session that is live, and of this generation where one is named.
+    /// Returns the head of a live session, if it is of the given generation.
     pub(super) async fn live_head(
         &self,
         tenant: &Arc<Tenant>,
@@ -48,7 +47,7 @@ impl Memories {
         }
     }
 
-    /// The turns that a fact comes from; their text only with `wants_text`.
+    /// Resolves the source of a fact. Returns its text only with `wants_text`.
     pub(super) async fn find_source(
         &self,
         tenant: &Arc<Tenant>,
@@ -91,7 +90,7 @@ impl Memories {
         Ok(found)
     }
 
-    /// These turns of a generation, all of them; and which generation it is.
+    /// Reads all of these turns of a generation. Also returns which generation it is.
     async fn source_turns(
         &self,
         tenant: &Arc<Tenant>,
@@ -158,7 +157,7 @@ impl Memories {
     }
 }
 
-/// The text of a turn.
+/// Concatenates the text parts of a turn.
 pub(super) fn text_of(turn: &Turn) -> String {
     let texts = turn.parts.iter().filter_map(|part| match &part.kind {
         PartKind::Text(text) => Some(text.as_str()),

@@ -1,4 +1,4 @@
-//! The state of each tenant in memory, and queues of tenants for the workers.
+//! In-memory state per tenant, and queues of tenants for the workers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,17 +13,17 @@ use super::write_queue::WriteQueue;
 use crate::counters::MemoryCounters;
 use crate::locked;
 
-/// One tenant's writes, manifests and counts.
+/// Write queue, manifest cache and counters of a tenant.
 #[derive(Debug)]
 pub(crate) struct TenantState {
     pub(super) tenant: TenantId,
     pub(super) queue: WriteQueue,
     pub(super) manifests: Manifests,
     pub(crate) counters: MemoryCounters,
-    /// Set when something is left to the maintenance worker: to forget, to erase, to index.
+    /// Set if the maintenance worker has work left: forgetting, erasing or indexing.
     unfinished: AtomicBool,
-    /// Jobs that forget and were begun here, and whether their callers still do them: the
-    /// maintenance worker leaves these to them.
+    /// Forget jobs started here. `true` while their caller runs them: the maintenance worker then
+    /// skips them.
     forgetting: Mutex<BTreeMap<MemoryId, bool>>,
 }
 
@@ -39,24 +39,25 @@ impl TenantState {
         }
     }
 
-    /// Leaves something to the maintenance worker.
+    /// Hands work to the maintenance worker.
     pub(crate) fn leave_unfinished(&self) {
         self.unfinished.store(true, Ordering::Release);
     }
 
-    /// True when something was left since this was last called.
+    /// Returns whether work was handed over since the last call.
     pub(crate) fn take_unfinished(&self) -> bool {
         self.unfinished.swap(false, Ordering::AcqRel)
     }
 
-    /// Jobs that were begun here, and whether callers are doing them.
+    /// Locks the forget jobs started here.
     pub(super) fn forgetting(&self) -> MutexGuard<'_, BTreeMap<MemoryId, bool>> {
         locked(&self.forgetting)
     }
 }
 
-/// Tenants for which a worker has something to do, in the order in which they were added. One
-/// that is added again, because it has more to do or failed, comes after all others.
+/// Queue of tenants that a worker has work for, in insertion order.
+///
+/// A tenant that is added again, because it has more work or failed, goes to the back.
 #[derive(Debug, Default)]
 pub(crate) struct TenantQueue {
     tenants: Mutex<LinkedHashSet<TenantId>>,
@@ -80,7 +81,7 @@ impl TenantQueue {
         locked(&self.tenants).len()
     }
 
-    /// Waits until a tenant is in the queue.
+    /// Waits until the queue is not empty.
     pub(crate) async fn wait(&self) {
         loop {
             let added = self.added.notified();

@@ -1,8 +1,8 @@
-//! Recalled memories in a window: a block behind the turns, within the budget, without what
-//! the window holds anyway.
+//! Recalled memories in a window.
 //!
-//! The query is the bot's, or the current exchange. Memories below the floor of relevance, or far below
-//! the best one, are left out.
+//! They form a block after the turns, within the budget, and without memories that the window
+//! already contains. The query is the bot's, or the current exchange. Memories below the relevance
+//! floor, or far below the best one, are dropped.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,20 +25,23 @@ use crate::requests::{RecallHit, RecallMode, RecallRequest};
 use crate::rules::block::{Block, block};
 use crate::rules::exchange::{self, Said};
 
-/// The share of a window's budget that memories may use, in percent.
+/// Maximum share of a window's budget for memories, in percent.
 const SHARE_PERCENT: u64 = 10;
-/// Minimum share of the best hit's score, by words alone and with an embedder. Above the floor of
-/// relevance this drops another 7 to 15 % of the hits, and up to 1 % of the relevant ones.
+/// Minimum score relative to the best hit, in a lexical recall.
+///
+/// In addition to the relevance floor, these minimums drop another 7 to 15 % of the hits, and up to
+/// 1 % of the relevant ones.
 const RELEVANCE_MIN: f64 = 0.35;
+/// Minimum score relative to the best hit, in a recall with an embedder.
 const RELEVANCE_MIN_BY_MEANING: f64 = 0.5;
-/// Turns among which the exchange under way is looked for, and their bytes.
+/// Maximum turns that are searched for the current exchange.
 const EXCHANGE_TURNS_MAX: usize = 64;
+/// Maximum bytes of these turns.
 const EXCHANGE_BYTES_MAX: usize = 1 << 20;
-/// Words that a memory has at least where a turn with the same words says it.
+/// Minimum words of a memory to look for its text in the window's turns.
 const WORDS_MIN: usize = 3;
 
-/// A recall for one window: given to the engine, which recalls and shows; afterwards it
-/// holds the hits.
+/// A recall for one window. The engine runs it; afterwards it contains the hits.
 #[derive(Debug)]
 pub struct RecallForWindow {
     memories: Memories,
@@ -47,20 +50,20 @@ pub struct RecallForWindow {
     hits: OnceLock<Arc<[RecallHit]>>,
 }
 
-/// The hits of the recall for a window that is being built.
+/// The hits of a recall, for a window that is being built.
 #[derive(Debug)]
 struct Candidates {
     hits: Arc<[RecallHit]>,
-    /// All of them, as far as they fit.
+    /// Block of all hits that fit.
     whole: Block,
     now: Timestamp,
 }
 
 impl Memories {
-    /// A recall for a window. With an empty query it asks for the exchange under way.
+    /// Prepares a recall for a window. With an empty query, the current exchange is the query.
     ///
     /// # Errors
-    /// What [`Memories::recall`] refuses before it searches.
+    /// The errors of [`Memories::recall`] about invalid requests.
     pub fn for_window(
         &self,
         tenant: &Arc<Tenant>,
@@ -76,13 +79,13 @@ impl Memories {
 }
 
 impl RecallForWindow {
-    /// The memories that a window shows, best first.
+    /// Memories that a window shows, best first.
     pub fn shown<'a>(&'a self, block: &'a MemoryBlock) -> impl Iterator<Item = &'a RecallHit> {
         let hits = self.hits.get().map_or(&[][..], |hits| hits);
         block.shown.iter().filter_map(|&index| hits.get(index))
     }
 
-    /// True where each of them is told with the parts of its score.
+    /// Whether the response contains the components of the scores.
     pub fn explains(&self) -> bool {
         self.request.explain
     }
@@ -96,7 +99,7 @@ impl RecallForWindow {
                 Err(error) => return failed(&error),
             };
         }
-        // A courtesy asks for nothing, and nothing was asked yet in an empty session.
+        // A courtesy asks for nothing, and an empty session has no query yet.
         if exchange::telling_words(&request.query) == 0 {
             return Recalled::default();
         }
@@ -138,7 +141,7 @@ impl RecallForWindow {
     }
 }
 
-/// A window without memories is better than none.
+/// Continues without memories: a window without them is better than none.
 fn failed(error: &MemoryError) -> Recalled {
     tracing::warn!(?error, "a window goes without memories");
     Recalled {
@@ -148,7 +151,7 @@ fn failed(error: &MemoryError) -> Recalled {
 }
 
 impl RecallForWindow {
-    /// What to ask for where the bot does not say: the exchange under way.
+    /// The default query: the current exchange.
     async fn exchange(&self, session: &SessionId) -> Result<String, MemoryError> {
         let query = HistoryQuery {
             scope: HistoryScope::Live,
@@ -191,7 +194,8 @@ impl RecalledMemories for Candidates {
         self.whole.tokens
     }
 
-    /// The window holds a memory already where its turns are in it, or its words.
+    /// Renders the hits that the window does not contain yet, by their source turns or by their
+    /// text.
     fn block(&self, window: &Window, point: SessionPoint<'_>, scale: &Scale) -> MemoryBlock {
         let is_held = |hit: &RecallHit| {
             let source = hit.memory.source.as_ref().filter(|source| {
@@ -204,7 +208,7 @@ impl RecalledMemories for Candidates {
         let mut shown: Vec<usize> = new.collect();
         let block = match shown.len() == self.hits.len() {
             true => self.whole.clone(),
-            // Room is kept for no more than all of them took.
+            // The window reserved only the room that all hits need.
             false => {
                 let hits = shown.iter().map(|&index| &self.hits[index]);
                 block_of(hits, self.now, self.whole.tokens, scale)
@@ -235,8 +239,10 @@ fn block_of<'a>(
     block(&memories, now, tokens_max, &weigh)
 }
 
-/// True when a turn of the window says this. The encoding keeps texts as they are, so nothing
-/// has to be decoded. A word or two may stand in any sentence, and say nothing of it.
+/// Whether a turn of the window contains this text.
+///
+/// Encoded turns contain their text verbatim, so nothing is decoded. One or two words are not
+/// enough: they may occur in any sentence.
 fn states(window: &Window, content: &str) -> bool {
     if content.split_whitespace().nth(WORDS_MIN - 1).is_none() {
         return false;

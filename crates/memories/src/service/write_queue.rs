@@ -1,6 +1,7 @@
-//! The queue of writes to a tenant's memories. All jobs that wait become one transaction: the
-//! first caller writes for all that came meanwhile, so that they share one sync of the disk. A
-//! caller that is dropped does not stop a write that has begun.
+//! Write queue of a tenant's memories.
+//!
+//! All queued jobs are written in one transaction by the first caller, so that they share one disk
+//! sync. A write that has started completes even if its caller is dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,24 +15,24 @@ use crate::error::MemoryError;
 use crate::locked;
 use crate::store::{MemoryStore, MemoryWriter, Touch, WriteJob};
 
-/// Jobs of a tenant that may wait.
+/// Maximum queued jobs per tenant.
 const JOBS_MAX: usize = 4_096;
-/// Events of recalls are queued while fewer jobs than this wait: the rest is for facts.
+/// Recall events are queued only up to this number of jobs. The rest is reserved for facts.
 const NOTES_MAX: usize = JOBS_MAX / 2;
-/// Jobs of one transaction.
+/// Maximum jobs per transaction.
 const BATCH_MAX: usize = 256;
 
-/// One tenant's writes.
+/// Queue of one tenant's writes.
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     jobs: Mutex<VecDeque<Queued>>,
-    /// Held by the caller that writes.
+    /// Held by the caller that is writing.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct Queued {
     job: WriteJob,
-    /// Called with the outcome, once it is durable.
+    /// Called with the outcome once it is durable.
     reply: Box<dyn FnOnce(Result<Touch, MemoryError>) + Send>,
 }
 
@@ -42,9 +43,10 @@ impl fmt::Debug for Queued {
 }
 
 impl TenantState {
-    /// Queues a job without waiting for it. It is written with the next job that a caller
-    /// waits for, or by the maintenance worker. False when the queue is full: the job is
-    /// dropped.
+    /// Queues a job without waiting for it.
+    ///
+    /// It is written with the next job that a caller waits for, or by the maintenance worker.
+    /// Returns `false` if the queue is full and the job was dropped.
     pub(super) fn leave(
         &self,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send + 'static,
@@ -61,7 +63,7 @@ impl TenantState {
         self.queue.push(queued, NOTES_MAX).is_ok()
     }
 
-    /// Does a job, and answers when the disk has it.
+    /// Runs a job, and returns once it is durable.
     pub(super) async fn write<T: Send + 'static>(
         self: &Arc<Self>,
         store: &Arc<MemoryStore>,
@@ -77,7 +79,7 @@ impl TenantState {
         });
         let reply = Box::new(move |done: Result<Touch, MemoryError>| {
             let made = locked(&made).take();
-            // Before the caller is answered, and also when it does not wait any more.
+            // Invalidate before the reply, and even if the caller has stopped waiting.
             state.manifests.forget(&done);
             let result = done.and_then(|_| made.ok_or(EngineError::Stopping.into()));
             drop(answer.send(result));
@@ -96,7 +98,7 @@ impl TenantState {
         }
     }
 
-    /// Writes what waits, where something does.
+    /// Writes all queued jobs.
     pub(super) async fn flush(
         self: &Arc<Self>,
         store: &Arc<MemoryStore>,

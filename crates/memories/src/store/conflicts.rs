@@ -1,4 +1,4 @@
-//! Memories of one subject that may contradict each other, read from its own.
+//! Possible contradictions among the memories of one subject.
 
 use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
@@ -13,11 +13,11 @@ use crate::requests::{Conflict, Conflicts};
 use crate::rules::conflicts::{Pair, conflicts};
 
 impl MemoryReader<'_> {
-    /// The pairs among a subject's newest memories that may contradict each other, the most alike
+    /// Finds possible contradictions among a subject's newest memories, the most similar pairs
     /// first.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn conflicts(
         &self,
         subject: &Subject,
@@ -34,7 +34,7 @@ impl MemoryReader<'_> {
         let mut rows = MemoryRow::all(self.connection, rest, parameters)?;
         let is_truncated = rows.len() > looked_at_max;
         rows.truncate(looked_at_max);
-        // Of a pair the older one comes first.
+        // The older memory of a pair comes first.
         rows.sort_by_key(|row| (row.memory.observed_at, row.memory.id));
         let mut meanings = Vec::with_capacity(rows.len());
         let nos: Vec<i64> = rows.iter().map(|row| row.no).collect();

@@ -1,4 +1,4 @@
-//! Events of recalls, and how consolidation and expiry use them.
+//! Recall events, and their use by consolidation and expiry.
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
@@ -14,15 +14,15 @@ use crate::requests::ForgetOutcome;
 use crate::rules::consolidation::Evidence;
 use crate::rules::{MemoryLimits, Pin};
 
-/// Old events that are removed at most for each new one: more than one, so that the table
-/// shrinks when its limit is lowered.
+/// Maximum old events to delete per new one. More than one, so that the table shrinks after its
+/// limit was lowered.
 const EVENTS_PRUNED: usize = 4;
 
 impl MemoryReader<'_> {
-    /// Current memories after this one in the order of their ids, with their recalls.
+    /// Reads current memories after this id, in order of id, with the evidence of their use.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn evidence_page(
         &self,
         after: Option<MemoryId>,
@@ -40,7 +40,7 @@ impl MemoryReader<'_> {
         Ok(page)
     }
 
-    /// How a memory is used.
+    /// Collects the evidence of a memory's use.
     pub(super) fn evidence_of(&self, row: &MemoryRow) -> Answer<Evidence> {
         let memory = &row.memory;
         let fold = "SELECT count(*), count(DISTINCT query), count(DISTINCT at / ?2), max(at),
@@ -65,20 +65,20 @@ impl MemoryReader<'_> {
         found.ok_or_else(|| rusqlite::Error::QueryReturnedNoRows.into())
     }
 
-    /// When the last consolidation was done.
+    /// Time of the last consolidation.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn consolidated_at(&self) -> Answer<Option<Timestamp>> {
         Ok(self.meta("dream_last_at")?.map(timestamp))
     }
 }
 
 impl MemoryWriter<'_> {
-    /// Stores the event of a recall. Memories that are gone meanwhile are left out.
+    /// Records the event of a recall. Skips memories that were deleted in the meantime.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn record_recall(&self, event: &RecallEvent, limits: &MemoryLimits) -> Answer<()> {
         let session = match &event.session {
             None => None,
@@ -98,7 +98,7 @@ impl MemoryWriter<'_> {
     }
 
     fn count_hits(&self, event: &RecallEvent, session: Option<&[u8; 16]>) -> Answer<()> {
-        // One more than the greatest integer would be none.
+        // Incrementing the maximum integer would overflow.
         let count = "UPDATE memories SET
              recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
              recalled = CASE WHEN recalled > ?2 THEN recalled ELSE ?2 END
@@ -119,10 +119,10 @@ impl MemoryWriter<'_> {
         Ok(())
     }
 
-    /// Pins those of these memories that are not pinned; returns how many.
+    /// Pins the given memories that are not pinned yet. Returns how many.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
                    AND superseded_by IS NULL";
@@ -134,10 +134,10 @@ impl MemoryWriter<'_> {
         Ok(pinned)
     }
 
-    /// Removes pins that a consolidation set, never the bot's; returns how many.
+    /// Removes pins set by a consolidation, never those of the bot. Returns how many.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
         self.touch_all();
@@ -149,19 +149,21 @@ impl MemoryWriter<'_> {
         Ok(unpinned)
     }
 
-    /// Stores when a consolidation was done.
+    /// Stores the time of the last consolidation.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn set_consolidated_at(&self, at: Timestamp) -> Answer<()> {
         self.set_meta("dream_last_at", moment(at))
     }
 
-    /// Removes about `max` memories that expired before this moment, with the history that
-    /// leads to them; returns how many.
+    /// Deletes about `max` memories that expired before this time, with the versions they
+    /// superseded.
+    ///
+    /// Returns how many rows were deleted.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {
         let condition = "expires < ? ORDER BY expires LIMIT ?";
         let parameters = params![moment(expired_before), limit(max)];

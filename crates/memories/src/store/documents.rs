@@ -1,8 +1,8 @@
-//! Documents at rest: put, found by their name or in the order of their names, and removed.
+//! Storage of documents: puts, lookups by name, ordered scans, and deletion.
 //!
-//! A path is stored with a zero byte behind each part, so that all below it is one range of an
-//! index, and the newest key of a namespace is found by one step in another. How many documents a
-//! tenant has, and their bytes, are kept beside them. A list with a filter looks at a bounded
+//! Each part of a stored path ends with a zero byte, so that all paths below a namespace are one
+//! index range. Another index finds the newest key of a namespace in one step. The number of a
+//! tenant's documents and their bytes are stored separately. A filtered list checks a bounded
 //! number of documents.
 
 use memoird_core::time::Timestamp;
@@ -20,29 +20,30 @@ use crate::rules::documents::{
     NamespacePage, NamespacePath, NamespaceQuery,
 };
 
-/// A page ends after so many bytes of values: by default, clients accept messages of 4 MiB.
+/// Bytes of values after which a page ends. By default, clients accept messages of 4 MiB.
 const PAGE_BYTES_MAX: u64 = 2 << 20;
-/// Documents, and bytes of values, that a page with a filter looks at.
+/// Maximum documents that a filtered page checks.
 const LOOKED_AT_MAX: usize = 10_000;
+/// Maximum bytes of values that a filtered page checks.
 const LOOKED_AT_BYTES_MAX: u64 = 32 << 20;
-/// Documents that are read at once.
+/// Documents per read, without values.
 const LISTED_AT_ONCE: usize = 32;
-/// The same with their values, of up to 4 MiB each.
+/// Documents per read, with values of up to 4 MiB each.
 const VALUES_AT_ONCE: usize = 8;
-/// Namespaces that a page of them looks at.
+/// Maximum namespaces that a page of namespaces checks.
 const NAMESPACES_MAX: usize = 10_000;
-/// Namespaces that are read in one query.
+/// Namespaces per query.
 const NAMESPACES_AT_ONCE: usize = 256;
-/// Bytes that one step removes: deleting overwrites them.
+/// Maximum bytes that one step deletes, because deleting overwrites them.
 const STEP_BYTES_MAX: u64 = 16 << 20;
-/// Expired documents that are removed to make room for another one.
+/// Maximum expired documents to delete to make room for a new one.
 const MADE_ROOM: usize = 500;
 
-/// How a value is stored.
+/// Stored form of a value.
 const BYTES: u8 = 0;
 const JSON: u8 = 1;
 
-/// What is known of a row without its value.
+/// A document row without its value.
 struct Found {
     no: i64,
     namespace: i64,
@@ -52,26 +53,26 @@ struct Found {
     size: u64,
 }
 
-/// A row that goes.
+/// A row to delete.
 struct Gone {
     no: i64,
     namespace: i64,
-    /// Of its value, its key and its namespace.
+    /// Bytes of its value, key and namespace.
     bytes: u64,
 }
 
-/// A part of what a query asks for: from which path and key on, and before which.
+/// Ranges of paths and keys to scan. Lower bounds are inclusive, upper bounds exclusive.
 struct Span {
     paths: (Vec<u8>, Vec<u8>),
     keys: (Vec<u8>, Vec<u8>),
 }
 
-/// The rows of a span.
+/// SQL for the live rows of a span.
 const WITHIN: &str = "FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
     WHERE path >= ? AND path < ? AND key >= ? AND key < ? AND (expires IS NULL OR expires > ?)";
 
 impl Span {
-    /// What [`WITHIN`] asks for.
+    /// The parameters of [`WITHIN`].
     fn parameters<'a>(&'a self, now: &'a i64) -> [&'a dyn ToSql; 5] {
         let (paths, keys) = (&self.paths, &self.keys);
         [&paths.0, &paths.1, &keys.0, &keys.1, now]
@@ -79,10 +80,10 @@ impl Span {
 }
 
 impl MemoryReader<'_> {
-    /// A document, with its value.
+    /// Returns a document with its value.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn document(&self, name: &DocumentName, now: Timestamp) -> Answer<Option<Document>> {
         let sql = "SELECT path, key, version, created, updated, expires, form, length(value), value
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
@@ -91,10 +92,11 @@ impl MemoryReader<'_> {
         self.one(sql, parameters, read)
     }
 
-    /// A page of documents. It has one at least, where there are any and no filter is given.
+    /// Lists a page of documents. Without a filter, it contains at least one document if there are
+    /// any.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn documents(&self, query: &DocumentQuery, now: Timestamp) -> Answer<DocumentPage> {
         let mut listing = Listing {
             query,
@@ -118,7 +120,7 @@ impl MemoryReader<'_> {
         Ok(listing.page)
     }
 
-    /// Adds what lies in a span. True where the page is full.
+    /// Adds the documents of a span. Returns whether the page is full.
     fn list_span(&self, span: &Span, now: Timestamp, listing: &mut Listing<'_>) -> Answer<bool> {
         let query = listing.query;
         let direction = if query.is_descending { "DESC" } else { "ASC" };
@@ -138,7 +140,7 @@ impl MemoryReader<'_> {
         Ok(listing.is_full)
     }
 
-    /// True where there are documents behind this one.
+    /// Whether documents follow this one.
     fn has_more(&self, query: &DocumentQuery, last: &DocumentName, now: Timestamp) -> Answer<bool> {
         let sql = format!("SELECT 1 {WITHIN} LIMIT 1");
         for span in spans(query, Some(last)) {
@@ -149,10 +151,10 @@ impl MemoryReader<'_> {
         Ok(false)
     }
 
-    /// A page of namespaces that have documents.
+    /// Lists a page of namespaces that contain documents.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn namespaces(&self, query: &NamespaceQuery, now: Timestamp) -> Answer<NamespacePage> {
         let sql = "SELECT path FROM namespaces WHERE path >= ? AND path < ?
             AND EXISTS (SELECT 1 FROM documents WHERE namespace = namespaces.no
@@ -166,7 +168,7 @@ impl MemoryReader<'_> {
             let found = self.all(sql, parameters, read_path)?;
             let is_last = found.len() < NAMESPACES_AT_ONCE;
             for path in found {
-                // It lies in one that is told already.
+                // Its truncated path is already in the page.
                 if path.as_bytes() < from.as_slice() {
                     continue;
                 }
@@ -194,10 +196,10 @@ impl MemoryReader<'_> {
         }
     }
 
-    /// What operations that only read come to.
+    /// Runs a batch of reads.
     ///
     /// # Errors
-    /// [`MemoryError::DocumentsTooLarge`], and when the memories cannot be read.
+    /// [`MemoryError::DocumentsTooLarge`], or if the memories cannot be read.
     pub fn document_reads(
         &self,
         operations: &[DocumentOperation],
@@ -212,15 +214,15 @@ impl MemoryReader<'_> {
             .collect()
     }
 
-    /// True where any are kept.
+    /// Whether any documents are stored.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn has_documents(&self) -> Answer<bool> {
         Ok(self.documents_kept()?.0 > 0)
     }
 
-    /// Documents that are kept, expired ones included, and their bytes.
+    /// Number of stored documents, including expired ones, and their bytes.
     pub(super) fn documents_kept(&self) -> Answer<(u64, u64)> {
         let sql = "SELECT documents, bytes FROM document_state";
         let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?));
@@ -228,7 +230,7 @@ impl MemoryReader<'_> {
         Ok((documents.unsigned_abs(), bytes.unsigned_abs()))
     }
 
-    /// The row of a name, also where it has expired.
+    /// Finds a document's row, even if it has expired.
     fn find(&self, name: &DocumentName) -> Answer<Option<Found>> {
         let sql = "SELECT documents.no, namespace, version, created, expires, length(value)
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
@@ -248,10 +250,11 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Does operations in their order.
+    /// Applies operations in order.
     ///
     /// # Errors
-    /// [`MemoryError::InList`] of the one that is refused; [`MemoryError::DocumentsTooLarge`].
+    /// [`MemoryError::InList`] for the operation that was rejected, or
+    /// [`MemoryError::DocumentsTooLarge`].
     pub fn document_batch(
         &self,
         operations: &[DocumentOperation],
@@ -279,10 +282,10 @@ impl MemoryWriter<'_> {
         Ok(outcomes)
     }
 
-    /// A document; where it expires and a new time to live is given, it lives so long from now on.
+    /// Reads a document. If it expires and the request has a lifetime, restarts its lifetime.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn read_document(&self, get: &DocumentGet, at: Timestamp) -> Answer<Option<Document>> {
         let mut found = self.document(&get.name, at)?;
         if let (Some(document), Some(ttl)) = (&mut found, get.ttl)
@@ -298,7 +301,7 @@ impl MemoryWriter<'_> {
         Ok(found)
     }
 
-    /// Stores a document; gives it without its value.
+    /// Stores a document and returns it without its value.
     ///
     /// # Errors
     /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentsFull`].
@@ -369,7 +372,7 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Removes a document. False where there is none.
+    /// Deletes a document. Returns `false` if there is none.
     ///
     /// # Errors
     /// [`MemoryError::StaleVersion`].
@@ -389,11 +392,12 @@ impl MemoryWriter<'_> {
         Ok(true)
     }
 
-    /// Removes some documents of a range, at most `count_max`, expired ones included. Gives how
-    /// many; none are left where there is none.
+    /// Deletes up to `count_max` documents of a range, including expired ones.
+    ///
+    /// Returns how many were deleted; 0 if none are left.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn delete_documents_step(&self, range: &DocumentRange, count_max: usize) -> Answer<u64> {
         let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
@@ -404,10 +408,10 @@ impl MemoryWriter<'_> {
         self.remove_documents(&gone)
     }
 
-    /// Removes some documents that have expired, at most `count_max`. Gives how many.
+    /// Deletes up to `count_max` expired documents. Returns how many.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn expire_documents(&self, now: Timestamp, count_max: usize) -> Answer<u64> {
         let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
             FROM documents CROSS JOIN namespaces ON namespaces.no = namespace
@@ -416,7 +420,8 @@ impl MemoryWriter<'_> {
         self.remove_documents(&gone)
     }
 
-    /// Removes rows, until they had so many bytes that others should not wait for more.
+    /// Deletes rows until their bytes exceed the maximum of a step, so that other writes are not
+    /// delayed.
     fn remove_documents(&self, gone: &[Gone]) -> Answer<u64> {
         let (mut removed, mut bytes) = (0, 0);
         for row in gone {
@@ -448,7 +453,7 @@ impl MemoryWriter<'_> {
         self.run(sql, params![documents, bytes])
     }
 
-    /// True where a value of this size may take the place of what was found.
+    /// Whether a value of this size may replace what was found.
     fn has_room(
         &self,
         found: Option<&Found>,
@@ -458,7 +463,7 @@ impl MemoryWriter<'_> {
     ) -> Answer<bool> {
         let (documents, bytes) = self.documents_kept()?;
         let (is_one_more, bytes) = match found {
-            // It may always become smaller.
+            // A document may always shrink, even above the limits.
             Some(found) if size <= found.size => return Ok(true),
             Some(found) => (false, bytes + size - found.size),
             None => (true, bytes + size + name_bytes(name)),
@@ -468,13 +473,13 @@ impl MemoryWriter<'_> {
     }
 }
 
-/// A page that is being made.
+/// A page under construction.
 struct Listing<'a> {
     query: &'a DocumentQuery,
     page: DocumentPage,
-    /// The last document that was looked at.
+    /// The last document that was checked.
     last: Option<DocumentName>,
-    /// It has as much as a page may have.
+    /// Whether the page has reached one of its limits.
     is_full: bool,
     bytes: u64,
     looked_at: usize,
@@ -515,7 +520,7 @@ impl Found {
 }
 
 impl DocumentOutcome {
-    /// The outcome of a Get, whose value has to have room in the answer.
+    /// Result of a get. Fails if the value exceeds the bytes left in the response.
     fn of(document: Option<Document>, bytes_left: &mut usize) -> Answer<Self> {
         let Some(document) = document else {
             return Ok(Self::Absent);
@@ -532,8 +537,7 @@ impl DocumentOutcome {
     }
 }
 
-/// What a query asks for behind a document: first the rest of that one's namespace, then all that
-/// lies behind it.
+/// Spans that follow a document: the rest of its namespace, then the namespaces after it.
 fn spans(query: &DocumentQuery, after: Option<&DocumentName>) -> Vec<Span> {
     let (paths, keys) = (query.range.paths(), query.range.keys());
     let Some(last) = after else {
@@ -547,7 +551,7 @@ fn spans(query: &DocumentQuery, after: Option<&DocumentName>) -> Vec<Span> {
             (paths.0, within.0.clone().min(paths.1)),
         ),
         false => {
-            // The first key behind it.
+            // The smallest key after it.
             let next = [&key[..], &[0]].concat();
             (
                 (next.max(keys.0.clone()), keys.1.clone()),
@@ -578,7 +582,7 @@ fn check_version(name: &DocumentName, expected: Option<u64>, version: u64) -> An
     }
 }
 
-/// Bytes that a document takes beside its value.
+/// Bytes of a document's namespace and key.
 fn name_bytes(name: &DocumentName) -> u64 {
     (name.namespace.as_bytes().len() + name.key.len()) as u64
 }

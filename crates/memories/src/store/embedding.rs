@@ -1,9 +1,9 @@
-//! The queue of texts to be embedded, and the storage of their vectors. All of it is on
-//! disk: an embedder may be slow, away or another one tomorrow.
+//! The queue of texts to be embedded, and the storage of vectors.
 //!
-//! Vectors of clients belong to a model of their own name ([`CLIENTS`]) where no embedder is
-//! configured. Nothing waits to be embedded then, and an embedder that is configured later makes
-//! all vectors anew.
+//! The queue is on disk, because an embedder may be slow, unavailable, or replaced by another one.
+//!
+//! Without an embedder, vectors computed by clients belong to the model [`CLIENTS`], and no text is
+//! queued. If an embedder is configured later, it recomputes all vectors.
 
 use std::time::Duration;
 
@@ -19,17 +19,17 @@ use super::vectors::{self, Filter, Model, Wanted};
 use super::{Due, Embedding, MemoryReader, MemoryWriter, index};
 use crate::rules::{MemoryKind, wording};
 
-/// Stands for the model of vectors that clients make. Nothing here makes one, so no text waits.
+/// Model name of vectors computed by clients. No texts are queued for this model.
 pub const CLIENTS: &str = "(made by clients)";
 
-/// Bytes that are kept of the reason why a text could not be embedded.
+/// Maximum stored bytes of the reason why a text could not be embedded.
 const PROBLEM_BYTES_MAX: usize = 512;
-/// No text is put off for longer, whatever the clocks of daemons differ by.
+/// Maximum delay of a retry. Larger differences are due to clocks of daemons that disagree.
 const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// How many of the nearest memories are compared with a text.
+/// Number of nearest memories that are compared with a text.
 const NEAR_MAX: usize = 8;
 
-/// A search for the memory that states the same by its vector.
+/// A search for a near-duplicate by vector.
 pub(super) struct Near<'a> {
     pub(super) model: Model,
     pub(super) partition: i64,
@@ -39,11 +39,11 @@ pub(super) struct Near<'a> {
     pub(super) now: Timestamp,
 }
 
-/// A walk over all memories that goes on in the next transaction.
+/// A resumable walk over all memories. It continues in the next transaction.
 struct Walk {
-    /// The name in `meta` under which its position is kept.
+    /// Name of its position in `meta`.
     at: &'static str,
-    /// The name of about how many memories are left.
+    /// Name in `meta` of the approximate number of memories left.
     left: &'static str,
 }
 
@@ -55,27 +55,27 @@ const REINDEX: Walk = Walk {
     at: "reindex_at",
     left: "reindex_left",
 };
-/// Of the index of words ([`index`]).
+/// Walk for the word index ([`index`]).
 const WORDS: Walk = Walk {
     at: "words_at",
     left: "words_left",
 };
-/// Under which names a tenant's `meta` says that a walk goes on.
+/// Names in `meta` that mark an unfinished walk.
 #[cfg(feature = "postgres")]
 pub(super) const WALKS: [&str; 3] = [BACKFILL.at, REINDEX.at, WORDS.at];
-/// Memories of a step where all steps are taken at once.
+/// Memories per step of a walk that runs to completion at once.
 const ROWS_AT_ONCE: usize = 1_000;
 
 impl MemoryReader<'_> {
-    /// The model whose vectors are used; `None`: none are made.
+    /// Name of the model whose vectors are used. `None` without one.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn embedding_model(&self) -> Answer<Option<String>> {
         self.meta("embedding_model")
     }
 
-    /// About how many memories are still to be queued.
+    /// Approximate number of memories still to be queued for embedding.
     pub(super) fn left_to_queue(&self) -> Answer<u64> {
         if self.embedding_model()?.is_none() {
             return Ok(0);
@@ -85,19 +85,20 @@ impl MemoryReader<'_> {
         Ok(left.unwrap_or(0).unsigned_abs())
     }
 
-    /// About how many memories are to be found by their words as they are cut now.
+    /// Approximate number of memories whose words are not reindexed yet.
     pub(super) fn words_left(&self) -> Answer<u64> {
         let left = |walk: &Walk| self.meta::<i64>(walk.left);
         let left = left(&WORDS)?.max(left(&REINDEX)?);
         Ok(left.unwrap_or(0).unsigned_abs())
     }
 
-    /// Texts that are due to be embedded by this model, those that wait longest first; where none
-    /// are, such that are due later than any text is put off. None when the model is not the one
-    /// whose vectors are used.
+    /// Texts due to be embedded by this model, longest waiting first.
+    ///
+    /// If none is due, returns texts whose due time is beyond the maximum delay. Returns none if
+    /// the model is not in use.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> Answer<Vec<Due>> {
         if self.model_in_use(model)?.is_none() {
             return Ok(Vec::new());
@@ -120,25 +121,26 @@ impl MemoryReader<'_> {
         if !due.is_empty() {
             return Ok(due);
         }
-        // A clock that was ahead wrote them, or they were imported so.
+        // A clock that was ahead set their due time, or they were imported with it.
         within(moment(after(now, PUT_OFF_MAX)), i64::MAX)
     }
 
-    /// When the next text is due that is not due yet.
+    /// Earliest due time after `now`.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn embeddings_next_due(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
         let sql = "SELECT min(due) FROM embeddings_due WHERE failed = 0 AND due > ?";
         let due: Option<Option<i64>> = self.value(sql, params![moment(now)])?;
         Ok(due.flatten().map(timestamp))
     }
 
-    /// The text and the vector of any memory that this model embedded. `None` if there is none, or
-    /// another model is in use.
+    /// Text and vector of any memory that this model embedded.
+    ///
+    /// `None` if there is none, or another model is in use.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub(crate) fn any_embedded(&self, model: &str) -> Answer<Option<(String, Vec<f32>)>> {
         let Some(model) = self.model_in_use(model)? else {
             return Ok(None);
@@ -159,12 +161,14 @@ impl MemoryReader<'_> {
         Ok(vector.map(|(_, values)| (row.memory.content, values)))
     }
 
-    /// Another current memory of the same subject, kind, visibility and polarity that says
-    /// the same by its vector and in almost the same words: the nearest. `None` as well when `id`
-    /// is not current, stands apart or has no vector.
+    /// Finds the nearest near-duplicate of a memory by its vector and its words.
+    ///
+    /// It must be current and have the same subject, kind, visibility and polarity, and almost the
+    /// same words. `None` if there is none, or if `id` is not current, was stored with `Apart`, or
+    /// has no vector.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn near_by_cosine(
         &self,
         id: MemoryId,
@@ -204,7 +208,7 @@ impl MemoryReader<'_> {
         Ok(near.map(|row| row.memory.id))
     }
 
-    /// The nearest memory that is near enough and accepted.
+    /// Returns the nearest accepted memory that is near enough.
     pub(super) fn near(
         &self,
         search: &Near<'_>,
@@ -236,7 +240,7 @@ impl MemoryReader<'_> {
         Ok(None)
     }
 
-    /// The model of this name, if it is the one whose vectors are used.
+    /// Returns the model of this name, if it is in use.
     pub(super) fn model_in_use(&self, name: &str) -> Answer<Option<Model>> {
         let sql = "SELECT models.no, dimension FROM meta
                    CROSS JOIN models ON models.name = meta.value
@@ -246,11 +250,13 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Sets the model whose vectors are used from now on; `None`: none. Vectors of another model are
-    /// not used any more. True when it changed: then [`Self::backfill`] has work.
+    /// Sets the model whose vectors are used from now on, or none. Vectors of other models become
+    /// unused.
+    ///
+    /// Returns whether the model changed. If so, [`Self::backfill`] has work.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {
         let in_use = self.embedding_model()?;
         if in_use.as_deref() == model || model.is_none() && in_use.as_deref() == Some(CLIENTS) {
@@ -268,10 +274,10 @@ impl MemoryWriter<'_> {
         Ok(true)
     }
 
-    /// Vectors that clients make are used from now on: for a daemon without an embedder.
+    /// Switches to vectors computed by clients, for a daemon without an embedder.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn use_clients_vectors(&self) -> Answer<()> {
         if self.embedding_model()?.as_deref() == Some(CLIENTS) {
             return Ok(());
@@ -280,12 +286,13 @@ impl MemoryWriter<'_> {
         self.set_meta("embedding_model", CLIENTS)
     }
 
-    /// Queues memories that have no vector of the model in use, and deletes vectors of
-    /// others: checks `max` memories, and returns about how many are still to be checked;
-    /// 0 when it is done. Without a model in use, vectors stay as they are.
+    /// Queues memories without a vector of the model in use, and deletes vectors of other models.
+    ///
+    /// Checks `max` memories and returns the approximate number left; 0 when done. Without a model
+    /// in use, vectors are left unchanged.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn backfill(&self, max: usize, at: Timestamp) -> Answer<u64> {
         let Some(name) = self.embedding_model()? else {
             self.end(&BACKFILL)?;
@@ -304,26 +311,27 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Begins to index everything anew; [`Self::reindex_step`] does it. Texts that were given up
-    /// are tried again.
+    /// Starts to rebuild all indexes with [`Self::reindex_step`]. Failed texts are retried.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn reindex_begin(&self) -> Answer<()> {
         self.retry_failed()?;
         self.begin(&REINDEX)
     }
 
-    /// Goes on with `max` memories of a store whose words were cut by other rules: indexes them anew.
-    /// Returns about how many are left; 0 when it is done.
+    /// Reindexes the words of `max` memories after the word rules have changed.
+    ///
+    /// Returns the approximate number left; 0 when done.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn words_step(&self, max: usize) -> Answer<u64> {
         if self.meta::<i64>(WORDS.at)?.is_none() {
             return Ok(0);
         }
-        // What waits was decided by where the walk stands now.
+        // The walk's position decides which pending changes are written, so write them before it
+        // moves.
         self.settle_index()?;
         self.walk(&WORDS, max, |row| match row.memory.superseded_by {
             None => self.index_words(row),
@@ -331,7 +339,8 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Indexes the words of a memory that the index does not have, and where it was said.
+    /// Indexes the words of a memory that is missing in the index, and its positions in the
+    /// conversation.
     fn index_words(&self, row: &MemoryRow) -> Answer<()> {
         self.add_places(row)?;
         let content = &row.memory.content;
@@ -340,18 +349,19 @@ impl MemoryWriter<'_> {
         index::add(self.connection, row.no, content)
     }
 
-    /// Takes all steps at once: what is to be forgotten is in one index only.
+    /// Runs the walk to completion, so that the text to be forgotten is in a single index.
     pub(super) fn move_words(&self) -> Answer<()> {
         while self.words_step(ROWS_AT_ONCE)? > 0 {}
         Ok(())
     }
 
-    /// Goes on with `max` memories: indexes their words and computes the hashes of their contents
-    /// again, and queues them to be embedded again; their vectors are used until then. Returns
-    /// about how many are left; 0 when it is done.
+    /// Rebuilds the indexes of `max` memories.
+    ///
+    /// Reindexes their words, recomputes their content hashes and queues them for embedding. Their
+    /// old vectors are used until then. Returns the approximate number left; 0 when done.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn reindex_step(&self, max: usize, at: Timestamp) -> Answer<u64> {
         let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
             SELECT ?1, ?2, 0, 0, '' WHERE EXISTS
@@ -368,12 +378,12 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Stores a vector. False when the text, or the model in use, changed meanwhile: then
-    /// it is not stored.
+    /// Stores a vector. Returns `false` without storing it if the text or the model in use has
+    /// changed.
     ///
     /// # Errors
-    /// [`MemoryError::DimensionMismatch`]; as [`MemoryError`]:
-    /// `MemoryInvalid` of a vector to which no cosine can be computed.
+    /// [`MemoryError::DimensionMismatch`], or [`MemoryError::Invalid`] for a vector without a
+    /// cosine.
     pub fn embedded(&self, id: MemoryId, revision: i64, vector: &Embedding) -> Answer<bool> {
         let Some(model) = self.model_in_use(&vector.model)? else {
             return Ok(false);
@@ -388,11 +398,11 @@ impl MemoryWriter<'_> {
         Ok(true)
     }
 
-    /// The same as [`MemoryReader::embeddings_due`], and they are not due again before then: so that
-    /// of several daemons one embeds them.
+    /// Like [`MemoryReader::embeddings_due`], but also delays the texts until `until`, so that only
+    /// one of several daemons embeds them.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// If the memories cannot be written.
     pub fn claim_embeddings(
         &self,
         model: &str,
@@ -409,11 +419,12 @@ impl MemoryWriter<'_> {
         Ok(due)
     }
 
-    /// Says that a text could not be embedded; it is due again then, or given up. Nothing
-    /// when the text changed meanwhile.
+    /// Records that a text could not be embedded. It is due again at `due`, or given up.
+    ///
+    /// Does nothing if the text has changed since.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn embed_failed(
         &self,
         id: MemoryId,
@@ -446,7 +457,7 @@ impl MemoryWriter<'_> {
         self.remove_meta(walk.left)
     }
 
-    /// Takes a walk that has begun some steps further.
+    /// Visits the next `max` memories of a walk. Returns the approximate number left.
     fn walk(
         &self,
         walk: &Walk,

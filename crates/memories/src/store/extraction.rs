@@ -1,5 +1,6 @@
-//! How far each generation's turns were extracted, and who has a lease on the rest. A cursor
-//! moves only with the facts that were found, in one transaction.
+//! Extraction cursors and leases of generations.
+//!
+//! A cursor only advances in the same transaction that stores the extracted facts.
 
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
@@ -16,23 +17,24 @@ const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to,
     failures, failed_at, not_before FROM cursors LEFT JOIN partitions ON partitions.no = owner";
 
 impl MemoryReader<'_> {
-    /// How far a generation was extracted.
+    /// Returns the extraction cursor of a generation.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
-        // The cursor of a forgotten subject is kept, but without the session's name.
+        // The cursor of a forgotten subject is retained without the name of the session.
         let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");
         let parameters = params![generation.to_bytes(), session.as_str()];
         let found = self.one(&sql, parameters, read)?;
         Ok(found.unwrap_or_default())
     }
 
-    /// From when on turns of a subject may be extracted; `None`: all. Later than a
-    /// generation's own where the whole subject was forgotten.
+    /// Time before which turns of a subject must not be extracted. `None` for no limit.
+    ///
+    /// It is later than the limit of a generation if the whole subject was forgotten since.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
         let digest = self.digest(subject.as_str())?;
         let sql = "SELECT at FROM forgotten WHERE subject = ?";
@@ -40,10 +42,10 @@ impl MemoryReader<'_> {
         Ok(at.map(timestamp))
     }
 
-    /// A lease that is not over.
+    /// Returns a lease that has not expired.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `LeaseLost`.
+    /// [`MemoryError::LeaseLost`].
     pub fn lease(&self, id: LeaseId, now: Timestamp) -> Answer<Lease> {
         let sql = format!("{SELECT} WHERE lease = ?");
         let found = self.one(&sql, params![id.to_bytes()], read)?;
@@ -53,11 +55,12 @@ impl MemoryReader<'_> {
         lease.ok_or(MemoryError::LeaseLost)
     }
 
-    /// What a commit of this lease with this content was answered before, and its last turn.
+    /// Returns the last turn and the outcomes of an earlier commit of this lease with the same
+    /// content.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `LeaseLost` where it had other content, or what it stored was
-    /// forgotten since.
+    /// [`MemoryError::LeaseLost`] if the content differs, or if memories of that commit were
+    /// forgotten.
     pub fn repeated_commit(
         &self,
         lease: LeaseId,
@@ -89,10 +92,10 @@ impl MemoryReader<'_> {
         Ok(Some((seq, outcomes.collect::<Answer<_>>()?)))
     }
 
-    /// The turns after this one in which the bot itself remembered something, ascending.
+    /// Turns after this one from which the bot itself remembered a fact, in ascending order.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn remembered_seqs(
         &self,
         session: &SessionId,
@@ -108,16 +111,17 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Leases the turns after the cursor, which says what `after_seq` is. A lease that ran
-    /// out is no failure: nobody answered.
+    /// Leases the turns after the cursor, which determines `after_seq`.
+    ///
+    /// An expired lease does not count as a failure, because no reply was given.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `LeaseHeld`.
+    /// [`MemoryError::LeaseHeld`].
     pub fn take_lease(&self, lease: Lease, now: Timestamp) -> Answer<ExtractionCursor> {
         let (session, generation) = (lease.session.clone(), lease.generation);
         let mut cursor = self.free_cursor(&session, generation, now, lease.until)?;
         if lease.to_seq < cursor.seq {
-            // The turns end before the cursor: a crash took its turn, and all are looked at.
+            // The turns end before the cursor because a crash lost its turn. Extract all of them.
             cursor.seq = 0;
         }
         let subject = lease.subject.clone();
@@ -129,11 +133,12 @@ impl MemoryWriter<'_> {
         Ok(cursor)
     }
 
-    /// Ends a lease with success: the cursor stands at its last turn. The facts are to be
-    /// remembered in the same job.
+    /// Ends a lease and advances the cursor to its last turn.
+    ///
+    /// The facts must be remembered in the same job.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `LeaseLost`.
+    /// [`MemoryError::LeaseLost`].
     pub fn commit_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<Lease> {
         let lease = self.lease(lease, now)?;
         let mut cursor = self.cursor(&lease.session, lease.generation)?;
@@ -151,11 +156,13 @@ impl MemoryWriter<'_> {
         Ok(lease)
     }
 
-    /// Gives leased turns back before the time is over; a failure is counted. Says how many
-    /// there were since the last success. A lease that is over already is left alone.
+    /// Releases a lease before it expires, and counts a failure.
+    ///
+    /// Returns the number of failures since the last success. Ignores a lease that is no longer
+    /// held.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn return_lease(&self, lease: &Lease, is_failure: bool, now: Timestamp) -> Answer<u32> {
         let mut cursor = self.cursor(&lease.session, lease.generation)?;
         if cursor.lease.as_ref().is_none_or(|held| held.id != lease.id) {
@@ -176,11 +183,12 @@ impl MemoryWriter<'_> {
         Ok(cursor.failures)
     }
 
-    /// Counts tokens of a day, in days since 1970, before they are spent. False where there would
-    /// be more than `max`: then nothing is counted.
+    /// Reserves tokens of a day, given in days since 1970.
+    ///
+    /// Returns `false` without reserving any if that would exceed `max`.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn spend_tokens(&self, day: i64, tokens: u64, max: u64) -> Answer<bool> {
         let spent = self.tokens_spent(day)?.saturating_add(tokens);
         if spent > max {
@@ -191,10 +199,11 @@ impl MemoryWriter<'_> {
         Ok(true)
     }
 
-    /// Counts what a call has really used, which may be more; nothing where another day has begun.
+    /// Replaces reserved tokens by the tokens used, which may be more. Does nothing once another
+    /// day has begun.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
         if self.meta::<i64>(DAY)? != Some(day) {
             return Ok(());
@@ -210,10 +219,10 @@ impl MemoryWriter<'_> {
         Ok(spent.unwrap_or(0).unsigned_abs())
     }
 
-    /// Notes what became of the facts of a lease, so that its commit can be repeated.
+    /// Records the outcomes of a lease's facts, so that its commit can be repeated.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn keep_commit(
         &self,
         lease: &Lease,
@@ -244,10 +253,10 @@ impl MemoryWriter<'_> {
         self.run("DELETE FROM extractions WHERE no <= ?", params![last])
     }
 
-    /// Moves the cursor on where nothing is to be extracted; never back.
+    /// Advances the cursor past turns that need no extraction. Never moves it back.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `LeaseHeld`.
+    /// [`MemoryError::LeaseHeld`].
     pub fn skip_turns(
         &self,
         session: &SessionId,
@@ -261,11 +270,13 @@ impl MemoryWriter<'_> {
         self.save_cursor(session, generation, subject, &cursor, now)
     }
 
-    /// Removes about `max` cursors that were not moved since `before`, and as many notes of
-    /// turns in which the bot remembered, of generations that began before; returns how many.
+    /// Deletes about `max` cursors not changed since `before`, and as many `remembered` rows.
+    ///
+    /// The rows are those of generations that started before. Returns how many of both were
+    /// deleted.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn prune_cursors(&self, before: Timestamp, max: usize) -> Answer<usize> {
         let cursors = "DELETE FROM cursors WHERE generation IN
             (SELECT generation FROM cursors WHERE touched < ? ORDER BY touched LIMIT ?)";
@@ -278,7 +289,7 @@ impl MemoryWriter<'_> {
         Ok(pruned + self.change(seqs, parameters)?)
     }
 
-    /// The cursor, unless a lease of it runs.
+    /// Returns the cursor, unless a lease is active.
     fn free_cursor(
         &self,
         session: &SessionId,
@@ -291,7 +302,7 @@ impl MemoryWriter<'_> {
             return Ok(cursor);
         };
         let left_ms = lease.until.as_ms() - now.as_ms();
-        // No lease runs that long: the clock went back.
+        // No lease lasts that long, so the clock was set back. Ignore the lease.
         let asked_ms = (until.as_ms() - now.as_ms()).max(LEASE_MS_MAX);
         if now < lease.until && left_ms <= asked_ms {
             let seconds_left = left_ms.unsigned_abs().div_ceil(1_000);
@@ -332,30 +343,30 @@ impl MemoryWriter<'_> {
             moment(now),
         ];
         self.run(sql, parameters)?;
-        // Extraction does not read notes of turns up to the cursor any more.
+        // Extraction never reads the notes up to the cursor again.
         let sql = "DELETE FROM remembered WHERE generation = ? AND seq <= ?";
         let parameters = params![generation.to_bytes(), whole(cursor.seq)];
         self.run(sql, parameters)
     }
 }
 
-/// A lease with more left than this, and than the next one asks, was given by a clock that
-/// went back since.
+/// Lease duration beyond which an active lease is attributed to a clock that was set back.
 const LEASE_MS_MAX: i64 = 60 * 60 * 1_000;
 
-/// The day whose tokens are counted, and how many there are.
+/// Name in `meta` of the day whose tokens are counted.
 const DAY: &str = "extraction_day";
+/// Name in `meta` of the number of tokens used on that day.
 const SPENT: &str = "extraction_tokens";
-/// Commits whose repetition is known.
+/// Number of commits that can be repeated.
 const COMMITS_KEPT: i64 = 1_024;
-/// Of each result: the memory's id, its outcome, and how many secrets were taken out.
+/// Bytes per result: the memory's id, its outcome, and the number of redacted secrets.
 const RESULT_BYTES: usize = 21;
 
 fn read(row: &Row<'_>) -> rusqlite::Result<ExtractionCursor> {
     let seq = row.get::<i64>(3)?.unsigned_abs();
     let lease: Option<[u8; 16]> = row.get(4)?;
     let subject: Option<String> = row.get(2)?;
-    // Without its subject, which was forgotten, a lease is over.
+    // The subject was forgotten, which ends the lease.
     let lease = match (lease, subject) {
         (Some(lease), Some(subject)) => Some(Lease {
             id: LeaseId::from_bytes(lease),

@@ -1,8 +1,8 @@
-//! Forgetting, as a job that is written down first and goes on until nothing is left. It
-//! covers memories that existed when it began, and the history that leads to them.
+//! Forget jobs. They are recorded first, and then run until nothing is left.
 //!
-//! A subject that is forgotten whole loses its name at once, and with it all that is its own:
-//! without an owner no memory is found. The job then removes the rows.
+//! A job covers the memories that existed when it began, and the versions they superseded. A
+//! subject that is forgotten as a whole loses its name at once. Without an owner, none of its
+//! memories can be found anymore. The job then deletes the rows.
 
 use std::collections::HashSet;
 
@@ -18,21 +18,21 @@ use super::{ForgetProgress, MemoryReader, MemoryWriter, vectors};
 use crate::MemoryError;
 use crate::requests::{ForgetOutcome, ForgetRequest, ForgetSources};
 
-/// Memories that a step checks at most for each that it may remove.
+/// Memories to check per memory that a step may delete.
 const LOOKED_AT_PER_ROW: usize = 8;
-/// Memories that are read at once to be checked.
+/// Memories to read at once for the check.
 const LOOKED_AT_AT_ONCE: usize = 256;
-/// Memories that a dry run checks in one query.
+/// Memories that a dry run checks per query.
 const COUNTED_AT_ONCE: usize = 1_024;
 /// A partition without an owner.
 const NOBODY: i64 = -1;
 
-/// The memories that a job covers, as they are stored.
+/// Selects the memories of a job, in stored form.
 #[derive(Clone, Debug)]
 struct Criteria {
-    /// Only memories that came up to this one.
+    /// Only memories created up to this number.
     born: i64,
-    /// All of `owner`, cursors included.
+    /// All memories of `owner`, and its cursors.
     whole: bool,
     owner: Option<i64>,
     memory: Option<[u8; 16]>,
@@ -40,33 +40,33 @@ struct Criteria {
     tags: Vec<String>,
     after: Option<i64>,
     before: Option<i64>,
-    /// Generations ascending.
+    /// The generations are sorted.
     sources: Option<ForgetSources>,
 }
 
-/// A job as it is written down.
+/// A stored job.
 struct Job {
     at: i64,
     criteria: Criteria,
-    /// The last memory that was checked.
+    /// Id of the last memory that was checked.
     position: [u8; 16],
     counts: ForgetOutcome,
 }
 
-/// The result of a check of some memories.
+/// Result of checking a range of memories.
 #[derive(Default)]
 struct Page {
     doomed: Vec<Doomed>,
-    /// The last memory that was checked.
+    /// Id of the last memory that was checked.
     position: [u8; 16],
     is_last: bool,
 }
 
 impl MemoryReader<'_> {
-    /// Counts what a job would remove, for a dry run.
+    /// Counts what a job would delete, for a dry run.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn forget_count(&self, request: &ForgetRequest) -> Answer<ForgetOutcome> {
         let mut counts = ForgetOutcome::default();
         let criteria = self.criteria(request)?;
@@ -93,10 +93,10 @@ impl MemoryReader<'_> {
         Ok(counts)
     }
 
-    /// The jobs that are not done, oldest first. They are continued after a restart.
+    /// Lists unfinished jobs, oldest first. They are resumed after a restart.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn forget_jobs(&self) -> Answer<Vec<MemoryId>> {
         let sql = "SELECT job FROM forget_jobs ORDER BY at, job";
         self.all(sql, &[], |row| Ok(MemoryId::from_bytes(row.get(0)?)))
@@ -173,8 +173,9 @@ impl MemoryReader<'_> {
         })
     }
 
-    /// Checks memories behind a position, in the order of their ids: at most `looked_at_max`,
-    /// and only until `found_max` are found.
+    /// Checks memories after a position, in order of id.
+    ///
+    /// Stops after `looked_at_max` memories, or when `found_max` are found.
     fn page(
         &self,
         criteria: &Criteria,
@@ -221,11 +222,13 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Begins to forget. Memories that are made from now on are not touched; leases whose
-    /// commit could bring a forgotten fact back are ended.
+    /// Starts a forget job.
+    ///
+    /// Memories created later are not affected. Ends the leases whose commit could restore a
+    /// forgotten fact.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `MemoryNotFound`, of one memory, also where it was used meanwhile.
+    /// [`MemoryError::NotFound`] for a single memory, also if its evidence of use has changed.
     pub fn forget_begin(
         &self,
         job: MemoryId,
@@ -235,7 +238,7 @@ impl MemoryWriter<'_> {
         self.move_words()?;
         let criteria = self.criteria(request)?;
         if let ForgetRequest::Sources(sources) = request {
-            // What was said there is gone: nothing is extracted of it any more.
+            // The turns of these generations no longer exist, so drop their extraction state.
             for generation in &sources.generations {
                 for table in ["cursors", "remembered", "extractions"] {
                     let sql = format!("DELETE FROM {table} WHERE generation = ?");
@@ -282,10 +285,10 @@ impl MemoryWriter<'_> {
         self.run(sql, parameters)
     }
 
-    /// Continues a job: removes about `rows_max` rows. A job that is not stored is done.
+    /// Continues a job by deleting about `rows_max` rows. An unknown job counts as done.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> Answer<ForgetProgress> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
                    counts, session, generations FROM forget_jobs WHERE job = ?";
@@ -303,7 +306,7 @@ impl MemoryWriter<'_> {
         let mut left = rows_max;
         let mut position = job.position;
         for doomed in &page.doomed {
-            // It may have been erased with one before it, as part of its history.
+            // It may already have been deleted as part of the history of an earlier one.
             if !self.erase_chain(doomed, &mut left, &mut job.counts)? {
                 (page.position, page.is_last) = (position, false);
                 break;
@@ -331,7 +334,8 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Clears cursors of a forgotten subject, except for the moment before which nothing is extracted.
+    /// Clears the cursors of a forgotten subject, but retains the time before which nothing is
+    /// extracted.
     fn wipe_cursors(&self, owner: Option<i64>, at: i64, max: usize) -> Answer<usize> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
@@ -341,7 +345,7 @@ impl MemoryWriter<'_> {
 }
 
 impl Criteria {
-    /// Reads the columns that [`MemoryReader::page`] selects.
+    /// Whether a row matches. Reads the columns selected by [`MemoryReader::page`].
     fn covers(&self, row: &Row<'_>) -> rusqlite::Result<bool> {
         let (born, kind, observed): (i64, u8, i64) = (row.get(2)?, row.get(3)?, row.get(4)?);
         let is_in_time = self.after.is_none_or(|after| observed >= after)
@@ -409,7 +413,7 @@ fn unpack_generations(bytes: &[u8]) -> Vec<Generation> {
     names.map(|name| Generation::from_bytes(*name)).collect()
 }
 
-/// The counts in the order in which they are stored.
+/// The counts in their stored order.
 fn stored(counts: &mut ForgetOutcome) -> [&mut u64; 6] {
     [
         &mut counts.memories,

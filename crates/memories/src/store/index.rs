@@ -1,4 +1,4 @@
-//! The index of words: the changes of a transaction are collected, and written at its end.
+//! The word index. Changes are collected during a transaction and written at its end.
 
 use std::collections::BTreeMap;
 
@@ -15,41 +15,43 @@ use super::{MemoryReader, MemoryWriter};
 use crate::MemoryError;
 use crate::rules::{Memory, Visibility, wording};
 
-/// Version of the indexed words and of [`content_hash`](super::row::content_hash). Memories of another
-/// version are indexed again.
+/// Version of the indexed words and of [`content_hash`](super::row::content_hash). Memories indexed
+/// with another version are reindexed.
 pub(super) const VERSION: i64 = words::VERSION * 100 + wording::VERSION;
 
-/// Segments of which an index may consist: a search looks for each of its words in all of them.
+/// Maximum segments of the index before a merge, because a search looks up each word in all
+/// segments.
 const SEGMENTS_MAX: u64 = 6;
-/// Memories of a partition that a term is looked up in, the newest: whatever more memories
-/// have says next to nothing.
+/// Maximum memories per lookup of a term in a partition: the newest. A term that occurs in more
+/// hardly distinguishes memories.
 pub(super) const MATCHES_MAX: usize = 8_192;
 
-/// Changes of the index that are not written yet. A group of jobs then becomes one segment,
-/// written in the order of its rows, where FTS5 would make one for each savepoint and for
-/// each row that comes out of order.
+/// Index changes of a transaction that are not written yet.
+///
+/// Collecting them turns a group of jobs into one segment, written in row order. Otherwise FTS5
+/// would write a segment per savepoint, and per row that comes out of order.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     changes: Vec<(i64, Change)>,
     applied: usize,
-    /// The manifests that the current job makes old.
+    /// Manifests invalidated by the current job.
     pub(super) touch: Touch,
-    /// True when nothing refuses the current job any more.
+    /// Whether the current job can no longer be rejected.
     is_decided: bool,
 }
 
 #[derive(Debug)]
 enum Change {
-    /// This text is found there from now on; with its words, where they were looked for before.
+    /// Index this text, with its words if they were already extracted.
     Add(String, Option<IndexWords>),
-    /// This text is not found there any more.
+    /// Remove this text from the index.
     Remove(String),
 }
 
-/// What the index has of a text.
+/// The indexed form of a text.
 #[derive(Clone, Debug)]
 pub(super) struct IndexWords {
-    /// One after the other, with spaces between them.
+    /// Separated by spaces.
     pub(super) words: String,
     language: Languages,
 }
@@ -62,24 +64,22 @@ impl IndexWords {
     }
 }
 
-/// What the index has of a memory, and what it is to have.
+/// The indexed text of a memory before and after the transaction.
 #[derive(Debug, Default)]
 struct RowChange<'a> {
     was: Option<&'a str>,
     is: Option<&'a str>,
-    /// The words of the latter.
+    /// Words of the new text, if they were already extracted.
     words: Option<&'a IndexWords>,
 }
 
-/// The subjects whose manifests are old after a job.
+/// Subjects whose manifests a job invalidated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Touch {
-    /// None.
     #[default]
     Nothing,
-    /// This one.
     One(Subject),
-    /// Any.
+    /// All subjects.
     All,
 }
 
@@ -95,7 +95,7 @@ impl Touch {
     }
 }
 
-/// Where [`Pending`] stood.
+/// A position in [`Pending`] to roll back to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     changes: usize,
@@ -111,12 +111,12 @@ impl Pending {
         self.changes.push((no, Change::Remove(text.to_owned())));
     }
 
-    /// Says that nothing refuses the current job any more; true when that was said before.
+    /// Marks the current job as no longer rejectable. Returns whether it was marked before.
     pub(super) fn decide(&mut self) -> bool {
         std::mem::replace(&mut self.is_decided, true)
     }
 
-    /// Ends a job; true when it was [decided](Self::decide).
+    /// Ends the current job. Returns whether it was marked by [`decide`](Self::decide).
     pub(super) fn end_job(&mut self) -> bool {
         std::mem::take(&mut self.is_decided)
     }
@@ -128,14 +128,14 @@ impl Pending {
         }
     }
 
-    /// Goes back to an earlier state; the caller rolls back the writes since then.
+    /// Restores an earlier state. The caller rolls back the writes since then.
     pub(super) fn reset(&mut self, mark: Mark) {
         self.changes.truncate(mark.changes);
         self.applied = mark.applied;
         self.touch = Touch::Nothing;
     }
 
-    /// Writes the changes that are not written yet.
+    /// Writes the pending changes.
     pub(super) fn apply(&mut self, connection: Connection<'_>) -> Result<(), MemoryError> {
         if self.applied == self.changes.len() {
             return Ok(());
@@ -148,12 +148,12 @@ impl Pending {
                     row.is = Some(text);
                     row.words = words.as_ref();
                 }
-                // An addition that is not written yet is only dropped.
+                // Drops an addition that is not written yet.
                 Change::Remove(_) if row.is.is_some() => row.is = None,
                 Change::Remove(text) => row.was = Some(text),
             }
         }
-        // Behind where it stands, the walk comes to them.
+        // The reindexing walk will still visit the rows after its position.
         let at = moving_at(connection)?.unwrap_or(i64::MAX);
         let changed = |(no, row): &(i64, RowChange<'_>)| *no <= at && row.was != row.is;
         for (no, row) in rows.into_iter().filter(changed) {
@@ -171,23 +171,23 @@ impl Pending {
     }
 }
 
-/// A term that is looked up in a partition: any of its forms.
+/// A term to look up in a partition, in any of its forms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sought<'a> {
     pub(super) forms: &'a [String],
     pub(super) partition: i64,
 }
 
-/// How far a term was looked up.
+/// Result of looking up a term.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looked {
     pub(super) found: usize,
-    /// The last memory that has it and was seen.
+    /// Number of the oldest memory that was found.
     pub(super) last: i64,
 }
 
 impl Looked {
-    /// How many memories of the partition have the term, if it is spread evenly.
+    /// Estimates how many memories of the partition contain the term, assuming an even spread.
     pub(super) fn estimate(self, first: i64, numbers: u64) -> u64 {
         let found = self.found as u64;
         if self.found < MATCHES_MAX {
@@ -200,8 +200,10 @@ impl Looked {
     }
 }
 
-/// Looks terms up, each in its partition, the newest memories first: `note` is told which of them
-/// is in which memory. Any may be in a memory that is not indexed anew yet: its text decides.
+/// Looks up terms, each in its partition, newest memories first.
+///
+/// Calls `note` with the index of a term and the memories that contain it. Memories that are not
+/// reindexed yet are reported for every term, and the caller checks their text.
 pub(super) fn look_up(
     connection: Connection<'_>,
     sought: &[Sought<'_>],
@@ -230,7 +232,7 @@ pub(super) fn look_up(
     Ok(looked)
 }
 
-/// Adds the words of a memory that the index does not have, and notes their language.
+/// Indexes the words of a memory that is missing in the index, and records their language.
 pub(super) fn add(connection: Connection<'_>, no: i64, text: &str) -> Answer<()> {
     add_words(connection, no, &IndexWords::of(text))
 }
@@ -249,7 +251,7 @@ fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> Answer<
     connection.run(sql, params![added.language.bits(), partition_of(no)])
 }
 
-/// Removes the words of a memory.
+/// Removes the words of a memory from the index.
 pub(super) fn remove(connection: Connection<'_>, no: i64, text: &str) -> Answer<()> {
     let removed = IndexWords::of(text);
     match connection {
@@ -259,16 +261,16 @@ pub(super) fn remove(connection: Connection<'_>, no: i64, text: &str) -> Answer<
     }
 }
 
-/// Up to which memory the words were indexed anew; `None`: all are.
+/// Number of the last reindexed memory. `None` if all memories are reindexed.
 fn moving_at(connection: Connection<'_>) -> Answer<Option<i64>> {
     connection.value("SELECT value FROM meta WHERE name = 'words_at'", &[])
 }
 
 impl MemoryReader<'_> {
-    /// Of how many segments the index of words consists; 0 where it has none.
+    /// Number of segments of the word index. 0 for a database, whose index has none.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn word_segments(&self) -> Answer<u64> {
         match self.connection {
             Connection::Sqlite(file) => terms::segments(file),
@@ -279,11 +281,13 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Merges segments of the index of words, where it consists of many, and writes at most about
-    /// `pages` pages of 512 bytes. False when there is nothing more to merge.
+    /// Merges segments of the word index if there are many. Writes at most about `pages` pages of
+    /// 512 bytes.
+    ///
+    /// Returns `false` if there is nothing left to merge.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn merge_words_step(&self, pages: usize) -> Answer<bool> {
         match self.connection {
             Connection::Sqlite(file) => terms::merge_step(file, pages),
@@ -293,7 +297,7 @@ impl MemoryWriter<'_> {
     }
 }
 
-/// True where words are looked for in too many segments.
+/// Whether the index has so many segments that they should be merged.
 pub(crate) fn is_scattered(segments: u64) -> bool {
     segments > SEGMENTS_MAX
 }

@@ -1,4 +1,4 @@
-//! Jobs that write: those that wait become one transaction, each whole or not at all.
+//! Write jobs. Queued jobs share one transaction, but each is atomic.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -8,14 +8,16 @@ use super::index::{Pending, Touch};
 use super::sql::Connection;
 use crate::MemoryError;
 
-/// Something to write. Where the rules refuse it, all that it wrote is undone, and no other job.
+/// A write. If it is rejected, everything it wrote is rolled back, and no other job.
 pub type WriteJob = Box<dyn FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send>;
 
-/// Of each job: whose manifests it makes old, or why it was refused.
+/// Per job: the subjects whose manifests it invalidated, or why it was rejected.
 pub(super) type Answers = Result<Vec<Result<Touch, MemoryError>>, MemoryError>;
 
-/// Does all jobs within a transaction, in their order. What they change of the index waits until
-/// all are done: FTS5 would write a segment of its own for each savepoint.
+/// Runs all jobs in order within a transaction.
+///
+/// Their index changes are written after the last job, because FTS5 would write a segment per
+/// savepoint.
 pub(super) fn do_jobs(
     transaction: Connection<'_>,
     path: Option<&Path>,
@@ -30,7 +32,7 @@ pub(super) fn do_jobs(
     Ok(answers)
 }
 
-/// Does one job within a savepoint.
+/// Runs one job within a savepoint.
 fn try_job(
     transaction: Connection<'_>,
     path: Option<&Path>,
@@ -56,8 +58,8 @@ fn try_job(
             transaction.control("ROLLBACK TO job")?;
             Err(refusal)
         }
-        // The transaction is lost, and may be over already: SQLite ends it when the
-        // disk is full.
+        // The transaction has failed, and may be over already: SQLite ends it when the disk is
+        // full.
         Err(error) => return Err(error),
     };
     if !is_decided {

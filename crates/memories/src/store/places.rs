@@ -1,5 +1,7 @@
-//! Where in a conversation a memory was said, so that what was said right before and after it is
-//! found: an answer seldom repeats the words of its question.
+//! Positions of memories in their conversation.
+//!
+//! They are used to find the memories stated directly before and after another one, because an
+//! answer seldom repeats the words of its question.
 
 use memoird_core::ids::{Generation, MemoryId};
 use rusqlite::params;
@@ -11,15 +13,17 @@ use super::sql::{Answer, Connection, Sql};
 use super::{MemoryReader, MemoryWriter};
 use crate::rules::{Memory, Source};
 
-/// A memory that was said in more turns stands at its first and its last only.
+/// Maximum positions per memory. A memory with more source turns has only the first and the last.
 const SEQS_MAX: usize = 8;
-/// Memories of one turn that are found beside another.
+/// Maximum memories per turn to return as neighbors.
 const OF_A_TURN_MAX: usize = 4;
 
 impl MemoryReader<'_> {
-    /// Which memories of the same partition were said in the turns right before and right after
-    /// these: the one, the number of the other, and whether that was after it. Nothing of those of
-    /// which nothing says where they were said.
+    /// Finds memories of the same partition that were stated in the turns directly before or after
+    /// these.
+    ///
+    /// Returns the id of the given memory, the number of its neighbor, and whether the neighbor
+    /// comes after it. Memories without known source turns have no neighbors.
     pub(super) fn beside<'m>(
         &self,
         memories: impl Iterator<Item = (MemoryId, i64, &'m Memory)>,
@@ -49,7 +53,8 @@ impl MemoryReader<'_> {
         Ok(found.into_iter().filter_map(told).collect())
     }
 
-    /// The numbers of memories that were said at places: which place, and who.
+    /// Returns the numbers of memories stated at these positions, each with the index of its
+    /// position.
     fn said_at(&self, places: &[(i64, i64)]) -> Answer<Vec<(usize, i64)>> {
         match self.connection {
             Connection::Sqlite(_) => {
@@ -69,7 +74,7 @@ impl MemoryReader<'_> {
         }
     }
 
-    /// Whose conversation it is, in which life: a digest with a salt of this file.
+    /// Identifies the conversation: a salted digest of partition, generation and session.
     fn said(&self, partition: i64, source: &Source) -> Answer<i64> {
         let generation = source
             .generation
@@ -82,7 +87,7 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Notes where a current memory was said.
+    /// Records the positions of a current memory.
     pub(super) fn add_places(&self, row: &MemoryRow) -> Answer<()> {
         let Some(source) = &row.memory.source else {
             return Ok(());
@@ -101,7 +106,7 @@ impl MemoryWriter<'_> {
     }
 }
 
-/// Forgets where a memory was said.
+/// Removes the positions of a memory.
 pub(super) fn remove(connection: Connection<'_>, no: i64) -> Answer<()> {
     connection.run("DELETE FROM places WHERE no = ?", params![no])
 }

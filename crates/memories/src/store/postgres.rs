@@ -1,9 +1,11 @@
-//! Memories in PostgreSQL: one schema for all tenants, so that any number of them cost nothing but
-//! rows. A statement sees the rows of one tenant only, by views that know whose transaction it is.
+//! Memories in PostgreSQL.
 //!
-//! The texts of statements are those of SQLite, but for three things: parameters are numbered
-//! (`?` is `$1`); `CROSS JOIN … ON`, which tells SQLite in which order to look, is a `JOIN`; and what
-//! is unique is so within a tenant (`ON CONFLICT (…)`).
+//! All tenants share one schema, so that a tenant costs only its rows. Statements use views that
+//! show only the rows of the transaction's tenant.
+//!
+//! The statements are written for SQLite and translated: parameters are numbered (`?` becomes
+//! `$1`), `CROSS JOIN … ON`, which fixes the join order in SQLite, becomes `JOIN`, and unique
+//! columns are unique per tenant (`ON CONFLICT (…)`).
 
 mod near;
 mod place;
@@ -38,10 +40,10 @@ pub(super) struct Transaction<'a> {
     changes: Cell<u64>,
 }
 
-/// What of pgvector a database has.
+/// Features of the installed pgvector.
 #[derive(Clone, Copy, Debug)]
 struct Pgvector {
-    /// Its indexes look on where a filter leaves out what they found: from 0.8 on.
+    /// Whether index scans continue if a filter drops results (iterative scans, since 0.8).
     looks_on: bool,
 }
 
@@ -61,28 +63,28 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Digests of this tenant's names are salted with this from its next transaction on.
+    /// Sets the salt of this tenant's digests, effective from its next transaction.
     pub(super) fn set_salt(&self, salt: Vec<u8>) -> Answer<()> {
         let sql = "UPDATE memoird_memories.tenants SET salt = $2 WHERE no = $1";
         self.send(sql, vec![Value::Whole(self.tenant), Value::Bytes(salt)])
     }
 
-    /// What digests of this tenant's names are salted with.
+    /// Salt of this tenant's digests.
     pub(super) fn salt(&self) -> &[u8] {
         self.salt
     }
 
-    /// False where the database has no pgvector: then there are no vectors.
+    /// Whether the database can store vectors, that is, has pgvector.
     pub(super) fn has_vectors(&self) -> bool {
         self.pgvector.is_some()
     }
 
-    /// True where large partitions have indexes of their vectors.
+    /// Whether large partitions have vector indexes.
     fn has_indexes(&self) -> bool {
         self.pgvector.is_some_and(|pgvector| pgvector.looks_on)
     }
 
-    /// The number of the tenant.
+    /// Number of the tenant.
     fn tenant(&self) -> i64 {
         self.tenant
     }
@@ -101,12 +103,13 @@ impl<'a> Transaction<'a> {
         Ok(usize::try_from(changed).unwrap_or(usize::MAX))
     }
 
-    /// Does not wait for it: how many rows it changes is not known, and counts as one.
+    /// Sends a statement without waiting for it. It counts as one change, because its row count is
+    /// unknown.
     pub(super) fn run(&self, sql: &str, parameters: Parameters<'_>) -> Answer<()> {
         self.send(&translated(sql), values(parameters)?)
     }
 
-    /// The rows, so many at once, until `look` gives false.
+    /// Fetches rows, `at_once` at a time, until `look` returns `false`.
     pub(super) fn each(
         &self,
         sql: &str,
@@ -131,8 +134,11 @@ impl<'a> Transaction<'a> {
         Ok(self.open.send("CLOSE rows", Vec::new())?)
     }
 
-    /// The rows of these numbers in their order, by a statement that finds that of one. Each is looked
-    /// up by itself: for a list of numbers a planner without statistics may read all of the tenant's.
+    /// Runs a statement that finds one row by number for each of the numbers, and returns rows in
+    /// that order.
+    ///
+    /// Each number is looked up separately. For a list of numbers, a planner without statistics
+    /// might read all rows of the tenant.
     pub(super) fn of_numbers(&self, sql: &str, numbers: &[i64]) -> Answer<Vec<FoundRow>> {
         let one = translated(&sql.replace("?1", "asked.number"));
         let sql = format!(
@@ -148,12 +154,12 @@ impl<'a> Transaction<'a> {
         Ok(rows)
     }
 
-    /// A statement that begins or ends a part of it.
+    /// Sends a statement that controls the transaction, such as `SAVEPOINT`.
     pub(super) fn control(&self, sql: &str) -> Answer<()> {
         Ok(self.open.send(sql, Vec::new())?)
     }
 
-    /// Waits until all that was changed is.
+    /// Waits until all statements sent have completed.
     pub(super) fn settle(&self) -> Answer<()> {
         Ok(self.open.settle()?)
     }
@@ -168,7 +174,7 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// What stands in a column.
+/// Returns the value of a column.
 pub(super) fn value(row: &FoundRow, index: usize) -> rusqlite::Result<ValueRef<'_>> {
     match row.column(index) {
         Ok(Column::Null) => Ok(ValueRef::Null),
@@ -183,7 +189,7 @@ pub(super) fn value(row: &FoundRow, index: usize) -> rusqlite::Result<ValueRef<'
     }
 }
 
-/// A statement as PostgreSQL has it.
+/// Translates a statement from SQLite to PostgreSQL.
 fn translated(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len() + 32);
     let mut last = 0;
@@ -205,7 +211,7 @@ fn translated(sql: &str) -> String {
         .replace("ON CONFLICT (", "ON CONFLICT (tenant, ")
 }
 
-/// A parameter as PostgreSQL takes it.
+/// Converts a parameter for PostgreSQL.
 pub(super) fn parameter(parameter: &dyn rusqlite::ToSql) -> Answer<Value> {
     let value = |value: ValueRef<'_>| match value {
         ValueRef::Null => Value::Null,

@@ -1,6 +1,7 @@
-//! An index of vectors (HNSW) for each very large partition, where measuring all of it would take
-//! longer than a recall may: above some 20,000 memories. It has the vectors of that partition and
-//! of one model only, so nothing that it finds is somebody else's.
+//! HNSW vector indexes, one per very large partition.
+//!
+//! Above some 20,000 memories, comparing all vectors would take longer than a recall may. An index
+//! covers a single partition and model, so all of its results belong to the right subject.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +15,15 @@ use crate::store::row::{limit, range};
 use crate::store::sql::Answer;
 use crate::store::vectors::{Filter, Model};
 
-/// Memories that a partition had, from which on it has an index.
+/// Number of memories ever stored in a partition from which it gets an index.
 const INDEXED_FROM: i64 = 20_000;
-/// Dimensions that pgvector takes into one.
+/// Maximum dimension that a pgvector index supports.
 const DIMENSIONS_MAX: i64 = 2_000;
-/// Candidates of a look, `hnsw.ef_search`: with the usual 40 a recall of fifty finds forty.
+/// Candidates of an index scan, `hnsw.ef_search`. With the default of 40, a recall of fifty finds
+/// only forty.
 const CANDIDATES: u32 = 200;
 
-/// Those of these partitions that are so large.
+/// Returns the partitions that are large enough for an index.
 pub(super) fn large(it: &Transaction<'_>, partitions: &[i64]) -> Answer<Vec<i64>> {
     if !it.has_indexes() {
         return Ok(Vec::new());
@@ -36,7 +38,8 @@ pub(super) fn large(it: &Transaction<'_>, partitions: &[i64]) -> Answer<Vec<i64>
     rows.iter().map(number).collect()
 }
 
-/// The nearest in each of them. Where an index is not there yet, all is measured.
+/// Finds the nearest vectors of each partition. Compares all vectors if the index does not exist
+/// yet.
 pub(super) fn nearest(
     it: &Transaction<'_>,
     model: Model,
@@ -47,12 +50,13 @@ pub(super) fn nearest(
 ) -> Answer<Vec<(i64, f64)>> {
     let mut found = Vec::new();
     for partition in partitions {
-        // What a filter leaves out is made up for by further looks.
+        // Iterative scans make up for the results that the filter drops.
         it.control("SET LOCAL hnsw.iterative_scan = relaxed_order")?;
         it.control(&format!("SET LOCAL hnsw.ef_search = {CANDIDATES}"))?;
         let dimension = query.len();
         let (passes, more) = passing(filter, 3);
-        // The index is found by what is written in its condition, so that is no parameter.
+        // The planner matches the literal condition of a partial index, so the condition takes no
+        // parameters.
         let sql = format!(
             "SELECT no, embedding::vector({dimension}) <=> $1::vector({dimension}) AS distance
              FROM memoird_vectors.vectors WHERE {} AND {passes}
@@ -66,8 +70,9 @@ pub(super) fn nearest(
     Ok(found)
 }
 
-/// Makes the indexes that are missing, one after the other, beside all that goes on, and drops those
-/// of models and partitions that are no more.
+/// Creates missing indexes one after the other, without blocking, and drops obsolete ones.
+///
+/// An index is obsolete if its model or partition is no longer in use.
 pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError> {
     let sql = "SELECT partitions.tenant, partitions.no, models.no, models.dimension
         FROM memoird_memories.partitions
@@ -75,7 +80,7 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
         JOIN memoird_memories.models ON models.tenant = partitions.tenant AND models.name = meta.value
         WHERE partitions.next > $1 AND models.dimension BETWEEN 1 AND $2";
     let values = [Value::Whole(INDEXED_FROM), Value::Whole(DIMENSIONS_MAX)];
-    // What another daemon is making is not valid yet, and left to it.
+    // An index that another daemon is creating is not valid yet, and must not be dropped.
     let known = "SELECT relname::text, indisvalid, EXISTS (
             SELECT 1 FROM pg_stat_progress_create_index
             WHERE datname = current_database() AND index_relid = indexrelid)
@@ -103,7 +108,7 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
         if index.is_being_made || is_wanted && index.is_valid {
             missing.remove(&index.name);
         } else {
-            // One that was broken off, or that nobody needs.
+            // Its creation was aborted, or it is obsolete.
             let name = &index.name;
             let drop = format!("DROP INDEX CONCURRENTLY IF EXISTS memoird_vectors.{name}");
             transactions.alone(&drop)?;
@@ -126,7 +131,7 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
     Ok(())
 }
 
-/// An index that there is.
+/// An existing index.
 struct Index {
     name: String,
     is_valid: bool,

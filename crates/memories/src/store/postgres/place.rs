@@ -1,7 +1,7 @@
-//! Where the memories of all tenants are, and the transactions of each.
+//! Connections to the database, and the transactions of each tenant.
 //!
-//! A write holds the row of its tenant, so that the writes of one tenant come one after the other,
-//! whichever daemon they come from; reads wait for nobody.
+//! A write locks the row of its tenant, which serializes the tenant's writes across all daemons.
+//! Reads wait for no lock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,11 +24,11 @@ use crate::store::sql::Connection;
 use crate::store::time::moment;
 use crate::{MemoryError, locked};
 
-/// Connections of one daemon: as many as it reads at once, and some for writes, of which one that
-/// waits for its tenant's turn has one.
+/// Maximum connections per daemon: one per concurrent read, and some for writes. A write that waits
+/// for the lock of its tenant occupies one.
 const CONNECTIONS_MAX: usize = READERS_MAX + 4;
 
-/// The memories of all tenants, in a database.
+/// Memories of all tenants in a database.
 #[derive(Debug)]
 pub(in crate::store) struct PostgresMemories {
     place: Arc<Place>,
@@ -39,25 +39,26 @@ pub(in crate::store) struct PostgresMemories {
 struct Place {
     transactions: Transactions,
     pgvector: Option<Pgvector>,
-    /// The views, and where pgvector is.
+    /// Schemas of the views and of pgvector.
     search_path: String,
 }
 
-/// Those of one tenant.
+/// Memories of one tenant in a database.
 #[derive(Debug)]
 pub(in crate::store) struct PostgresTenant {
     place: Arc<Place>,
     no: i64,
     salt: Vec<u8>,
-    /// Something failed: a failover may have lost what was known here.
+    /// Whether an operation has failed. A failover may have lost the tenant's rows, so the next
+    /// call verifies them.
     is_doubtful: AtomicBool,
 }
 
 impl PostgresMemories {
-    /// Makes the tables where they are missing. Blocks.
+    /// Creates missing tables. Blocks.
     ///
     /// # Errors
-    /// When the database cannot be reached, or its tables are too new.
+    /// If the database cannot be reached, or its schema is too new.
     pub(in crate::store) fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
         let transactions = Transactions::new(options, runtime, CONNECTIONS_MAX)?;
         transactions.prepare(&schema::TABLES)?;
@@ -78,12 +79,12 @@ impl PostgresMemories {
         })
     }
 
-    /// False where the database has no pgvector.
+    /// Whether the database has pgvector.
     pub(in crate::store) fn has_vectors(&self) -> bool {
         self.place.pgvector.is_some()
     }
 
-    /// Makes indexes of the vectors of large subjects, where they are missing.
+    /// Creates missing indexes for the vectors of large subjects.
     pub(in crate::store) fn make_indexes(&self) -> Result<(), MemoryError> {
         match self.place.pgvector {
             Some(Pgvector { looks_on: true }) => Ok(near::make_indexes(&self.place.transactions)?),
@@ -113,13 +114,13 @@ impl PostgresMemories {
         Ok(made)
     }
 
-    /// The tenants that have memories, or had some, in order.
+    /// Lists the tenants that have or had memories, in order.
     pub(in crate::store) fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
         self.tenants_where("true")
     }
 
-    /// As [`MemoryStore::tenants_due`](crate::store::MemoryStore::tenants_due): in one statement, of which
-    /// each tenant costs some look-ups by index.
+    /// See [`MemoryStore::tenants_due`](crate::store::MemoryStore::tenants_due). A single
+    /// statement, with a few index lookups per tenant.
     pub(in crate::store) fn tenants_due(
         &self,
         now: Timestamp,
@@ -186,12 +187,12 @@ impl Place {
 }
 
 impl PostgresTenant {
-    /// As [`TenantMemories::write`](crate::store::TenantMemories::write).
+    /// See [`TenantMemories::write`](crate::store::TenantMemories::write).
     pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> Answers {
         self.transact(|connection| do_jobs(connection, None, jobs))
     }
 
-    /// Writes all that `action` writes, or nothing.
+    /// Runs `action` in a transaction.
     pub(in crate::store) fn transact<T>(
         &self,
         action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
@@ -210,7 +211,7 @@ impl PostgresTenant {
             Ok(done)
         });
         self.noted(written).map_err(|error| match error {
-            // Then it was the commit that failed.
+            // The failure was that of the commit.
             MemoryError::Failed { cause } if is_done => MemoryError::InDoubt {
                 detail: cause.to_string(),
             },
@@ -218,7 +219,7 @@ impl PostgresTenant {
         })
     }
 
-    /// Looks at one moment.
+    /// Runs `look` on a consistent snapshot.
     pub(in crate::store) fn read<T>(
         &self,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
@@ -236,7 +237,7 @@ impl PostgresTenant {
         }))
     }
 
-    /// Whoever comes after a failure looks whether the tenant is still known.
+    /// After a failure, makes the next call verify the rows of the tenant.
     fn noted<T>(&self, outcome: Result<T, MemoryError>) -> Result<T, MemoryError> {
         if let Err(MemoryError::Failed { .. } | MemoryError::Busy) = &outcome {
             self.is_doubtful.store(true, Ordering::Relaxed);
@@ -248,8 +249,10 @@ impl PostgresTenant {
         Transaction::new(open, self.no, &self.salt, self.place.pgvector)
     }
 
-    /// What holds within a transaction only, so that a pooler may stand in between. A daemon that
-    /// is paused amid one does not hold up the others for long.
+    /// Settings of a transaction. They end with it, so that a connection pooler may be in between.
+    ///
+    /// The timeouts keep a daemon that is suspended during a transaction from blocking others for
+    /// long.
     fn settings(&self) -> String {
         format!(
             "SET LOCAL search_path = {}; SET LOCAL memoird.tenant = '{}';
@@ -259,8 +262,9 @@ impl PostgresTenant {
     }
 }
 
-/// The schema that pgvector is in, which is made where it may be; `None`: there is none, and
-/// memories are found by their words only.
+/// Returns the schema of pgvector, after creating the extension if possible.
+///
+/// `None` if it is not available. Recalls are lexical only then.
 fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector)>, StoreError> {
     let sql =
         "SELECT nspname::text, string_to_array(extversion, '.')::int[] >= '{0,8}' FROM pg_extension
@@ -284,14 +288,14 @@ fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector
         let sql = format!("CREATE EXTENSION IF NOT EXISTS vector{schema}");
         transactions.transact("BEGIN", |open| open.change(&sql, &[]))
     };
-    // Of a role that is named memoird, the schema of the journal stands first in its path: with the extension
-    // in it no dump of memoird's schemas could be restored.
+    // For a role named memoird, the journal's schema comes first in the search path. With the
+    // extension in it, dumps of memoird's schemas could not be restored.
     let make = match make(" SCHEMA public") {
         Err(StoreError::Database { .. } | StoreError::Locked { .. }) => make(""),
         made => made,
     };
     match make {
-        // Another daemon may make it at the same moment.
+        // Another daemon may create it concurrently.
         Ok(_) | Err(StoreError::Database { .. } | StoreError::Locked { .. }) => {}
         Err(error) => return Err(error),
     }
@@ -306,14 +310,14 @@ fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector
     Ok(found)
 }
 
-/// The number of a tenant, never negative.
+/// Hashes a tenant's name to a non-negative number.
 fn number_of(tenant: &TenantId) -> i64 {
     let digest = Sha256::digest(tenant.as_str().as_bytes());
     i64::from_be_bytes(std::array::from_fn(|index| digest[index])) & i64::MAX
 }
 
-/// Makes what is missing of a tenant, beside others who may do so in the same moment; gives the salt
-/// of its digests.
+/// Creates missing rows of a tenant, possibly concurrently with other daemons. Returns the salt of
+/// its digests.
 fn make_tenant(open: &OpenTransaction, no: i64, name: &[u8]) -> Result<Vec<u8>, MemoryError> {
     let make = "INSERT INTO memoird_memories.tenants (no, name) VALUES ($1, $2)
         ON CONFLICT DO NOTHING";
@@ -341,7 +345,7 @@ fn make_tenant(open: &OpenTransaction, no: i64, name: &[u8]) -> Result<Vec<u8>, 
     Ok(salt.to_vec())
 }
 
-/// Removes the words of a tenant's memories that were cut by other rules, to be indexed anew.
+/// Deletes the words of a tenant if other word rules created them, and starts to reindex them.
 fn renew_words(open: &OpenTransaction, no: i64) -> Result<(), MemoryError> {
     let version = || Value::Bytes(VERSION.to_string().into_bytes());
     let other = "SELECT 1 FROM memoird_memories.tenants WHERE no = $1 AND NOT EXISTS (

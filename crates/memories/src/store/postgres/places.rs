@@ -1,4 +1,4 @@
-//! Where memories were said.
+//! Positions of memories in their conversation.
 
 use memoird_postgres::Value;
 
@@ -6,7 +6,8 @@ use super::{Transaction, value};
 use crate::store::row::limit;
 use crate::store::sql::Answer;
 
-/// The numbers of memories that were said at places, at most so many of each: which place, and who.
+/// Returns the numbers of memories stated at these positions, at most `each_max` per position, each
+/// with the index of its position.
 pub(in crate::store) fn said_at(
     it: &Transaction<'_>,
     places: &[(i64, i64)],

@@ -1,4 +1,4 @@
-//! What recalls leave behind, in one statement for all that one of them found.
+//! Recording of recalls, in one statement per recall.
 
 use memoird_postgres::Value;
 
@@ -7,14 +7,14 @@ use crate::store::RecallEvent;
 use crate::store::sql::Answer;
 use crate::store::time::moment;
 
-/// Counts the memories that a recall found, and notes it of each. Those that are gone meanwhile are
-/// left out.
+/// Counts a recall for each of its memories and stores its events. Skips memories that were deleted
+/// in the meantime.
 pub(in crate::store) fn count_hits(
     it: &Transaction<'_>,
     event: &RecallEvent,
     session: Option<[u8; 16]>,
 ) -> Answer<()> {
-    // One more than the greatest integer would be none.
+    // Incrementing the maximum integer would overflow.
     let sql = "WITH hits AS (
             SELECT id, rank, score FROM unnest($1, $2, $3) AS hits (id, rank, score)),
         counted AS (

@@ -1,13 +1,15 @@
-//! The tables. All that clients choose is `bytea`: it may have any byte, and `text` takes no NUL.
-//! What a column means is said beside SQLite's tables, which have the same ones.
+//! The tables.
 //!
-//! The tables are in `memoird_memories`, and statements never name them: they name the views of
-//! `memoird_tenant`, which show the rows of the tenant whose transaction it is, and through which
-//! rows become that tenant's.
+//! All client-chosen columns are `bytea`, because they may contain any byte, and `text` cannot
+//! contain NUL. The SQLite schema has the same tables, and documents the columns.
+//!
+//! The tables are in `memoird_memories`. Statements never name them, but the views of
+//! `memoird_tenant`, which show only the rows of the transaction's tenant. Rows inserted through a
+//! view belong to that tenant.
 
 use memoird_postgres::{Step, Steps};
 
-/// All but vectors.
+/// All tables but vectors.
 pub(super) const TABLES: Steps = Steps {
     schema: "memoird_memories",
     steps: &[
@@ -26,7 +28,7 @@ pub(super) const TABLES: Steps = Steps {
     ],
 };
 
-/// Vectors, where the database has pgvector.
+/// The table of vectors, if the database has pgvector.
 pub(super) const VECTORS: Steps = Steps {
     schema: "memoird_vectors",
     steps: &[Step {
@@ -35,8 +37,10 @@ pub(super) const VECTORS: Steps = Steps {
     }],
 };
 
-/// The number of a tenant is made from its name, so that it is nobody else's, also where a failover
-/// lost the row. `learnt` says how far the journal was looked at for facts.
+/// The initial schema.
+///
+/// The number of a tenant is a hash of its name, so that it stays the same even if a failover lost
+/// the row. `learnt` is the journal position up to which extraction is done.
 const V1: &str = "
 CREATE SCHEMA IF NOT EXISTS memoird_tenant;
 
@@ -314,15 +318,20 @@ BEGIN
 END $$;
 ";
 
-/// Each write makes another version of its tenant's row of a table that counts, and all of them stay as
-/// long as somebody looks at an older moment: a dump, or a standby's query. Every statement went through
-/// all of these. The view finds the row by the newest `step`, which an index has, and goes through 64
-/// at most; an update leaves its page once in so many. Whoever knows version 1 names the same view.
+/// Migrates a table with one counter row per tenant, to find this row by its newest `step`.
 ///
-/// With `step` in the key, a tenant that another daemon knows already is no conflict: the trigger keeps a
-/// second row out. Writes of a tenant come one after the other, and so do those who make it.
+/// Each write creates a new version of the row, and dead versions stay as long as a transaction
+/// uses an older snapshot, such as a dump or a query on a standby. Every statement had to scan all
+/// of them. The view finds the row by the newest `step` through an index, and scans at most 64
+/// versions. An update leaves its page only once per 64. A daemon of version 1 uses the same view
+/// name.
 ///
-/// A step for each table: one that waits for a table has no other one that somebody waits for.
+/// With `step` in the primary key, inserting the row of an existing tenant no longer conflicts. A
+/// trigger drops the second row instead. This is safe because the writes of a tenant, and those
+/// that create it, are serialized.
+///
+/// Each table has a migration step of its own, so that a step that waits for the lock of one table
+/// does not hold the lock of another.
 macro_rules! find_by_step {
     ($table:literal) => {
         concat!(
@@ -370,7 +379,7 @@ $body$;
 
 const V3: &str = find_by_step!("document_state");
 
-/// Beside each vector what a search filters by.
+/// Each vector is stored with the columns that a search filters by.
 const VECTORS_V1: &str = "
 CREATE TABLE memoird_vectors.vectors (
     tenant    bigint NOT NULL DEFAULT memoird_memories.tenant(),

@@ -1,8 +1,8 @@
-//! The words of memories, as rows: one for each word of each memory, by a hash of the word. The
-//! text decides what is found, so that two words of one hash do no harm.
+//! The word index as rows: one row per word and memory, by a hash of the word.
 //!
-//! PostgreSQL's own full-text index (GIN) knows no subject: it would look through everybody's
-//! memories for what one subject may see.
+//! The caller checks the text of each result, so hash collisions are harmless. PostgreSQL's own
+//! full-text index (GIN) is not partitioned by subject: a search for one subject would scan the
+//! memories of all.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought};
 use crate::store::row::{limit, partition_of};
 use crate::store::sql::Answer;
 
-/// Terms of a partition that are looked up at once: what is found of them is in memory together.
+/// Terms per lookup. Their results are in memory at the same time.
 const SOUGHT_AT_ONCE: usize = 64;
 
-/// Adds the words of a memory that the index does not have.
+/// Indexes the words of a memory that is missing in the index.
 pub(in crate::store) fn add(it: &Transaction<'_>, no: i64, words: &IndexWords) -> Answer<()> {
     let sql = "INSERT INTO terms (partition, form, no)
                SELECT $1, form, $2 FROM unnest($3) AS form ON CONFLICT DO NOTHING";
@@ -36,7 +36,7 @@ fn row(no: i64, words: &IndexWords) -> Vec<Value> {
     vec![partition, Value::Whole(no), forms]
 }
 
-/// Looks each term up in each partition, the newest memories first.
+/// Looks up each term in its partition, newest memories first.
 pub(in crate::store) fn look_up(
     it: &Transaction<'_>,
     sought: &[Sought<'_>],
@@ -58,7 +58,7 @@ pub(in crate::store) fn look_up(
     Ok(looked)
 }
 
-/// Of each term the memories with any of its forms: the newest of each form, and so of all.
+/// For each term, finds the newest memories of each of its forms, and therefore of all forms.
 fn find(it: &Transaction<'_>, sought: &[Sought<'_>]) -> Answer<Vec<Vec<i64>>> {
     let (mut places, mut forms, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
     for (place, one) in sought.iter().enumerate() {
@@ -87,7 +87,8 @@ fn find(it: &Transaction<'_>, sought: &[Sought<'_>]) -> Answer<Vec<Vec<i64>>> {
     Ok(found)
 }
 
-/// FNV-1a of 32 bits (G. Fowler, L. C. Noll, K.-P. Vo): it is stored, so it never changes.
+/// FNV-1a, 32 bits (G. Fowler, L. C. Noll, K.-P. Vo). Hashes are stored, so the function must never
+/// change.
 fn hash(word: &str) -> i32 {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     word.bytes().fold(0x811c_9dc5, mix).cast_signed()

@@ -1,6 +1,8 @@
-//! Vectors as pgvector has them. What is near is measured exactly within the partitions that are
-//! asked: an index over everybody's vectors (HNSW) finds next to nothing of a small subject. A very
-//! large partition has an index of its own, [`super::near`].
+//! Vectors in pgvector.
+//!
+//! Searches compare all vectors of the requested partitions. An HNSW index over the vectors of all
+//! tenants would find next to nothing for a small subject. A very large partition has an index of
+//! its own, see [`super::near`].
 
 use std::collections::HashMap;
 
@@ -11,7 +13,7 @@ use crate::store::row::{limit, range};
 use crate::store::sql::Answer;
 use crate::store::vectors::{Filter, Glance, Model};
 
-/// Stores a vector, replacing any that was there.
+/// Stores a vector, replacing the previous one.
 pub(in crate::store) fn put(
     it: &Transaction<'_>,
     no: i64,
