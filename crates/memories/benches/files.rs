@@ -1,8 +1,8 @@
-//! What memories cost at rest: `cargo bench -p memoird-memories --bench files`.
+//! Cost of stored memories: `cargo bench -p memoird-memories --bench files`.
 //!
-//! The goals: 5,000 facts a second in groups of 64, on disk each time; words over a tenant
-//! of 100,000 in 3 ms; words and meaning over 10,000 of one subject in 5 ms; and all of it
-//! flat when other subjects grow. What files weigh is printed at the end.
+//! Goals: 5,000 facts per second in durable groups of 64; a lexical recall for a tenant of 100,000
+//! in 3 ms; a hybrid recall over 10,000 memories of one subject in 5 ms; all independent of the
+//! number of other subjects. File sizes are printed at the end.
 
 use std::sync::{LazyLock, Mutex};
 
@@ -20,9 +20,9 @@ use tempfile::TempDir;
 
 const DIMENSION: usize = 384;
 const MODEL: &str = "bench";
-/// Facts of one group commit.
+/// Facts per group commit.
 const GROUP: usize = 64;
-/// Different words; the n-th comes up by 1 / n.
+/// Number of distinct words. The n-th occurs with a frequency of 1 / n.
 const VOCABULARY: usize = 8_000;
 
 fn main() {
@@ -41,7 +41,7 @@ fn report(line: &str) {
     println!("{line}");
 }
 
-/// SplitMix64 (G. Steele, D. Lea and C. Flood, 2014): every run has the same facts.
+/// SplitMix64 (G. Steele, D. Lea and C. Flood, 2014), so that every run uses the same facts.
 struct Dice(u64);
 
 impl Dice {
@@ -77,8 +77,7 @@ impl Dice {
     }
 }
 
-/// A tenant of so many subjects with so many memories each; the first subject may have
-/// another number of them.
+/// A tenant with a number of subjects of equal size. The first subject may have another size.
 struct Tenant {
     _dir: TempDir,
     memories: TenantMemories,
@@ -101,7 +100,7 @@ impl Tenant {
         memories.write_one(move |writer| writer.set_embedding_model(model))?;
         let mut dice = Dice(1);
         let mut owners: Vec<usize> = (0..others * each).map(|place| 1 + place % others).collect();
-        // The first one's come in between the others'.
+        // Spread the first subject's memories among the others.
         for _ in 0..first {
             let at = usize::try_from(dice.next()).unwrap_or(0) % (owners.len() + 1);
             owners.push(0);
@@ -113,7 +112,7 @@ impl Tenant {
             .map(|(number, owner)| {
                 let mut order = order(number, &format!("subject-{owner}"), dice.text());
                 order.vector = vectors.then(|| dice.vector());
-                // Or each would be compared with all that are there.
+                // Otherwise each fact would be compared with all existing ones.
                 order.fact.near_duplicate = NearDuplicate::Keep;
                 order
             })
@@ -146,7 +145,7 @@ fn order(number: u64, subject: &str, text: String) -> RememberCommand {
         key: None,
         at_seq: None,
         vector: None,
-        // Nothing is near enough to be merged.
+        // No memory is near enough to be merged.
         cosine_min: 2.0,
     }
 }
@@ -224,7 +223,7 @@ fn hybrid_of_10_000_amid_100_000(bencher: Bencher<'_, '_>) {
     recall(bencher, &AMID_10_OF_10_000, true);
 }
 
-/// Groups of facts of a thousand subjects, each group durable.
+/// Durable groups of facts for a thousand subjects.
 #[divan::bench(sample_count = 50, sample_size = 4)]
 fn remember(bencher: Bencher<'_, '_>) {
     let (_dir, memories) = open().unwrap_or_else(|error| panic!("{error}"));
@@ -250,7 +249,7 @@ fn remember(bencher: Bencher<'_, '_>) {
         .bench_values(|orders| write(&memories, &orders).is_ok());
 }
 
-/// A subject of a thousand amid nine thousand, until nothing of it is left in the file.
+/// Forgets a subject of 1,000 memories among 9,000 others, until the file contains no trace of it.
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn forget_1_000(bencher: Bencher<'_, '_>) {
     let job = MemoryId::new(1, 1);
@@ -269,7 +268,7 @@ fn forget_1_000(bencher: Bencher<'_, '_>) {
         .bench_refs(|tenant| forget(&tenant.memories).is_ok());
 }
 
-/// Bytes of a tenant's file.
+/// File size of a tenant in bytes.
 fn weigh(subjects: usize, each: usize, vectors: bool) -> u64 {
     let tenant = Tenant::new(0, subjects, each, vectors);
     let now = Timestamp::from_ms(1_800_000_000_000);

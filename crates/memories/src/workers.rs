@@ -1,4 +1,4 @@
-//! The background work of memories, run by the engine's supervisor.
+//! Background workers of memories, run by the engine's supervisor.
 
 mod consolidation;
 mod embedding;
@@ -10,7 +10,6 @@ use memoird_engine::WorkError;
 use crate::error::MemoryError;
 use crate::service::Memories;
 
-/// Starts all workers.
 pub(crate) fn start(memories: &Memories) {
     let engine = &memories.shared.engine;
     engine.run_worker(maintenance::MaintenanceWorker::new(memories.clone()));

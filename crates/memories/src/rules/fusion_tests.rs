@@ -1,4 +1,4 @@
-//! What two lists become, and what importance and age may change in it.
+//! Fusion of two lists, and the effect of importance and age.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ const FRESH: Standing = Standing {
     is_question: false,
 };
 
-/// Candidates that one list or both found; who is in one only has nothing by the other.
+/// Candidates from two lists. One that is missing in a list has no score there.
 fn candidates(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Candidates<u32> {
     let score = |list: &[(u32, f64)], id| {
         let found = list.iter().find(|(other, _)| *other == id);
@@ -84,7 +84,7 @@ fn what_both_found_stands_first_and_knows_its_ranks() {
 
 #[test]
 fn a_first_place_won_by_far_is_not_outvoted_by_two_middling_ones() {
-    // By reciprocal ranks 2 would be first.
+    // Reciprocal ranks would put 2 first.
     let hits = fused(
         &[(1, 9.0), (2, 2.0), (3, 2.0)],
         &[(2, 0.31), (3, 0.3), (1, 0.29)],
@@ -104,7 +104,7 @@ fn equal_ones_stand_by_newness_then_by_id() {
 
 #[test]
 fn what_one_way_did_not_find_is_judged_by_it_all_the_same() {
-    // Of the words' best two, one has a cosine that is as good as the nearest's.
+    // One of the two best by words has a cosine close to the nearest.
     let mut found = candidates(&[(1, 9.0), (2, 9.0)], &[(3, 0.8)]);
     found.list[1].cosine = Some(0.79);
     let hits = HalfLives::default().fuse(&found, |_| FRESH);
@@ -123,7 +123,7 @@ fn a_reranker_decides_and_what_it_was_not_asked_stands_behind() {
     assert_eq!(hits[0].parts.judged, Some(0.9));
     assert_eq!(hits[0].lexical_rank, Some(3), "by words it was third");
     assert!(hits[3].ranked.score < 0.1 && hits[3].parts.judged.is_none());
-    // What was said right after a question that it judged highly gains by it, as without it.
+    // The memory after a highly judged question gains by it, as without a reranker.
     found.list[2].judged = Some(0.2);
     found.said_after = vec![(2, 4)];
     let asks = |id: &u32| Standing {
@@ -183,7 +183,7 @@ fn what_was_said_beside_a_good_one_is_better_and_the_most_behind_a_question() {
         coverage: 0.0,
     };
     found.list.extend([beside(2), beside(3), beside(5)]);
-    // 3 is beside one that is only beside another, and has nothing of it.
+    // 3 is next to one that is only a neighbor itself, and gains nothing.
     found.said_after = vec![(1, 2), (2, 3), (5, 1), (9, 1)];
     let of = |is_question: bool| {
         let standing = |id: &u32| Standing {

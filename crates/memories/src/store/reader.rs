@@ -1,4 +1,4 @@
-//! Queries of a tenant's memories. All queries of one reader see the same state of it.
+//! Queries of a tenant's memories. All queries of one reader see the same snapshot.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,17 +18,18 @@ use crate::MemoryError;
 use crate::requests::{ListRequest, MemoryPage, MemoryStats};
 use crate::rules::{Memory, MemoryLimits};
 
-/// Memories that a page with a filter looks at, and of these in one query.
+/// Maximum memories that a filtered page checks.
 const LISTED_MAX: usize = 10_000;
+/// Memories per query of a filtered page.
 const LISTED_AT_ONCE: usize = 256;
 
-/// A consistent view of a tenant's memories.
+/// A consistent snapshot of a tenant's memories.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryReader<'a> {
     pub(super) connection: Connection<'a>,
-    /// Within a job: changes that are not in the full-text index yet.
+    /// Within a job: changes that are not in the word index yet.
     pending: Option<&'a RefCell<Pending>>,
-    /// Of the file, where there is one.
+    /// Path of the file, if there is one.
     path: Option<&'a Path>,
 }
 
@@ -45,7 +46,7 @@ impl<'a> MemoryReader<'a> {
         }
     }
 
-    /// Brings the full-text index up to what this transaction wrote.
+    /// Writes this transaction's pending changes to the word index.
     pub(super) fn settle_index(&self) -> Answer<()> {
         self.pending.map_or(Ok(()), |pending| {
             pending.borrow_mut().apply(self.connection)
@@ -54,18 +55,18 @@ impl<'a> MemoryReader<'a> {
 }
 
 impl MemoryReader<'_> {
-    /// One memory, history and expired ones included; `None` when it is not there.
+    /// Returns one memory, including superseded and expired ones.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn get(&self, id: MemoryId) -> Answer<Option<Memory>> {
         Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
     }
 
-    /// At most `max` memories in the order of their ids.
+    /// Lists up to `max` memories in order of id.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn list(&self, request: &ListRequest, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
         let owner = match &request.subject {
             None => None,
@@ -78,7 +79,7 @@ impl MemoryReader<'_> {
         let (kind, now, max) = (request.kind.map(|kind| kind as u8), moment(now), limit(max));
         let mut parameters: Vec<&dyn ToSql> = vec![&after, &max];
         let mut sql = "WHERE id > ?1".to_owned();
-        // Few memories have a tag: those are looked at, and no other.
+        // Few memories have a given tag, so scan those rather than an index by owner or id.
         let mut plus = "";
         if let Some(tag) = &request.tag {
             plus = self.connection.unindexed();
@@ -115,10 +116,10 @@ impl MemoryReader<'_> {
         Ok(rows.into_iter().map(|row| row.memory).collect())
     }
 
-    /// A page of memories.
+    /// Lists a page of memories.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> Answer<MemoryPage> {
         let Some(filter) = &request.metadata else {
             let mut memories = self.list(request, request.count.saturating_add(1), now)?;
@@ -150,10 +151,11 @@ impl MemoryReader<'_> {
         }
     }
 
-    /// Subjects that have memories that can be recalled, and how many; at most `max`, behind one.
+    /// Lists up to `max` subjects after `after` that have current memories, with the number of
+    /// these.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn subjects(
         &self,
         prefix: &str,
@@ -178,7 +180,7 @@ impl MemoryReader<'_> {
         })
     }
 
-    /// The partitions of subjects that begin so.
+    /// Partitions of the subjects with this prefix.
     pub(super) fn prefixed(&self, prefix: &str) -> Answer<Vec<i64>> {
         let most = MemoryLimits::PREFIXED;
         let sql = format!("SELECT no FROM partitions WHERE no > 0 AND {BEGINS} LIMIT ?");
@@ -191,10 +193,10 @@ impl MemoryReader<'_> {
         }
     }
 
-    /// The memories of a subject's manifest: its own and those of the team, at most `max`.
+    /// Reads up to `max` memories for a subject's manifest: its own and those of the team.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn manifest(&self, subject: &Subject, now: Timestamp, max: usize) -> Answer<ManifestRows> {
         let mut rows = ManifestRows::default();
         let own = find_partition(self.connection, subject)?;
@@ -228,10 +230,10 @@ impl MemoryReader<'_> {
         Ok(rows)
     }
 
-    /// Counts, with how far the vectors of a model are.
+    /// Counts the memories, and how many have a vector of `model`.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn stats(&self, model: Option<&str>, now: Timestamp) -> Answer<MemoryStats> {
         let count = |sql: &str| self.count(sql, &[]);
         let stored = count("SELECT memories FROM state")?;
@@ -245,7 +247,8 @@ impl MemoryReader<'_> {
         let (documents, document_bytes) = self.documents_kept()?;
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
         Ok(MemoryStats {
-            // All that are stored are counted already; only what is no more current is read.
+            // The total is stored as a counter, so only memories that are not current are counted
+            // by reading them.
             memories: stored.saturating_sub(superseded + expired),
             superseded,
             subjects: count("SELECT count(DISTINCT owner) FROM memories")?,
@@ -273,8 +276,11 @@ impl MemoryReader<'_> {
         self.value(sql, params![name])
     }
 
-    /// How many of a partition's memories were ever numbered, and when numbering began anew:
-    /// close to how many there are. And the languages that they are in, together.
+    /// Reads the number of memories ever stored in each partition, and the union of their
+    /// languages.
+    ///
+    /// The number starts again with a renewed partition, and is close to the number of current
+    /// memories.
     pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<(BTreeMap<i64, u64>, Languages)> {
         let sql = "SELECT no, next - 1, languages FROM partitions WHERE no = ?1";
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?));

@@ -1,5 +1,6 @@
-//! Recall: candidates by words and by meaning, each list best first. Nothing outside the
-//! partitions of the subjects asked and the team's is ever looked at.
+//! Candidates of a recall by words and by vector, each list best first.
+//!
+//! Only reads the partitions of the requested subjects and of the team.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,28 +23,30 @@ use crate::rules::documents::DocumentFilter;
 use crate::rules::fusion::Ranked;
 use crate::rules::{Memory, MemoryLimits};
 
-/// Memories whose metadata are read at once.
+/// Memories whose metadata is read at once.
 const METADATA_AT_ONCE: usize = 512;
-/// So many of the best of each list bring what was said before and after them.
+/// Number of the best of each list whose neighbors in the conversation are added.
 const NEIGHBOURS_OF: usize = 16;
-/// A partition with more numbers than these counts what it finds in a map, not in a list.
+/// Maximum size of a partition that collects its matches in a list. Larger ones use a map.
 const DENSE_MAX: u64 = 1 << 18;
-/// Memories of a partition that are looked at for words that only begin as one that nothing has.
+/// Maximum memories of a partition to check for words that only share the beginning of a term that
+/// has no exact match.
 const ALIKE_MAX: usize = 1_024;
 
-/// The terms that were found in each memory of one partition.
+/// The terms found in each memory of one partition.
 enum Matches {
-    /// By the number within the partition.
+    /// Indexed by the number within the partition, with a list of the numbers in use.
     Dense(Vec<Found>, Vec<i64>),
     Sparse(HashMap<i64, Found>),
 }
 
 impl MemoryReader<'_> {
-    /// What fits a query: by words, unless it is empty, and by meaning, where it has a vector.
-    /// The lists have up to `limit` memories each; `mode` and `session` have no effect here.
+    /// Searches by words, unless the query is empty, and by vector, if one is given.
+    ///
+    /// Each list has up to `limit` memories. `mode` and `session` have no effect here.
     ///
     /// # Errors
-    /// [`MemoryError::DimensionMismatch`], and when the memories cannot be read.
+    /// [`MemoryError::DimensionMismatch`], or if the memories cannot be read.
     pub fn recall(
         &self,
         request: &RecallRequest,
@@ -86,7 +89,7 @@ impl MemoryReader<'_> {
             lists.vector = self.fetch(near, &mut lists.memories, &mut numbers)?;
         }
         self.add_neighbours(&filter, &mut lists, &mut numbers)?;
-        // Whatever found them, all are judged both ways.
+        // Every memory gets both scores, whichever search found it.
         let scorer = Scorer::new(&query, &statistics);
         let near = lists.vector.iter();
         let mut cosines: HashMap<MemoryId, f64> = near.map(|one| (one.id, one.score)).collect();
@@ -115,7 +118,7 @@ impl MemoryReader<'_> {
         Ok(lists)
     }
 
-    /// Adds what was said right before and right after the best.
+    /// Adds the memories stated directly before and after the best ones.
     fn add_neighbours(
         &self,
         filter: &Filter,
@@ -199,7 +202,7 @@ impl MemoryReader<'_> {
         })
     }
 
-    /// The current memories whose metadata fit.
+    /// Current memories whose metadata matches.
     fn with_metadata(&self, wanted: &DocumentFilter, partitions: &[i64]) -> Answer<HashSet<i64>> {
         let mut fitting = HashSet::new();
         let sql = "SELECT no, metadata FROM memories WHERE partition = ?
@@ -216,7 +219,9 @@ impl MemoryReader<'_> {
         Ok(fitting)
     }
 
-    /// The terms choose candidates; their text decides. Gives what the terms weigh.
+    /// Searches by words. The index selects candidates, and their text decides.
+    ///
+    /// Also returns the query and the statistics of its terms.
     fn by_words(
         &self,
         request: &RecallRequest,
@@ -242,7 +247,7 @@ impl MemoryReader<'_> {
             .collect();
         let exact: Vec<&[String]> = query.terms().iter().map(Term::forms).collect();
         self.look_up(&exact, MATCHES_MAX, &mut asked, &mut statistics)?;
-        // What is said in other forms of a word is looked for where nothing has that word.
+        // Look up other forms of a term only if it has no exact match.
         let begun = |(term, found_in): (usize, &u64)| match found_in {
             0 => query.terms().get(term).map_or(&[][..], Term::beginnings),
             _ => &[],
@@ -271,7 +276,7 @@ impl MemoryReader<'_> {
         let mut scored: Vec<(Judgement, MemoryId, i64)> = Vec::new();
         let wanted = CANDIDATES_MAX.max(request.limit);
         let mut rest = ranked.as_slice();
-        // Those that the filter leaves out are made up for by more and more others.
+        // Read more candidates in growing batches to make up for those that the filter drops.
         let mut at_once = wanted;
         while scored.len() < wanted && !rest.is_empty() {
             let (some, others) = rest.split_at(at_once.min(rest.len()));
@@ -280,7 +285,7 @@ impl MemoryReader<'_> {
             self.candidates(some, |no, glance, id, content| {
                 if filter.passes(no, glance) {
                     let judgement = scorer.judge(content);
-                    // An index that is not moved yet takes "us" for "use".
+                    // In an index that is not rebuilt yet, "us" matches "use".
                     if judgement.score > 0.0 {
                         scored.push((judgement, id, no));
                     }
@@ -308,8 +313,9 @@ impl MemoryReader<'_> {
         Ok((query, statistics))
     }
 
-    /// Looks each term up by its forms, those that have any, in each partition, and notes at most so
-    /// many of the newest memories with it.
+    /// Looks up terms by their forms in each partition. Skips terms without forms.
+    ///
+    /// Records at most `noted_max` of the newest memories per term and partition.
     fn look_up(
         &self,
         forms: &[&[String]],
@@ -355,7 +361,7 @@ impl MemoryReader<'_> {
         Ok(())
     }
 
-    /// What of these memories decides whether they are found.
+    /// Reads what decides whether these candidates are found.
     fn candidates(
         &self,
         ranked: &[(f64, i64)],
@@ -372,8 +378,8 @@ impl MemoryReader<'_> {
             Ok(())
         };
         let own = "SELECT no, kind, observed, expires, id, content FROM memories WHERE no = ?1";
-        // What a forgotten subject shared has no owner any more. Whose partition was found is not
-        // forgotten.
+        // Shared memories of a forgotten subject have no owner anymore. A partition that was found
+        // belongs to a subject that is not forgotten, so its own memories need no check.
         let shared = "SELECT no, kind, observed, expires, id, content FROM memories
                       WHERE no = ?1 AND owner IN (SELECT no FROM partitions)";
         let numbers = ranked.iter().map(|(_, no)| *no);
@@ -387,7 +393,7 @@ impl MemoryReader<'_> {
         Ok(())
     }
 
-    /// Reads the memories of a list; gives the list with their ids.
+    /// Reads the memories of a list, and returns the list with their ids.
     fn fetch(
         &self,
         found: impl IntoIterator<Item = (i64, f64)>,
@@ -398,7 +404,7 @@ impl MemoryReader<'_> {
         let mut list = Vec::with_capacity(nos.len());
         let mut scored = nos.iter().zip(scores);
         for MemoryRow { no, memory, .. } in MemoryRow::of_numbers(self.connection, &nos)? {
-            // They come in the order in which they were asked for.
+            // Rows come in the requested order.
             let score = scored.find(|(asked, _)| **asked == no);
             list.push(Ranked {
                 id: memory.id,
@@ -412,7 +418,7 @@ impl MemoryReader<'_> {
     }
 }
 
-/// The properties of a memory by which searches filter.
+/// The properties of a memory that searches filter by.
 pub(super) fn glance(memory: &Memory) -> Glance {
     Glance {
         kind: memory.kind as u8,

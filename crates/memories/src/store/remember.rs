@@ -1,8 +1,7 @@
-//! Remember: a fact becomes a memory, unless it was said already.
+//! Remember: stores a fact as a memory, unless an existing memory already states it.
 //!
-//! A fact with an external key changes the memory of that key in place, and what that said before
-//! becomes a row of its own behind it: who names memories keeps their ids. It is merged with
-//! nothing.
+//! A fact with an external key is never merged. It changes the memory with that key in place, so
+//! that the memory keeps its id, and the old version is stored in a separate row as its history.
 
 use std::time::Duration;
 
@@ -26,25 +25,26 @@ use crate::rules::{
     Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Source, Visibility, wording,
 };
 
-/// For how long a session that repeats a recalled memory does not state a new fact.
+/// Time for which a recalled memory that the session repeats is not a new fact.
 const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Idempotency keys that are removed at most for each new one: more than one, so that the table
-/// shrinks when its limits are lowered.
+/// Maximum idempotency keys to delete per new one. More than one, so that the table shrinks after
+/// its limits were lowered.
 const KEYS_PRUNED: i64 = 4;
 
-/// How closely a memory states the same as a fact.
+/// How a memory matches a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alike {
-    /// To the letter.
+    /// The same text.
     Exact,
-    /// With another case, other blanks or another final punctuation.
+    /// The same text except for case, whitespace and final punctuation.
     Spelling,
-    /// By its vector, in almost the same words.
+    /// A similar vector and almost the same words.
     Meaning,
 }
 
-/// What of a fact's text is looked up and indexed. It is made before the fact's turn to be written
-/// comes: the writes of a tenant wait for each other.
+/// Hash and index words of a fact's text.
+///
+/// Computed before the write job runs, because the writes of a tenant are serialized.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) says: i64,
@@ -52,7 +52,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// That of this text.
+    /// Prepares this text.
     pub fn of(content: &str) -> Self {
         Self {
             says: content_hash(content),
@@ -61,22 +61,25 @@ impl Prepared {
     }
 }
 
-/// How a fact is written.
+/// Parameters of the write of a fact.
 #[derive(Clone, Copy)]
 struct Writing<'a> {
     prepared: &'a Prepared,
-    /// True where the job writes nothing else: then nothing is written before it is decided.
+    /// Whether the job writes nothing else. If so, nothing is written before the outcome is
+    /// decided.
     is_alone: bool,
     limits: &'a MemoryLimits,
 }
 
 impl MemoryWriter<'_> {
-    /// Makes a memory of a fact, or lets one that says it already take it in. Only a current
-    /// memory of the same subject, kind, visibility and polarity can say it already.
+    /// Stores a fact as a new memory, or merges it into one that already states it.
+    ///
+    /// Only a current memory of the same subject, kind, visibility and polarity can state it
+    /// already.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `IdempotencyKeyReused`, `MemoryDuplicate`,
-    /// `MemoryNotFound`, `MemorySuperseded`, `MemoriesFull`.
+    /// A reused idempotency key, [`MemoryError::Duplicate`], [`MemoryError::NotFound`],
+    /// [`MemoryError::Superseded`], [`MemoryError::Full`].
     pub fn remember(
         &self,
         command: &RememberCommand,
@@ -90,7 +93,7 @@ impl MemoryWriter<'_> {
         self.remember_so(command, writing)
     }
 
-    /// The same in a job that writes nothing else, with what was made of the fact's text before.
+    /// Like [`Self::remember`], with a prepared text, for a job that writes nothing else.
     ///
     /// # Errors
     /// As [`MemoryWriter::remember`].
@@ -134,7 +137,7 @@ impl MemoryWriter<'_> {
         writing: Writing<'_>,
     ) -> Answer<(Memory, Outcome)> {
         let fact = &command.fact;
-        // All refusals come before the first write.
+        // All rejections come before the first write.
         let vector = match &command.vector {
             None => None,
             Some(vector) => self
@@ -199,7 +202,8 @@ impl MemoryWriter<'_> {
         Ok((row.memory, outcome))
     }
 
-    /// Lets a memory say what its bot says now. What it said before becomes history.
+    /// Changes a memory in place to the new fact of its external key. The old version becomes
+    /// history.
     fn restate(
         &self,
         was: &MemoryRow,
@@ -229,7 +233,7 @@ impl MemoryWriter<'_> {
         Ok(row)
     }
 
-    /// Keeps a memory as it was before a fact changed it, as history that leads to it.
+    /// Stores the old version of a memory as a superseded row.
     fn add_history(
         &self,
         old: &Memory,
@@ -244,8 +248,10 @@ impl MemoryWriter<'_> {
         self.add(history, true, command.at, limits).map(drop)
     }
 
-    /// The same for a text that changes in its spelling. Each spelling is kept once, so that two that
-    /// take turns do not fill the tenant's memories.
+    /// Stores the old spelling of a memory as a superseded row.
+    ///
+    /// Each spelling is stored once, so that alternating spellings do not fill up the tenant's
+    /// memories.
     fn keep_spelling(
         &self,
         old: &Memory,
@@ -259,7 +265,7 @@ impl MemoryWriter<'_> {
         }
     }
 
-    /// The answer that this key got before.
+    /// The outcome recorded for the idempotency key, if any.
     fn repeated(
         &self,
         command: &RememberCommand,
@@ -296,7 +302,7 @@ impl MemoryWriter<'_> {
         }))
     }
 
-    /// Remembers a key and forgets those that are too old or too many.
+    /// Records an idempotency key, and prunes keys that are too old or too many.
     fn keep_key(
         &self,
         command: &RememberCommand,
@@ -325,7 +331,7 @@ impl MemoryWriter<'_> {
         self.run(prune, params![KEYS_PRUNED, since, last])
     }
 
-    /// Notes in which turns the bot itself remembered.
+    /// Records the turns from which the bot itself remembered a fact.
     fn mark_turns(&self, command: &RememberCommand) -> Answer<()> {
         let is_bots = |_: &&Source| command.fact.origin == Origin::Bot;
         let Some(source) = command.fact.source.as_ref().filter(is_bots) else {
@@ -343,7 +349,7 @@ impl MemoryWriter<'_> {
         Ok(())
     }
 
-    /// The memory that another one is to replace.
+    /// Returns the memory that is to be superseded.
     fn replaceable(&self, id: MemoryId, subject: &Subject) -> Answer<MemoryRow> {
         match MemoryRow::by_id(self.connection, id)? {
             Some(row) if row.memory.subject == *subject => match row.memory.superseded_by {
@@ -354,8 +360,10 @@ impl MemoryWriter<'_> {
         }
     }
 
-    /// The memory of the fact's subject or of the team that a recall gave to this session
-    /// recently, if the fact repeats it or a piece of it.
+    /// Returns a memory that a recall recently showed to this session, if the fact repeats it or a
+    /// part of it.
+    ///
+    /// The memory belongs to the fact's subject or to the team.
     fn echo(&self, fact: &Fact, at: Timestamp) -> Answer<Option<Memory>> {
         let Some(source) = &fact.source else {
             return Ok(None);
@@ -365,8 +373,8 @@ impl MemoryWriter<'_> {
             return Ok(None);
         }
         for (id, content) in recalled {
-            // A piece without the "no" before it says the opposite. A memory that became
-            // history since does not count.
+            // A part without its negation states the opposite. A memory superseded since does not
+            // count.
             let is_echo = content == fact.content
                 || wording::is_piece(&fact.content, &content)
                     && deny_alike(&content, &fact.content);
@@ -382,8 +390,9 @@ impl MemoryWriter<'_> {
         Ok(None)
     }
 
-    /// The current memory that states the same as a fact. One that the fact is to replace
-    /// counts only if it says it to the letter.
+    /// Returns the current memory that states the same as a fact.
+    ///
+    /// A memory that the fact is to supersede only counts if its text is identical.
     fn said_already(
         &self,
         command: &RememberCommand,
@@ -395,7 +404,7 @@ impl MemoryWriter<'_> {
         let Some(owner) = find_partition(self.connection, &fact.subject)? else {
             return Ok(None);
         };
-        // Not by walking all of the owner's in the order of their ids.
+        // Do not scan all memories of the owner in order of id.
         let plus = self.connection.unindexed();
         let rest = format!(
             "WHERE owner = ? AND says = ? AND superseded_by IS NULL ORDER BY {plus}id DESC"
@@ -458,7 +467,7 @@ impl MemoryWriter<'_> {
         Ok(row)
     }
 
-    /// Makes a memory, with the vector that was sent along, where it is one that is used.
+    /// Stores a memory, with the vector that came with the fact if its model is in use.
     fn add_with_vector(
         &self,
         memory: Memory,
@@ -478,10 +487,10 @@ impl MemoryWriter<'_> {
 }
 
 impl MemoryReader<'_> {
-    /// The current memory of a subject that has this external key, also where it has expired.
+    /// Returns the current memory of a subject with this external key, even if it has expired.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn named(&self, subject: &Subject, key: &str) -> Answer<Option<Memory>> {
         Ok(self.by_key(subject, key)?.map(|row| row.memory))
     }
@@ -494,18 +503,18 @@ impl MemoryReader<'_> {
         MemoryRow::find(self.connection, rest, params![owner, key])
     }
 
-    /// The memories of a subject and of the team that recalls gave to a session in the last 24
-    /// hours, newest first.
+    /// Memories of a subject and of the team that recalls showed to a session in the last 24 hours,
+    /// newest first.
     ///
     /// # Errors
-    /// When the memories cannot be read.
+    /// If the memories cannot be read.
     pub fn echoes(
         &self,
         session: &SessionId,
         subject: &Subject,
         now: Timestamp,
     ) -> Answer<Vec<(MemoryId, String)>> {
-        // The same memory is often recalled again: more hits are read than memories are needed.
+        // Read more hits than memories, because the same memory is often recalled repeatedly.
         let sql = "SELECT id, content FROM memories JOIN (
                 SELECT memory, max(no) AS told FROM (
                     SELECT memory, no FROM recall_events WHERE session = ?1 AND at >= ?2
@@ -524,7 +533,7 @@ impl MemoryReader<'_> {
     }
 }
 
-/// What two memories must agree in before their texts are compared.
+/// Whether a memory's properties agree with a fact's, so that their texts may be compared.
 fn is_of_one_kind(memory: &Memory, fact: &Fact, at: Timestamp) -> bool {
     memory.is_current(at)
         && memory.kind == fact.kind
@@ -532,7 +541,7 @@ fn is_of_one_kind(memory: &Memory, fact: &Fact, at: Timestamp) -> bool {
         && memory.polarity == fact.polarity
 }
 
-/// The memory that a fact becomes.
+/// Builds the memory for a fact.
 fn memory_of(command: &RememberCommand) -> Memory {
     let fact = &command.fact;
     Memory {
@@ -560,7 +569,7 @@ fn memory_of(command: &RememberCommand) -> Memory {
     }
 }
 
-/// Lets a memory take the place of one that says the same.
+/// Merges an older memory that states the same into its replacement.
 pub(super) fn take_over(newer: &mut Memory, older: &Memory) {
     let older_says = older.reinforced.saturating_add(1);
     newer.reinforced = newer.reinforced.saturating_add(older_says);
@@ -568,7 +577,7 @@ pub(super) fn take_over(newer: &mut Memory, older: &Memory) {
     unite(newer, older);
 }
 
-/// What of two memories that say the same must not get lost.
+/// Merges tags, importance, times and pin of two memories that state the same.
 fn unite(memory: &mut Memory, other: &Memory) {
     for tag in &other.tags {
         if memory.tags.len() < MemoryLimits::TAGS && !memory.tags.contains(tag) {

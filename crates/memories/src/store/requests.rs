@@ -1,4 +1,4 @@
-//! Requests to a tenant's memories, and their results, as plain data.
+//! Requests to a tenant's memories and their results, as plain data.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,171 +11,163 @@ use crate::requests::ForgetOutcome;
 use crate::rules::fusion::Ranked;
 use crate::rules::{Fact, Memory};
 
-/// The lists of a recall, best first, before they are fused.
+/// The lists of a recall before they are fused, each best first.
 #[derive(Clone, Debug, Default)]
 pub struct RecallLists {
-    /// By words.
+    /// Lexical search.
     pub lexical: Vec<Ranked<MemoryId>>,
-    /// By meaning; the score is the cosine.
+    /// Vector search. The score is the cosine.
     pub vector: Vec<Ranked<MemoryId>>,
-    /// The memories of both lists, and those that were said right before and after the best.
+    /// The memories of both lists, and their neighbors in the conversation.
     pub memories: HashMap<MemoryId, Memory>,
-    /// About how many memories were searched.
+    /// Approximate number of memories searched.
     pub searched: u64,
-    /// How all of them are judged.
+    /// Scores of all `memories`.
     pub scores: HashMap<MemoryId, Scores>,
-    /// Two of them that were said one right after the other, the first one first.
+    /// Pairs of `memories` that directly follow each other in a conversation, the first one first.
     pub said_after: Vec<(MemoryId, MemoryId)>,
 }
 
-/// How a memory is judged, whatever found it.
+/// Scores of a memory in both searches, whichever found it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// By words; 0: none of the query's is there.
+    /// Lexical score. 0 if it contains no word of the query.
     pub words: f64,
-    /// Share of the query's weight that its words cover, from 0 to 1.
+    /// Share of the query's term weight that its words cover, from 0 to 1.
     pub coverage: f64,
-    /// By meaning; `None` without a vector of the query's model, of the query or of the memory.
+    /// Cosine to the query. `None` if the query or the memory has no vector of the model in use.
     pub cosine: Option<f64>,
-    /// How many words it has.
+    /// Number of words.
     pub length: usize,
 }
 
 /// The memories of a manifest.
 #[derive(Clone, Debug, Default)]
 pub struct ManifestRows {
-    /// Pinned ones first, then by importance, then the newest.
+    /// Ordered: pinned first, then by importance, then newest first.
     pub memories: Vec<Memory>,
-    /// How many there are in all.
+    /// Total number, including those beyond the limit.
     pub total: u64,
-    /// When the first of all of them expires: until then, and until something is written,
-    /// the manifest stays as it is.
+    /// Earliest expiry among all of them. The manifest is valid until then, or until the next
+    /// write.
     pub expires_at: Option<Timestamp>,
 }
 
 /// A text that is due to be embedded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Which memory's.
+    /// The memory that it belongs to.
     pub id: MemoryId,
-    /// The text.
     pub content: String,
-    /// Changes with the text; give it back with the vector.
+    /// Changes with the text. Pass it back with the vector.
     pub revision: i64,
-    /// Tries so far.
+    /// Failed attempts so far.
     pub tries: u32,
 }
 
-/// A lease of turns that runs.
+/// An active lease of turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its id.
     pub id: LeaseId,
-    /// Whose turns.
     pub session: SessionId,
-    /// Of which life.
+    /// Generation of the session.
     pub generation: Generation,
-    /// Whose memories they become.
+    /// Owner of the extracted memories.
     pub subject: Subject,
-    /// The turns after this one,
+    /// The lease starts after this turn.
     pub after_seq: u64,
-    /// up to this one.
+    /// Last turn of the lease.
     pub to_seq: u64,
-    /// When it is over.
+    /// When it expires.
     pub until: Timestamp,
 }
 
-/// How far a generation's turns were extracted.
+/// Extraction state of a generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtractionCursor {
-    /// The last turn that was; 0: none.
+    /// Last extracted turn; 0 if none.
     pub seq: u64,
-    /// The lease that runs, or ran out and was not counted yet.
+    /// The lease, which may have expired.
     pub lease: Option<Lease>,
     /// Failures since the last success.
     pub failures: u32,
-    /// When the last one failed.
+    /// Time of the last failure.
     pub failed_at: Option<Timestamp>,
-    /// Turns from before this moment are not extracted: their subject was forgotten then.
+    /// Turns before this time are not extracted, because their subject was forgotten then.
     pub not_before: Option<Timestamp>,
 }
 
-/// A text's vector.
+/// A vector of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedding {
-    /// The model that made it.
+    /// The model that computed it.
     pub model: Arc<str>,
-    /// The vector; its length does not matter, but [`Self::is_measurable`].
+    /// Of any length for which [`Self::is_measurable`] holds.
     pub values: Vec<f32>,
 }
 
 impl Embedding {
-    /// True where cosines to this vector can be computed, in its own precision: it is finite, and
-    /// the square of its length is neither too small nor too large.
+    /// Whether cosines to this vector can be computed in `f32`.
+    ///
+    /// All values must be finite, and the square of its length neither too small nor too large.
     pub(crate) fn is_measurable(values: &[f32]) -> bool {
         let squares = values.iter().map(|value| value * value);
         squares.sum::<f32>().is_normal()
     }
 }
 
-/// A fact that is to be remembered.
+/// A fact to remember.
 #[derive(Clone, Debug)]
 pub struct RememberCommand {
-    /// The id of the memory, if it becomes one.
+    /// Id of the memory, if a new one is stored.
     pub id: MemoryId,
-    /// The fact, checked.
+    /// The validated fact.
     pub fact: Fact,
-    /// The present.
+    /// Current time.
     pub at: Timestamp,
-    /// By which a repetition is known.
     pub key: Option<IdempotencyKey>,
-    /// The newest turn of the fact's session and generation at that time: extraction need
-    /// not look at turns in which the bot itself remembers.
+    /// Newest turn of the fact's session and generation at that time. Extraction skips the turns
+    /// from which the bot itself remembers facts.
     pub at_seq: Option<u64>,
-    /// The content's vector, where it is known already.
+    /// Vector of the content, if already known.
     pub vector: Option<Embedding>,
-    /// From this cosine on, with the same numbers and negations, two contents say the same.
+    /// Minimum cosine of two contents with the same numbers and negations to be near-duplicates.
     pub cosine_min: f32,
 }
 
-/// What became of an import.
+/// Result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Written.
     pub added: u64,
-    /// There already.
+    /// Existed already.
     pub skipped: u64,
 }
 
-/// One memory that a recall gave.
+/// A memory returned by a recall.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hit {
-    /// Which.
     pub id: MemoryId,
     /// From 1.
     pub rank: u32,
-    /// How well it fitted.
     pub score: f32,
 }
 
-/// The event of a recall.
+/// A recall, as recorded.
 #[derive(Clone, Debug)]
 pub struct RecallEvent {
-    /// When.
     pub at: Timestamp,
-    /// To which session.
+    /// The session that received the memories.
     pub session: Option<SessionId>,
-    /// A digest of the query, never its text.
+    /// Digest of the query. The text is never stored.
     pub query: Fingerprint,
-    /// The memories.
     pub hits: Vec<Hit>,
 }
 
-/// How far a job that forgets has come.
+/// Progress of a forget job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForgetProgress {
-    /// All that it has done so far.
+    /// Rows deleted so far.
     pub counts: ForgetOutcome,
-    /// True when nothing is left of it, the job included.
+    /// Whether the job has completed and its record was deleted.
     pub is_done: bool,
 }

@@ -1,4 +1,4 @@
-//! A memory as a row.
+//! Memories as rows.
 
 use std::sync::LazyLock;
 
@@ -16,45 +16,46 @@ use crate::rules::{
     Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
 };
 
-/// The version of the rows that are written.
+/// Version of the row format that is written.
 const FORMAT: i64 = 1;
 /// Bits of a `no` that number a memory within its partition.
 const LOCAL_BITS: u32 = 32;
-/// The team's memories.
+/// Partition of the team's memories.
 pub(super) const TEAM: i64 = 0;
 
-/// All that a row says.
+/// A memory with its storage columns.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryRow {
     pub(super) no: i64,
-    /// The partition of its subject, also where it is the team's.
+    /// Partition of its subject, even for a team memory.
     pub(super) owner: i64,
-    /// Counts memories in the order in which they came.
+    /// Creation order among the tenant's memories.
     pub(super) born: i64,
-    /// Counts the texts that it had.
+    /// Number of text changes.
     pub(super) revision: i64,
-    /// When it was last pinned or unpinned.
+    /// Time of the last pin or unpin.
     pub(super) pin_changed: Option<i64>,
-    /// True when its bot wants it beside one that says the same.
+    /// Whether the bot stored it separately from a memory that states the same.
     pub(super) apart: bool,
     pub(super) memory: Memory,
 }
 
-/// What [`read`] reads; a memory whose owner is forgotten is none.
+/// The columns that [`read`] expects. Excludes memories whose owner is forgotten.
 const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
     polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
     recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
     apart, external_key, metadata FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
 
-/// What [`MemoryRow::write`] writes, and a place for each.
+/// The columns that [`MemoryRow::write`] writes.
 const COLUMNS: &str = "no, format, partition, id, owner, born, revision, kind, polarity,
     importance, observed, created, updated, expires, superseded_by, reinforced, recalls,
     recalled, pin, pin_changed, apart, origin, says, session, generation, seqs, tags, content,
     external_key, metadata";
+/// A placeholder for each of [`COLUMNS`].
 const VALUES: &str =
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
-/// The numbers of a partition, the last one included.
+/// First and last number of a partition, inclusive.
 pub(super) fn range(partition: i64) -> (i64, i64) {
     (
         partition << LOCAL_BITS,
@@ -66,17 +67,16 @@ pub(super) fn partition_of(no: i64) -> i64 {
     no >> LOCAL_BITS
 }
 
-/// The partition of a subject, if it ever had one.
+/// Returns the partition of a subject, if it has one.
 pub(super) fn find_partition(connection: Connection<'_>, subject: &Subject) -> Answer<Option<i64>> {
     let sql = "SELECT no FROM partitions WHERE subject = ?";
     connection.value(sql, params![subject.as_str()])
 }
 
-/// The condition on `partitions` that a subject begins so: two parameters, which [`prefix_bounds`]
-/// gives.
+/// Condition on `partitions` for a subject prefix. Its two parameters come from [`prefix_bounds`].
 pub(super) const BEGINS: &str = "subject >= ? AND subject < ?";
 
-/// Bytes that are compared with texts as texts are.
+/// Bytes that are compared as text.
 #[derive(Debug)]
 pub(super) struct TextBytes(Vec<u8>);
 
@@ -86,12 +86,12 @@ impl rusqlite::ToSql for TextBytes {
     }
 }
 
-/// From which subject on, and before which bytes, all begin with a prefix.
+/// Inclusive lower and exclusive upper bound of all subjects with a prefix.
 pub(super) fn prefix_bounds(prefix: &str) -> (&str, TextBytes) {
     (prefix, TextBytes(behind(prefix.as_bytes())))
 }
 
-/// The partition of a subject; gives it one where it has none.
+/// Returns the partition of a subject, creating it if needed.
 pub(super) fn make_partition(connection: Connection<'_>, subject: &Subject) -> Answer<i64> {
     if let Some(partition) = find_partition(connection, subject)? {
         return Ok(partition);
@@ -104,9 +104,9 @@ pub(super) fn make_partition(connection: Connection<'_>, subject: &Subject) -> A
     Ok(partition)
 }
 
-/// A number in this partition that no memory had.
+/// Allocates a number in this partition that was never used.
 pub(super) fn next_no(connection: Connection<'_>, partition: i64) -> Answer<i64> {
-    // Two statements, as RETURNING costs more than both: it keeps its rows in a table of their own.
+    // Two statements are cheaper than RETURNING, which stores its rows in a temporary table.
     let local = connection.number(
         "SELECT next FROM partitions WHERE no = ?",
         params![partition],
@@ -118,7 +118,7 @@ pub(super) fn next_no(connection: Connection<'_>, partition: i64) -> Answer<i64>
     Ok((partition << LOCAL_BITS) | local)
 }
 
-/// Counts a memory that is about to be inserted; gives its `born`.
+/// Counts a memory that is about to be inserted. Returns its `born`.
 ///
 /// # Errors
 /// [`MemoryError::Full`].
@@ -139,7 +139,7 @@ pub(super) fn count_birth(connection: Connection<'_>, limits: &MemoryLimits) -> 
 }
 
 impl MemoryRow {
-    /// The partition that it belongs into: its subject's, or the team's.
+    /// The partition of its visibility: its subject's, or the team's.
     pub(super) fn partition(&self) -> i64 {
         match self.memory.visibility {
             Visibility::Private => self.owner,
@@ -147,7 +147,7 @@ impl MemoryRow {
         }
     }
 
-    /// The one memory that the rest of a question finds.
+    /// Returns the memory found by the rest of a `SELECT`.
     pub(super) fn find(
         connection: Connection<'_>,
         rest: &str,
@@ -156,7 +156,7 @@ impl MemoryRow {
         connection.one(&format!("{SELECT} {rest}"), parameters, read)
     }
 
-    /// All memories that the rest of a question finds.
+    /// Returns all memories found by the rest of a `SELECT`.
     pub(super) fn all(
         connection: Connection<'_>,
         rest: &str,
@@ -173,20 +173,20 @@ impl MemoryRow {
         Ok(Self::of_numbers(connection, &[no])?.pop())
     }
 
-    /// Those of these numbers that there are, in their order.
+    /// Returns the memories with these numbers, in this order. Missing ones are skipped.
     pub(super) fn of_numbers(connection: Connection<'_>, numbers: &[i64]) -> Answer<Vec<Self>> {
         static SQL: LazyLock<String> = LazyLock::new(|| format!("{SELECT} WHERE memories.no = ?1"));
         connection.of_numbers(&SQL, numbers, read)
     }
 
-    /// Writes it where none of this number is; `says` is the [`content_hash`] of its text.
+    /// Inserts the row. `says` is the [`content_hash`] of its text.
     pub(super) fn insert(&self, connection: Connection<'_>, says: i64) -> Answer<()> {
         static SQL: LazyLock<String> =
             LazyLock::new(|| format!("INSERT INTO memories ({COLUMNS}) VALUES ({VALUES})"));
         self.write(connection, &SQL, says, None)
     }
 
-    /// Writes it in place of the one that was number `was`.
+    /// Replaces the row with number `was`.
     pub(super) fn replace(&self, connection: Connection<'_>, was: i64) -> Answer<()> {
         let sql = format!("UPDATE memories SET ({COLUMNS}) = ({VALUES}) WHERE no = ?");
         let says = content_hash(&self.memory.content);
@@ -246,7 +246,7 @@ impl MemoryRow {
     }
 }
 
-/// Reads what [`SELECT`] selects.
+/// Reads the columns of [`SELECT`].
 fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
     let no: i64 = row.get(0)?;
     let session: Option<String> = row.get(19)?;
@@ -310,12 +310,12 @@ fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
     })
 }
 
-/// SQLite's integers have a sign; no count of ours comes near it.
+/// Converts a count to SQLite's signed integer. No count comes near its maximum.
 pub(super) fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A bound on rows, as SQL has it.
+/// Converts a row limit for SQL.
 pub(super) fn limit(rows_max: usize) -> i64 {
     i64::try_from(rows_max).unwrap_or(i64::MAX)
 }
@@ -325,13 +325,13 @@ pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
 }
 
-/// Digest for looking up a memory with the same text; equal for texts that are [`wording::same`].
+/// Digest for finding memories with the same text. Equal for texts that are [`wording::same`].
 pub(super) fn content_hash(text: &str) -> i64 {
     let digest = Sha256::digest(wording::key(text).as_bytes());
     i64::from_le_bytes(std::array::from_fn(|index| digest[index]))
 }
 
-/// The values of enumerations in the order of their numbers.
+/// Enum values in the order of their stored numbers.
 const POLARITIES: [Polarity; 2] = [Polarity::Correction, Polarity::Confirmation];
 const PINS: [Pin; 2] = [Pin::Bot, Pin::Consolidation];
 const ORIGINS: [Origin; 3] = [Origin::Bot, Origin::Extraction, Origin::Import];
@@ -351,7 +351,7 @@ pub(super) fn outcome_of(number: u8) -> Outcome {
     named(&OUTCOMES, number).unwrap_or(Outcome::Created)
 }
 
-/// Kinds as a set of bits; no kinds are all.
+/// Kinds as a bit set. No kinds means all.
 pub(super) fn kind_bits(kinds: &[MemoryKind]) -> u8 {
     match kinds.is_empty() {
         true => u8::MAX,
@@ -359,7 +359,7 @@ pub(super) fn kind_bits(kinds: &[MemoryKind]) -> u8 {
     }
 }
 
-/// Ascending numbers as their distances, each in groups of seven bits.
+/// Packs ascending numbers as variable-length differences (LEB128).
 fn pack_seqs(seqs: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(seqs.len() + 8);
     let mut last = 0;
@@ -389,7 +389,7 @@ fn unpack_seqs(bytes: &[u8]) -> Option<Vec<u64>> {
     (shift == 0).then_some(seqs)
 }
 
-/// Each with its length before it: a tag may hold any character.
+/// Packs tags, each preceded by its length, because a tag may contain any character.
 pub(super) fn pack_tags(tags: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for tag in tags {

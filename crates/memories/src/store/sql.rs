@@ -1,9 +1,10 @@
-//! Statements, in whichever database memories are: one text for both, in what SQLite and
-//! PostgreSQL have in common. Where they have nothing in common, as in how words and vectors are
-//! looked up, the modules `sqlite` and `postgres` have a statement each.
+//! SQL access for both databases.
 //!
-//! A statement is written as SQLite has it; [`super::postgres`] says what is changed in it for the
-//! other one. SQLite prepares every statement once for each connection.
+//! Statements are written once, in the subset that SQLite and PostgreSQL share. Word and vector
+//! lookups have nothing in common, so the modules `sqlite` and `postgres` each have their own.
+//!
+//! Statements use the syntax of SQLite; [`super::postgres`] describes how they are translated.
+//! SQLite prepares each statement once per connection.
 
 use rusqlite::OptionalExtension;
 use rusqlite::types::{FromSql, ToSql, ToSqlOutput, Type, ValueRef};
@@ -15,33 +16,33 @@ use super::MemoryReader;
 use super::postgres::Transaction;
 use crate::MemoryError;
 
-/// The result of a call that reads or writes memories.
+/// Result of reading or writing memories.
 pub(super) type Answer<T> = Result<T, MemoryError>;
 
-/// A view of one tenant's memories, or a transaction that changes them.
+/// A snapshot of one tenant's memories, or a transaction that changes them.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Connection<'a> {
     /// In a file.
     Sqlite(&'a rusqlite::Connection),
-    /// In a database that daemons share.
+    /// In a database shared by daemons.
     #[cfg(feature = "postgres")]
     Postgres(&'a Transaction<'a>),
 }
 
-/// A row that was found.
+/// A row of a result.
 pub(super) enum Row<'a> {
     Sqlite(&'a rusqlite::Row<'a>),
     #[cfg(feature = "postgres")]
     Postgres(&'a memoird_postgres::FoundRow),
 }
 
-/// What a statement takes.
+/// Parameters of a statement.
 pub(super) type Parameters<'a> = &'a [&'a dyn ToSql];
 
 pub(super) trait Sql {
     fn connection(&self) -> Connection<'_>;
 
-    /// Changes rows, and returns their number.
+    /// Runs a statement, and returns the number of changed rows.
     fn change(&self, sql: &str, parameters: Parameters<'_>) -> Answer<usize> {
         match self.connection() {
             Connection::Sqlite(file) => Ok(file.prepare_cached(sql)?.execute(parameters)?),
@@ -50,7 +51,7 @@ pub(super) trait Sql {
         }
     }
 
-    /// Changes rows. Whether that failed may be told by the next statement only.
+    /// Runs a statement. An error may only be returned by the next statement.
     fn run(&self, sql: &str, parameters: Parameters<'_>) -> Answer<()> {
         match self.connection() {
             Connection::Sqlite(file) => {
@@ -62,7 +63,7 @@ pub(super) trait Sql {
         }
     }
 
-    /// Inserts a row into a table that numbers its rows; gives the number, `no`.
+    /// Inserts a row into a table with row numbers, and returns its number `no`.
     fn insert(&self, sql: &str, parameters: Parameters<'_>) -> Answer<i64> {
         match self.connection() {
             Connection::Sqlite(file) => {
@@ -74,7 +75,7 @@ pub(super) trait Sql {
         }
     }
 
-    /// The first row, if there is one.
+    /// Returns the first row, if any.
     fn one<T>(
         &self,
         sql: &str,
@@ -96,7 +97,7 @@ pub(super) trait Sql {
         }
     }
 
-    /// All rows.
+    /// Returns all rows.
     fn all<T>(
         &self,
         sql: &str,
@@ -118,7 +119,7 @@ pub(super) trait Sql {
         }
     }
 
-    /// Row by row, until `look` gives false. About `at_once` of them are in memory.
+    /// Passes rows to `look` until it returns `false`. About `at_once` rows are in memory.
     fn each(
         &self,
         sql: &str,
@@ -135,7 +136,7 @@ pub(super) trait Sql {
                         break;
                     }
                 }
-                // SQLite has them on its pages.
+                // SQLite reads the rows from its pages as needed.
                 let _ = at_once;
                 Ok(())
             }
@@ -146,8 +147,9 @@ pub(super) trait Sql {
         }
     }
 
-    /// Of each of these numbers its row, in their order, where it has one: by a statement that finds
-    /// that of one, as `no = ?1`, and whose first column is the number.
+    /// Looks up rows by number, in the given order. Missing ones are skipped.
+    ///
+    /// The statement finds a single row by `no = ?1`, and its first column is the number.
     fn of_numbers<T>(
         &self,
         sql: &str,
@@ -159,7 +161,7 @@ pub(super) trait Sql {
                 let mut statement = file.prepare_cached(sql)?;
                 let mut found = Vec::with_capacity(numbers.len());
                 for number in numbers {
-                    // Not looked for another one, which costs as much again.
+                    // Do not step to a second row, which would cost as much again.
                     if let Some(row) = statement.query([number])?.next()? {
                         found.push(read(&Row::Sqlite(row))?);
                     }
@@ -175,23 +177,23 @@ pub(super) trait Sql {
         }
     }
 
-    /// The first column of the first row, if there is one.
+    /// Returns the first column of the first row, if any.
     fn value<T: FromSql>(&self, sql: &str, parameters: Parameters<'_>) -> Answer<Option<T>> {
         self.one(sql, parameters, |row| row.get(0))
     }
 
-    /// The first column of the first row, which is always there.
+    /// Returns the first column of the first row, which must exist.
     fn number(&self, sql: &str, parameters: Parameters<'_>) -> Answer<i64> {
         let number = self.value(sql, parameters)?;
         number.ok_or_else(|| rusqlite::Error::QueryReturnedNoRows.into())
     }
 
-    /// The same of a number that is never negative.
+    /// Like [`Self::number`], for a number that is never negative.
     fn count(&self, sql: &str, parameters: Parameters<'_>) -> Answer<u64> {
         Ok(self.number(sql, parameters)?.unsigned_abs())
     }
 
-    /// True when there is a row.
+    /// Whether the statement returns a row.
     fn has(&self, sql: &str, parameters: Parameters<'_>) -> Answer<bool> {
         Ok(self.one(sql, parameters, |_| Ok(()))?.is_some())
     }
@@ -210,8 +212,9 @@ impl Sql for MemoryReader<'_> {
 }
 
 impl Connection<'_> {
-    /// What stands before a column that SQLite shall not look up in an index, in an order that its
-    /// planner would choose; PostgreSQL's knows how many rows there are.
+    /// Prefix of a column that keeps SQLite's planner from using an index on it.
+    ///
+    /// PostgreSQL needs none: its planner has statistics.
     pub(super) fn unindexed(self) -> &'static str {
         match self {
             Self::Sqlite(_) => "+",
@@ -220,8 +223,8 @@ impl Connection<'_> {
         }
     }
 
-    /// A value for a column that has any: among those of PostgreSQL's, which are bytes, numbers are
-    /// decimal.
+    /// Converts a value for a column of any type. In PostgreSQL such a column has bytes, and
+    /// numbers in decimal form.
     pub(super) fn any<'a>(self, value: &'a dyn ToSql) -> Answer<ToSqlOutput<'a>> {
         let output = value.to_sql()?;
         #[cfg(feature = "postgres")]
@@ -237,7 +240,7 @@ impl Connection<'_> {
         Ok(output)
     }
 
-    /// A statement that begins or ends a part of a transaction.
+    /// Runs a statement that controls the transaction, such as `SAVEPOINT`.
     pub(super) fn control(self, sql: &str) -> Answer<()> {
         match self {
             Self::Sqlite(file) => {
@@ -249,7 +252,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Counts changes: while the number stays the same, nothing was changed.
+    /// Change counter. While it stays the same, nothing was changed.
     pub(super) fn changes(self) -> u64 {
         match self {
             Self::Sqlite(file) => file.total_changes(),
@@ -260,7 +263,7 @@ impl Connection<'_> {
 }
 
 impl Row<'_> {
-    /// What stands in a column, as what it is taken for.
+    /// Returns the value of a column.
     pub(super) fn get<T: FromSql>(&self, index: usize) -> rusqlite::Result<T> {
         match self {
             Self::Sqlite(row) => row.get(index),
@@ -310,8 +313,10 @@ impl Row<'_> {
     }
 }
 
-/// Bytes are what the one who reads them takes them for: PostgreSQL's `text` takes no NUL, so there
-/// all texts are bytes, and numbers among values of other kinds are decimal.
+/// Converts bytes to the requested type.
+///
+/// PostgreSQL's `text` cannot contain NUL, so all texts are stored as bytes, and numbers in columns
+/// of any type are in decimal form.
 #[cfg(feature = "postgres")]
 fn read_bytes<T: FromSql>(bytes: &[u8]) -> FromSqlResult<T> {
     let number = || std::str::from_utf8(bytes).ok()?.parse().ok();

@@ -1,5 +1,7 @@
-//! Memories in files: one SQLite file for each tenant, so that no query can reach another tenant's
-//! memories, and a tenant is deleted with its file.
+//! Memories in files.
+//!
+//! Each tenant has a SQLite file of its own, so that no query can reach another tenant's memories,
+//! and deleting the file deletes the tenant.
 
 pub(super) mod blocks;
 mod file;

@@ -1,18 +1,18 @@
-//! Moments as one integer that sorts like they do.
+//! Times as single integers with the same order.
 
 use std::time::Duration;
 
 use memoird_core::time::Timestamp;
 
-/// From here on (in the year 2252) nanoseconds would not fit; microseconds are kept.
+/// From this time on (in the year 2252), nanoseconds would overflow and microseconds are stored.
 const COARSE_FROM_SECONDS: i64 = 8_900_000_000;
 const NANOS: i64 = 1_000_000_000;
 const MICROS: i64 = 1_000_000;
 
-/// A day in the unit of [`moment`], for moments that are not far ahead.
+/// A day in the unit of [`moment`], for times before [`COARSE_FROM_SECONDS`].
 pub(super) const DAY: i64 = 24 * 60 * 60 * NANOS;
 
-/// The moment as it is stored.
+/// Encodes a time.
 pub(super) fn moment(at: Timestamp) -> i64 {
     let (seconds, nanos) = (at.seconds(), i64::from(at.nanos()));
     match seconds < COARSE_FROM_SECONDS {
@@ -23,7 +23,7 @@ pub(super) fn moment(at: Timestamp) -> i64 {
     }
 }
 
-/// The moment that [`moment`] stored.
+/// Decodes a time.
 pub(super) fn timestamp(moment: i64) -> Timestamp {
     let coarse = moment - COARSE_FROM_SECONDS * NANOS;
     let (seconds, nanos) = match coarse < 0 {
@@ -36,12 +36,12 @@ pub(super) fn timestamp(moment: i64) -> Timestamp {
     Timestamp::new(seconds, u32::try_from(nanos).unwrap_or(0)).unwrap_or_default()
 }
 
-/// The moment that lies so far before another.
+/// Subtracts a duration from a time.
 pub(crate) fn before(at: Timestamp, span: Duration) -> Timestamp {
     Timestamp::from_ms(at.as_ms().saturating_sub(ms(span)))
 }
 
-/// The moment that lies so far after another.
+/// Adds a duration to a time.
 pub(crate) fn after(at: Timestamp, span: Duration) -> Timestamp {
     Timestamp::from_ms(at.as_ms().saturating_add(ms(span)))
 }

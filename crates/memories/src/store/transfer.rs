@@ -1,5 +1,6 @@
-//! One tenant's memories and documents from one place to another, to the byte: from a file into a
-//! database, or back. What is made of them, as the index of words, is made anew.
+//! Exact copies of a tenant's memories and documents between a file and a database.
+//!
+//! Derived data such as the word index is rebuilt.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +13,32 @@ use super::vectors::{self, Glance};
 use super::{MemoryReader, TenantMemories, index};
 use crate::MemoryError;
 
-/// Rows that are read at once.
+/// Rows per read.
 const ROWS_AT_ONCE: usize = 256;
-/// What a place of its own says of a tenant: it is not carried as a row. Words are indexed anew there.
+/// Names in `meta` that belong to the storage and are not copied. Words are reindexed in the
+/// target.
 const OWN: [&str; 5] = ["salt", "tenant", "words", "words_at", "words_left"];
 
-/// What stands in a column.
+/// Type of a column.
 #[derive(Clone, Copy)]
 enum Kind {
     Whole,
     Real,
     Text,
     Bytes,
-    /// A text, a number or bytes, by the name in the first column.
+    /// A text, a number or bytes, depending on the name in the first column.
     Named,
 }
 use Kind::{Bytes, Named, Real, Text, Whole};
 
-/// A table, its columns, and how many of these are its key.
+/// A table with its columns. The first `key` columns are its key.
 struct Table {
     name: &'static str,
     columns: &'static [(&'static str, Kind)],
     key: usize,
 }
 
-/// Of `state` and `document_state` each tenant has one row from the start on.
+/// Tables that have exactly one row per tenant from the start.
 const ONES: [Table; 2] = [
     Table {
         name: "state",
@@ -225,7 +227,7 @@ const TABLES: [Table; 15] = [
     },
 ];
 
-/// Its rows may be large.
+/// Separate from [`TABLES`], because its rows may be large.
 const DOCUMENTS: Table = Table {
     name: "documents",
     columns: &[
@@ -243,22 +245,21 @@ const DOCUMENTS: Table = Table {
 };
 const DOCUMENTS_AT_ONCE: usize = 16;
 
-/// How many rows of a kind there are, and what they amount to: two are equal when all of their rows
-/// are.
+/// Number and checksum of the rows of a table. Equal contents have equal values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Rows.
     pub rows: u64,
-    /// SHA-256 of all of them, in the order of their keys.
+    /// SHA-256 of all rows in the order of their keys.
     pub checksum: [u8; 32],
 }
 
 impl TenantMemories {
-    /// Copies all to another place, which has nothing of this tenant yet: in one transaction there,
-    /// so that it is whole or not there at all. A place without vectors gets none.
+    /// Copies everything to empty storage of this tenant, in a single transaction of the target.
+    ///
+    /// Vectors are not copied to a target that cannot store them.
     ///
     /// # Errors
-    /// When either place cannot be used.
+    /// If the source or the target cannot be used.
     pub fn copy_to(&self, target: &Self) -> Result<(), MemoryError> {
         self.read(|source| {
             target.transact(|target| {
@@ -279,10 +280,10 @@ impl TenantMemories {
         })
     }
 
-    /// What is there, by kind.
+    /// Row counts and checksums of all tables.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If they cannot be read.
     pub fn contents(&self) -> Result<BTreeMap<&'static str, Contents>, MemoryError> {
         self.read(|source| {
             let mut all = BTreeMap::new();
@@ -301,10 +302,10 @@ impl TenantMemories {
         })
     }
 
-    /// True where there is nothing, and never was.
+    /// Whether the storage is empty and was never used.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn is_unused(&self) -> Result<bool, MemoryError> {
         self.read(|source| {
             let used = "SELECT 1 FROM state WHERE born > 0 OR next_partition > 1";
@@ -312,7 +313,7 @@ impl TenantMemories {
                 return Ok(false);
             }
             for table in &TABLES {
-                // A place of its own has these rows from the start on.
+                // Storage has these rows from the start.
                 let is_else = match table.name {
                     "meta" => format!("WHERE name NOT IN ('{}')", OWN.join("', '")),
                     "partitions" => "WHERE no > 0".to_owned(),
@@ -331,7 +332,7 @@ impl TenantMemories {
 }
 
 impl MemoryReader<'_> {
-    /// The rows of a table, in the order of its key.
+    /// Passes the rows of a table to `look`, in the order of its key.
     fn rows_of(
         &self,
         table: &Table,
@@ -373,8 +374,8 @@ impl MemoryReader<'_> {
         Ok(Contents { rows, checksum })
     }
 
-    /// All memories that are no history, also of whom nobody has any more, in the order of their
-    /// numbers: with what searches filter by, and their texts.
+    /// Passes all current memories to `look`, in the order of their numbers, even those without an
+    /// owner.
     fn each_current(&self, mut look: impl FnMut(i64, Glance, &str) -> Answer<()>) -> Answer<()> {
         let sql = "SELECT no, kind, observed, expires, content FROM memories
                    WHERE superseded_by IS NULL ORDER BY no";
@@ -390,7 +391,7 @@ impl MemoryReader<'_> {
     }
 }
 
-/// Words, and vectors with what is known of their memories.
+/// Rebuilds the word index, and copies the vectors with their filter properties.
 fn copy_indexed(source: &MemoryReader<'_>, target: Connection<'_>) -> Answer<()> {
     source.each_current(|no, glance, content| {
         index::add(target, no, content)?;
@@ -402,7 +403,7 @@ fn copy_indexed(source: &MemoryReader<'_>, target: Connection<'_>) -> Answer<()>
     })
 }
 
-/// What digests in rows are salted with goes with them.
+/// Copies the salt, because digests in the copied rows depend on it.
 fn set_salt(target: Connection<'_>, salt: &[u8]) -> Answer<()> {
     match target {
         Connection::Sqlite(_) => {
@@ -465,7 +466,7 @@ impl Table {
     }
 }
 
-/// What the value of this name in `meta` is.
+/// Type of the value with this name in `meta`.
 fn kind_of(name: &str) -> Kind {
     match name {
         "embedding_model" | "tenant" => Text,
@@ -501,7 +502,7 @@ mod tests {
     use super::*;
     use crate::store::{FilesOptions, MemoryStore};
 
-    /// What is made anew, and what stands for the one row of a table.
+    /// Tables that are rebuilt.
     const NOT_CARRIED: [&str; 3] = ["vectors", "vector_blocks", "terms"];
 
     #[test]

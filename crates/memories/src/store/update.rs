@@ -1,4 +1,4 @@
-//! Changes of memories: by a call, by an import, and by merging two that state the same.
+//! Changes to memories: updates, imports, and merges of near-duplicates.
 
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
@@ -13,11 +13,10 @@ use crate::requests::ForgetOutcome;
 use crate::rules::{Memory, MemoryLimits, Origin, Patch, Pin};
 
 impl MemoryWriter<'_> {
-    /// Changes a memory; with a subject only if it is that subject's.
+    /// Changes a memory. With a subject, only if the memory belongs to it.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `MemoryNotFound`, `MemorySuperseded`,
-    /// `MemoryInvalid`.
+    /// [`MemoryError::NotFound`], [`MemoryError::Superseded`], [`MemoryError::Invalid`].
     pub fn update(
         &self,
         id: MemoryId,
@@ -42,11 +41,13 @@ impl MemoryWriter<'_> {
         Ok(row.memory)
     }
 
-    /// Takes memories in as they are. Those that are there are left alone, also where they
-    /// changed since, or have another id and the same external key.
+    /// Stores memories unchanged.
+    ///
+    /// Skips a memory whose id exists already, even if the stored one has changed since, or whose
+    /// external key belongs to another memory.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `MemoriesFull`.
+    /// [`MemoryError::Full`].
     pub fn import(
         &self,
         memories: &[Memory],
@@ -65,22 +66,24 @@ impl MemoryWriter<'_> {
                 imported.skipped += 1;
                 continue;
             }
-            // A row of this id that is being forgotten is removed first.
+            // A row with this id that is still being forgotten is deleted first.
             for doomed in self.doomed("id = ?", params![memory.id.to_bytes()])? {
                 self.erase(&doomed, &mut ForgetOutcome::default())?;
             }
-            // Memories that were kept apart where they come from are kept apart here.
+            // Memories that were separate in the exported data stay separate.
             self.add(memory.clone(), true, at, limits)?;
             imported.added += 1;
         }
         Ok(imported)
     }
 
-    /// Lets the newer of two memories of a subject take the place of the older, which
-    /// becomes history. False when one of them is not current any more.
+    /// Merges the older of two memories of a subject into the newer, and makes the older one
+    /// history.
+    ///
+    /// Returns `false` if one of them is no longer current.
     ///
     /// # Errors
-    /// When the memories cannot be written.
+    /// If the memories cannot be written.
     pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> Answer<bool> {
         let current = |id| -> Answer<Option<MemoryRow>> {
             let row = MemoryRow::by_id(self.connection, id)?;
@@ -92,7 +95,7 @@ impl MemoryWriter<'_> {
         if old.no == was.no || old.owner != was.owner || old.memory.kind != was.memory.kind {
             return Ok(false);
         }
-        // What the bot pinned is not a model's to replace.
+        // A memory pinned by the bot must not be replaced by one from a model.
         let stays = old.memory.pin == Some(Pin::Bot) && was.memory.origin == Origin::Extraction;
         let (old, was) = if stays { (was, old) } else { (old, was) };
         let mut row = was.clone();

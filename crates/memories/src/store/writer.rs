@@ -1,5 +1,7 @@
-//! Writes to a tenant's memories, within the transaction of a job. Memories are inserted, changed
-//! and removed here only, so that every index is updated with them.
+//! Writes to a tenant's memories, within the transaction of a job.
+//!
+//! All inserts, changes and deletions of memories go through this module, which keeps every index
+//! up to date.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -20,14 +22,14 @@ use super::{MemoryReader, Prepared, places, vectors};
 use crate::requests::ForgetOutcome;
 use crate::rules::{Memory, MemoryLimits};
 
-/// The transaction of a job; reads see what it wrote.
+/// The transaction of a job. Reads see its own writes.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryWriter<'a> {
     reader: MemoryReader<'a>,
     pending: &'a RefCell<Pending>,
 }
 
-/// The columns of a memory that are needed to remove it.
+/// The columns of a memory that are needed to delete it.
 #[derive(Debug)]
 pub(super) struct Doomed {
     pub(super) no: i64,
@@ -56,8 +58,9 @@ impl<'a> MemoryWriter<'a> {
         }
     }
 
-    /// Makes a memory; it is in every index when this returns, and waits from `at` on to be
-    /// embedded. One that stands `apart` is never merged with another.
+    /// Inserts a memory into all indexes, and queues it for embedding from `at` on.
+    ///
+    /// A memory that is `apart` is never merged with another one.
     pub(super) fn add(
         &self,
         memory: Memory,
@@ -68,7 +71,7 @@ impl<'a> MemoryWriter<'a> {
         self.add_prepared(memory, apart, None, at, limits)
     }
 
-    /// The same with what was made of its text before.
+    /// Like [`Self::add`], with a prepared text.
     pub(super) fn add_prepared(
         &self,
         memory: Memory,
@@ -105,7 +108,7 @@ impl<'a> MemoryWriter<'a> {
         Ok(row)
     }
 
-    /// Writes a memory that was changed, and brings every index up to it.
+    /// Writes a changed memory, and updates all indexes.
     pub(super) fn save(&self, was: &MemoryRow, row: &mut MemoryRow) -> Answer<()> {
         let (old, new) = (&was.memory, &row.memory);
         let has_other_text = old.content != new.content;
@@ -151,14 +154,14 @@ impl<'a> MemoryWriter<'a> {
                 self.dequeue(was.no)?;
             }
         }
-        // A memory that moves may leave the part of the table that a back-fill has yet to visit.
+        // A memory that moves may leave the range that a backfill has yet to visit.
         match is_current && is_elsewhere {
             true => self.enqueue(row.no, new.updated_at),
             false => Ok(()),
         }
     }
 
-    /// Turns a memory into history.
+    /// Makes a memory history.
     pub(super) fn supersede(&self, was: &MemoryRow, by: MemoryId, at: Timestamp) -> Answer<()> {
         let mut row = was.clone();
         row.memory.superseded_by = Some(by);
@@ -166,7 +169,7 @@ impl<'a> MemoryWriter<'a> {
         self.save(was, &mut row)
     }
 
-    /// Removes a memory from everywhere, and counts what went.
+    /// Deletes a memory from all tables, and counts the deleted rows.
     pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
         let no = doomed.no;
         self.touch_all();
@@ -197,15 +200,17 @@ impl<'a> MemoryWriter<'a> {
         self.run("UPDATE state SET memories = memories - 1", &[])
     }
 
-    /// Removes a memory with the history that leads to it, which goes first. At most `left` rows are
-    /// changed, and those that were are taken from it: false where that is not enough.
+    /// Deletes a memory after the versions that it superseded.
+    ///
+    /// Changes at most `left` rows, and subtracts their number from it. Returns `false` if that is
+    /// not enough.
     pub(super) fn erase_chain(
         &self,
         doomed: &Doomed,
         left: &mut usize,
         counts: &mut ForgetOutcome,
     ) -> Answer<bool> {
-        // A chain that was imported may run in a circle.
+        // An imported chain may be circular.
         let leads_to = "superseded_by = ? AND id <> ? LIMIT ?";
         let id = doomed.id.to_bytes();
         while *left > 0 {
@@ -218,7 +223,8 @@ impl<'a> MemoryWriter<'a> {
                 return Ok(true);
             }
             for older in history {
-                // What leads to it leads to the memory from now on, and is not lost when it goes.
+                // Attach its predecessors to the memory first, so that they are not lost when it is
+                // deleted.
                 let next = self.doomed(leads_to, params![older.id.to_bytes(), id, limit(*left)])?;
                 for oldest in &next {
                     let sql = "UPDATE memories SET superseded_by = ? WHERE no = ?";
@@ -235,8 +241,10 @@ impl<'a> MemoryWriter<'a> {
         Ok(false)
     }
 
-    /// Says that nothing refuses this job any more: what it writes from here on is not undone
-    /// without all that is in the transaction. So SQLite need not keep what the pages were before.
+    /// Marks the job as no longer rejectable.
+    ///
+    /// Its further writes are only rolled back together with the transaction, so SQLite need not
+    /// save pages for the savepoint.
     pub(super) fn decide(&self) -> Answer<()> {
         if !self.pending.borrow_mut().decide() {
             self.connection.control("RELEASE job")?;
@@ -244,12 +252,12 @@ impl<'a> MemoryWriter<'a> {
         Ok(())
     }
 
-    /// Says that any subject's manifest may be old after this job.
+    /// Invalidates the manifests of all subjects.
     pub(super) fn touch_all(&self) {
         self.pending.borrow_mut().touch = Touch::All;
     }
 
-    /// Queues a text to be embedded, where any are and it has no vector of the model in use.
+    /// Queues a text for embedding, unless it already has a vector of the model in use.
     pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> Answer<()> {
         if !vectors::are_kept(self.connection) {
             return Ok(());
@@ -298,7 +306,7 @@ impl<'a> MemoryWriter<'a> {
     }
 }
 
-/// Reads what [`MemoryReader::doomed`] selects.
+/// Reads the columns of [`MemoryReader::doomed`].
 fn read_doomed(row: &Row<'_>) -> rusqlite::Result<Doomed> {
     Ok(Doomed {
         no: row.get(0)?,
@@ -311,12 +319,12 @@ fn read_doomed(row: &Row<'_>) -> rusqlite::Result<Doomed> {
 const DOOMED: &str = "SELECT no, id, superseded_by IS NOT NULL, content FROM memories WHERE";
 
 impl MemoryReader<'_> {
-    /// The memories of these numbers, in their order, of any owner.
+    /// The memories with these numbers, in this order, of any owner.
     pub(super) fn doomed_of(&self, numbers: &[i64]) -> Answer<Vec<Doomed>> {
         self.of_numbers(&format!("{DOOMED} no = ?1"), numbers, read_doomed)
     }
 
-    /// Memories of any owner, and those whose owner was forgotten.
+    /// Memories that match, of any owner, including forgotten owners.
     pub(super) fn doomed(
         &self,
         condition: &str,
@@ -333,7 +341,7 @@ impl MemoryReader<'_> {
         }
     }
 
-    /// A digest with a salt of this tenant: a name can be looked up by it, but not read from it.
+    /// Digest with a salt of this tenant. It allows to look up a name, but not to recover it.
     pub(super) fn digest(&self, name: &str) -> Answer<[u8; 16]> {
         let salt = self.salt()?;
         let digest = Sha256::new()

@@ -1,5 +1,6 @@
-//! Consolidation: from time to time, memories that were recalled often enough are pinned. Users
-//! know it as the dream sweep. The maintenance worker starts it when it is due.
+//! Consolidation: pins memories that are recalled often enough. Users know it as the dream sweep.
+//!
+//! The maintenance worker starts it when it is due.
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
@@ -13,10 +14,10 @@ use crate::service::Memories;
 use crate::store::MemoryReader;
 use crate::store::time::ms;
 
-/// Memories of one read.
+/// Memories per read.
 const PAGE_MAX: usize = 1_000;
 impl Memories {
-    /// Consolidates the memories of a tenant where the configured interval is over.
+    /// Consolidates the memories of a tenant if the configured interval has passed.
     pub(super) async fn consolidate_when_due(&self, tenant: &TenantId) -> Result<(), MemoryError> {
         let Some(interval) = self.config().consolidation_interval else {
             return Ok(());
@@ -24,7 +25,7 @@ impl Memories {
         let read = |reader: &MemoryReader<'_>| reader.consolidated_at();
         let last = self.read(tenant, read).await?;
         let now_ms = self.now().as_ms();
-        // A clock that went back does not put it off for good.
+        // A clock that was set back must not delay it indefinitely.
         let is_due = last.is_none_or(|last| (now_ms - last.as_ms()).abs() >= ms(interval));
         if is_due {
             self.consolidate_tenant(tenant, false).await?;
@@ -32,11 +33,12 @@ impl Memories {
         Ok(())
     }
 
-    /// Consolidates the memories of one tenant, or of all that have any; gives a report for
-    /// each, a JSON object.
+    /// Consolidates one tenant, or all tenants that have memories.
+    ///
+    /// Returns a report per tenant, as a JSON object.
     ///
     /// # Errors
-    /// Memories that cannot be read or written.
+    /// If the memories cannot be read or written.
     pub async fn consolidate(
         &self,
         tenant: Option<&TenantId>,
@@ -54,8 +56,10 @@ impl Memories {
         Ok(reports)
     }
 
-    /// Consolidates one tenant. If it is interrupted anywhere, the next one does the rest: its
-    /// plan follows from the memories and their recalls only.
+    /// Consolidates one tenant.
+    ///
+    /// If it is interrupted, the next sweep completes it, because a plan only depends on the
+    /// memories and their recalls.
     async fn consolidate_tenant(
         &self,
         tenant: &TenantId,
@@ -79,7 +83,7 @@ impl Memories {
         Ok(plan.report(now, &settings).to_string())
     }
 
-    /// All current memories, with the counts of their recalls.
+    /// Reads the evidence of all current memories.
     async fn evidence(
         &self,
         tenant: &TenantId,
@@ -119,7 +123,7 @@ impl Memories {
         for one in evidence.iter().filter(is_over) {
             let unused = ForgetRequest::Unused(one.clone());
             match self.forget_all(tenant, unused, now).await {
-                // It may have been used, or forgotten, meanwhile.
+                // It was used or forgotten in the meantime.
                 Err(error) if !error.is_refusal() => return Err(error),
                 _ => {}
             }

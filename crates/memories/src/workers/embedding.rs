@@ -1,5 +1,7 @@
-//! Embeds memories in the background: from a queue on disk, so that a restart loses nothing, and
-//! again when the model changes.
+//! Embeds memories in the background.
+//!
+//! The queue is on disk, so that a restart loses nothing. When the model changes, all memories are
+//! embedded again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -16,36 +18,34 @@ use crate::service::Memories;
 use crate::store::time::after;
 use crate::store::{Due, Embedding, MemoryReader, MemoryWriter};
 
-/// Memories that are looked at in one step for whether they have a vector.
+/// Memories per step that are checked for a missing vector.
 const BACKFILL_MAX: usize = 1_000;
-/// How long one call of an embedder may take.
+/// Timeout of an embedder call.
 const EMBED_WAIT: Duration = Duration::from_secs(120);
-/// For how long texts are those of the daemon that takes them: as long as an embedder may take for
-/// a few calls.
+/// Time for which a daemon reserves texts: enough for a few embedder calls.
 const CLAIM: Duration = Duration::from_secs(300);
-/// After so many tries of a text it is not the provider alone that may be to blame.
+/// Failed attempts after which texts are embedded one by one, since a text may be the cause.
 const TRIES_TOGETHER: u32 = 5;
-/// The longest pause before a text is tried again.
+/// Maximum delay before a text is retried.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// The longest sleep when something is due later.
+/// Maximum sleep of the worker.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// The worker that does it.
+/// Worker that embeds memories.
 pub(super) struct EmbeddingWorker {
     memories: Memories,
-    /// Tenants whose memories say which model is in use.
+    /// Tenants for which the model in use is set.
     prepared: HashSet<TenantId>,
-    /// Tenants with texts that are due again later.
+    /// Tenants with texts that are due later.
     later: BTreeSet<(Timestamp, TenantId)>,
 }
 
-/// How far a tenant is.
+/// Remaining work of a tenant.
 enum Left {
-    /// Nothing waits.
     Nothing,
-    /// More is to be done now.
+    /// More texts are due now.
     More,
-    /// More is due then.
+    /// More texts are due at this time.
     Later(Timestamp),
 }
 
@@ -58,7 +58,7 @@ impl EmbeddingWorker {
         }
     }
 
-    /// One batch of a tenant's texts.
+    /// Embeds one batch of a tenant's texts.
     async fn embed(&mut self, tenant: &TenantId) -> Result<Left, MemoryError> {
         let memories = &self.memories;
         let embedder = memories.config().embedder.clone();
@@ -92,7 +92,7 @@ impl EmbeddingWorker {
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
         let wanted = model.clone();
         let (due, next) = match memories.are_shared() {
-            // Nobody else embeds them meanwhile.
+            // Claim the texts, so that no other daemon embeds them concurrently.
             true => {
                 let until = after(now, CLAIM);
                 let claim = move |writer: &MemoryWriter<'_>| {
@@ -173,15 +173,16 @@ impl Worker for EmbeddingWorker {
     }
 }
 
-/// True where a single one of the texts may be to blame.
+/// Whether a single one of the texts may have caused the failure.
 fn may_be_of_one(fault: &ModelFault, due: &[Due]) -> bool {
     let is_again = || due.iter().any(|text| text.tries >= TRIES_TOGETHER);
     fault.is_refusal() || fault.kind == FaultKind::Later && is_again()
 }
 
 impl Memories {
-    /// Embeds texts and stores their vectors; of texts that the embedder refuses all
-    /// together, or fails at again and again, each alone.
+    /// Embeds texts and stores their vectors.
+    ///
+    /// If the embedder rejects a batch, or fails repeatedly, embeds each text separately.
     async fn embed_batch(
         &self,
         tenant: &TenantId,
@@ -193,23 +194,24 @@ impl Memories {
                 self.store_vectors(tenant, embedder.model(), due, vectors)
                     .await
             }
-            // Not the texts' fault: they stay in the queue. It was logged when it was detected.
+            // The texts are not the cause and stay queued. The collapse was logged when it was
+            // detected.
             Err(_) if self.shared.embedder_check.is_collapsed() => Ok(()),
             Err(fault) if due.len() > 1 && may_be_of_one(&fault, &due) => {
                 for text in due {
                     let alone = vec![text];
-                    // An error that is not the text's fault ends the loop: the next text would fail too.
+                    // An error with another cause ends the loop: the next text would fail too.
                     Box::pin(self.embed_batch(tenant, embedder, alone)).await?;
                 }
                 Ok(())
             }
-            // They stay in the queue as they are, for the next start of the daemon.
+            // The texts stay queued for the next start of the daemon.
             Err(_) if self.shared.engine.stopping().is_cancelled() => {
                 Err(EngineError::Stopping.into())
             }
             Err(fault) => {
                 self.put_off(tenant, due, &fault).await?;
-                // Other due texts would fail as well: the worker takes a pause.
+                // Other texts would fail as well, so an error makes the worker pause.
                 match fault.is_refusal() {
                     true => Ok(()),
                     false => Err(MemoryError::EmbedderFailed {
@@ -262,7 +264,7 @@ impl Memories {
                     match writer.embedded(text.id, text.revision, &embedding) {
                         Ok(true) => {}
                         Ok(false) => continue,
-                        // No vector at all: it would be none the next time either.
+                        // The vector is invalid, and would be invalid next time.
                         Err(refusal @ MemoryError::Invalid { .. }) => {
                             let problem = refusal.to_string();
                             writer.embed_failed(text.id, text.revision, &problem, now, true)?;
@@ -271,7 +273,7 @@ impl Memories {
                         }
                         Err(error) => return Err(error),
                     }
-                    // Of two memories that state the same, the newer one stays current.
+                    // Of two near-duplicates, the newer one stays current.
                     let near = writer.near_by_cosine(text.id, config.near_duplicate_cosine, now)?;
                     if let Some(other) = near {
                         let (older, newer) = (text.id.min(other), text.id.max(other));
@@ -288,7 +290,7 @@ impl Memories {
         Ok(())
     }
 
-    /// Texts that could not be embedded are due again later, or given up.
+    /// Schedules a retry of texts that could not be embedded, or gives them up.
     async fn put_off(
         &self,
         tenant: &TenantId,
@@ -296,7 +298,7 @@ impl Memories {
         fault: &ModelFault,
     ) -> Result<(), MemoryError> {
         if fault.kind == FaultKind::Misconfigured {
-            // Not the texts' fault.
+            // The texts are not the cause.
             return Ok(());
         }
         let asked = fault.after.unwrap_or_default();

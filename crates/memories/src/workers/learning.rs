@@ -1,8 +1,9 @@
-//! Lets the configured model look at what was said, without being asked: it follows the journal,
-//! notes in which sessions there is something new, and calls `Memories::learn` for those that are
-//! due. Which turns were looked at already is kept with each tenant's memories, and how far the
-//! journal was followed beside these, never beyond a turn that was not looked at: so whatever dies,
-//! no turn is lost. Of several daemons the one that leads does it.
+//! Extracts facts in the background with the configured model.
+//!
+//! The worker follows the journal, records which generations have new turns, and calls
+//! `Memories::learn` for those that are due. Extraction cursors are stored with each tenant's
+//! memories. The stored journal position never passes a turn that was not extracted, so no turn is
+//! lost in a crash. Only the leading daemon of a cluster extracts.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -16,91 +17,95 @@ use crate::config::{After, ExtractionConfig};
 use crate::error::MemoryError;
 use crate::service::Memories;
 
-/// One step follows at most so many turns, and no further one after so many bytes.
+/// Maximum turns of the journal per step.
 const STEP_TURNS: usize = 1_024;
+/// Bytes after which a step reads no further turns.
 const STEP_BYTES: usize = 2 << 20;
-/// Generations that wait. While there are so many, the journal is not followed.
+/// Maximum pending generations. At this number, the worker stops following the journal.
 const PENDING_MAX: usize = 100_000;
-/// Generations that are due and are looked at in one step for one whose tenant has a place.
+/// Maximum due generations to check per step for one whose tenant has a free slot.
 const DUE_SEEN_MAX: usize = 1_000;
-/// After a change so much time may pass until the journal is followed.
+/// Delay after a change of the journal, to follow several changes at once.
 const GATHER: Duration = Duration::from_millis(200);
-/// First pause until it is looked again whether a session has ended; it doubles.
+/// First pause between checks whether a session has ended. It doubles up to [`LOOK_MAX_MS`].
 const LOOK_MIN_MS: u64 = 2_000;
 const LOOK_MAX_MS: u64 = 120_000;
-/// First pause after a failure; it doubles.
+/// First pause after a failure. It doubles up to [`RETRY_MAX_MS`].
 const RETRY_MIN_MS: u64 = 1_000;
 const RETRY_MAX_MS: u64 = 600_000;
-/// Leases of one session in a row, before another one's turn comes.
+/// Maximum consecutive leases of a session, before other sessions get a slot.
 const LEASES_MAX: usize = 8;
 const DAY_MS: u64 = 86_400_000;
-/// How long what is due waits until it is looked whether it can begin.
+/// Pause before due generations that cannot start are checked again.
 const BLOCKED_MS: u64 = 1_000;
-/// How long a generation waits whose tenant has no place.
+/// Pause of a generation whose tenant has no free slot.
 const GIVE_WAY_MS: u64 = 100;
-/// How often the progress is written down.
+/// Interval between writes of the journal position.
 const SAVE_EVERY_MS: u64 = 1_000;
-/// How often it is looked whether other daemons wrote something.
+/// Interval between checks for writes of other daemons.
 const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
-/// The longest sleep.
+/// Maximum sleep of the worker.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// The worker.
+/// Worker that extracts facts.
 pub(super) struct LearningWorker {
     memories: Memories,
-    /// How far the journal was followed; `None`: not yet.
+    /// Journal position up to which turns were read. `None` before the first read.
     followed: Option<u64>,
-    /// The last change of the journal that was known before it was read.
+    /// Last known change of the journal before it was read.
     seen: u64,
     has_more: bool,
-    /// What is written down.
+    /// The stored journal position.
     saved: Option<u64>,
-    /// It is written down where to begin.
+    /// Whether the position to start from is stored.
     has_begun: bool,
     pending: HashMap<Generation, Pending>,
-    /// When each that does not run is looked at, on the steady clock.
+    /// Pending generations that are not running, by the time of their next check on the steady
+    /// clock.
     due: BTreeSet<(u64, Generation)>,
     tasks: JoinSet<Ended>,
     running: HashMap<task::Id, (TenantId, Generation)>,
-    /// Of each tenant.
+    /// Running extractions per tenant.
     counts: HashMap<TenantId, usize>,
-    /// What was configured in the last step.
+    /// The configuration of the last step.
     config_seen: Option<ExtractionConfig>,
-    /// When the progress is written down again.
+    /// Time of the next write of the journal position.
     save_ms: u64,
 }
 
-/// A generation with turns that were not looked at.
+/// A generation with turns that are not extracted.
 struct Pending {
     key: SessionKey,
-    /// The number of its first and of its last turn in the journal.
+    /// Journal positions of its first and last pending turn.
     numbers: (u64, u64),
     turns: u32,
-    /// When the last one was seen.
+    /// Time at which the last turn was read.
     last_ms: u64,
-    /// The next look at whether its session has ended, and how many there were.
+    /// Time of the next check whether its session has ended.
     look_ms: u64,
+    /// Number of these checks so far.
     looks: u32,
-    /// The next try after a failure, and how many there were.
+    /// Time of the next attempt after a failure.
     not_before_ms: u64,
+    /// Number of failures.
     failures: u32,
-    /// Where it stands in the order of what is due.
+    /// Key of its entry in `due`.
     due_ms: u64,
     is_running: bool,
     has_ended: bool,
-    /// The number of its last turn when it began to run.
+    /// Journal position of its last turn when extraction started.
     begun: u64,
 }
 
-/// How a task ended.
+/// Result of an extraction task.
 enum Ended {
-    /// All turns were looked at.
+    /// All turns were extracted.
     Done,
-    /// There is nothing to look at, and will not be.
+    /// There is nothing to extract, now or later.
     Gone,
-    /// It is tried again after this.
+    /// Retry after this pause.
     Later(Duration),
-    /// It failed, and is tried again after a growing pause, of at least this.
+    /// It failed. Retry after a growing pause of at least this.
     Failed(Duration),
 }
 
@@ -131,19 +136,19 @@ impl LearningWorker {
         self.memories.shared.engine.machine.now().steady.0
     }
 
-    /// What is configured; `None` where nobody extracts, or another daemon does.
+    /// The configuration. `None` without an extraction model, or if another daemon leads.
     fn config(&self) -> Option<ExtractionConfig> {
         self.configured().filter(|_| self.memories.leads())
     }
 
-    /// What is configured; `None` where nobody extracts.
+    /// The configuration. `None` without an extraction model.
     fn configured(&self) -> Option<ExtractionConfig> {
         let config = self.memories.config();
         let is_on = self.memories.is_on() && self.transcripts().have_journal();
         (is_on && config.extractor.is_some()).then_some(config.extraction)
     }
 
-    /// Forgets all that was noted: what was not looked at is found again.
+    /// Drops all state. Pending turns are found again in the journal.
     fn rest(&mut self) {
         self.followed = None;
         self.pending.clear();
@@ -151,7 +156,7 @@ impl LearningWorker {
         self.has_more = true;
     }
 
-    /// Notes the sessions in which something was said since.
+    /// Reads new turns of the journal, and records their generations as pending.
     async fn follow(&mut self, config: &ExtractionConfig) -> Result<(), MemoryError> {
         if self.pending.len() >= PENDING_MAX {
             self.has_more = false;
@@ -191,7 +196,7 @@ impl LearningWorker {
         }
         let mut touched = HashSet::new();
         for turn in &written.turns {
-            // Without an owner it was forgotten since.
+            // Its session was forgotten since.
             let Some(pending) = self.pending.get_mut(&turn.generation) else {
                 continue;
             };
@@ -209,7 +214,7 @@ impl LearningWorker {
         Ok(())
     }
 
-    /// Where to begin: behind what was looked at, or, the first time, with what is said now.
+    /// Position to start from: the stored one, or the end of the journal on the first run.
     async fn begin(&mut self) -> Result<u64, MemoryError> {
         let written = self
             .transcripts()
@@ -218,7 +223,7 @@ impl LearningWorker {
         let last = written.last_number;
         let begin = match self.memories.read_learnt().await? {
             Some(number) if number <= last => number,
-            // An older journal was put back.
+            // An older journal was restored.
             Some(_) => 0,
             None => {
                 info!("a model looks for facts in what is said from now on");
@@ -237,7 +242,7 @@ impl LearningWorker {
         Ok(())
     }
 
-    /// Writes down how far all was looked at.
+    /// Stores the position up to which all turns are extracted.
     async fn save_progress(&mut self) -> Result<(), MemoryError> {
         let Some(followed) = self.followed else {
             return Ok(());
@@ -247,7 +252,7 @@ impl LearningWorker {
         self.save(first.min(followed)).await
     }
 
-    /// Notes when a generation is looked at next.
+    /// Computes when a generation is checked next.
     fn schedule(&mut self, generation: Generation, config: &ExtractionConfig) {
         let now_ms = self.now_ms();
         let Some(pending) = self.pending.get_mut(&generation) else {
@@ -270,7 +275,7 @@ impl LearningWorker {
         self.due.insert((pending.due_ms, generation));
     }
 
-    /// Begins with what is due, as far as there are places.
+    /// Starts due generations while slots are free.
     async fn start(&mut self, config: &ExtractionConfig) {
         let now_ms = self.now_ms();
         let due = self.due.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
@@ -285,7 +290,7 @@ impl LearningWorker {
         }
     }
 
-    /// Whether a generation is to be looked at now. One that is not is put off.
+    /// Whether to extract a generation now. If not, reschedules it.
     async fn is_ready(&mut self, generation: Generation, config: &ExtractionConfig) -> bool {
         let Some(pending) = self.pending.get(&generation) else {
             return false;
@@ -304,7 +309,7 @@ impl LearningWorker {
         let lives = match engine.commands.session(&tenant, &key.session).await {
             Ok(view) => view.head.generation == generation,
             Err(EngineError::SessionNotFound { .. }) => false,
-            // It is looked at again.
+            // Assume that it is live, and check again later.
             Err(_) => true,
         };
         let now_ms = self.now_ms();
@@ -326,7 +331,7 @@ impl LearningWorker {
         let tenant = pending.key.tenant.clone();
         let count = self.counts.entry(tenant.clone()).or_default();
         if *count >= config.tenant_concurrency {
-            // Those of other tenants come first.
+            // Let other tenants go first.
             pending.not_before_ms = now_ms + GIVE_WAY_MS;
             self.schedule(generation, config);
             return;
@@ -370,7 +375,7 @@ impl LearningWorker {
         };
         match ended {
             Ended::Done if pending.numbers.1 > pending.begun => {
-                // More was said meanwhile.
+                // New turns arrived during the extraction.
                 pending.numbers.0 = pending.begun + 1;
                 pending.turns = 1;
                 pending.failures = 0;
@@ -399,7 +404,7 @@ impl Worker for LearningWorker {
 
     async fn wait(&mut self) {
         let memories = self.memories.clone();
-        // Nothing tells what other daemons write, or that they are gone.
+        // Writes and failures of other daemons cause no notification, so poll for them.
         let looks_again = memories.are_shared().then_some(LOOK_AT_OTHERS);
         if self.configured().is_some() && !self.has_begun {
             return;
@@ -416,7 +421,7 @@ impl Worker for LearningWorker {
         let first = self.due.first().map(|(due_ms, _)| *due_ms);
         let until_due = first.map(|due_ms| {
             let ahead = due_ms.saturating_sub(self.now_ms()).max(1);
-            // What is due already waits for a place, or for the provider.
+            // What is due already waits for a slot or for the provider.
             let ahead = if ahead == 1 { BLOCKED_MS } else { ahead };
             Duration::from_millis(ahead).min(SLEEP_MAX)
         });
@@ -440,7 +445,7 @@ impl Worker for LearningWorker {
             self.ended(result);
         }
         if self.configured().is_some() && !self.has_begun {
-            // Whoever looks later begins with what is said from now on.
+            // Store the position, so that a later leader starts from here.
             self.begin().await?;
             self.has_begun = true;
         }
@@ -468,7 +473,8 @@ impl Worker for LearningWorker {
         Ok(())
     }
 
-    /// What runs is dropped, and its turns are given back: the next life looks at them again.
+    /// Aborts running extractions and releases their leases. The next run extracts these turns
+    /// again.
     async fn finish(&mut self) {
         self.tasks.shutdown().await;
         self.memories.give_back_dropped().await;
@@ -478,7 +484,7 @@ impl Worker for LearningWorker {
     }
 }
 
-/// Lets the model look at all that is new in a generation.
+/// Extracts all new turns of a generation.
 async fn learn(memories: Memories, key: SessionKey, generation: Generation) -> Ended {
     let tenants = &memories.shared.engine.tenants;
     let tenant = tenants.get_or_insert(&key.tenant);
@@ -498,7 +504,7 @@ fn after(memories: &Memories, error: MemoryError) -> Ended {
         MemoryError::LeaseHeld { seconds_left } => {
             Ended::Later(Duration::from_secs(seconds_left.max(1)))
         }
-        // Nobody's memories, or turns that are forgotten.
+        // The generation has no subject, or its turns are gone.
         MemoryError::Invalid {
             field: "subject", ..
         }

@@ -1,6 +1,7 @@
-//! Maintenance in the background: events of recalls are written, interrupted jobs that forget
-//! are continued, indexes are rebuilt and merged, memories that expired long ago and documents that have are
-//! removed, and memories are consolidated when that is due.
+//! Background maintenance.
+//!
+//! Writes recall events, continues interrupted forget jobs, rebuilds and merges indexes, deletes
+//! expired documents and memories that expired long ago, and starts consolidations that are due.
 
 use std::time::Duration;
 
@@ -14,32 +15,34 @@ use crate::service::Memories;
 use crate::store::time::before;
 use crate::store::{MemoryReader, MemoryWriter, is_scattered};
 
-/// How long events of recalls are collected before they are written in one commit.
+/// Time for which recall events are collected before a commit.
 const COMPANY_WAIT: Duration = Duration::from_millis(200);
-/// How often all tenants are checked for expired memories and due consolidations.
+/// Interval between rounds over the tenants, for expired memories and due consolidations.
 const ROUND_MS: u64 = 600_000;
-/// Of so many rounds one goes through all tenants. The others, where one statement tells, go through those that
-/// have something to be done: a tenant costs some ten transactions.
+/// One round in this many covers all tenants.
+///
+/// The others cover only tenants with work, if a single statement can list them, because
+/// maintaining a tenant costs some ten transactions.
 const ROUNDS_OF_ALL: u64 = 6;
-/// Rows of one step: other writes of the tenant wait no longer than that takes.
+/// Rows per step. A step delays the tenant's other writes.
 const ROWS_MAX: usize = 500;
-/// Pages of the index of words that one step merges: half a MiB.
+/// Pages of the word index to merge per step: half a MiB.
 const MERGED_PAGES: usize = 1_024;
 
-/// The worker that does all of this.
+/// Worker that maintains the memories of all tenants.
 pub(super) struct MaintenanceWorker {
     memories: Memories,
-    /// Tenants of a round that were not looked at yet.
+    /// Tenants of the current round that are left.
     round: Vec<TenantId>,
-    /// When the next round begins.
+    /// Start time of the next round.
     round_due: Steady,
-    /// Rounds that were begun.
+    /// Number of rounds started.
     rounds: u64,
-    /// True where the last round was this daemon's to do.
+    /// Whether this daemon led when the last round started.
     leads: bool,
-    /// Tenants whose events waited long enough, and are written one after the other.
+    /// Number of queued tenants whose events were collected long enough.
     ripe: usize,
-    /// True where this step is for the round, if that has anything to do, and not for the queue.
+    /// Whether this step serves the round before the queue.
     is_rounds_turn: bool,
 }
 
@@ -69,7 +72,7 @@ impl MaintenanceWorker {
         self.round_due = Steady(self.now().0.saturating_add(ROUND_MS));
     }
 
-    /// Begins a round over all tenants that have memories. Of several daemons one does it.
+    /// Starts a round over the tenants that have memories. Only the leading daemon runs it.
     async fn begin_round(&mut self) -> Result<(), MemoryError> {
         let leads = self.memories.leads();
         let is_of_all = !self.leads || self.rounds.is_multiple_of(ROUNDS_OF_ALL);
@@ -85,7 +88,7 @@ impl MaintenanceWorker {
         }
         if leads && (!self.leads || self.memories.are_shared()) {
             for tenant in &self.round {
-                // A crash, here or of another daemon, may have left anything.
+                // A crash of this or another daemon may have left unfinished work.
                 self.memories.state(tenant).leave_unfinished();
                 self.memories.shared.embedding.add(tenant);
             }
@@ -97,8 +100,8 @@ impl MaintenanceWorker {
             let stopping = self.memories.shared.engine.stopping();
             tokio::select! {
                 made = self.memories.make_vector_indexes() => made?,
-                // It may take long. The database goes on by itself, and a round drops what it breaks
-                // off.
+                // This may take long. On shutdown the database continues alone, and the next round
+                // drops an index that was not completed.
                 () = stopping.cancelled() => {}
             }
         }
@@ -120,7 +123,7 @@ impl MaintenanceWorker {
         if is_round {
             self.memories.remove_expired(tenant).await?;
             self.memories.merge_words(tenant).await?;
-            // Not right at the start of the daemon, which has other things to do.
+            // Not in the first round after the start, when the daemon is busy.
             if self.rounds > 1 {
                 self.memories.consolidate_when_due(tenant).await?;
             }
@@ -162,7 +165,7 @@ impl Worker for MaintenanceWorker {
             self.put_off_round();
             return Ok(());
         }
-        // In turn: a tenant that fails is in the queue again at once.
+        // Alternate, because a tenant that fails is queued again at once.
         self.is_rounds_turn = !self.is_rounds_turn;
         let queue = &self.memories.shared.maintenance;
         let has_round = !self.round.is_empty() || self.is_round_due();
@@ -193,7 +196,7 @@ impl Worker for MaintenanceWorker {
 }
 
 impl Memories {
-    /// Goes on with all that was cut off. False when the log still has to be emptied.
+    /// Continues all interrupted work of a tenant. Returns `false` if the WAL is not truncated yet.
     async fn finish(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         self.finish_jobs(tenant).await?;
         let erased = self.erase(tenant).await?;
@@ -223,8 +226,8 @@ impl Memories {
         Ok(erased)
     }
 
-    /// Merges an index of words to which many small writes have added a segment each, step by step:
-    /// other writes of the tenant come between them.
+    /// Merges a word index with many segments in steps, so that other writes of the tenant can run
+    /// in between.
     async fn merge_words(&self, tenant: &TenantId) -> Result<(), MemoryError> {
         let read = |reader: &MemoryReader<'_>| reader.word_segments();
         if !is_scattered(self.read(tenant, read).await?) {
@@ -235,8 +238,7 @@ impl Memories {
         Ok(())
     }
 
-    /// Removes memories that expired so long ago that they are not readable by id any more, and
-    /// documents that have expired.
+    /// Deletes expired documents, and memories that expired long ago.
     async fn remove_expired(&self, tenant: &TenantId) -> Result<(), MemoryError> {
         let now = self.now();
         let expire = move |writer: &MemoryWriter<'_>| writer.expire_documents(now, ROWS_MAX);

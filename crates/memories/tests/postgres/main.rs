@@ -1,5 +1,5 @@
-//! What memories must do, over a real PostgreSQL with pgvector; and what only several daemons over
-//! one database do to each other. Without a server the tests are skipped, and say so.
+//! The tests of `tests/store` over a real PostgreSQL with pgvector, and tests of several daemons
+//! that share a database. Skipped with a message if there is no server.
 
 #![allow(
     clippy::unwrap_used,

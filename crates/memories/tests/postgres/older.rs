@@ -1,4 +1,4 @@
-//! Databases that an older memoird made.
+//! Databases created by an older memoird.
 
 use memoird_memories::rules::{MemoryKind, Outcome};
 use memoird_memories::store::MemoryStore;
@@ -8,7 +8,7 @@ use crate::kit::*;
 use crate::place::{Place, RUNTIME};
 use crate::start::Server;
 
-/// By other rules the words of memories were cut.
+/// Words split by other rules.
 
 #[test]
 fn words_that_were_cut_by_other_rules_are_indexed_anew() {
@@ -52,7 +52,7 @@ fn words_that_were_cut_by_other_rules_are_indexed_anew() {
     assert_eq!(stats.words_queued, 0);
 }
 
-/// Version 1 had these tables without what is taken from them here.
+/// Version 1 had these tables without the columns that are removed here.
 #[test]
 fn counts_of_version_1_go_on_in_the_newest() {
     let kit = Kit::new();
@@ -74,7 +74,7 @@ fn counts_of_version_1_go_on_in_the_newest() {
         "DROP FUNCTION memoird_memories.changed;
          UPDATE memoird_memories.schema_version SET version = 1",
     );
-    // A daemon of version 1 goes on beside the one that takes the steps.
+    // A daemon of version 1 keeps running during the migration.
     let older = kit.memories.clone();
     let kit = kit.reopened();
     let version = "SELECT version FROM memoird_memories.schema_version";

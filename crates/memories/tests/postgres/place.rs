@@ -1,4 +1,4 @@
-//! A database of memories, for a test; where there is no server, a file in its place.
+//! A database of memories for a test, or a file if there is no server.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -11,13 +11,14 @@ use tokio::runtime::Runtime;
 use crate::kit::index_words;
 use crate::start::{self, Server};
 
-/// Runs the connections of all tests.
+/// Runtime of the connections of all tests.
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all().build().unwrap()
 });
 
-/// Debian's has none; those that are named for these tests have it.
+/// Whether the server has pgvector. Debian's has not; a server configured for these tests must have
+/// it.
 static HAS_PGVECTOR: LazyLock<bool> = LazyLock::new(|| {
     let sql = "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'";
     let has_it = Server::shared().is_some_and(|server| server.run("postgres", sql) == "1");
@@ -31,13 +32,14 @@ static HAS_PGVECTOR: LazyLock<bool> = LazyLock::new(|| {
     has_it
 });
 
-/// What a statement of a test sees: the rows of the tenant `acme`, whose number is made from its name.
+/// Settings of a statement that sees the rows of the tenant `acme`, whose number is a hash of its
+/// name.
 const AS_TENANT: &str =
     "SET search_path = memoird_tenant, public; SET memoird.tenant = '156275432474364064'; ";
 
 pub(crate) enum Place {
     Database(&'static Server, String),
-    /// What is tested of it is tested elsewhere as well.
+    /// No server. The file takes the place of the database, whose tests run elsewhere.
     Skipped(TempDir),
 }
 
@@ -70,7 +72,7 @@ impl Place {
         }
     }
 
-    /// What a statement says.
+    /// Runs a statement and returns its output.
     pub(crate) fn run(&self, sql: &str) -> String {
         let Self::Database(server, words) = self else {
             return String::new();
@@ -84,7 +86,7 @@ impl Place {
         None
     }
 
-    /// The words of what is current are there, and no others.
+    /// Checks that the index contains exactly the words of current memories.
     pub(crate) fn check(&self) {
         let rows = self.run("SELECT no, form FROM terms");
         let row = |line: &str| {
@@ -107,7 +109,7 @@ impl Place {
     }
 }
 
-/// FNV-1a of 32 bits.
+/// FNV-1a, 32 bits.
 fn hash(word: &str) -> i32 {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     word.bytes().fold(0x811c_9dc5, mix).cast_signed()

@@ -1,4 +1,4 @@
-//! Several daemons over one database of memories.
+//! Several daemons that share a database of memories.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn what_one_daemon_remembers_another_finds_at_once() {
         .read(|reader| reader.recall(&ask(&["ann"], "boat"), None, at(1)))
         .unwrap();
     assert_eq!(lists.lexical.len(), 1);
-    // Said again there, it is the same fact.
+    // Stated again at the other daemon, it is the same fact.
     let again = order(
         2,
         fact("ann", MemoryKind::Project, "the boat is called Zuiderzee"),
@@ -50,7 +50,7 @@ fn daemons_that_write_at_once_lose_nothing_and_say_nothing_twice() {
                 let memories = store.tenant(&tenant("acme")).unwrap();
                 start.wait();
                 for number in 0..facts {
-                    // One of its own, and one that all say.
+                    // One fact of its own, and one that all daemons state.
                     for (id, text) in [
                         (
                             1_000 * daemon + number,
@@ -80,7 +80,7 @@ fn daemons_that_write_at_once_lose_nothing_and_say_nothing_twice() {
     kit.check_indexes();
 }
 
-/// As a dump does: all versions of a row stay as long as it looks.
+/// Like a dump: a snapshot retains all row versions while it is open.
 #[test]
 fn writes_do_not_go_through_all_that_were_made_since_somebody_looked() {
     let kit = Kit::new();
@@ -117,7 +117,7 @@ fn writes_do_not_go_through_all_that_were_made_since_somebody_looked() {
     assert_eq!(kit.peek("SELECT bytes FROM document_state"), 4_000);
 }
 
-/// As when a daemon is paused, or somebody locks tables.
+/// As when a daemon is suspended, or tables are locked.
 #[test]
 fn who_waits_for_a_lock_in_vain_is_told_to_come_again() {
     let kit = Kit::new();
@@ -159,7 +159,7 @@ fn no_tenant_sees_anothers_rows() {
         .unwrap();
     assert!(lists.lexical.is_empty());
     assert_eq!(other.read(|reader| reader.get(id(1))).unwrap(), None);
-    // The same id, subject and words are another fact there.
+    // With the same id, subject and words it is another fact there.
     let same = order(
         1,
         fact("ann", MemoryKind::Project, "the boat is called Zuiderzee"),
@@ -193,13 +193,13 @@ fn say_all(kit: &Kit) {
     }
 }
 
-/// From now on one of the subjects is very large.
+/// Makes one of the subjects count as very large.
 fn enlarge(kit: &Kit) {
     kit.place
         .run("UPDATE partitions SET next = 30000 WHERE subject = 'ann'");
 }
 
-/// Indexes of large subjects that can be used.
+/// Counts the valid indexes of large subjects.
 const INDEXES: &str = "SET statement_timeout = 0; SELECT count(*) FROM pg_index
     JOIN pg_class ON pg_class.oid = indexrelid WHERE relname LIKE 'near_%' AND indisvalid";
 
@@ -219,7 +219,7 @@ fn a_very_large_subject_has_an_index_of_its_own() {
     };
     let exact = near();
     enlarge(&kit);
-    // Before there is an index, and with it.
+    // Without an index, and with it.
     assert_eq!(near(), exact);
     kit.store.make_vector_indexes().unwrap();
     assert_eq!(kit.peek(INDEXES), 1);
@@ -258,7 +258,7 @@ fn an_index_that_another_daemon_is_making_is_left_to_it() {
     }
     say_all(&kit);
     enlarge(&kit);
-    // It is not ready before a write that has begun is done.
+    // The index is not valid until a write that has already started is done.
     let (begin, begun) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let memories = kit.memories.clone();
@@ -294,7 +294,7 @@ fn a_time_limit_of_statements_breaks_off_no_index() {
     }
     say_all(&kit);
     enlarge(&kit);
-    // So many that it takes longer.
+    // Enough rows to slow the index creation down.
     kit.place.run(
         "INSERT INTO vectors (no, model, kind, observed, embedding)
          SELECT no + number, model, kind, observed, ARRAY(SELECT random() + number / 1e9
@@ -371,7 +371,7 @@ fn a_tenant_that_a_failover_lost_is_made_anew() {
     kit.check_indexes();
 }
 
-/// A round of maintenance goes through them.
+/// As in a round of maintenance.
 #[test]
 fn tenants_that_have_something_to_be_done_are_told_in_one_statement() {
     let kit = Kit::new();
@@ -401,7 +401,7 @@ fn tenants_that_have_something_to_be_done_are_told_in_one_statement() {
     let begun = forgets.write_one(move |writer| writer.forget_begin(id(9), &request, at(1)));
     begun.unwrap();
     assert_eq!(due(), ["a", "b", "c", "d"].map(tenant));
-    // All of it is done.
+    // Complete all of it.
     moves
         .write_one(|writer| writer.reindex_step(10, at(1)))
         .unwrap();
@@ -414,7 +414,7 @@ fn tenants_that_have_something_to_be_done_are_told_in_one_statement() {
     assert_eq!(due(), ["a", "c"].map(tenant));
 }
 
-/// A dump of memoird's schemas has no extension.
+/// A dump of memoird's schemas contains no extension.
 #[test]
 fn what_vectors_need_is_outside_of_memoirds_schemas_whatever_the_role_is_named() {
     let Place::Database(server, words) = Place::new() else {
@@ -425,7 +425,7 @@ fn what_vectors_need_is_outside_of_memoirds_schemas_whatever_the_role_is_named()
     server.run("postgres", role);
     let words = words.replace("user=postgres", "user=memoird");
     let options = PgOptions::parse(&words, None, None).unwrap();
-    // The journal's.
+    // Creates the schema of the journal.
     drop(PgStore::open(options.clone(), RUNTIME.handle()).unwrap());
     let store = MemoryStore::in_postgres(options, RUNTIME.handle()).unwrap();
     assert!(store.has_vectors());

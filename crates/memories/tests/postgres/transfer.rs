@@ -1,4 +1,4 @@
-//! Memories that are carried from a file into a database, and back.
+//! Memories copied from a file to a database, and back.
 
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId};
@@ -16,7 +16,7 @@ fn file(dir: &TempDir) -> TenantMemories {
     store.tenant(&tenant("acme")).unwrap()
 }
 
-/// Something of every kind.
+/// Stores rows of every kind.
 fn fill(memories: &TenantMemories) {
     let generation = Generation::new(1, 1);
     memories
@@ -44,7 +44,6 @@ fn fill(memories: &TenantMemories) {
                 });
                 writer.remember(&command, &limits())?;
             }
-            // History.
             let newer = Fact {
                 supersedes: Some(id(1)),
                 ..fact("bob", MemoryKind::Project, "boat number one was sold")
@@ -84,7 +83,7 @@ fn fill(memories: &TenantMemories) {
                 };
                 writer.put_document(&put, &limits(), at(1))?;
             }
-            // A job that forgets and is not done.
+            // An unfinished forget job.
             writer.forget_begin(id(99), &ForgetRequest::Subject(subject("zoe")), at(2))?;
             writer.forget_step(id(99), 3)?;
             Ok(())
@@ -111,7 +110,7 @@ fn memories_go_into_a_database_and_back_to_the_byte() {
     let back = file(&to);
     kit.memories.copy_to(&back).unwrap();
     assert_eq!(back.contents().unwrap(), expected);
-    // They are found, forgotten and known again as before.
+    // They are found, forgotten and recognized as before.
     let mut ask = ask(&["ann", "bob"], "boat 7");
     ask.limit = 50;
     let near = vector([0.1, 0.1, 1.0, 0.1, 0.1, 0.1, 0.1, 0.1]);
@@ -145,7 +144,7 @@ fn memories_go_into_a_database_and_back_to_the_byte() {
     assert_eq!(kit.memories.contents().unwrap(), back.contents().unwrap());
 }
 
-/// A tenant that never had a memory may have more than its place: it is not copied a second time.
+/// Storage without memories may still contain other rows, so it is not copied to again.
 #[test]
 fn a_place_in_which_a_subject_was_forgotten_is_used() {
     let kit = Kit::new();

@@ -1,4 +1,4 @@
-//! A database without pgvector: all goes by words, and nothing of vectors is in the way.
+//! A database without pgvector: everything works by words, and vectors cause no errors.
 
 use memoird_memories::ForgetRequest;
 use memoird_memories::store::MemoryStore;

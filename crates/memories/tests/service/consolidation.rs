@@ -1,4 +1,4 @@
-//! Dream sweeps: when it is time, once, and with nothing done by a dry run.
+//! Consolidation sweeps: when they are due, only once, and dry runs without effect.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::world::{Config, unswept};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Without sweeps by themselves.
+/// Without scheduled sweeps.
 fn asked_only() -> Config {
     let mut config = unswept();
     config.long_term.consolidation_interval = None;
     config
 }
 
-/// Recalls a memory by two queries on two days: enough to be pinned.
+/// Recalls a memory by several queries on two days, enough to be pinned.
 async fn prove(bot: &Bot, words: &str) {
     for extra in ["please", "again", "once more"] {
         let asked = RecallRequest {
@@ -44,7 +44,7 @@ async fn dream(bot: &Bot, dry_run: bool) -> String {
     reports[0].1.clone()
 }
 
-/// A number of a report.
+/// Returns a number from a report.
 fn number(report: &str, name: &str) -> u64 {
     let (_, rest) = report.split_once(&format!("\"{name}\":")).unwrap();
     rest.split([',', '}']).next().unwrap().parse().unwrap()
@@ -83,7 +83,7 @@ async fn what_proved_itself_is_pinned_and_a_dry_run_changes_nothing() {
     );
     assert_eq!(bot.memories.counts(&bot.tenant.id).promoted, 1);
     assert_eq!(number(&dream(&bot, false).await, "promoted"), 0);
-    // Not used any more.
+    // No longer used.
     sleep(61 * DAY).await;
     assert_eq!(number(&dream(&bot, false).await, "demoted"), 1);
     assert_eq!(pin_of(&bot, tea).await, None);
@@ -97,7 +97,7 @@ async fn what_proved_itself_is_pinned_and_a_dry_run_changes_nothing() {
 async fn what_a_policy_lets_go_is_forgotten() {
     let mut world = world();
     world.config = asked_only();
-    // Of kind project.
+    // Retention of kind project.
     world.config.long_term.consolidation.retention_days = [None, None, Some(90), None];
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "ships on Friday").await;
@@ -112,7 +112,7 @@ async fn what_a_policy_lets_go_is_forgotten() {
     assert_eq!(bot.manifest(ANN).await, "");
 }
 
-/// Pinned at each moment of a sweep that would delete it.
+/// Pins a memory at each point of a sweep that would delete it.
 #[tokio::test(start_paused = true)]
 async fn what_is_used_during_a_sweep_is_not_forgotten() {
     for yields in 0..12 {
@@ -160,7 +160,7 @@ fn a_sweep_comes_when_it_is_time_also_over_a_restart_and_not_twice() {
             Some(Pin::Consolidation),
             "there was none so far"
         );
-        // A sweep came too early for it, the next one does not.
+        // The last sweep came too early for it. The next one does not.
         prove(&bot, "chess").await;
         sleep(33 * HOUR).await;
         assert_eq!(pin_of(&bot, chess).await, Some(Pin::Consolidation));
@@ -186,7 +186,7 @@ fn a_sweep_comes_when_it_is_time_also_over_a_restart_and_not_twice() {
     panic!("short lives put sweeps off for good");
 }
 
-/// The same in one day, over midnight.
+/// The same within a day, across midnight.
 async fn prove_at_once(bot: &Bot, words: &str) {
     for extra in ["please", "again", "once more"] {
         bot.recall(RecallRequest {

@@ -1,5 +1,4 @@
-//! Documents through the service: expired ones go in the background, and a call that is dropped
-//! is done all the same.
+//! Documents through the service: background expiry, and calls that are dropped but still complete.
 
 use std::time::Duration;
 
@@ -90,7 +89,7 @@ async fn a_put_whose_caller_leaves_is_done_all_the_same() {
     {
         let stored = bot.memories.put_document(&bot.tenant, put("left", None));
         let mut stored = std::pin::pin!(stored);
-        // Polled once: it is in the queue, or done.
+        // After one poll it is queued or done.
         let polled = std::future::poll_fn(|context| {
             std::task::Poll::Ready(stored.as_mut().poll(context).is_ready())
         });

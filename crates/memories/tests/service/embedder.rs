@@ -1,5 +1,4 @@
-//! An embedder that does what the test says: its vectors are counts of words, some of which
-//! mean the same.
+//! A scripted embedder. Its vectors count words, some of which are synonyms.
 
 use std::future::pending;
 use std::sync::Mutex;
@@ -9,27 +8,27 @@ use std::time::Duration;
 use memoird_engine::{FaultKind, ModelFault};
 use memoird_memories::{Embedder, Embeddings, Purpose};
 
-/// Words that mean what the first of them means.
+/// Words with the meaning of the first one.
 const ALIKE: [&[&str]; 3] = [
     &["likes", "like", "liked", "enjoys", "loves"],
     &["tea", "infusion"],
     &["city", "town"],
 ];
 
-/// How it feels.
+/// Behavior of the embedder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
-    /// It answers.
+    /// Works.
     Fine,
-    /// Its vectors point to much the same direction: unrelated texts have a cosine of 0.8.
+    /// Its vectors point in much the same direction: unrelated texts have a cosine of 0.8.
     Narrow,
-    /// It is away, and says when to come again.
+    /// Unavailable, possibly with a time to retry after.
     Away(Option<Duration>),
-    /// Its key is wrong.
+    /// Its key is invalid.
     Misconfigured,
-    /// It says nothing.
+    /// Never replies.
     Hangs,
-    /// It answers with one vector for all texts.
+    /// Returns one vector for all texts.
     Constant,
 }
 
@@ -61,12 +60,12 @@ impl ScriptedEmbedder {
         self.dimension.store(dimension, Ordering::Relaxed);
     }
 
-    /// Calls so far.
+    /// Number of calls so far.
     pub(super) fn calls(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 
-    /// Which call, from 0, was the first one with this text.
+    /// Index of the first call with this text, from 0.
     pub(super) fn first_call_with(&self, text: &str) -> Option<usize> {
         let asked = self.asked.lock().unwrap();
         asked
@@ -74,7 +73,7 @@ impl ScriptedEmbedder {
             .position(|(_, texts)| texts.iter().any(|asked| asked == text))
     }
 
-    /// How often this text was to be embedded as a memory's.
+    /// Number of times that this text was embedded as a memory.
     pub(super) fn times(&self, text: &str) -> usize {
         let asked = self.asked.lock().unwrap();
         let of_memories = asked
@@ -86,7 +85,7 @@ impl ScriptedEmbedder {
             .count()
     }
 
-    /// True when any text that it was given holds this.
+    /// Whether any text passed to the embedder contains this.
     pub(super) fn saw(&self, piece: &str) -> bool {
         let asked = self.asked.lock().unwrap();
         asked
@@ -118,7 +117,7 @@ impl ScriptedEmbedder {
     }
 }
 
-/// FNV-1a: the same for ever.
+/// FNV-1a, because it never changes.
 fn place(word: &str, dimension: usize) -> usize {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325, fold);

@@ -1,5 +1,4 @@
-//! Embedding off everybody's path: from a queue that outlives the process, whatever the
-//! provider does meanwhile.
+//! Background embedding: the queue survives a restart, whatever the provider does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ async fn stats(bot: &Bot) -> MemoryStats {
     bot.memories.stats(&bot.tenant).await.unwrap()
 }
 
-/// (with a vector, waiting, given up)
+/// Numbers of memories with a vector, queued, and given up.
 async fn progress(bot: &Bot) -> (u64, u64, u64) {
     let stats = stats(bot).await;
     (
@@ -67,7 +66,7 @@ async fn what_is_remembered_is_embedded_soon_and_once() {
     }
 }
 
-/// Written by a clock that was ahead, or imported so.
+/// Written by a clock that was ahead, or imported like that.
 #[tokio::test(start_paused = true)]
 async fn what_says_that_it_is_of_the_future_is_embedded_now() {
     let embedder = embedder("m");
@@ -117,7 +116,7 @@ async fn a_provider_that_is_away_for_an_hour_is_asked_now_and_then_and_all_is_ma
         "{calls} calls of a provider that is away"
     );
     embedder.feels(Mood::Fine);
-    // The longest pause, and some more.
+    // The maximum pause and a bit more.
     sleep(11 * MINUTE).await;
     assert_eq!(progress(&bot).await, (10, 0, 0));
     bot.learn(ANN, "and one more").await;
@@ -153,7 +152,7 @@ async fn a_text_that_is_refused_is_given_up_alone() {
     let calls = embedder.calls();
     sleep(HOUR).await;
     assert_eq!(embedder.calls(), calls, "and not asked again");
-    // Asked for, it is tried again.
+    // An explicit reindex retries it.
     bot.memories.reindex(&bot.tenant).await.unwrap();
     sleep(10 * MINUTE).await;
     assert!(embedder.times("two unspeakable") > 2);
@@ -191,7 +190,7 @@ fn another_model_makes_all_vectors_anew_and_none_is_compared_meanwhile() {
     daemon.config = with_embedder(unswept(), &two);
     daemon.live(async |engine, _| {
         let bot = acme(engine);
-        // Nothing is embedded yet: what the other model said is of no use.
+        // Nothing is embedded yet, and vectors of the other model are useless.
         assert!(by_meaning(&bot, "likes city").await.is_empty());
         assert_eq!(bot.finds(ANN, "loves").await, ["loves that town"]);
         sleep(MINUTE).await;
@@ -281,7 +280,7 @@ async fn what_means_the_same_becomes_one_only_in_almost_the_same_words() {
         !bot.manifest(ANN).await.contains("Ann likes tea\n"),
         "it was in the cache"
     );
-    // Who wants to be told waits for the vector.
+    // A request that rejects duplicates waits for the vector.
     let ask = RememberRequest {
         near_duplicate: NearDuplicate::Refuse,
         ..fact(ANN, "Ann like tea")
@@ -297,7 +296,7 @@ const UNRELATED: [&str; 5] = [
     "Prefers short answers",
 ];
 
-/// All facts are there, and each is found first by its own words.
+/// Checks that all facts exist, and each is the first hit of its own words.
 async fn finds_each(bot: &Bot) {
     assert_eq!(bot.listed(ANN).await.len(), UNRELATED.len());
     for (words, fact) in [
@@ -329,7 +328,7 @@ async fn an_embedder_with_one_vector_for_all_texts_is_ignored_until_it_is_repair
     sleep(HOUR).await;
     finds_each(&bot).await;
     let calls = embedder.calls() - calls;
-    // A check is two batches of this embedder's.
+    // A check takes two batches of this embedder.
     assert!(calls <= 2 * 61, "{calls} calls in an hour");
     embedder.feels(Mood::Fine);
     sleep(HOUR).await;
@@ -348,7 +347,7 @@ fn vectors_of_an_earlier_start_that_are_all_one_are_ignored_too() {
         sleep(MINUTE).await;
         bot.forget(ForgetRequest::One(first)).await.unwrap();
         for content in UNRELATED {
-            // Taken as the embedder's own.
+            // Treated like a vector of the embedder.
             let with_vector = RememberRequest {
                 vector: [vec![1.0], vec![0.0; 255]].concat(),
                 ..fact(ANN, content)
@@ -369,7 +368,7 @@ async fn texts_that_a_model_cannot_tell_apart_are_no_collapse() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
-    // The words mean the same to it.
+    // These words have the same meaning to it.
     bot.learn(ANN, "loves town").await;
     bot.learn(ANN, "likes city").await;
     sleep(MINUTE).await;
@@ -450,7 +449,7 @@ async fn one_tenants_heap_of_texts_is_in_nobodys_way() {
     settle().await;
     zebra.learn(ANN, "only one").await;
     embedder.feels(Mood::Fine);
-    // The call that hangs is given up in between.
+    // The call that hangs times out in between.
     sleep(10 * MINUTE).await;
     assert_eq!(
         (progress(&heap).await.0, progress(&zebra).await.0),

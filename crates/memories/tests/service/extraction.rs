@@ -1,5 +1,5 @@
-//! Leases of turns: handed out until somebody says what was found in them, and never what
-//! was forgotten.
+//! Leases of turns: they are held until their facts are committed, and never contain forgotten
+//! turns.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -22,7 +22,7 @@ use crate::world::Bot;
 use crate::world::{Folder, World, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a lease runs.
+/// Duration of a lease.
 const LEASE: Duration = Duration::from_secs(300);
 
 fn found(content: &str, seqs: &[u64]) -> ExtractedFact {
@@ -32,7 +32,7 @@ fn found(content: &str, seqs: &[u64]) -> ExtractedFact {
     }
 }
 
-/// The numbers of the turns that were handed out.
+/// Seqs of the leased turns.
 fn seqs(lease: &ExtractionLease) -> Vec<u64> {
     let placed = lease
         .turns
@@ -147,7 +147,7 @@ async fn a_commit_that_is_repeated_gets_the_same_answer() {
     assert!(same(&again) && again.results.iter().all(|one| one.is_repetition));
     assert!(is_lost(&bot.commit(first, Vec::new()).await), "other facts");
 
-    // Neither the next lease nor its commit, nor a restart, makes it forget.
+    // The next lease, its commit, and a restart do not make the store forget the first commit.
     bot.tell_all(&["and go"]).await;
     let next = bot.lease().await.lease;
     assert!(same(&bot.commit(first, facts.clone()).await.unwrap()));
@@ -179,7 +179,7 @@ async fn a_relative_date_is_counted_from_when_it_was_said() {
     let bot = acme(&world.open().await);
     bot.tell_all(&["I moved to Rome yesterday"]).await;
     let mut moved = found("Moved to Rome yesterday", &[1]);
-    // When it was so is not when the turn said so.
+    // The time of the fact is not that of the turn.
     moved.fact.observed_at = Some(Timestamp::new(1_600_000_000, 0).unwrap());
     let lease = bot.lease().await.lease;
     bot.commit(lease, vec![moved]).await.unwrap();
@@ -301,7 +301,7 @@ async fn a_generation_that_ended_is_looked_at_until_its_retention() {
     assert!(bot.lease_of(Some(ended), Some(ANN)).await.is_err());
 }
 
-/// Whose a chat was in an earlier life is not whose it is today.
+/// The subject of an earlier generation is not that of the current one.
 #[tokio::test(start_paused = true)]
 async fn turns_of_an_earlier_life_are_not_given_to_whoever_speaks_now() {
     let world = world();
@@ -354,14 +354,14 @@ async fn without_a_journal_the_live_history_is_looked_at() {
     let lease = bot.lease().await;
     bot.commit(lease.lease, Vec::new()).await.unwrap();
     bot.tell_all(&["4", "5", "6", "7"]).await;
-    // The cursor's turn and one behind it have left: what is there is looked at.
+    // The cursor's turn and the one after it were evicted. The remaining turns are leased.
     assert_eq!(seqs(&bot.lease().await), [6, 7]);
     bot.end("s").await.unwrap();
     assert!(bot.lease_of(None, Some(ANN)).await.is_err());
 }
 
-/// A journal that lags behind its answers loses turns in a crash; the cursor, which does
-/// not, then stands behind the last of them.
+/// With an asynchronous journal, a crash loses acknowledged turns. The cursor, which is durable, is
+/// then after the last of them.
 #[test]
 fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
     let mut config = unswept();
@@ -377,7 +377,7 @@ fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
         world.store.forgive();
         let bot = acme(engine);
         let generation = bot.view("s").await.unwrap().head.generation;
-        // What the memories remember of the turns that were lost.
+        // The memory state that refers to the lost turns.
         let store = world
             .memories
             .as_ref()
@@ -423,7 +423,7 @@ async fn what_was_said_before_a_subject_was_forgotten_is_never_handed_out() {
     sleep(SECOND).await;
     bot.tell_all(&["three"]).await;
     assert_eq!(seqs(&bot.lease().await), [3]);
-    // Another session of hers, which nobody had looked at.
+    // Another session of the subject, which was never extracted.
     bot.tell("t", ANN, "later").await;
 }
 

@@ -1,5 +1,5 @@
-//! Forgetting: gone from every answer when the call returns, whoever leaves or dies in the
-//! middle, and brought back by nobody.
+//! Forgetting: memories are gone from every response once the call returns, even if callers or
+//! daemons die in the middle, and are never restored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::kit::{begun, session_id, settle, soon};
 use crate::world::Bot;
 use crate::world::{World, unswept};
 
-/// Memories that one step of a job does not remove.
+/// More memories than one step of a job deletes.
 const MANY: usize = 1_300;
 
 fn all_of(whose: &str) -> ForgetRequest {
     ForgetRequest::Subject(subject(whose))
 }
 
-/// Writes down a job that nobody does.
+/// Records a job without running it.
 fn leave_job(world: &World, bot: &Bot, ask: ForgetRequest) {
     let now = world.machine.now().wall;
     let job = MemoryId::new(now.as_ms(), 1);
@@ -35,7 +35,7 @@ fn leave_job(world: &World, bot: &Bot, ask: ForgetRequest) {
         .unwrap();
 }
 
-/// Rows of memories on the disk, with those of nobody.
+/// Memory rows on disk, including those without an owner.
 fn rows(world: &World) -> i64 {
     let path = world.memories.as_ref().unwrap().dir.path().join("acme.db");
     let file = rusqlite::Connection::open(path).unwrap();
@@ -179,7 +179,7 @@ async fn a_filter_takes_what_fits_all_of_it() {
     assert_eq!(bot.listed(ANN).await, ["one", "three"]);
 }
 
-/// Dropped after each number of steps that it can be dropped after.
+/// Dropped after each possible number of steps.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_leaves_in_the_middle_is_finished_by_the_keeper() {
     for polls in 1..6 {
@@ -257,7 +257,7 @@ fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
         daemon.live(async |engine, world| {
             let bot = acme(engine);
             learn_many(&bot, ANN).await;
-            // The job is written down, and one step of it is done.
+            // The job is recorded, and one step of it is done.
             let store = world
                 .memories
                 .as_ref()
@@ -339,7 +339,7 @@ async fn what_a_crash_left_is_finished_although_the_first_look_at_it_fails() {
     assert_eq!(rows(&world), 0);
 }
 
-/// The keeper looks for what a crash left as soon as an engine is opened.
+/// The maintenance worker looks for work left by a crash as soon as an engine is opened.
 #[tokio::test(start_paused = true)]
 async fn the_answer_counts_what_went_also_when_the_keeper_is_about() {
     let world = World {
@@ -368,7 +368,7 @@ async fn the_answer_counts_what_went_also_when_the_keeper_is_about() {
     }
 }
 
-/// What is queued to be embedded and has no owner any more is nobody's work.
+/// Texts queued for embedding whose owner is gone are no work for the embedder.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_waits_keeps_no_embedder_busy() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));

@@ -1,5 +1,5 @@
-//! A model that extracts by itself: what it finds is remembered once, whatever it does and
-//! whatever dies, and nothing that a transcript plants.
+//! Extraction by the configured model: facts are stored once, whatever the model does and whatever
+//! crashes, and planted facts are not stored.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -23,24 +23,24 @@ use crate::world::{Bot, House, World};
 const SECOND: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(60);
 
-/// What the model does with a call.
+/// Behavior of the model in a call.
 #[derive(Clone, Debug)]
 enum Says {
-    /// Answers this.
+    /// Replies with this text.
     This(String),
-    /// Answers it after so long.
+    /// Replies with this text after a delay.
     Slowly(Duration, String),
-    /// Never answers.
+    /// Never replies.
     Never,
     /// Its provider is down.
     Down,
-    /// It stops in the middle.
+    /// Its reply is truncated.
     CutOff,
     /// The prompt is too long for it.
     TooLong,
 }
 
-/// A model that does what it is told, and then finds nothing.
+/// A model that follows a script, and then finds nothing.
 #[derive(Debug, Default)]
 struct Scripted {
     script: Mutex<VecDeque<Says>>,
@@ -103,7 +103,7 @@ fn found(contents: &[&str]) -> Says {
     Says::This(json!(entries).to_string())
 }
 
-/// A world with this model, which looks at sessions that are idle.
+/// A world with this model, which extracts idle sessions.
 fn taught(script: &[Says]) -> (World, Arc<Scripted>) {
     let model = Arc::new(Scripted::default());
     model.say(script.iter().cloned());
@@ -114,7 +114,7 @@ fn taught(script: &[Says]) -> (World, Arc<Scripted>) {
     (world, model)
 }
 
-/// Waits until the model was asked so often.
+/// Waits until the model was called this many times.
 async fn asked(model: &Scripted, times: usize) {
     let asked = async {
         while model.calls().len() < times {
@@ -123,7 +123,7 @@ async fn asked(model: &Scripted, times: usize) {
     };
     let day = Duration::from_secs(86_400);
     timeout(day, asked).await.expect("asked within a day");
-    // And what it said is stored.
+    // Wait until the reply is stored.
     sleep(SECOND).await;
 }
 
@@ -136,7 +136,7 @@ async fn tell_all(bot: &Bot, texts: &[&str]) {
 async fn opened(world: &World) -> (House, Bot) {
     let house = world.open().await;
     let bot = acme(&house);
-    // Follows from now on.
+    // The worker follows the journal from here on.
     sleep(SECOND).await;
     (house, bot)
 }
@@ -180,7 +180,7 @@ async fn what_is_said_is_looked_at_once_when_the_session_is_idle() {
         (1, 100)
     );
 
-    // Nothing new is said: it is not asked again, also not by another life of the daemon.
+    // Without new turns it is not called again, not even after a restart.
     sleep(10 * IDLE).await;
     house.close().await;
     let (_house, bot) = opened(&world).await;
@@ -421,7 +421,7 @@ async fn the_tokens_of_a_day_are_kept_across_lives_and_a_new_day_has_its_own() {
     let (house, bot) = opened(&world).await;
     tell_all(&bot, &["I like tea"]).await;
     asked(&model, 1).await;
-    // A call counts so many tokens before it is made, and 110 after.
+    // A call reserves this many tokens, and then uses 110.
     let counted = model.calls()[0].prompt.len() as u64 / 3 + 4_096;
     let limit = counted + 50;
     world.config.long_term.extraction.tokens_per_day = limit;

@@ -1,6 +1,7 @@
-//! What is promised of remembering, finding, forgetting, embedding, extracting and
-//! consolidating, whoever leaves, fails or dies in between. The engine, its journal that can
-//! be made to fail and its machine are those of the engine's own tests.
+//! Guarantees of memories: remembering, recall, forgetting, embedding, extraction and
+//! consolidation, even if callers leave, or providers or daemons fail in between.
+//!
+//! The engine, its fault-injecting journal and its machine are those of the engine's own tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,12 +65,12 @@ pub(crate) fn subject(text: &str) -> Subject {
     Subject::parse(text).unwrap()
 }
 
-/// A world in which memories are kept, without an embedder.
+/// A world with memories, but without an embedder.
 fn world() -> World {
     World::new(unswept()).remembering()
 }
 
-/// The same with one.
+/// The same with an embedder.
 fn world_with(embedder: &Arc<ScriptedEmbedder>) -> World {
     World::new(with_embedder(unswept(), embedder)).remembering()
 }
@@ -80,7 +81,7 @@ fn with_embedder(config: impl Into<Config>, embedder: &Arc<ScriptedEmbedder>) ->
     config
 }
 
-/// A fact of which nothing but this is said.
+/// A fact with defaults for all other fields.
 pub(crate) fn fact(whose: &str, content: &str) -> RememberRequest {
     RememberRequest {
         subject: Some(subject(whose)),
@@ -118,7 +119,7 @@ fn from(session: &str, seqs: &[u64]) -> Option<Source> {
     })
 }
 
-/// Asks for all that a subject may know of this.
+/// Recalls memories of a subject.
 fn query(whose: &str, words: &str) -> RecallRequest {
     let subjects = if whose.is_empty() {
         Vec::new()
@@ -132,7 +133,7 @@ fn query(whose: &str, words: &str) -> RecallRequest {
     }
 }
 
-/// The same as a session asks.
+/// Recalls memories for a session.
 fn query_in(session: &str, words: &str) -> RecallRequest {
     RecallRequest {
         session: Some(session_id(session)),
@@ -140,7 +141,7 @@ fn query_in(session: &str, words: &str) -> RecallRequest {
     }
 }
 
-/// A turn of a subject that says just this.
+/// Appends a turn with this text.
 pub(crate) fn telling(whose: &str, text: &str) -> AppendCommand {
     let turn = Turn::new(Role::User, vec![PartKind::Text(text.to_owned()).into()]);
     AppendCommand {
@@ -169,7 +170,7 @@ impl Bot {
         self.memories.remember(&self.tenant, ask).await
     }
 
-    /// Remembers something new, and gives its id.
+    /// Remembers a new fact, and returns its id.
     pub(crate) async fn learn(&self, whose: &str, content: &str) -> MemoryId {
         self.learn_so(fact(whose, content)).await
     }
@@ -184,7 +185,7 @@ impl Bot {
         self.memories.recall(&self.tenant, ask).await
     }
 
-    /// What a subject is told of this.
+    /// Contents that a subject recalls.
     async fn finds(&self, whose: &str, words: &str) -> Vec<String> {
         told(&self.recall(query(whose, words)).await.unwrap())
     }
@@ -233,7 +234,7 @@ fn is_not_found(answer: &Result<Memory, MemoryError>) -> bool {
     matches!(answer, Err(MemoryError::NotFound { .. }))
 }
 
-/// The lives of a daemon over one disk. Each ends with its runtime, as by `kill -9`.
+/// Successive runs of a daemon on one disk. Each run ends by dropping its runtime, like `kill -9`.
 struct Daemon {
     world: Option<World>,
     config: Config,
@@ -264,7 +265,7 @@ impl Daemon {
                 .unwrap_or_default();
             let dir = last.as_ref().and_then(|last| last.memories.as_ref());
             let dir = dir.map(|memories| Arc::clone(&memories.dir));
-            // Only one at a time may have the directory.
+            // The directory can only be opened once at a time.
             drop(last);
             let world = World {
                 config: self.config.clone(),
@@ -285,7 +286,7 @@ impl Daemon {
     }
 }
 
-/// The one tenant's bot.
+/// The bot of the only tenant.
 fn acme(house: &House) -> Bot {
     Bot::of(house, ACME)
 }

@@ -1,4 +1,4 @@
-//! Manifests are asked for at every turn: kept, and never older than the last answer.
+//! Manifests are requested at every turn: they are cached, and never older than the last response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ async fn every_change_is_seen_by_whom_it_concerns() {
     .await;
     assert!(both(&bot).await.1.contains("Friday"));
 
-    // A private one takes the place of one that all see.
+    // A private memory supersedes a shared one.
     let ask = RememberRequest {
         supersedes: Some(shared),
         ..fact(ANN, "meets nobody")
@@ -159,8 +159,8 @@ async fn pinned_ones_stand_first() {
     );
 }
 
-/// Reads and writes at once on a pool: what is answered after a write has it, however old a
-/// read was that came back meanwhile.
+/// Concurrent reads and writes on a pool: every manifest requested after a write contains it, even
+/// if an older read completes later.
 #[tokio::test]
 async fn no_manifest_that_was_read_before_a_write_is_kept_after_it() {
     let seed = 11;

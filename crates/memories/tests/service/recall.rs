@@ -1,4 +1,4 @@
-//! Finding: by which ways, whose memories, and what a recall leaves behind.
+//! Recall: search modes, visibility, and the traces of a recall.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +184,7 @@ async fn whose_memories_are_found() {
         "who is named counts"
     );
 
-    // Of an id as well.
+    // Also when read by id.
     let private = bot.list_of(Some(ANN), false).await[0].id;
     let see = async |id, whose: &str| {
         bot.memories
@@ -305,7 +305,7 @@ async fn what_is_asked_is_checked_and_kept_to() {
     assert_eq!(count(long).await, 20, "what is too long is cut");
 }
 
-/// The proto's words: "Only with all of these labels", or one of them: one of the two holds.
+/// Tags: the proto requires all requested tags, not just one of them.
 #[tokio::test(start_paused = true)]
 async fn labels_that_are_asked_for_must_all_be_there() {
     let world = world();
@@ -352,7 +352,7 @@ async fn the_keeper_writes_down_what_was_recalled() {
     );
 }
 
-/// Reads have threads of their own, a bounded number, which serve tenants in turn.
+/// Reads have a bounded number of threads of their own, which serve tenants in turn.
 #[test]
 fn a_recall_waits_for_no_other_blocking_work() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -400,7 +400,7 @@ async fn notes_of_recalls_are_bounded_and_leave_room_for_facts() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "likes tea").await;
-    // In line nobody else runs in between: the keeper gets no turn.
+    // No other task runs in between, so the maintenance worker cannot write events.
     for _ in 0..6_000 {
         bot.recall(query(ANN, "tea")).await.unwrap();
     }

@@ -1,5 +1,4 @@
-//! RememberCommand: once for a key, once for a fact, in groups, and what one call does is no
-//! business of another.
+//! Remember: once per key, once per fact, in groups, and without effects of one call on another.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -114,7 +113,7 @@ async fn a_fact_is_there_once_however_often_it_is_said() {
         .await
         .unwrap();
     assert_eq!(kept.outcome, Outcome::Created);
-    // Another subject's, another kind.
+    // Another subject, and another kind.
     bot.learn(BOB, "Likes green tea").await;
     bot.learn_so(RememberRequest {
         kind: MemoryKind::User,
@@ -176,7 +175,7 @@ async fn what_a_recall_just_told_is_no_new_fact_in_that_session() {
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "what do I drink?").await;
     let id = bot.learn(ANN, "Ann likes green tea with honey").await;
-    // Nothing is waited for in between: the note is in the lane before the fact.
+    // No wait in between: the recall event is queued before the fact.
     assert_eq!(
         bot.recall(query_in("s", "tea")).await.unwrap().hits.len(),
         1
@@ -242,7 +241,7 @@ async fn what_was_told_and_is_history_since_may_be_said_anew() {
     assert_eq!(bot.listed(ANN).await.len(), 2);
 }
 
-/// A commit writes each page that it changed once: many facts in one group write little.
+/// A commit writes each changed page once, so many facts in one group write little.
 #[tokio::test(start_paused = true)]
 async fn facts_that_come_at_once_are_written_in_groups() {
     const FACTS: usize = 64;
@@ -329,13 +328,13 @@ async fn a_call_that_leaves_while_it_waits_stops_nobody() {
     soon(third).await.unwrap();
     drop(last);
     soon(bot.remember(fact(ANN, "after all"))).await.unwrap();
-    // What was handed over before its caller left is written: nobody can say that it is not.
+    // Jobs queued before their caller left are written, since they might already have been.
     let mut listed = bot.listed(ANN).await;
     listed.sort();
     assert_eq!(listed, ["after all", "last", "leader", "second", "third"]);
 }
 
-/// More calls than one transaction takes, of which only the first stays.
+/// More calls than one transaction takes. Only the first one stays.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_of_calls_that_left_is_written_by_the_keeper() {
     const CALLS: usize = 600;
@@ -349,7 +348,7 @@ async fn what_is_left_of_calls_that_left_is_written_by_the_keeper() {
         "is there so that no worker has anything to write later",
     )
     .await;
-    // The keeper's first round is over.
+    // The maintenance worker's first round is over.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let store = world
         .memories
@@ -363,7 +362,7 @@ async fn what_is_left_of_calls_that_left_is_written_by_the_keeper() {
     let holder = std::thread::spawn(move || {
         store.write_one(move |_| {
             begin.send(()).unwrap();
-            // Dropped where the test fails.
+            // Dropped if the test fails.
             let _ = held.recv();
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! A reranker that does what the test says.
+//! A scripted reranker.
 
 use std::future::pending;
 use std::sync::Mutex;
@@ -6,18 +6,18 @@ use std::sync::Mutex;
 use memoird_engine::{FaultKind, ModelFault};
 use memoird_memories::{Reranker, Reranking};
 
-/// What it answers.
+/// Behavior of the reranker.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Says {
-    /// The best is the one with this text.
+    /// Ranks this text first.
     Best(&'static str),
-    /// It is away.
+    /// Unavailable.
     Away,
-    /// These texts are nothing for it.
+    /// Rejects these texts.
     Refuses,
-    /// These scores.
+    /// Returns these scores.
     Scores(Vec<f64>),
-    /// Nothing.
+    /// Never replies.
     Hangs,
 }
 
@@ -41,7 +41,7 @@ impl ScriptedReranker {
         *self.says.lock().unwrap() = says;
     }
 
-    /// What it was asked, query and texts.
+    /// Queries and texts of all calls.
     pub(super) fn asked(&self) -> Vec<(String, Vec<String>)> {
         self.asked.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! What a reranker changes in a recall, and that a recall never fails by it.
+//! Effects of a reranker on a recall, which never fails because of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,10 +74,10 @@ async fn it_judges_as_many_as_it_takes_and_the_others_stand_behind() {
         told(&outcome).iter().collect::<Vec<_>>(),
         [second, first, third]
     );
-    // A single answer needs no judge.
+    // A single hit is not reranked.
     let one = recalled(&bot, "cake").await;
     assert_eq!((&*told(&one)[0], one.is_reranked), (CAKE, false));
-    // The best of more than are asked for are judged.
+    // More hits than requested are reranked.
     let few = RecallRequest {
         limit: 1,
         ..query(ANN, "tea cake morning")

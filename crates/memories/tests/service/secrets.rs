@@ -1,4 +1,4 @@
-//! Secrets: none is stored, whichever way it comes in, and none is shown to an embedder.
+//! Secrets are never stored, whichever way they arrive, and never sent to an embedder.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::kit::{session_id, settle};
 use crate::world::Bot;
 use crate::world::World;
 
-/// A token that nobody was ever given.
+/// A token that was never issued.
 fn token() -> String {
     format!("ghp_{}", "x7Rk2mQv9LbT4wZs8NcY1hFj6PdG3aKe5UoX")
 }
@@ -36,7 +36,7 @@ fn under(policy: SecretPolicy) -> World {
 
 fn is_blocked<T: std::fmt::Debug>(answer: Result<T, MemoryError>) -> bool {
     let answer = answer.map_err(|error| match error {
-        // The second of a list has the secret.
+        // The second item of the list contains the secret.
         MemoryError::InList {
             index: 1, error, ..
         } => *error,

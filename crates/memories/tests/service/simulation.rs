@@ -1,6 +1,7 @@
-//! Random commands of two tenants and three subjects against a model that knows no better:
-//! nothing that is forgotten, expired, superseded, private to another or of another tenant
-//! is ever shown.
+//! Random commands of two tenants and three subjects, checked against a naive model.
+//!
+//! Memories that are forgotten, expired, superseded, private to another subject or of another
+//! tenant are never shown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use crate::world::{Bot, House, World};
 
 const SUBJECTS: [&str; 3] = ["ann", "bob", "carl"];
 const TENANTS: [&str; 2] = [ACME, "other"];
-/// Each content has one of these; each is asked for after each step.
+/// Each content contains one of these. Each is recalled after each step.
 const WORDS: [&str; 4] = ["tea", "chess", "rain", "music"];
 
-/// What is known of one tenant: all that was ever remembered and not forgotten.
+/// Expected state of one tenant: everything remembered and not forgotten.
 type Known = BTreeMap<MemoryId, Memory>;
 
-/// Which memories a command means.
+/// Selects the memories that a command refers to.
 type Meant = Box<dyn Fn(&Memory) -> bool>;
 
 struct Simulation {
@@ -36,7 +37,7 @@ struct Simulation {
     engine: House,
     embedder: Option<Arc<ScriptedEmbedder>>,
     known: [Known; 2],
-    /// Makes every content another one.
+    /// Makes every content unique.
     count: u64,
 }
 
@@ -50,9 +51,10 @@ impl Simulation {
             Some(embedder) => world_with(embedder),
             None => world(),
         };
-        // An embedder that hangs takes no time: what expires meanwhile would be a matter of luck.
+        // An embedder that hangs times out at once. Otherwise expiry in the meantime would make
+        // results random.
         world.config.long_term.query_wait = Duration::ZERO;
-        // Nothing is merged by its meaning: the model would have to know what words mean.
+        // Nothing is merged by meaning, because the model would have to know the meaning of words.
         world.config.long_term.near_duplicate_cosine = 1.1;
         world
             .config

@@ -1,4 +1,4 @@
-//! Where a fact was said: whose memory it becomes, its words and its time.
+//! Sources of facts: they determine subject, text and time of a memory.
 
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Timestamp;
@@ -110,7 +110,7 @@ async fn the_words_and_the_time_come_from_the_turns() {
     };
     assert!(is_missing(&bot.remember(ask).await));
 
-    // The journal still has what has ended.
+    // The journal still contains ended sessions.
     bot.end("s").await.unwrap();
     let mut ended = RememberRequest {
         source: from("s", &[2]),

@@ -1,5 +1,5 @@
-//! Memories in windows: a block behind the turns, within the budget, of what the window does
-//! not say itself; and a window in any case.
+//! Memories in windows: a block after the turns, within the budget, without memories that the
+//! window contains, and a window in any case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{ANN, acme, contents, fact, from, query, telling, with_embedder};
 use crate::kit::{Dice, session_id, settle};
 use crate::world::{Bot, Config, Folder, World, unswept, with_model};
 
-/// A window to be asked for.
+/// A window request.
 #[derive(Debug, Default)]
 struct Wanted {
     append: Option<AppendCommand>,
@@ -27,7 +27,7 @@ struct Wanted {
     memories: Option<RecallRequest>,
 }
 
-/// A window, with the memories that are in it.
+/// A window with the memories shown in it.
 #[derive(Debug)]
 struct Shown {
     turns: Vec<WindowTurn>,
@@ -71,7 +71,7 @@ impl Bot {
     }
 }
 
-/// Asks for so many tokens.
+/// Requests this number of tokens.
 fn asking(context_window: u64) -> Wanted {
     Wanted {
         budget: BudgetOverride::without_reserves(context_window),
@@ -87,7 +87,7 @@ fn world() -> World {
     World::new(config()).remembering()
 }
 
-/// A window with memories of this.
+/// Requests a window with memories for this query.
 fn with_memories(words: &str) -> Wanted {
     let memories = Some(RecallRequest {
         query: words.to_owned(),
@@ -103,7 +103,7 @@ fn held(window: &Shown) -> Vec<String> {
     contents(window.memories.iter().map(|hit| &hit.memory))
 }
 
-/// What is promised of any window.
+/// Checks the guarantees of every window.
 fn check(window: &Shown) {
     let blocks = &window.report.blocks;
     assert!(
@@ -193,7 +193,7 @@ async fn nothing_is_told_twice() {
     bot.learn(ANN, "Ann keeps tea in a tin").await;
     let window = contents_of(&bot, with_memories("tea")).await;
     assert_eq!(held(&window), ["Ann keeps tea in a tin"]);
-    // Once the turns have left the window, it is told.
+    // Once the turns have left the window, the memory is shown.
     for _ in 0..30 {
         bot.tell("s", ANN, &"x".repeat(300)).await;
     }
@@ -225,7 +225,7 @@ async fn without_a_query_the_exchange_under_way_is_asked_for() {
     bot.tell("s", ANN, "where is my passport?").await;
     let window = contents_of(&bot, with_memories(" ")).await;
     assert_eq!(held(&window), ["Ann keeps her passport in a tin"]);
-    // A request that comes with the call is asked for.
+    // A request appended by the same call is the query.
     let with_append = |text: &str| Wanted {
         append: Some(telling(ANN, text)),
         ..with_memories("")
@@ -270,7 +270,7 @@ async fn what_is_held_makes_no_room_that_is_not_there() {
     let mut world = world();
     world.config.long_term.window_tokens = 1_000;
     let bot = acme(&world.open().await);
-    // Three hits of which the second one does not fit; the window holds it.
+    // Three hits, of which the second does not fit. The window contains it already.
     let long = format!("tea tea tea tea {}", "y".repeat(500));
     bot.tell("s", ANN, &long).await;
     bot.learn_so(RememberRequest {
@@ -293,7 +293,7 @@ async fn what_is_held_makes_no_room_that_is_not_there() {
     for tokens in 650..=1_600 {
         world.config.long_term.window_tokens = tokens;
         bot.memories.adopt(world.config.long_term.clone());
-        // As small as it can be.
+        // As small as possible.
         let mut request = Wanted {
             peek: true,
             ..with_memories("tea")
@@ -420,7 +420,7 @@ async fn a_recall_that_fails_gives_notes_and_a_window() {
     let nothing = contents_of(&bot, by_meaning).await;
     assert!(nothing.report.degraded && nothing.memories.is_empty());
     assert_eq!(nothing.turns.len(), 1);
-    // What is asked wrongly is said, before anything is appended.
+    // An invalid request is rejected before anything is appended.
     let mut wrong = Wanted {
         append: Some(telling(ANN, "x")),
         ..with_memories("tea")

@@ -1,4 +1,4 @@
-//! A world in which memories are kept: the engine's own, and a folder of memories.
+//! A world with memories: that of the engine's tests, and a memory directory.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::kit::{self, TestMachine};
 use crate::store::FaultyStore;
 
-/// What an operator decides of sessions and of memories.
+/// Configuration of the engine and of memories.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     engine: EngineConfig,
@@ -51,7 +51,7 @@ pub(crate) fn unswept() -> Config {
     kit::unswept().into()
 }
 
-/// A folder of memories that goes with the test.
+/// A memory directory that lives as long as the test.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) dir: Arc<TempDir>,
@@ -63,7 +63,7 @@ impl Folder {
         Self::of(Arc::new(tempfile::tempdir().unwrap()))
     }
 
-    /// The same memories, opened by somebody who knows nothing of the files that are open.
+    /// The same directory, opened independently of files that are open.
     pub(crate) fn of(dir: Arc<TempDir>) -> Self {
         let files = MemoryStore::open(dir.path(), &FilesOptions::default()).unwrap();
         Self {
@@ -73,18 +73,18 @@ impl Folder {
     }
 }
 
-/// What stays when an engine is opened anew.
+/// State that survives reopening an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) config: Config,
     pub(crate) store: Arc<FaultyStore>,
     pub(crate) machine: Arc<TestMachine>,
     pub(crate) blocking: Blocking,
-    /// Where memories are kept; `None`: nowhere.
+    /// `None` without memories.
     pub(crate) memories: Option<Folder>,
 }
 
-/// An engine, and its memories.
+/// An engine and its memories.
 #[derive(Clone, Debug)]
 pub(crate) struct House {
     pub(crate) engine: Engine,
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// The same world, in which memories are kept.
+    /// The same world with memories.
     pub(crate) fn remembering(self) -> Self {
         Self {
             memories: Some(Folder::new()),
@@ -118,12 +118,11 @@ impl World {
         }
     }
 
-    /// The moment on the steady clock.
     pub(crate) fn machine_now(&self) -> Steady {
         self.machine.now().steady
     }
 
-    /// What is kept for a bot, behind the daemon's back.
+    /// Opens the memories of a bot directly, bypassing the daemon.
     pub(crate) fn kept_of(&self, bot: &Bot) -> TenantMemories {
         let folder = self.memories.as_ref().unwrap();
         folder.files.tenant(&bot.tenant.id).unwrap()
@@ -169,7 +168,7 @@ impl Bot {
     }
 }
 
-/// Counts a token a byte.
+/// Counts one token per byte.
 #[derive(Debug)]
 struct Bytes;
 
@@ -183,7 +182,7 @@ impl Tokenizer for Bytes {
     }
 }
 
-/// With one model of so many tokens, all for the window.
+/// Configures one model with this context window, all of it for the window.
 pub(crate) fn with_model(mut config: Config, context_window: u64) -> Config {
     let budget = Budget {
         context_window,

@@ -1,4 +1,4 @@
-//! What recalls leave behind.
+//! Traces of recalls.
 
 use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, Pin};
 use memoird_memories::store::{Hit, RecallEvent};
@@ -35,7 +35,7 @@ fn a_count_of_recalls_that_is_full_stays_so_and_loses_nothing_else() {
     let full = i64::MAX.unsigned_abs();
     assert_eq!(kit.get(id(1)).unwrap().recalls, 2);
     assert_eq!(kit.get(id(2)).unwrap().recalls, full);
-    // Said again it is reinforced, as often as it may be.
+    // Stating it again reinforces it, up to the maximum count.
     kit.remember(order(3, fact("ann", MemoryKind::Project, "other")));
     assert_eq!(kit.get(id(2)).unwrap().reinforced, full);
 }

@@ -1,4 +1,4 @@
-//! Documents in a tenant's file: found as a sorted map has them, versions, expiry, room.
+//! Documents in a tenant's file: order, versions, expiry and limits, compared with a sorted map.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Kit {
         self.write(move |writer| writer.delete_document(&delete, at(0)))
     }
 
-    /// All pages of a query, and how many there were.
+    /// All pages of a query, and their number.
     fn pages(&self, hours: i64, mut query: DocumentQuery) -> (Vec<Document>, usize) {
         let (mut all, mut pages) = (Vec::new(), 0);
         loop {
@@ -105,7 +105,7 @@ impl Kit {
         }
     }
 
-    /// The counts are those of the rows.
+    /// Checks that the stored counts match the rows.
     fn check_counts(&self) {
         for stray in [
             "SELECT count(*) - (SELECT documents FROM document_state) FROM documents",
@@ -228,7 +228,7 @@ fn what_has_expired_is_not_there_and_is_removed_later() {
         expected_version: None,
     };
     assert!(!kit.write(move |writer| writer.delete_document(&delete, at(1))));
-    // Put again, it is another one.
+    // Put again, it is a new document.
     let again = kit.put_at(2, put("a", "one", "2"));
     assert_eq!(
         (again.version, again.created_at, again.expires_at),
@@ -465,7 +465,7 @@ fn there_is_room_for_so_many_and_so_much() {
     put_within(0, put("a", "3", "1")).unwrap();
     is_full(put_within(0, put("a", "4", "1")));
     put_within(0, put("a", "3", "22")).unwrap();
-    // What has expired makes room.
+    // Expired documents make room.
     put_within(1, put("a", "4", "1")).unwrap();
     let long = "1".repeat(100);
     is_full(put_within(1, put("a", "4", &long)));

@@ -1,4 +1,4 @@
-//! Vectors: queued, made, used, replaced.
+//! Vectors: queued, stored, used, replaced.
 
 use memoird_memories::MemoryError;
 use memoird_memories::RecallRequest;
@@ -7,7 +7,7 @@ use memoird_memories::store::Embedding;
 
 use crate::kit::*;
 
-/// A vector that points in this direction, more or less.
+/// A vector that points roughly in this direction.
 fn towards(place: usize, noise: f32) -> Embedding {
     let mut values = [0.0; 8];
     values[place] = 1.0;
@@ -200,7 +200,7 @@ fn another_model_means_that_all_is_embedded_anew() {
     while kit.write(|writer| writer.backfill(2, at(0))) > 0 {}
     assert_eq!(kit.peek("SELECT count(*) FROM vectors"), 0);
     assert_eq!(kit.peek("SELECT count(*) FROM embeddings_due"), 5);
-    // The newer model may have another number of dimensions.
+    // The newer model may have another dimension.
     let wide = Embedding {
         model: "newer".into(),
         values: vec![1.0; 16],

@@ -1,4 +1,4 @@
-//! Who may extract which turns, and what becomes of the cursor.
+//! Extraction leases and cursors.
 
 use memoird_core::ids::{Generation, LeaseId};
 use memoird_core::time::Timestamp;
@@ -12,7 +12,7 @@ fn generation(number: u128) -> Generation {
     Generation::new(at(0).as_ms(), number)
 }
 
-/// A lease that is taken then.
+/// A lease, and the time at which it is taken.
 fn lease(number: u128, to_seq: u64, from: i64, until: i64) -> (Lease, Timestamp) {
     let lease = Lease {
         id: LeaseId::new(1, number),

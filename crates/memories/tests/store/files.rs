@@ -1,4 +1,4 @@
-//! Files of tenants: private, apart, bounded, and not harmed by what goes wrong.
+//! Tenant files: private, separate, bounded, and robust against failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -202,7 +202,7 @@ fn few_files_stay_open_and_none_that_is_in_use_is_closed() {
             });
         }
     });
-    // Four files may have been in use at the last look, and closed by none.
+    // Four files may have been in use at the last check, and were not closed.
     drop(store.tenant(&tenant("tenant-0")).unwrap());
     let open = std::fs::read_dir(dir.path()).unwrap().filter(|entry| {
         let name = entry.as_ref().unwrap().file_name();

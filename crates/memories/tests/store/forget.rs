@@ -1,4 +1,4 @@
-//! What is forgotten is gone from everywhere, and nothing else is.
+//! Forgotten memories are gone from everywhere, and nothing else is.
 
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId};
@@ -78,7 +78,7 @@ fn one_goes_with_the_history_that_leads_to_it() {
     assert_eq!(refusal, MemoryError::NotFound { id: id(3) });
 }
 
-/// A memory that was said in other words again and again, and one whose versions lead to each other.
+/// A memory that was restated many times, and one with circular versions.
 #[test]
 fn a_long_history_goes_step_by_step_before_the_memory() {
     let kit = Kit::new();
@@ -159,7 +159,7 @@ fn a_subject_is_gone_as_soon_as_the_job_begins_and_what_it_says_later_stays() {
         .read(|reader| reader.manifest(&subject("ann"), at(1), 9))
         .unwrap();
     assert!(manifest.memories.is_empty());
-    // Said again while the job runs, in the same words, by the same key.
+    // Stated again while the job runs, with the same words and key.
     keyed.id = id(32);
     let done = kit.remember(keyed);
     assert_eq!(

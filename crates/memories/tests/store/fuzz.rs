@@ -1,5 +1,5 @@
-//! Any text as the query of a recall: it is answered, and a memory that has a word of the query
-//! is found by it.
+//! Any text as a recall query: the recall succeeds, and finds memories that share a word with the
+//! query.
 
 use memoird_core::words::ranking::{Query, Term};
 use memoird_core::words::{Languages, tokens};
@@ -7,7 +7,7 @@ use memoird_fuzz::Target;
 
 use crate::kit::*;
 
-/// What is remembered.
+/// The stored facts.
 const FACTS: &str = include_str!("../../corpus/recalls/plain.txt");
 
 #[test]

@@ -1,4 +1,4 @@
-//! Short words for tests of memories.
+//! Helpers for tests of the store.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::place::Place;
 pub(crate) const HOUR_MS: i64 = 60 * 60 * 1_000;
 pub(crate) const MODEL: &str = "a-model";
 
-/// One tenant's memories, in a place of their own.
+/// One tenant's memories in storage of their own.
 pub(crate) struct Kit {
     pub(crate) place: Place,
     pub(crate) store: MemoryStore,
@@ -39,7 +39,7 @@ impl Kit {
         }
     }
 
-    /// As after a crash or a restart.
+    /// Reopens the storage, as after a crash or a restart.
     pub(crate) fn reopened(self) -> Self {
         let Self {
             place,
@@ -57,7 +57,7 @@ impl Kit {
         self.memories.write_one(job).unwrap()
     }
 
-    /// What a job is refused with.
+    /// The error with which a job is rejected.
     pub(crate) fn refusal<T: Send + 'static>(
         &self,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
@@ -75,7 +75,7 @@ impl Kit {
         self.write(move |writer| writer.remember(&order, &limits()))
     }
 
-    /// Remembers a text of a subject as a new memory of this number.
+    /// Remembers a text of a subject as a new memory with this number.
     pub(crate) fn say(&self, number: u64, who: &str, text: &str) -> MemoryId {
         let order = order(number, fact(who, MemoryKind::Project, text));
         let done = self.remember(order);
@@ -106,7 +106,7 @@ impl Kit {
             .unwrap()
     }
 
-    /// The numbers of what a subject finds by words, best first.
+    /// Numbers of the memories that a subject finds by words, best first.
     pub(crate) fn found(&self, who: &str, query: &str) -> Vec<u64> {
         let lists = self.recall(&ask(&[who], query));
         lists
@@ -127,17 +127,17 @@ impl Kit {
         }
     }
 
-    /// Looks at the rows behind the store's back.
+    /// Queries the rows directly, bypassing the store.
     pub(crate) fn peek(&self, sql: &str) -> i64 {
         self.place.peek(sql)
     }
 
-    /// All bytes of the files, where there are any.
+    /// All bytes of the files, if there are any.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
         self.place.bytes()
     }
 
-    /// Every index has exactly what is current.
+    /// Checks that every index contains exactly the current memories.
     pub(crate) fn check_indexes(&self) {
         for stray in [
             "SELECT count(*) FROM vectors WHERE no NOT IN
@@ -174,7 +174,7 @@ pub(crate) fn session(name: &str) -> SessionId {
     SessionId::parse(name).unwrap()
 }
 
-/// So many hours after the beginning of all tests.
+/// A number of hours after the start time of all tests.
 pub(crate) fn at(hours: i64) -> Timestamp {
     Timestamp::from_ms(1_700_000_000_000 + hours * HOUR_MS)
 }
@@ -234,7 +234,7 @@ pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
         .any(|window| window == text.as_bytes())
 }
 
-/// The words of a text, as an index has them.
+/// The indexed words of a text.
 pub(crate) fn index_words(content: &str) -> BTreeSet<String> {
     let mut words = String::new();
     add_index_words(content, &mut words);

@@ -1,9 +1,9 @@
-//! Facts and questions in many languages: the fact that answers a question is found first.
+//! Facts and questions in many languages: the fact that answers a question is the first hit.
 
 use crate::kit::*;
 
-/// Of each language (`#`) its facts (`+`), questions with the place of the fact that answers them
-/// (`?`), and words that are in none (`-`).
+/// Per language (`#`): its facts (`+`), questions with the position of the fact that answers them
+/// (`?`), and words that occur in none (`-`).
 const CASES: &str = include_str!("languages.txt");
 
 #[test]

@@ -1,5 +1,5 @@
-//! What a tenant's memories must do, and what their file must survive. Asked through their
-//! public face; where it is about bytes at rest, the file itself is looked at.
+//! Guarantees of a tenant's memories, and failures that their file must survive. Tests use the
+//! public API, and read the file itself if they are about bytes on disk.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order: what is found is what a naive model says is current
-//! and may be seen, and every index holds exactly that.
+//! Random operations, checked against a naive model: searches find exactly the current and visible
+//! memories, and every index contains exactly these.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The file, and what should be in it.
+/// A file, and its expected contents.
 struct Both {
     kit: Option<Kit>,
     known: BTreeMap<u64, Memory>,
@@ -251,7 +251,7 @@ impl Both {
         }
     }
 
-    /// Keeps the replaced spelling of a memory as history, each spelling once.
+    /// Stores the replaced spelling of a memory as history, each spelling once.
     fn keep_spelling(&mut self, was: Memory) {
         let leads = |memory: &&Memory| memory.superseded_by == Some(was.id);
         let mut history = self.known.values().filter(leads);
@@ -324,7 +324,7 @@ impl Both {
         );
     }
 
-    /// Removes memories with the history that leads to them.
+    /// Deletes memories with the versions they superseded.
     fn remove(&mut self, covers: impl Fn(&Memory) -> bool) {
         let mut gone: BTreeSet<u64> = self
             .known

@@ -1,4 +1,4 @@
-//! Memories by the names, notes, vectors and subjects that bots give them.
+//! External keys, metadata, client vectors and subject prefixes.
 
 use memoird_memories::rules::documents::DocumentFilter;
 use memoird_memories::rules::{Fact, Memory, MemoryKind, NearDuplicate, Outcome, Patch};
@@ -78,13 +78,13 @@ fn a_memory_with_a_key_is_replaced_under_its_id_and_its_history_is_kept() {
     );
     assert!(kit.found("ann", "Oslo").is_empty());
     assert_eq!(kit.found("ann", "Rome"), [1]);
-    // The same again is no new version.
+    // The same content again creates no new version.
     assert_eq!(kit.add(3, moved).0, Outcome::Replaced);
     assert_eq!(kit.get(id(3)), None);
     kit.check_indexes();
     let kit = kit.reopened();
     assert_eq!(kit.of_key("ann", "address"), Some(second));
-    // What replaced it went with it.
+    // Its history is deleted with it.
     let gone = kit.forget(9, &ForgetRequest::One(id(1)));
     assert_eq!((gone.memories, gone.superseded), (1, 1));
     assert_eq!(
@@ -103,7 +103,7 @@ fn what_has_a_key_is_merged_with_nothing() {
     let plain = fact("ann", MemoryKind::Project, "Ann likes tea");
     let (outcome, memory) = kit.add(4, plain);
     assert_eq!((outcome, memory.id), (Outcome::Reinforced, id(1)));
-    // Another subject's key is another one.
+    // The same key of another subject is independent.
     let bobs = Fact {
         subject: subject("bob"),
         ..keyed("a", "Bob likes tea")
@@ -168,7 +168,7 @@ fn memories_are_listed_and_recalled_by_what_is_noted_of_them() {
             .collect();
         assert_eq!(found, numbers, "{json}");
     }
-    // What is said again brings its notes along.
+    // A fact stated again brings its metadata along.
     let (outcome, again) = kit.add(5, noted("ann", "Tea four!", "{\"source\": \"chat\"}"));
     assert_eq!((outcome, again.id), (Outcome::Merged, id(4)));
     assert_eq!(again.metadata.as_deref(), Some("{\"source\": \"chat\"}"));
@@ -266,10 +266,10 @@ fn vectors_of_clients_are_used_where_nothing_here_makes_any() {
     other.vector.as_mut().unwrap().values.pop();
     let refused = kit.refusal(move |writer| writer.remember(&other, &limits()));
     assert!(matches!(refused, MemoryError::DimensionMismatch { .. }));
-    // Nobody here embeds the rest, and a start without an embedder changes nothing.
+    // The rest is not embedded, and a start without an embedder changes nothing.
     assert_eq!(kit.peek("SELECT count(*) FROM embeddings_due"), 0);
     assert!(!kit.write(|writer| writer.set_embedding_model(None)));
-    // What a memory says now has no vector of what it said before.
+    // A changed memory has no vector of its old content.
     kit.add(4, keyed("k", "old"));
     let mut named = order(5, keyed("k", "new"));
     named.vector = Some(given.clone());

@@ -1,12 +1,12 @@
-//! Files of older memoirds, whose words were cut by other rules: they are indexed anew while they are
-//! searched.
+//! Files of older memoirds, whose words were split by other rules: searches work while they are
+//! reindexed.
 
 use memoird_memories::ForgetRequest;
 use memoird_memories::rules::Patch;
 
 use crate::kit::*;
 
-/// What an older memoird's file is, by what this one's has.
+/// Turns a current file into one of an older memoird.
 const AS_OF_SCHEMA_2: &str = "
 DROP TABLE extractions;
 DELETE FROM meta WHERE name = 'words';
@@ -29,7 +29,7 @@ ALTER TABLE memories DROP COLUMN metadata;
 PRAGMA user_version = 2;
 ";
 
-/// The tables that SQLite's own words were in.
+/// The tables of SQLite's own word index.
 const OLD_TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%words%'";
 
 fn as_of_schema_2(kit: Kit) -> Kit {
@@ -39,7 +39,7 @@ fn as_of_schema_2(kit: Kit) -> Kit {
     kit.reopened()
 }
 
-/// An older memoird's file with so many memories.
+/// A file of an older memoird with this number of memories.
 fn old_file(memories: u64) -> Kit {
     let kit = Kit::new();
     for number in 1..=memories {
@@ -56,7 +56,7 @@ fn an_older_file_is_searched_while_its_words_are_moved() {
     kit.say(3, "ann", "私の犬の名前は太郎です");
     kit.say(4, "ann", "a dog for each season");
     let kit = as_of_schema_2(kit);
-    // Before the first step, between steps, and behind the last: nothing is missing meanwhile.
+    // Before the first step, between steps and after the last: nothing is missing in the meantime.
     for step in 5.. {
         assert!(kit.found("ann", "dogs").contains(&1), "{step}");
         assert!(kit.found("ann", "season").contains(&4), "{step}");
@@ -113,7 +113,7 @@ fn what_is_forgotten_while_words_are_moved_is_in_no_index() {
 fn what_is_said_and_changed_while_words_are_moved_is_found_once() {
     let kit = old_file(6);
     assert!(kit.write(|writer| writer.words_step(2)) > 0);
-    // One that was moved, one that was not, and a new one.
+    // A memory that was reindexed, one that was not, and a new one.
     for number in [1, 5] {
         let patch = Patch {
             content: Some(format!("cat number {number}")),

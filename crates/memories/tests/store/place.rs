@@ -1,4 +1,4 @@
-//! A file of memories, for a test.
+//! A memory file for a test.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::kit::index_words;
 
-/// True when a file could not be used, and not for what the rules say.
+/// Whether the file could not be used for this reason, as opposed to a rejected request.
 pub(crate) fn failed_with<T>(
     answer: &Result<T, MemoryError>,
     is_cause: impl Fn(&FileError) -> bool,
@@ -18,7 +18,6 @@ pub(crate) fn failed_with<T>(
     matches!(answer, Err(MemoryError::Failed { cause }) if is_cause(cause))
 }
 
-/// A directory.
 pub(crate) struct Place {
     pub(crate) dir: TempDir,
     options: FilesOptions,
@@ -57,11 +56,11 @@ impl Place {
         Some(bytes(self.dir.path()))
     }
 
-    /// The indexes that are SQLite's own.
+    /// Checks the indexes that only SQLite has.
     pub(crate) fn check(&self) {
         let connection = Connection::open(self.path()).unwrap();
         check_words(&connection);
-        // An entry of a block has 22 bytes, and one for the eight dimensions of tests.
+        // A block entry has 22 bytes, and one for the eight dimensions used in tests.
         let stray = "SELECT (SELECT ifnull(sum(length(block)), 0) FROM vector_blocks) / 23
                      - (SELECT count(*) FROM vectors)";
         assert_eq!(self.peek(stray), 0);
@@ -81,7 +80,7 @@ pub(crate) fn bytes(dir: &Path) -> Vec<u8> {
     bytes
 }
 
-/// The index has the words of what is current, and no others.
+/// Checks that the index contains exactly the words of current memories.
 fn check_words(connection: &Connection) {
     let check = "INSERT INTO terms (terms, rank) VALUES ('integrity-check', 0)";
     connection.execute(check, []).unwrap();

@@ -1,4 +1,4 @@
-//! Who finds what.
+//! Which subject finds which memories.
 
 use memoird_core::ids::SessionId;
 use memoird_core::time::Timestamp;
@@ -48,7 +48,7 @@ fn words_are_found_however_they_end_and_the_fitting_ones_first() {
 
 #[test]
 fn words_of_every_script_are_found_and_others_are_not() {
-    // What is said, words that find it, and words that do not.
+    // Content, words that find it, and words that do not.
     let cases: [(&str, &[&str], &[&str]); 20] = [
         (
             "मुझे चाय बहुत पसंद है",
@@ -350,7 +350,7 @@ fn a_manifest_tells_the_pinned_then_the_important_then_the_newest() {
     assert_eq!(manifest(2), (vec![4, 2], 5, Some(at(5))));
 }
 
-/// Says a text in a turn of a session.
+/// States a text in a turn of a session.
 fn say_in(kit: &Kit, number: u64, who: &str, session: &str, seq: u64, text: &str) {
     let mut said = fact(who, MemoryKind::Project, text);
     said.source = Some(Source {
@@ -386,7 +386,7 @@ fn what_was_said_beside_a_hit_is_found_with_it() {
     say_in(&kit, 6, "bob", "s1", 8, "Of another subject.");
     assert_eq!(pairs(&kit, "ann", "sister"), [(1, 2), (2, 3)]);
     assert_eq!(pairs(&kit, "bob", "subject"), []);
-    // What is history, moved or forgotten stands nowhere.
+    // Superseded, moved and forgotten memories have no position.
     let patch = Patch {
         content: Some("In Porto, near the river.".into()),
         ..Patch::default()

@@ -1,4 +1,4 @@
-//! What becomes of a fact.
+//! Outcomes of facts.
 
 use std::time::Duration;
 
@@ -432,7 +432,7 @@ fn a_refused_job_undoes_only_itself_in_the_index_too() {
         Box::new(move |writer| writer.remember(&good, &limits()).map(|_| ())),
         Box::new(move |writer| {
             writer.remember(&bad, &limits())?;
-            // Looks at what it wrote, and so has it indexed.
+            // Reading its own write makes the job write the index.
             assert_eq!(
                 writer
                     .recall(&ask(&["ann"], "alpha beta"), None, at(1))?

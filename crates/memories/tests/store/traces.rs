@@ -1,4 +1,4 @@
-//! What was forgotten leaves no trace in the bytes on disk.
+//! Forgotten memories leave no trace in the bytes on disk.
 
 use memoird_core::ids::{Generation, LeaseId};
 use memoird_memories::ForgetRequest;
@@ -9,7 +9,7 @@ use memoird_memories::store::{Hit, Lease, RecallEvent};
 use crate::kit::*;
 use crate::place::*;
 
-/// Words of the one who is to be forgotten, each in another place.
+/// Words of the subject to be forgotten, each stored in a different place.
 const TRACES: [&str; 9] = [
     "zanzibar",
     "xylophone",
@@ -83,7 +83,7 @@ fn everything_about_zoe(kit: &Kit, number: u64) {
     kit.write(move |writer| writer.take_lease(lease, at(0)));
 }
 
-/// Facts of others, so that pages fill, split and are merged.
+/// Facts of other subjects, so that pages fill up, split and merge.
 fn crowd(kit: &Kit, from: u64, count: u64) {
     for number in from..from + count {
         let who = format!("subject-{}", number % 7);
@@ -148,7 +148,7 @@ fn a_forgotten_filter_leaves_no_byte_of_itself() {
             before: None,
         }),
     );
-    // The subject, and how far its turns were extracted, may stay.
+    // The subject and its extraction cursors may remain.
     let texts: Vec<&str> = TRACES
         .into_iter()
         .filter(|trace| !trace.contains("zoe"))
@@ -157,7 +157,7 @@ fn a_forgotten_filter_leaves_no_byte_of_itself() {
     assert_gone(&kit, &["label-of-zoe"]);
 }
 
-/// Pages are split and merged in many orders; a copy that a balance left behind would show.
+/// Splits and merges pages in many orders, to reveal copies left behind by balancing the tree.
 #[test]
 fn whatever_else_is_written_and_forgotten_no_copy_stays_behind() {
     let seed = 20_260_101_u64;

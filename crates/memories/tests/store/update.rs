@@ -1,4 +1,4 @@
-//! What can be changed, moved, imported and merged.
+//! Updates, moves, imports and merges.
 
 use memoird_memories::ListRequest;
 use memoird_memories::MemoryError;

@@ -1,4 +1,4 @@
-//! Sweeps decided on paper.
+//! Plans of consolidation sweeps, without a store.
 
 use memoird_core::date::Date;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn now() -> Timestamp {
     days_ago(0)
 }
 
-/// One that passes every gate.
+/// Evidence that passes every gate.
 fn used(number: u128) -> Evidence {
     Evidence {
         id: MemoryId::new(0, number),
@@ -38,13 +38,13 @@ fn planned(evidence: &[Evidence]) -> ConsolidationPlan {
 }
 
 impl ConsolidationPlan {
-    /// True when nothing is to be done.
+    /// Whether the plan changes nothing.
     fn is_empty(&self) -> bool {
         self.promote.is_empty() && self.demote.is_empty() && self.delete.is_empty()
     }
 }
 
-/// What the store makes of a plan.
+/// Evidence after the store has carried out a plan.
 fn carried_out(evidence: &[Evidence], plan: &ConsolidationPlan, now: Timestamp) -> Vec<Evidence> {
     let pinned = |mut one: Evidence| {
         if plan.promote.contains(&one.id) {
@@ -96,7 +96,7 @@ fn the_best_twenty_are_promoted_and_equal_ones_by_their_id() {
     let expected = std::iter::once(best).chain((0..19).map(|number| MemoryId::new(0, number)));
     assert_eq!(plan.promote, expected.collect::<Vec<_>>());
     assert_eq!((plan.considered, plan.not_promoted[&Gate::Full]), (30, 10));
-    // The next sweep takes the others, the same one does not.
+    // The next sweep pins the others. The same sweep does not.
     let after = carried_out(&evidence, &plan, now());
     assert!(planned(&after).is_empty());
     let tomorrow = days_ago(-1);
@@ -283,7 +283,7 @@ proptest! {
             prop_assert!(!is_demoted || one.pin == Some(Pin::Consolidation));
             prop_assert!(!is_deleted || one.pin.is_none());
         }
-        // The order in which evidence comes decides nothing.
+        // The order of the evidence must not affect the plan.
         let mut turned = evidence.clone();
         turned.reverse();
         prop_assert_eq!(super::plan(&turned, now(), &settings), plan);

@@ -1,5 +1,4 @@
-//! What is a secret and what is none. The keys are made up here, piece by piece, so that
-//! none stands in the source.
+//! Which texts are secrets. Keys are generated piece by piece, so that the source contains none.
 
 use proptest::prelude::*;
 
@@ -9,7 +8,7 @@ const ALPHANUMERIC: &str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 const HEX: &str = "0123456789abcdef";
 const BASE32: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
-/// So many characters without a pattern: a linear congruential generator.
+/// Generates `count` characters without a pattern, by a linear congruential generator.
 fn made_of(alphabet: &str, count: usize) -> String {
     let alphabet = alphabet.as_bytes();
     let mut state = 88_172_645_463_325_252_u64;
@@ -38,7 +37,7 @@ fn digits(count: usize) -> String {
     made_of("0123456789", count)
 }
 
-/// A secret of each provider: its name, what stands before it, and the secret.
+/// A secret of each provider, with its name.
 fn of_providers() -> Vec<(&'static str, String)> {
     let (jwt_head, jwt_body) = (key(20), key(40));
     vec![
@@ -117,7 +116,7 @@ fn of_providers() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A text, of which what stands between the two marks is the secret.
+/// Texts whose secret is between the two brackets.
 fn told() -> Vec<(&'static str, String)> {
     let pem = |name: &str| {
         let (begin, end) = (["-----BEGIN", name], ["-----END", name]);
@@ -288,7 +287,7 @@ fn told() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Passwords with labels of other languages; the secret is between the two marks.
+/// Passwords with labels in other languages. The secret is between the brackets.
 const FOREIGN: &[&str] = &[
     // Portuguese
     "a senha é ⟦Verao2026!⟧",
@@ -362,7 +361,7 @@ const FOREIGN: &[&str] = &[
     "mật khẩu là ⟦hunter22⟧",
 ];
 
-/// Sentences about passwords without one.
+/// Sentences about passwords that contain none.
 const FOREIGN_HARMLESS: &[&str] = &[
     "Das Passwort ist zu kurz",
     "I forgot my password",
@@ -401,7 +400,7 @@ const FOREIGN_HARMLESS: &[&str] = &[
     "ACCESS to SKYLINE and sbp_ is a prefix, as is lsv2_pt_",
 ];
 
-/// What must be kept as it is.
+/// Texts without secrets.
 fn harmless() -> Vec<String> {
     let image = format!(
         "![x](data:image/png;base64,iVBORw0KGgo{}+/{}=)",
@@ -489,7 +488,7 @@ const HARMLESS: &[&str] = &[
     "it begins with ghp_\nand goes on in the next line, or sk-\nthe other",
 ];
 
-/// Takes the marks out of a text, and says where the secret stands.
+/// Removes the brackets from a text, and returns the range of the secret.
 fn unmarked(text: &str) -> (String, Range<usize>) {
     let start = text.find('⟦').expect("a mark");
     let end = text.find('⟧').expect("its end") - '⟦'.len_utf8();
@@ -505,7 +504,7 @@ fn all() -> Vec<(&'static str, String)> {
     bare.chain(told()).chain(foreign).collect()
 }
 
-/// Says all that is wrong at once.
+/// Reports all mistakes at once.
 #[track_caller]
 fn none(mistakes: impl Iterator<Item = String>) {
     let mistakes: Vec<String> = mistakes.collect();
@@ -596,7 +595,7 @@ fn the_surest_rule_gives_the_name_where_several_fit() {
     assert_eq!(what, ["GitLab token", "GitLab token"]);
 }
 
-/// What would take hours if time were not linear.
+/// Texts that would take hours if time were not linear.
 #[test]
 fn hostile_texts_are_read_to_their_end() {
     let header = format!("{} PRIVATE KEY-----", "-----BEGIN");

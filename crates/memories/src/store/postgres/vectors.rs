@@ -34,7 +34,7 @@ pub(in crate::store) fn put(
     it.send(sql, row)
 }
 
-/// Removes a vector; says whether there was one.
+/// Deletes a vector. Returns whether there was one.
 pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64) -> Answer<bool> {
     if !it.has_vectors() {
         return Ok(false);
@@ -42,7 +42,7 @@ pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64) -> Answer<bool> {
     Ok(it.change("DELETE FROM vectors WHERE no = ?", &[&no])? > 0)
 }
 
-/// Moves a vector to another number, or only updates what is known of its memory.
+/// Moves a vector to another number, or only updates the filter columns.
 pub(in crate::store) fn carry(
     it: &Transaction<'_>,
     was: i64,
@@ -58,7 +58,7 @@ pub(in crate::store) fn carry(
     it.send(sql, row)
 }
 
-/// The number of the model that made this memory's vector.
+/// Number of the model that computed this memory's vector.
 pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> Answer<Option<u16>> {
     if !it.has_vectors() {
         return Ok(None);
@@ -68,7 +68,7 @@ pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> Answer<Option
     Ok(model.and_then(|model| u16::try_from(model).ok()))
 }
 
-/// The vectors of these memories, with the numbers of the models that made them.
+/// Vectors of these memories, each with the number of its model.
 pub(in crate::store) fn vectors_of(
     it: &Transaction<'_>,
     numbers: &[i64],
@@ -86,8 +86,9 @@ pub(in crate::store) fn vectors_of(
     rows.iter().map(vector).collect()
 }
 
-/// The nearest to a vector among the model's in these partitions, with their cosines, the nearest
-/// first.
+/// Finds the vectors of a model in these partitions that are nearest to the query.
+///
+/// Returns their numbers and cosines, nearest first.
 pub(in crate::store) fn nearest(
     it: &Transaction<'_>,
     model: Model,
@@ -139,8 +140,7 @@ fn exactly(
     measured(&it.rows(&sql, &values)?)
 }
 
-/// The cosines of these memories' vectors of a model to one, the nearest first; of two that are as
-/// near the newer first.
+/// Computes the cosines of these memories' vectors to the query, nearest first, then newest first.
 pub(in crate::store) fn measure(
     it: &Transaction<'_>,
     model: Model,
@@ -161,7 +161,7 @@ pub(in crate::store) fn measure(
     measured(&it.rows(sql, &values)?)
 }
 
-/// The condition that a filter is, with its parameters, which are numbered from here on.
+/// Translates a filter to a condition and its parameters, which are numbered from `first`.
 pub(super) fn passing(filter: &Filter, first: usize) -> (String, Vec<Value>) {
     let [second, third, fourth, fifth] = [1, 2, 3, 4].map(|ahead| first + ahead);
     let mut condition = format!(
@@ -181,7 +181,7 @@ pub(super) fn passing(filter: &Filter, first: usize) -> (String, Vec<Value>) {
     (condition, values)
 }
 
-/// Numbers with their cosines, from numbers with their distances.
+/// Converts rows of numbers and distances to numbers and cosines.
 pub(super) fn measured(rows: &[FoundRow]) -> Answer<Vec<(i64, f64)>> {
     let one = |row: &FoundRow| {
         let distance = value(row, 1)?.as_f64().map_err(rusqlite::Error::from)?;

@@ -1,8 +1,8 @@
-//! Vectors in a file: one bit for each dimension, packed together for a first look, and the
-//! whole vector for an exact one.
+//! Vector search in a file: sign bits select candidates, and whole vectors rank them.
 //!
-//! The bits of a dimension's sign keep the order of cosines well enough to choose among
-//! (the same as sqlite-vec's `vec_quantize_binary`); sqlite-vec then measures those chosen.
+//! Each dimension is reduced to its sign bit, and the bits of several memories are packed into one
+//! block. Sign bits preserve the order of cosines well enough to select candidates (like
+//! sqlite-vec's `vec_quantize_binary`). sqlite-vec then computes the exact cosines of these.
 
 use std::collections::BinaryHeap;
 
@@ -12,13 +12,13 @@ use crate::store::row::{self, partition_of};
 use crate::store::sql::Answer;
 use crate::store::vectors::{Filter, Glance, Model, Wanted};
 
-/// Memories of one block, by the lowest bits of their `no`.
+/// Low bits of a memory's `no` that select its slot in a block.
 const SLOT_BITS: u32 = 5;
 const SLOTS: i64 = 1 << SLOT_BITS;
-/// An entry of a block before its bits: slot, kind, model, length of the bits, observed,
+/// Bytes of a block entry before its bits: slot, kind, model, length of the bits, observed,
 /// expires.
 const HEAD_BYTES: usize = 1 + 1 + 2 + 2 + 8 + 8;
-/// One entry of a block.
+/// An entry of a block.
 struct Entry<'a> {
     slot: u8,
     model: u16,
@@ -26,7 +26,7 @@ struct Entry<'a> {
     bits: &'a [u8],
 }
 
-/// Stores a vector, replacing any that was there.
+/// Stores a vector, replacing the previous one.
 pub(in crate::store) fn put(
     connection: &Connection,
     no: i64,
@@ -46,7 +46,7 @@ pub(in crate::store) fn put(
     change_block(connection, no, Some(&entry))
 }
 
-/// Removes a vector; says whether there was one.
+/// Deletes a vector. Returns whether there was one.
 pub(in crate::store) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
     let sql = "DELETE FROM vectors WHERE no = ?";
     let was_there = change(connection, sql, params![no])? > 0;
@@ -80,8 +80,9 @@ pub(in crate::store) fn carry(
     change_block(connection, no, Some(&entry))
 }
 
-/// The nearest to a vector among the model's in these partitions, with their cosines, the
-/// nearest first: chosen by their bits, then measured.
+/// Finds the vectors of a model in these partitions that are nearest to the query.
+///
+/// Returns their numbers and cosines, nearest first. Candidates are selected by their sign bits.
 pub(in crate::store) fn nearest(
     connection: &Connection,
     model: Model,
@@ -122,8 +123,7 @@ pub(in crate::store) fn nearest(
     Ok(found)
 }
 
-/// The cosines of these memories' vectors of a model to one, the nearest first; of two that are as
-/// near the newer first.
+/// Computes the cosines of these memories' vectors to the query, nearest first, then newest first.
 pub(in crate::store) fn measure(
     connection: &Connection,
     model: Model,
@@ -132,7 +132,7 @@ pub(in crate::store) fn measure(
 ) -> Answer<Vec<(i64, f64)>> {
     let sql = "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1 AND model = ?3";
     let mut statement = connection.prepare_cached(sql)?;
-    // Bound once: it would be copied for each of them.
+    // Bind the query once. Otherwise it would be copied for each memory.
     statement.raw_bind_parameter(2, bytes(query))?;
     statement.raw_bind_parameter(3, model.no)?;
     let mut chosen: Vec<i64> = chosen.collect();
@@ -155,7 +155,7 @@ fn find_bits(connection: &Connection, no: i64) -> Answer<Option<(u16, Vec<u8>)>>
     Ok(entry.map(|entry| (entry.model, entry.bits.to_vec())))
 }
 
-/// The block of a number.
+/// The block that contains this number.
 fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
     let sql = "SELECT block FROM vector_blocks WHERE no = ?";
     let mut statement = connection.prepare_cached(sql)?;
@@ -163,7 +163,7 @@ fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
     Ok(block.optional()?)
 }
 
-/// Writes the block of a number with this entry for it, or without one.
+/// Replaces the entry of a number in its block, or removes it.
 fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> Answer<()> {
     debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
     let key = no >> SLOT_BITS;
@@ -207,7 +207,7 @@ fn push(block: &mut Vec<u8>, entry: &Entry<'_>) {
     block.extend_from_slice(&entry.bits[..usize::from(length)]);
 }
 
-/// The entries of a block; it ends at what does not decode.
+/// Iterates over the entries of a block. Stops at the first one that does not decode.
 fn entries(mut block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     std::iter::from_fn(move || {
         let (head, rest) = block.split_first_chunk::<HEAD_BYTES>()?;
@@ -230,7 +230,7 @@ fn entries(mut block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     })
 }
 
-/// One bit for each dimension, set where it is above zero.
+/// One bit per dimension, set if the value is positive.
 fn signs(values: &[f32]) -> Vec<u8> {
     let mut bits = vec![0; values.len().div_ceil(8)];
     for (index, value) in values.iter().enumerate() {
@@ -239,7 +239,7 @@ fn signs(values: &[f32]) -> Vec<u8> {
     bits
 }
 
-/// Eight bytes at a time, the last ones filled up with zeros.
+/// Groups bytes into words of eight, padding the last one with zeros.
 fn words(bits: &[u8]) -> Vec<u64> {
     let whole = |bytes: &[u8]| {
         u64::from_le_bytes(std::array::from_fn(|byte| {
@@ -249,7 +249,7 @@ fn words(bits: &[u8]) -> Vec<u64> {
     bits.chunks(8).map(whole).collect()
 }
 
-/// In how many dimensions the signs differ.
+/// Number of dimensions in which the signs differ.
 fn hamming(query: &[u64], bits: &[u8]) -> u32 {
     let (chunks, rest) = bits.as_chunks::<8>();
     let whole = query.iter().zip(chunks);
@@ -265,7 +265,7 @@ fn hamming(query: &[u64], bits: &[u8]) -> u32 {
     whole + last
 }
 
-/// A vector as sqlite-vec reads it.
+/// Encodes a vector for sqlite-vec.
 fn bytes(values: &[f32]) -> Vec<u8> {
     values
         .iter()

@@ -1,4 +1,4 @@
-//! Does the first look by bits find what an exact look finds, and what does it save?
+//! Compares candidate selection by sign bits with an exact search: recall and speed.
 
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ const DIMENSION: usize = 384;
 const WANTED: usize = 10;
 const PARTITION: i64 = 1;
 
-/// Unit vectors around some directions, as those of texts lie.
+/// Unit vectors clustered around some directions, like those of texts.
 struct Clusters {
     dice: u64,
     centres: Vec<Vec<f32>>,
@@ -40,7 +40,7 @@ impl Clusters {
         mixed ^ (mixed >> 31)
     }
 
-    /// About normal: the sum of four even ones.
+    /// Approximately normal: the sum of four uniform variables.
     fn noise(&mut self) -> Vec<f32> {
         let even = |roll: u64| (roll >> 40) as f32 / (1_u64 << 24) as f32 - 0.5;
         (0..DIMENSION)
@@ -109,7 +109,7 @@ fn by_bits(connection: &Connection, model: Model, query: &[f32]) -> Vec<i64> {
     found.into_iter().map(|(no, _)| no).collect()
 }
 
-/// Which part of what an exact look finds is found.
+/// Share of the exact results that are found.
 fn recall(connection: &Connection, model: Model, queries: &[Vec<f32>]) -> f64 {
     let hits = queries.iter().map(|query| {
         let exact = exactly(connection, query);
@@ -199,7 +199,7 @@ fn a_block_holds_its_numbers_apart() {
     );
 }
 
-/// `cargo test --release -p memoird-store --lib -- --ignored --nocapture measure`.
+/// Run with `cargo test --release -p memoird-memories --lib -- --ignored --nocapture measure`.
 #[test]
 #[ignore = "it measures"]
 #[allow(clippy::disallowed_methods, reason = "it measures")]
@@ -267,7 +267,7 @@ fn measure_ways_to_look() {
     });
 }
 
-/// `cargo test --release -p memoird-store --lib -- --ignored --nocapture which_part`.
+/// Run with `cargo test --release -p memoird-memories --lib -- --ignored --nocapture which_part`.
 #[test]
 #[ignore = "it measures"]
 fn measure_which_part_of_the_best_is_found() {

@@ -1,4 +1,4 @@
-//! One tenant's memories: one writer, which takes what waits as one transaction, and a few
+//! One tenant's file: a single writer, which writes queued jobs in one transaction, and a few
 //! readers, which never wait for it.
 
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use crate::store::sql::Connection;
 use crate::store::{FilesOptions, MemoryReader};
 use crate::{MemoryError, locked};
 
-/// The memories of one tenant.
+/// The memories of one tenant in a file.
 #[derive(Debug)]
 pub(in crate::store) struct TenantFile {
     path: PathBuf,
     key: Option<DataKey>,
     readers_max: usize,
-    /// Closed before the writer: only the last connection moves the log into the file, and
-    /// these cannot.
+    /// Declared before the writer so that they are closed first. Only the last connection
+    /// checkpoints the WAL, and readers cannot.
     readers: Mutex<Readers>,
-    /// Notified when a reader is given back: callers wait for it when all are taken.
+    /// Notified when a reader is returned. Callers wait for it when all readers are in use.
     reader_is_back: Condvar,
     writer: Mutex<rusqlite::Connection>,
 }
@@ -37,9 +37,9 @@ struct Readers {
     taken: usize,
 }
 
-/// How long emptying the log waits for readers; only writes wait meanwhile.
+/// Time for which truncating the WAL waits for readers. Writes wait in the meantime.
 const TRUNCATE_TIMEOUT: Duration = Duration::from_millis(250);
-/// Pages that are given back to the file system at a time.
+/// Maximum pages returned to the file system at a time.
 const VACUUM: &str = "PRAGMA incremental_vacuum(1024)";
 
 impl TenantFile {
@@ -59,12 +59,12 @@ impl TenantFile {
         })
     }
 
-    /// As [`TenantMemories::write`](crate::store::TenantMemories::write).
+    /// See [`TenantMemories::write`](crate::store::TenantMemories::write).
     pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> Answers {
         self.transact(|connection| do_jobs(connection, Some(&self.path), jobs))
     }
 
-    /// Writes all that `action` writes, or nothing.
+    /// Runs `action` in a transaction.
     pub(in crate::store) fn transact<T>(
         &self,
         action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
@@ -76,10 +76,10 @@ impl TenantFile {
         Ok(done)
     }
 
-    /// Looks at one moment.
+    /// Runs `look` on a consistent snapshot.
     ///
     /// # Errors
-    /// Those of `look`, and when the file cannot be read.
+    /// Those of `look`, or if the file cannot be read.
     pub(in crate::store) fn read<T>(
         &self,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
@@ -93,16 +93,17 @@ impl TenantFile {
         look(&MemoryReader::new(connection, None, Some(&self.path)))
     }
 
-    /// Moves the log into the file and empties it, so that what was forgotten is gone from
-    /// there too. True when the log is empty now; false while a reader is open: try again.
+    /// Checkpoints and truncates the WAL, so that no forgotten text is left in it.
+    ///
+    /// Returns `false` if a reader blocks it; retry later.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub(in crate::store) fn truncate_log(&self) -> Result<bool, MemoryError> {
         let connection = locked(&self.writer);
         let mut vacuum = connection.prepare_cached(VACUUM)?;
         let mut pages = vacuum.query([])?;
-        // Each row of the answer is one page that was given back.
+        // Each row is one page returned to the file system.
         while pages.next()?.is_some() {}
         drop(pages);
         drop(vacuum);
@@ -132,7 +133,7 @@ impl TenantFile {
         readers.taken += 1;
         let idle = readers.idle.pop();
         drop(readers);
-        // From here on it is given back, also where it cannot be opened.
+        // From here on, dropping it returns the reader, even if it cannot be opened.
         let mut taken = TakenReader {
             memories: self,
             connection: idle,
@@ -144,7 +145,7 @@ impl TenantFile {
     }
 }
 
-/// A reading connection that goes back when it is dropped.
+/// A reader connection that is returned on drop.
 struct TakenReader<'a> {
     memories: &'a TenantFile,
     connection: Option<rusqlite::Connection>,

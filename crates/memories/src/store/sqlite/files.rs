@@ -1,4 +1,4 @@
-//! A directory with a file for each tenant. The files that were used last stay open.
+//! A directory with one file per tenant. The most recently used files stay open.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,31 +14,35 @@ use super::{TenantFile, open};
 use crate::store::FilesOptions;
 use crate::{MemoryError, locked};
 
-/// A name up to this long says the whole id; of a longer one it says the beginning and a
-/// digest. In bytes; file systems take 255, and SQLite adds to it.
+/// Maximum bytes of a file name that contains the whole tenant id. A longer one contains the start
+/// of the id and a digest.
+///
+/// File systems allow 255 bytes, and SQLite adds suffixes.
 const NAME_BYTES_MAX: usize = 160;
-/// Bytes that are kept of a longer name.
+/// Bytes of the id in a shortened name.
 const STEM_BYTES: usize = 96;
 const EXTENSION: &str = ".db";
-/// The file that says how far the journal was looked at for facts.
+/// File that contains the journal position up to which extraction is done.
 const LEARNT: &str = "learnt";
 
-/// The memories of all tenants.
+/// The memories of all tenants in files.
 #[derive(Debug)]
 pub(in crate::store) struct MemoryFiles {
     dir: PathBuf,
     options: FilesOptions,
-    /// The files that are open, or are being opened or closed; the one used last comes last.
+    /// Files that are open, or being opened or closed, least recently used first.
     open: Mutex<LinkedHashMap<TenantId, Arc<Slot>>>,
     _lock: DirLock,
 }
 
-/// The slot of a tenant's file. Its lock is held while the file is opened or closed, so that the
-/// file is never open twice; the lock of the list of slots is not held meanwhile.
+/// The slot of a tenant's file.
+///
+/// Its lock is held while the file is opened or closed, so that the file is never open twice. The
+/// lock of the map of slots is not held during that time.
 type Slot = Mutex<Option<Arc<TenantFile>>>;
 
 impl MemoryFiles {
-    /// Takes a directory, which is made where it is missing, for as long as this lives.
+    /// Opens or creates a directory, and locks it until `self` is dropped.
     ///
     /// # Errors
     /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
@@ -51,10 +55,10 @@ impl MemoryFiles {
         })
     }
 
-    /// A tenant's memories; makes the file where it is missing.
+    /// Opens a tenant's memories, and creates the file if it is missing.
     ///
     /// # Errors
-    /// When the file is damaged, not this tenant's or too new, or no room is left.
+    /// If the file is damaged, belongs to another tenant, is too new, or there is no space left.
     pub(in crate::store) fn tenant(
         &self,
         tenant: &TenantId,
@@ -74,11 +78,13 @@ impl MemoryFiles {
         Ok(memories)
     }
 
-    /// The tenants that have a file, in order. One whose file cannot be read is not among
-    /// them: the error is returned to calls of that tenant, and to no others.
+    /// Lists the tenants that have a file, in order.
+    ///
+    /// Excludes tenants whose file cannot be read. Calls of such a tenant return the error; calls
+    /// of others are not affected.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub(in crate::store) fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
         let mut tenants = Vec::new();
         for path in self.files().map_err(|source| self.unusable(source))? {
@@ -98,11 +104,11 @@ impl MemoryFiles {
         Ok(tenants)
     }
 
-    /// How far the journal was looked at for facts; `None` where that was never written down, or
-    /// cannot be made out.
+    /// Journal position up to which extraction is done. `None` if it was never stored or is
+    /// unreadable.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub(in crate::store) fn read_learnt(&self) -> Result<Option<u64>, StoreError> {
         match std::fs::read_to_string(self.dir.join(LEARNT)) {
             Ok(text) => Ok(text.trim().parse().ok()),
@@ -111,10 +117,10 @@ impl MemoryFiles {
         }
     }
 
-    /// Writes it down.
+    /// Stores the journal position up to which extraction is done, atomically.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub(in crate::store) fn write_learnt(&self, number: u64) -> Result<(), StoreError> {
         let new = self.dir.join(format!("{LEARNT}.new"));
         let write = || {
@@ -147,7 +153,7 @@ impl MemoryFiles {
             .collect()
     }
 
-    /// The slot of a tenant's file, which counts as used.
+    /// Returns the slot of a tenant's file, and marks it as used.
     fn slot(&self, tenant: &TenantId) -> Arc<Slot> {
         let mut open = locked(&self.open);
         if let Some(slot) = open.to_back(tenant) {
@@ -158,12 +164,12 @@ impl MemoryFiles {
         slot
     }
 
-    /// Closes unused files, least recently used first, until no more than `files_open_max`
-    /// are open or all are in use.
+    /// Closes unused files, least recently used first.
+    ///
+    /// Stops when at most `files_open_max` files are open, or all are in use.
     fn close_unused(&self) {
         while let Some((tenant, slot)) = self.least_used() {
-            // Closing moves the log into the file. That takes time, and only calls of this
-            // tenant wait for it.
+            // Closing checkpoints the WAL, which takes time. Only calls of this tenant wait for it.
             let mut file = locked(&slot);
             if file
                 .as_ref()
@@ -174,7 +180,7 @@ impl MemoryFiles {
             let is_closed = file.is_none();
             drop(file);
             let mut open = locked(&self.open);
-            // Two references, the map's and this one: no call is about to open it again.
+            // Two references are the map's and this one, so no call is about to reopen the file.
             if is_closed && Arc::strong_count(&slot) == 2 {
                 open.remove(&tenant);
             }
@@ -198,8 +204,10 @@ impl MemoryFiles {
     }
 }
 
-/// The name of a tenant's file: `a-z`, `0-9`, `-`, `_` and dots that do not come first stand
-/// for themselves, the rest as `%XX`; so no two are one where case does not count.
+/// Name of a tenant's file.
+///
+/// `a-z`, `0-9`, `-`, `_` and dots except a leading one are literal, everything else is `%XX`.
+/// Names are therefore distinct even on a case-insensitive file system.
 fn file_name(tenant: &TenantId) -> String {
     let mut name = String::new();
     for (index, byte) in tenant.as_str().bytes().enumerate() {
@@ -218,16 +226,16 @@ fn file_name(tenant: &TenantId) -> String {
     name + EXTENSION
 }
 
-/// True for what may be a tenant's file.
+/// Whether this may be the name of a tenant's file.
 fn is_file_name(name: &str) -> bool {
     name.ends_with(EXTENSION)
 }
 
-/// The files of all tenants in a directory of memories, in order; none where there is no such
+/// Lists the files of all tenants in a memory directory, in order. Empty if there is no such
 /// directory.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// If the directory cannot be read.
 pub fn tenant_files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,5 +1,6 @@
-//! Opens a tenant's file, and brings an older one to the newest schema. That the file belongs
-//! to the tenant is checked before anything is written.
+//! Opens a tenant's file and migrates it to the newest schema.
+//!
+//! Verifies that the file belongs to the tenant before it writes anything.
 
 use std::ffi::{c_char, c_int};
 use std::path::Path;
@@ -13,38 +14,45 @@ use super::terms;
 use crate::FileError;
 use crate::store::FilesOptions;
 
-/// Marks the file as memoird's memories: "memm".
+/// SQLite application id of memory files: "memm".
 const APPLICATION_ID: i64 = 0x6d65_6d6d;
 
-/// Each step leads from one schema to the next; a released step is never
-/// changed, only followed. `PRAGMA user_version` counts the steps taken.
+/// Migration steps. `PRAGMA user_version` counts the steps taken.
+///
+/// A released step is never changed. New steps are appended.
 const MIGRATIONS: [&str; 7] = [V1, V2, V3, V4, V5, V6, V7];
 
-/// The `no` of a memory is its partition, and a number in it: what one subject may recall
-/// privately is one range in every table and index, whatever others have. Partition 0 is
-/// the team's. A partition's number is never used twice, and a subject's name is in
-/// `partitions` only: without its row the memories have no owner, and no query finds them.
+/// The initial schema.
 ///
-/// `words`, which is `terms` now, and the vectors hold current memories only, without history. `vector_blocks` has
-/// one bit for each dimension and what filters ask, 32 memories a row: a first look over
-/// ten thousand reads a few hundred rows. Moments sort as integers (`time.rs`), ids are
-/// 16 bytes. `format` is the version of the row. The text is the last column, so that
-/// a query for the other columns does not read it.
+/// The `no` of a memory consists of its partition and a number in it. The memories that one subject
+/// may recall privately are therefore one range in every table and index, regardless of other
+/// subjects. Partition 0 is the team's. The number of a partition is never reused. The name of a
+/// subject is only in `partitions`: without that row its memories have no owner, and no query finds
+/// them.
 ///
-/// Small pages let `words` find its way to a partition's rows: of a term on more than four
-/// of them it knows where they begin. With the usual 4,050 bytes, a subject of 100 among
-/// 100,000 took twice as long; backwards it jumps further than forwards.
+/// The word index (`words`, now `terms`) and the vectors contain only current memories, no history.
+/// `vector_blocks` contains one bit per dimension and the filter properties, for 32 memories per
+/// row, so that selecting candidates among ten thousand reads a few hundred rows. Times are stored
+/// as integers that sort correctly (`time.rs`), ids as 16 bytes. `format` is the version of the
+/// row. The text is the last column, so that queries for other columns do not read it.
+///
+/// The word index uses small pages. For a term on more than four pages, FTS5 stores where the rows
+/// on each page start, and can skip to a partition. With the default of 4,050 bytes, a search for a
+/// subject with 100 of 100,000 memories took twice as long. Descending order skips further than
+/// ascending order.
 const V1: &str = include_str!("schema_1.sql");
 
-/// A job that forgets by the sources of memories: a session, or generations (16 bytes each).
+/// Adds forget jobs by source: a session, or generations of 16 bytes each.
 const V2: &str = "
 ALTER TABLE forget_jobs ADD COLUMN session TEXT;
 ALTER TABLE forget_jobs ADD COLUMN generations BLOB;
 ";
 
-/// The index of words that memoird cuts itself, in the place of that of `V1`, whose words SQLite cut.
-/// `places` says where in
-/// conversations current memories were said (`said`: a digest of whose, session and generation).
+/// Adds an index of words split by memoird itself, to replace the index of `V1`, whose words SQLite
+/// split.
+///
+/// `places` contains the positions of current memories in conversations. `said` is a digest of
+/// partition, session and generation.
 const V3: &str = "
 ALTER TABLE partitions ADD COLUMN languages INTEGER NOT NULL DEFAULT 1;
 CREATE VIRTUAL TABLE terms USING fts5(
@@ -62,8 +70,9 @@ CREATE INDEX places_said ON places (said, seq);
 INSERT INTO meta VALUES ('words_at', -1), ('words_left', (SELECT memories FROM state));
 ";
 
-/// The commits of leases, by which a repeated one is known: `content` is a salted digest of what was
-/// committed, `results` what became of each fact.
+/// Adds the commits of leases, to recognize repeated ones.
+///
+/// `content` is a salted digest of the committed facts, and `results` are their outcomes.
 const V4: &str = "
 CREATE TABLE extractions (
     no         INTEGER PRIMARY KEY,
@@ -79,9 +88,11 @@ CREATE INDEX extractions_owner ON extractions (owner);
 CREATE INDEX extractions_generation ON extractions (generation);
 ";
 
-/// Documents. A path is that of [`crate::rules::documents::NamespacePath`]; a namespace is there as
-/// long as it has documents. The value is the last column, so that a query for the other columns
-/// does not read it. `bytes` counts values, keys and paths.
+/// Adds documents.
+///
+/// `path` is a [`crate::rules::documents::NamespacePath`]. A namespace exists as long as it has
+/// documents. The value is the last column, so that queries for other columns do not read it.
+/// `bytes` counts values, keys and paths.
 const V5: &str = "
 CREATE TABLE namespaces (
     no        INTEGER PRIMARY KEY,
@@ -109,7 +120,7 @@ CREATE TABLE document_state (
 INSERT INTO document_state VALUES (1, 0, 0);
 ";
 
-/// Names that bots give to memories, one for a current memory of a subject, and what they note.
+/// Adds external keys, unique among the current memories of a subject, and metadata.
 const V6: &str = "
 ALTER TABLE memories ADD COLUMN external_key TEXT;
 ALTER TABLE memories ADD COLUMN metadata TEXT;
@@ -118,28 +129,28 @@ CREATE UNIQUE INDEX memories_external ON memories (owner, external_key)
 CREATE INDEX memories_metadata ON memories (partition) WHERE metadata IS NOT NULL;
 ";
 
-/// The index of `V1` goes.
+/// Drops the word index of `V1`.
 const V7: &str = "
 DROP TABLE IF EXISTS words;
 DROP VIEW IF EXISTS current_words;
 ";
 
-/// The newest schema.
+/// Version of the newest schema.
 const KNOWN: i64 = MIGRATIONS.len() as i64;
 
 const FILE: SqliteFile = SqliteFile {
     application_id: APPLICATION_ID,
     schema_known: KNOWN,
-    // Ten thousand memories of a subject with their vectors' bits fit.
+    // Fits the vector bits of a subject with ten thousand memories.
     cache_kib: 8 << 10,
-    // 32 MiB, all of which are kept: facts of many subjects change the same pages again and again,
-    // which are moved once, and a log that is written over is synced faster than one that grows.
+    // 32 MiB, which stay allocated. Facts of many subjects change the same pages repeatedly, and a
+    // checkpoint moves each page once. Overwriting a WAL is faster to sync than extending it.
     checkpoint_pages: 8_192,
     log_bytes_kept: 32 << 20,
     statements_kept: 128,
 };
 
-/// Opens the one connection that writes; makes the file where it is missing.
+/// Opens the single writer connection, and creates the file if it is missing.
 pub(super) fn writer(
     path: &Path,
     tenant: &str,
@@ -157,20 +168,20 @@ pub(super) fn writer(
     Ok(connection)
 }
 
-/// Opens a connection that reads while the writer writes.
+/// Opens a connection that can read while the writer writes.
 pub(super) fn reader(path: &Path, key: Option<&DataKey>) -> Result<Connection, FileError> {
     let connection = FILE.reader(path, key)?;
     prepare(&connection)?;
     Ok(connection)
 }
 
-/// The tenant of a file; `None` when it cannot be determined.
+/// Returns the tenant of a file, or `None` if it cannot be determined.
 pub(super) fn tenant_of(path: &Path, key: Option<&DataKey>) -> Result<Option<String>, FileError> {
     let connection = look_only(path, key)?;
     Ok(tenant(&connection).unwrap_or(None))
 }
 
-/// Looks at an existing file without changing it; gives its schema's version.
+/// Checks an existing file without changing it. Returns the version of its schema.
 fn look(path: &Path, key: Option<&DataKey>, wanted: &str) -> Result<i64, FileError> {
     let Some(look) = FILE.look(path, key)? else {
         return Ok(0);
@@ -192,8 +203,9 @@ fn look(path: &Path, key: Option<&DataKey>, wanted: &str) -> Result<i64, FileErr
     }
 }
 
-/// Takes the steps that are missing, each in a transaction of its own; a new file is this
-/// tenant's. Words that were cut by other rules go.
+/// Runs the missing migration steps, each in a transaction of its own. A new file gets this tenant.
+///
+/// Also deletes the word index if other word rules created it.
 fn migrate(connection: &mut Connection, from: i64, tenant: &str) -> Result<(), FileError> {
     let done = usize::try_from(from).unwrap_or(0);
     for (version, step) in (1_i64..).zip(MIGRATIONS).skip(done) {
@@ -219,25 +231,26 @@ fn tenant(connection: &Connection) -> rusqlite::Result<Option<String>> {
 }
 
 fn prepare(connection: &Connection) -> Result<(), FileError> {
-    // A plan that was made once is kept, whatever is asked.
+    // Query plans must not depend on the values of parameters.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     add_vector_functions(connection)
 }
 
-/// Gives this connection sqlite-vec's functions, and no other: the journal has none.
+/// Adds the functions of sqlite-vec to this connection only. The journal's connections do not have
+/// them.
 #[allow(unsafe_code)]
 fn add_vector_functions(connection: &Connection) -> Result<(), FileError> {
-    /// As sqlite3ext.h has it.
+    /// As declared in sqlite3ext.h.
     type Init = unsafe extern "C" fn(
         *mut ffi::sqlite3,
         *mut *mut c_char,
         *const ffi::sqlite3_api_routines,
     ) -> c_int;
     let mut message: *mut c_char = std::ptr::null_mut();
-    // SAFETY: the crate declares the function without its parameters; sqlite-vec.c defines
-    // it as `Init`. Compiled with SQLITE_CORE it uses the linked SQLite and leaves the third
-    // one unread. The handle lives as long as `connection`, and functions that are added to
-    // it go with it. The message is SQLite's to free, also where there is none.
+    // SAFETY: the crate declares the function without its parameters; sqlite-vec.c defines it as
+    // `Init`. Compiled with SQLITE_CORE, it uses the linked SQLite and does not read the third
+    // parameter. The handle is valid as long as `connection`, and the functions added to it are
+    // removed with it. The message must be freed by SQLite, and may be null.
     let code = unsafe {
         let init =
             std::mem::transmute::<unsafe extern "C" fn(), Init>(sqlite_vec::sqlite3_vec_init);

@@ -1,6 +1,6 @@
-//! The words of memories in a full-text index of SQLite (FTS5).
+//! The word index of a file, with SQLite's FTS5.
 //!
-//! The table `terms` has the words of current memories as `core::words` cuts them.
+//! The table `terms` contains the words of current memories, as split by `core::words`.
 
 use rusqlite::{Connection, params};
 
@@ -8,12 +8,13 @@ use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought, VERSION};
 use crate::store::row::{limit, range};
 use crate::store::sql::Answer;
 
-/// Of how many segments of one size a merge makes a larger one. In the background there are few, because
-/// each recall looks into each segment. A commit waits until there are as many as FTS5 allows, so that
-/// it merges less while others wait for it.
+/// Number of segments of one size that are merged into a larger one.
+///
+/// Background merges keep the number of segments low, because each recall searches every segment. A
+/// commit merges only at the maximum that FTS5 allows, because other writes wait for it.
 const MERGED: [(&str, i64); 2] = [("usermerge", 2), ("automerge", 16)];
 
-/// Adds the words of a memory that the index does not have.
+/// Indexes the words of a memory that is missing in the index.
 pub(in crate::store) fn add(file: &Connection, no: i64, words: &IndexWords) -> Answer<()> {
     let sql = "INSERT INTO terms (rowid, forms) VALUES (?, ?)";
     file.prepare_cached(sql)?
@@ -29,8 +30,8 @@ pub(in crate::store) fn remove(file: &Connection, no: i64, words: &IndexWords) -
     Ok(())
 }
 
-/// Sets how segments are merged, and removes words that were cut by other rules; those of each memory
-/// are indexed anew.
+/// Configures merging. If other word rules created the index, deletes it and starts to reindex all
+/// memories.
 pub(super) fn renew(file: &Connection) -> rusqlite::Result<()> {
     for (name, count) in MERGED {
         let is_set = "SELECT 1 FROM terms_config WHERE k = ? AND v = ?";
@@ -52,24 +53,25 @@ pub(super) fn renew(file: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Of how many segments the index consists.
+/// Number of segments of the index.
 pub(in crate::store) fn segments(file: &Connection) -> Answer<u64> {
     let sql = "SELECT count(DISTINCT segid) FROM terms_idx";
     let count: i64 = file.query_row(sql, [], |row| row.get(0))?;
     Ok(count.unsigned_abs())
 }
 
-/// Merges segments, and writes at most about so many pages of 512 bytes. False where there is
-/// nothing more to merge.
+/// Merges segments, and writes at most about `pages` pages of 512 bytes.
+///
+/// Returns `false` if there is nothing left to merge.
 pub(in crate::store) fn merge_step(file: &Connection, pages: usize) -> Answer<bool> {
     let before = file.total_changes();
     let merge = "INSERT INTO terms (terms, rank) VALUES ('merge', ?)";
     file.execute(merge, [limit(pages)])?;
-    // So FTS5 says that it has done something.
+    // FTS5 reports progress by changing at least two rows.
     Ok(file.total_changes() - before >= 2)
 }
 
-/// Looks each term up in each partition, the newest memories first.
+/// Looks up each term in its partition, newest memories first.
 pub(in crate::store) fn look_up(
     file: &Connection,
     sought: &[Sought<'_>],
