@@ -17,7 +17,6 @@ use crate::rules::secrets::SecretPolicy;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoriesConfig {
-    /// Limits on client input.
     #[serde(skip)]
     pub limits: MemoryLimits,
     /// Hits of a recall that sets no limit.

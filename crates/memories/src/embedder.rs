@@ -33,6 +33,5 @@ pub enum Purpose {
     Query,
 }
 
-/// Future of [`Embedder::embed`].
 pub type Embeddings<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, ModelFault>> + Send + 'a>>;

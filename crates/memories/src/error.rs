@@ -144,7 +144,6 @@ pub enum MemoryError {
     /// Too many writes of the tenant are queued, or another daemon holds a lock for too long.
     #[error("too many changes of memories wait; try again")]
     Busy,
-    /// The disk is full.
     #[error("no room is left for memories; nothing was changed")]
     DiskFull,
     /// The tenant's memories could not be read or written.
@@ -225,7 +224,6 @@ pub enum FileError {
 }
 
 impl MemoryError {
-    /// An [`Invalid`](Self::Invalid) error.
     pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> Self {
         Self::Invalid {
             field,
@@ -233,7 +231,6 @@ impl MemoryError {
         }
     }
 
-    /// A [`DocumentInvalid`](Self::DocumentInvalid) error.
     pub(crate) fn document_invalid(field: &'static str, problem: impl Into<String>) -> Self {
         Self::DocumentInvalid {
             field,

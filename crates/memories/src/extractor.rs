@@ -32,13 +32,11 @@ pub trait Extractor: Debug + Send + Sync + 'static {
 pub struct ExtractorRequest {
     pub tenant: TenantId,
     pub session: SessionId,
-    /// Generation of the session.
     pub generation: Generation,
     /// Owner of the extracted memories.
     pub subject: Subject,
     /// The turns, oldest first.
     pub turns: Vec<TranscriptTurn>,
-    /// The manifest of the subject.
     pub manifest: String,
     /// Contents of memories that recalls showed to the session.
     pub recalled: Vec<String>,
@@ -58,6 +56,5 @@ pub struct ExtractorAnswer {
     pub tokens: Option<(u64, u64)>,
 }
 
-/// Future of [`Extractor::extract`].
 pub type ExtractorFuture<'a> =
     Pin<Box<dyn Future<Output = Result<ExtractorAnswer, ModelFault>> + Send + 'a>>;

@@ -51,7 +51,6 @@ pub struct RememberRequest {
     pub vector: Vec<f32>,
 }
 
-/// Result of remembering a fact.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RememberOutcome {
     /// The memory that now states the fact.
@@ -64,7 +63,6 @@ pub struct RememberOutcome {
     pub redacted: usize,
 }
 
-/// Search mode of a recall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecallMode {
     /// `Hybrid` if an embedder is configured, else `Lexical`.
@@ -78,7 +76,6 @@ pub enum RecallMode {
     Vector,
 }
 
-/// A search for memories.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallRequest {
     pub query: String,
@@ -100,9 +97,7 @@ pub struct RecallRequest {
     pub session: Option<SessionId>,
     /// Whether to leave no trace of the recall: no event is recorded.
     pub explain: bool,
-    /// Whether to skip the reranker.
     pub without_reranker: bool,
-    /// Only memories whose metadata matches.
     pub metadata: Option<DocumentFilter>,
     /// Also memories of all subjects with this prefix. Empty for none.
     pub subject_prefix: String,
@@ -125,7 +120,6 @@ pub struct RecallHit {
     pub vector_rank: u32,
     /// Time since it was observed.
     pub age: Duration,
-    /// Components of the score.
     pub parts: ScoreParts,
 }
 
@@ -163,18 +157,14 @@ pub struct Conflicts {
     pub is_truncated: bool,
 }
 
-/// A page request for memories.
+/// Selects a page of memories. Unset fields do not restrict it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListRequest {
-    /// Only memories of this subject.
     pub subject: Option<Subject>,
-    /// Only memories of this kind.
     pub kind: Option<MemoryKind>,
-    /// Only memories with this tag.
     pub tag: Option<String>,
     /// Whether to include superseded and expired memories.
     pub include_history: bool,
-    /// Only memories whose metadata matches.
     pub metadata: Option<DocumentFilter>,
     /// Only memories of subjects with this prefix.
     pub subject_prefix: String,
@@ -197,14 +187,12 @@ pub struct MemoryPage {
 pub struct SubjectPage {
     /// Subjects with their number of current memories.
     pub subjects: Vec<(Subject, u64)>,
-    /// Whether further pages exist.
     pub has_more: bool,
 }
 
 /// Selects the memories that match all conditions that are set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryFilter {
-    /// Only memories of this subject.
     pub subject: Option<Subject>,
     /// Only memories of these kinds. Empty for all.
     pub kinds: Vec<MemoryKind>,
@@ -216,18 +204,14 @@ pub struct MemoryFilter {
     pub before: Option<Timestamp>,
 }
 
-/// Which memories to forget.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ForgetRequest {
     /// One memory, with the versions it superseded.
     One(MemoryId),
     /// The same, if its evidence of use is still unchanged.
     Unused(Evidence),
-    /// All memories of a subject.
     Subject(Subject),
-    /// All memories that match.
     Filter(MemoryFilter),
-    /// All memories from these sources.
     Sources(ForgetSources),
 }
 
@@ -269,11 +253,8 @@ pub struct ExtractionLease {
     pub lease: Option<LeaseId>,
     /// The turns, in the encoding they were appended with.
     pub turns: Vec<Arc<[u8]>>,
-    /// Manifest of the subject.
     pub manifest: String,
-    /// Extraction prompt for a model.
     pub prompt: String,
-    /// When the lease expires.
     pub expires_at: Timestamp,
     /// Generation of the session that the turns belong to.
     pub generation: Option<Generation>,
@@ -299,22 +280,17 @@ pub struct ExtractionOutcome {
     pub results: Vec<RememberOutcome>,
 }
 
-/// Memory counts of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Current memories.
     pub memories: u64,
     /// Superseded and expired memories.
     pub superseded: u64,
-    /// Subjects with memories.
     pub subjects: u64,
-    /// Stored recall events.
     pub recall_events: u64,
-    /// Model of the embedder.
     pub embedding_model: Option<String>,
     /// Memories with a vector of this model.
     pub embedded: u64,
-    /// Memories queued for embedding.
     pub embedding_queued: u64,
     /// Memories that will not be embedded, after too many failures.
     pub embedding_failed: u64,
@@ -322,7 +298,6 @@ pub struct MemoryStats {
     pub words_queued: u64,
     /// Name of the reranker, if one is configured.
     pub reranker: Option<String>,
-    /// Stored documents.
     pub documents: u64,
     /// Bytes of their values, keys and namespaces.
     pub document_bytes: u64,
@@ -333,7 +308,6 @@ pub struct MemoryStats {
 /// Facts that the extraction model found in the turns of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnOutcome {
-    /// Generation of the session.
     pub generation: Option<Generation>,
     /// First and last seq of the extracted turns. `None` if there were no unread turns.
     pub turns: Option<(u64, u64)>,

@@ -25,5 +25,4 @@ pub trait Reranker: Debug + Send + Sync + 'static {
     fn rerank(&self, query: String, documents: Vec<String>) -> Reranking<'_>;
 }
 
-/// Future of [`Reranker::rerank`].
 pub type Reranking<'a> = Pin<Box<dyn Future<Output = Result<Vec<f64>, ModelFault>> + Send + 'a>>;

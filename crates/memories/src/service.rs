@@ -46,6 +46,8 @@ pub(crate) use forget::Unfinished;
 pub use window::RecallForWindow;
 
 /// Handle to the memories of all tenants. Clones share their state.
+///
+/// Every call returns an error if the memories cannot be read or written.
 #[derive(Clone, Debug)]
 pub struct Memories {
     pub(crate) shared: Arc<Shared>,
@@ -53,7 +55,6 @@ pub struct Memories {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Sessions, clocks and workers.
     pub(crate) engine: Engine,
     /// `None` if long-term memory is disabled. Every call is then rejected.
     store: Option<Arc<MemoryStore>>,
@@ -67,7 +68,6 @@ pub(crate) struct Shared {
     recall_seconds: Histogram,
     /// Circuit breaker of the extraction model.
     extractor_breaker: Mutex<Breaker>,
-    /// Leases to release.
     dropped_leases: Mutex<Vec<DroppedLease>>,
     /// Signals a changed configuration, or leases to release.
     pub(crate) extraction_changed: Notify,
@@ -259,7 +259,6 @@ impl Memories {
         answer
     }
 
-    /// Runs the queued writes.
     pub(crate) async fn flush(&self, tenant: &TenantId) -> Result<(), MemoryError> {
         let (store, blocking) = (self.store()?, self.shared.engine.blocking);
         self.state(tenant).flush(store, blocking).await
@@ -306,9 +305,6 @@ impl Memories {
     }
 
     /// Lists a page of memories.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub async fn list(
         &self,
         tenant: &Tenant,
@@ -320,9 +316,6 @@ impl Memories {
     }
 
     /// Lists a page of subjects that have memories.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub async fn subjects(
         &self,
         tenant: &Tenant,
@@ -358,9 +351,6 @@ impl Memories {
     }
 
     /// Finds up to `count_max` pairs of possible contradictions among a subject's newest memories.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub async fn conflicts(
         &self,
         tenant: &Tenant,
@@ -375,9 +365,6 @@ impl Memories {
     }
 
     /// Counts the memories of a tenant.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
         let (config, now) = (self.config(), self.now());
         let reranker = config.reranker.as_ref().map(|one| one.name().to_owned());
@@ -390,9 +377,6 @@ impl Memories {
     }
 
     /// Rebuilds the indexes in the background. Returns the number of memories queued for embedding.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub async fn reindex(&self, tenant: &Tenant) -> Result<u64, MemoryError> {
         // On drop, hands the work to the maintenance worker, also if this call is cancelled.
         let _unfinished = Unfinished::new(self, &tenant.id, None);
@@ -406,9 +390,6 @@ impl Memories {
         })
     }
     /// Returns the manifest of a subject. 0 lines or bytes select the maximum.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub async fn manifest(
         &self,
         tenant: &Tenant,

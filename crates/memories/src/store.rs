@@ -77,7 +77,6 @@ enum TenantPlace {
     Postgres(Arc<postgres::PostgresTenant>),
 }
 
-/// Options of tenant files.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
     /// Maximum unused files that stay open. Files in use are never closed, so more may be open at a

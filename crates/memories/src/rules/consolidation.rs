@@ -43,25 +43,20 @@ pub struct Evidence {
     pub distinct_queries: u64,
     /// Number of distinct days of these recalls.
     pub distinct_days: u64,
-    /// Time of the last recall.
     pub last_recall: Option<Timestamp>,
     /// Mean score of these recalls, from 0 to 1. Values outside are clamped.
     pub mean_score: f64,
 }
 
-/// Thresholds and limits of a sweep.
+/// Limits of a sweep, and minimums for a promotion.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsolidationSettings {
-    /// Minimum recalls for a promotion.
     pub min_recalls: u64,
-    /// Minimum distinct queries for a promotion.
     pub min_queries: u64,
-    /// Minimum distinct days for a promotion.
     pub min_days: u64,
-    /// Minimum score for a promotion, from 0 to 1.
+    /// From 0 to 1.
     pub min_score: f64,
-    /// Maximum promotions per sweep.
     pub max_promotions: usize,
     /// Days without a recall after which a sweep removes a pin it set. At least 1.
     #[serde(rename = "unpin_after", with = "AsText::<Days>")]
@@ -82,7 +77,6 @@ pub enum Decision {
     Demote,
     /// Delete it by the retention policy.
     Delete,
-    /// Leave it unchanged.
     Keep,
 }
 
@@ -116,7 +110,6 @@ pub struct Explanation {
     /// From 0 to 1.
     #[serde(serialize_with = "serialize_rounded")]
     pub score: f64,
-    /// Components of the score.
     pub components: Components,
     /// Gates that it failed. Empty if it passed all of them.
     pub missed: Vec<Gate>,
@@ -131,7 +124,6 @@ pub struct ConsolidationPlan {
     pub demote: Vec<MemoryId>,
     /// Memories to delete, by id.
     pub delete: Vec<MemoryId>,
-    /// Number of memories considered.
     pub considered: u64,
     /// Number of memories that failed each gate. A memory counts once per gate it failed.
     pub not_promoted: BTreeMap<Gate, u64>,

@@ -28,7 +28,6 @@ pub struct DocumentName {
     pub key: String,
 }
 
-/// Value of a document.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DocumentValue {
     /// JSON text as the client sent it.
@@ -53,7 +52,6 @@ pub struct Document {
     pub expires_at: Option<Timestamp>,
 }
 
-/// Reads a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentGet {
     pub name: DocumentName,
@@ -61,7 +59,6 @@ pub struct DocumentGet {
     pub ttl: Option<Duration>,
 }
 
-/// Stores a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentPut {
     pub name: DocumentName,
@@ -72,7 +69,6 @@ pub struct DocumentPut {
     pub ttl: Option<Duration>,
 }
 
-/// Deletes a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentDelete {
     pub name: DocumentName,
@@ -80,7 +76,6 @@ pub struct DocumentDelete {
     pub expected_version: Option<u64>,
 }
 
-/// One operation of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentOperation {
     Get(DocumentGet),
@@ -88,12 +83,10 @@ pub enum DocumentOperation {
     Delete(DocumentDelete),
 }
 
-/// Result of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentOutcome {
     /// The document read by a get, or stored by a put. After a put, without its value.
     Document(Document),
-    /// There is no such document.
     Absent,
     /// Whether a delete found the document.
     Deleted(bool),
@@ -106,7 +99,6 @@ pub struct DocumentRange {
     pub namespace: NamespacePath,
     /// Whether to exclude the namespaces below.
     pub is_exact: bool,
-    /// Only keys with this prefix.
     pub key_prefix: String,
     /// Only keys from this one on, inclusive.
     pub key_from: String,
@@ -114,15 +106,12 @@ pub struct DocumentRange {
     pub key_before: String,
 }
 
-/// A page request for documents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DocumentQuery {
     pub range: DocumentRange,
-    /// Only documents that match.
     pub filter: Option<DocumentFilter>,
     /// Whether to list in descending order.
     pub is_descending: bool,
-    /// Whether to include values.
     pub with_values: bool,
     /// Maximum number of documents in the page.
     pub count: usize,
@@ -130,7 +119,6 @@ pub struct DocumentQuery {
     pub after: Option<DocumentName>,
 }
 
-/// A page of documents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DocumentPage {
     pub documents: Vec<Document>,
@@ -138,7 +126,6 @@ pub struct DocumentPage {
     pub next: Option<DocumentName>,
 }
 
-/// A page request for namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceQuery {
     /// Parts that a namespace must begin with. [`ANY_PART`] matches any part.
@@ -153,7 +140,6 @@ pub struct NamespaceQuery {
     pub from: Vec<u8>,
 }
 
-/// A page of namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespacePage {
     /// In order, without duplicates.
@@ -204,9 +190,7 @@ impl DocumentValue {
 }
 
 impl NamespacePath {
-    /// Maximum number of parts.
     pub const PARTS_MAX: usize = 16;
-    /// Maximum bytes of one part.
     pub const PART_BYTES_MAX: usize = 256;
     /// Maximum bytes of all parts together.
     pub const BYTES_MAX: usize = 1 << 10;
@@ -252,7 +236,6 @@ impl NamespacePath {
         &self.0
     }
 
-    /// Whether it has no parts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -305,7 +288,6 @@ pub(crate) fn behind(prefix: &[u8]) -> Vec<u8> {
 }
 
 impl DocumentName {
-    /// Maximum bytes of a key.
     pub const KEY_BYTES_MAX: usize = 512;
 
     /// Validates a namespace and key, neither of which may be empty.
@@ -398,7 +380,6 @@ impl NamespaceQuery {
         (from, known.behind())
     }
 
-    /// Whether the namespace matches.
     pub(crate) fn takes(&self, path: &NamespacePath) -> bool {
         let parts: Vec<&str> = path.parts().collect();
         let fits = |wanted: &[String], parts: &[&str]| {

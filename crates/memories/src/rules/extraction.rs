@@ -66,7 +66,6 @@ pub enum Refusal {
     TurnsUnknown,
     /// It comes only from the assistant, a tool or the system.
     NotSaidByUser,
-    /// It contains an apparent secret.
     Secret,
     /// It imitates memoird's own text, or instructs an assistant.
     Instruction,

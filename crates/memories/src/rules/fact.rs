@@ -39,12 +39,10 @@ pub struct Fact {
     pub observed_at: Option<Timestamp>,
     /// From this time on, recalls do not return it.
     pub expires_at: Option<Timestamp>,
-    /// The memory to supersede.
     pub supersedes: Option<MemoryId>,
     /// Whether it comes first in the manifest.
     pub pinned: bool,
     pub near_duplicate: NearDuplicate,
-    /// How it was created.
     pub origin: Origin,
     /// The client's own name for the memory.
     pub external_key: Option<String>,
@@ -64,7 +62,6 @@ pub struct Patch {
     pub tags: Option<Vec<String>>,
     /// From 0 to 1.
     pub importance: Option<f32>,
-    /// When it was true.
     pub observed_at: Option<Timestamp>,
     /// From this time on, recalls do not return it. `Some(None)` for never.
     pub expires_at: Option<Option<Timestamp>>,

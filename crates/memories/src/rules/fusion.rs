@@ -14,7 +14,6 @@ use super::MemoryKind;
 
 /// The lowest possible cosine.
 const COSINE_MIN: f64 = -1.0;
-/// Milliseconds per day.
 const DAY_MS: f64 = 24.0 * 60.0 * 60.0 * 1_000.0;
 
 /// A memory with a score.
@@ -73,7 +72,6 @@ pub struct Fused<Id> {
     pub lexical_rank: Option<u32>,
     /// Rank in the vector search, from 1. `None` if it was not among the best.
     pub vector_rank: Option<u32>,
-    /// Components of the score.
     pub parts: ScoreParts,
 }
 
@@ -94,9 +92,7 @@ pub struct ScoreParts {
     pub fused: f64,
     /// Bonus from the memories stated directly before and after it.
     pub beside: f64,
-    /// Factor for importance.
     pub importance: f64,
-    /// Factor for age.
     pub recency: f64,
     /// Score of the reranker from 0 to 1. If set, `fused` is the same.
     pub judged: Option<f64>,
@@ -115,7 +111,6 @@ pub struct Standing {
     pub importance: f32,
     /// Age in milliseconds. Negative ages count as 0.
     pub age_ms: i64,
-    /// Number of words.
     pub words: usize,
     pub is_question: bool,
 }
@@ -124,16 +119,12 @@ pub struct Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HalfLives {
-    /// For [`MemoryKind::User`].
     #[serde(rename = "user", with = "AsText::<Days>")]
     pub user_days: f64,
-    /// For [`MemoryKind::Feedback`].
     #[serde(rename = "feedback", with = "AsText::<Days>")]
     pub feedback_days: f64,
-    /// For [`MemoryKind::Project`].
     #[serde(rename = "project", with = "AsText::<Days>")]
     pub project_days: f64,
-    /// For [`MemoryKind::Reference`].
     #[serde(rename = "reference", with = "AsText::<Days>")]
     pub reference_days: f64,
 }
@@ -147,7 +138,6 @@ const WORDS_BONUS: f64 = 0.3;
 const SHORTNESS_LOSS: f64 = 0.3;
 /// Number of words at which that loss has fallen to 1/e.
 const SHORTNESS_WORDS: f64 = 10.0;
-/// Characters that end a question.
 const QUESTION_MARKS: [char; 5] = ['?', '？', '؟', '\u{37e}', '՞'];
 /// Factor of a question in hybrid search. It shares words and meaning with the query, but does not
 /// contain the answer.

@@ -11,18 +11,15 @@ use super::{Memory, MemoryKind, Pin, Polarity, Visibility};
 /// Limits of a manifest. Both include the notice that ends a truncated manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Maximum lines.
     pub lines: usize,
     /// Maximum bytes, including newlines.
     pub bytes: usize,
 }
 
-/// A rendered manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The lines, separated by newlines.
     pub text: String,
-    /// Number of lines.
     pub lines: usize,
     /// Whether memories are missing. The last line then reports it.
     pub truncated: bool,

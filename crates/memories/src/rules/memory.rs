@@ -50,11 +50,9 @@ pub enum Origin {
     Bot = 0,
     /// By the commit of an extraction.
     Extraction = 1,
-    /// By an import.
     Import = 2,
 }
 
-/// Who pinned a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pin {
     /// The bot. Only the bot removes this pin.
@@ -78,13 +76,11 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
     pub id: MemoryId,
-    /// Owner of the memory.
     pub subject: Subject,
     pub kind: MemoryKind,
     pub visibility: Visibility,
     /// Only for [`MemoryKind::Feedback`].
     pub polarity: Option<Polarity>,
-    /// The fact.
     pub content: String,
     /// Sorted and deduplicated.
     pub tags: Vec<String>,

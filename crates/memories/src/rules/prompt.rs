@@ -6,7 +6,6 @@ use memoird_core::mark::Mark;
 use memoird_core::quote::{one_line, within};
 use memoird_core::turn::Role;
 
-/// Contents of an extraction prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtractionPrompt<'a> {
     /// Current day, to resolve relative dates in turns that have no day of their own.

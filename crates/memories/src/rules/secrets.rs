@@ -27,16 +27,13 @@ use plain::Plain;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretPolicy {
-    /// Reject it.
     #[default]
     Block,
     /// Store it with a marker in place of each secret.
     Redact,
-    /// Store it unchanged.
     Allow,
 }
 
-/// A secret in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Byte range in the text, on character boundaries.

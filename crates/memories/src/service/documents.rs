@@ -99,9 +99,6 @@ impl Memories {
     }
 
     /// Lists a page of documents.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub async fn documents(
         &self,
         tenant: &Tenant,
@@ -113,9 +110,6 @@ impl Memories {
     }
 
     /// Lists a page of namespaces.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub async fn namespaces(
         &self,
         tenant: &Tenant,

@@ -41,7 +41,6 @@ const BREAKER: BreakerPolicy = BreakerPolicy {
 /// Pause before a failed call is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Reply of the model.
 struct Answer {
     entries: Vec<Value>,
     tokens: (u64, u64),

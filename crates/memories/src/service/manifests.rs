@@ -17,7 +17,6 @@ const KEPT_MAX: usize = 256;
 /// Subject, maximum lines and maximum bytes.
 pub(super) type ManifestKey = (Subject, usize, usize);
 
-/// Manifest cache of one tenant.
 #[derive(Debug)]
 pub(super) struct Manifests(Mutex<Kept>);
 

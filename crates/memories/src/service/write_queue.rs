@@ -22,7 +22,6 @@ const NOTES_MAX: usize = JOBS_MAX / 2;
 /// Maximum jobs per transaction.
 const BATCH_MAX: usize = 256;
 
-/// Queue of one tenant's writes.
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     jobs: Mutex<VecDeque<Queued>>,
@@ -98,7 +97,6 @@ impl TenantState {
         }
     }
 
-    /// Writes all queued jobs.
     pub(super) async fn flush(
         self: &Arc<Self>,
         store: &Arc<MemoryStore>,

@@ -15,9 +15,6 @@ use crate::rules::conflicts::{Pair, conflicts};
 impl MemoryReader<'_> {
     /// Finds possible contradictions among a subject's newest memories, the most similar pairs
     /// first.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn conflicts(
         &self,
         subject: &Subject,

@@ -20,9 +20,6 @@ const EVENTS_PRUNED: usize = 4;
 
 impl MemoryReader<'_> {
     /// Reads current memories after this id, in order of id, with the evidence of their use.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn evidence_page(
         &self,
         after: Option<MemoryId>,
@@ -66,9 +63,6 @@ impl MemoryReader<'_> {
     }
 
     /// Time of the last consolidation.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn consolidated_at(&self) -> Answer<Option<Timestamp>> {
         Ok(self.meta("dream_last_at")?.map(timestamp))
     }
@@ -76,9 +70,6 @@ impl MemoryReader<'_> {
 
 impl MemoryWriter<'_> {
     /// Records the event of a recall. Skips memories that were deleted in the meantime.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn record_recall(&self, event: &RecallEvent, limits: &MemoryLimits) -> Answer<()> {
         let session = match &event.session {
             None => None,
@@ -120,9 +111,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Pins the given memories that are not pinned yet. Returns how many.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
                    AND superseded_by IS NULL";
@@ -135,9 +123,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Removes pins set by a consolidation, never those of the bot. Returns how many.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
         self.touch_all();
@@ -150,9 +135,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Stores the time of the last consolidation.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn set_consolidated_at(&self, at: Timestamp) -> Answer<()> {
         self.set_meta("dream_last_at", moment(at))
     }
@@ -161,9 +143,6 @@ impl MemoryWriter<'_> {
     /// superseded.
     ///
     /// Returns how many rows were deleted.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {
         let condition = "expires < ? ORDER BY expires LIMIT ?";
         let parameters = params![moment(expired_before), limit(max)];

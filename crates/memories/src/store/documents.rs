@@ -72,7 +72,6 @@ const WITHIN: &str = "FROM namespaces CROSS JOIN documents ON namespace = namesp
     WHERE path >= ? AND path < ? AND key >= ? AND key < ? AND (expires IS NULL OR expires > ?)";
 
 impl Span {
-    /// The parameters of [`WITHIN`].
     fn parameters<'a>(&'a self, now: &'a i64) -> [&'a dyn ToSql; 5] {
         let (paths, keys) = (&self.paths, &self.keys);
         [&paths.0, &paths.1, &keys.0, &keys.1, now]
@@ -81,9 +80,6 @@ impl Span {
 
 impl MemoryReader<'_> {
     /// Returns a document with its value.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn document(&self, name: &DocumentName, now: Timestamp) -> Answer<Option<Document>> {
         let sql = "SELECT path, key, version, created, updated, expires, form, length(value), value
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
@@ -94,9 +90,6 @@ impl MemoryReader<'_> {
 
     /// Lists a page of documents. Without a filter, it contains at least one document if there are
     /// any.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn documents(&self, query: &DocumentQuery, now: Timestamp) -> Answer<DocumentPage> {
         let mut listing = Listing {
             query,
@@ -140,7 +133,6 @@ impl MemoryReader<'_> {
         Ok(listing.is_full)
     }
 
-    /// Whether documents follow this one.
     fn has_more(&self, query: &DocumentQuery, last: &DocumentName, now: Timestamp) -> Answer<bool> {
         let sql = format!("SELECT 1 {WITHIN} LIMIT 1");
         for span in spans(query, Some(last)) {
@@ -152,9 +144,6 @@ impl MemoryReader<'_> {
     }
 
     /// Lists a page of namespaces that contain documents.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn namespaces(&self, query: &NamespaceQuery, now: Timestamp) -> Answer<NamespacePage> {
         let sql = "SELECT path FROM namespaces WHERE path >= ? AND path < ?
             AND EXISTS (SELECT 1 FROM documents WHERE namespace = namespaces.no
@@ -215,9 +204,6 @@ impl MemoryReader<'_> {
     }
 
     /// Whether any documents are stored.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn has_documents(&self) -> Answer<bool> {
         Ok(self.documents_kept()?.0 > 0)
     }
@@ -283,9 +269,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Reads a document. If it expires and the request has a lifetime, restarts its lifetime.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn read_document(&self, get: &DocumentGet, at: Timestamp) -> Answer<Option<Document>> {
         let mut found = self.document(&get.name, at)?;
         if let (Some(document), Some(ttl)) = (&mut found, get.ttl)
@@ -395,9 +378,6 @@ impl MemoryWriter<'_> {
     /// Deletes up to `count_max` documents of a range, including expired ones.
     ///
     /// Returns how many were deleted; 0 if none are left.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn delete_documents_step(&self, range: &DocumentRange, count_max: usize) -> Answer<u64> {
         let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
@@ -409,9 +389,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Deletes up to `count_max` expired documents. Returns how many.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn expire_documents(&self, now: Timestamp, count_max: usize) -> Answer<u64> {
         let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
             FROM documents CROSS JOIN namespaces ON namespaces.no = namespace

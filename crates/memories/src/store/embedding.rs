@@ -68,9 +68,6 @@ const ROWS_AT_ONCE: usize = 1_000;
 
 impl MemoryReader<'_> {
     /// Name of the model whose vectors are used. `None` without one.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn embedding_model(&self) -> Answer<Option<String>> {
         self.meta("embedding_model")
     }
@@ -96,9 +93,6 @@ impl MemoryReader<'_> {
     ///
     /// If none is due, returns texts whose due time is beyond the maximum delay. Returns none if
     /// the model is not in use.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> Answer<Vec<Due>> {
         if self.model_in_use(model)?.is_none() {
             return Ok(Vec::new());
@@ -126,9 +120,6 @@ impl MemoryReader<'_> {
     }
 
     /// Earliest due time after `now`.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn embeddings_next_due(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
         let sql = "SELECT min(due) FROM embeddings_due WHERE failed = 0 AND due > ?";
         let due: Option<Option<i64>> = self.value(sql, params![moment(now)])?;
@@ -138,9 +129,6 @@ impl MemoryReader<'_> {
     /// Text and vector of any memory that this model embedded.
     ///
     /// `None` if there is none, or another model is in use.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub(crate) fn any_embedded(&self, model: &str) -> Answer<Option<(String, Vec<f32>)>> {
         let Some(model) = self.model_in_use(model)? else {
             return Ok(None);
@@ -166,9 +154,6 @@ impl MemoryReader<'_> {
     /// It must be current and have the same subject, kind, visibility and polarity, and almost the
     /// same words. `None` if there is none, or if `id` is not current, was stored with `Apart`, or
     /// has no vector.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn near_by_cosine(
         &self,
         id: MemoryId,
@@ -254,9 +239,6 @@ impl MemoryWriter<'_> {
     /// unused.
     ///
     /// Returns whether the model changed. If so, [`Self::backfill`] has work.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {
         let in_use = self.embedding_model()?;
         if in_use.as_deref() == model || model.is_none() && in_use.as_deref() == Some(CLIENTS) {
@@ -275,9 +257,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Switches to vectors computed by clients, for a daemon without an embedder.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn use_clients_vectors(&self) -> Answer<()> {
         if self.embedding_model()?.as_deref() == Some(CLIENTS) {
             return Ok(());
@@ -290,9 +269,6 @@ impl MemoryWriter<'_> {
     ///
     /// Checks `max` memories and returns the approximate number left; 0 when done. Without a model
     /// in use, vectors are left unchanged.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn backfill(&self, max: usize, at: Timestamp) -> Answer<u64> {
         let Some(name) = self.embedding_model()? else {
             self.end(&BACKFILL)?;
@@ -312,9 +288,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Starts to rebuild all indexes with [`Self::reindex_step`]. Failed texts are retried.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn reindex_begin(&self) -> Answer<()> {
         self.retry_failed()?;
         self.begin(&REINDEX)
@@ -323,9 +296,6 @@ impl MemoryWriter<'_> {
     /// Reindexes the words of `max` memories after the word rules have changed.
     ///
     /// Returns the approximate number left; 0 when done.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn words_step(&self, max: usize) -> Answer<u64> {
         if self.meta::<i64>(WORDS.at)?.is_none() {
             return Ok(0);
@@ -359,9 +329,6 @@ impl MemoryWriter<'_> {
     ///
     /// Reindexes their words, recomputes their content hashes and queues them for embedding. Their
     /// old vectors are used until then. Returns the approximate number left; 0 when done.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn reindex_step(&self, max: usize, at: Timestamp) -> Answer<u64> {
         let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
             SELECT ?1, ?2, 0, 0, '' WHERE EXISTS
@@ -400,9 +367,6 @@ impl MemoryWriter<'_> {
 
     /// Like [`MemoryReader::embeddings_due`], but also delays the texts until `until`, so that only
     /// one of several daemons embeds them.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn claim_embeddings(
         &self,
         model: &str,
@@ -422,9 +386,6 @@ impl MemoryWriter<'_> {
     /// Records that a text could not be embedded. It is due again at `due`, or given up.
     ///
     /// Does nothing if the text has changed since.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn embed_failed(
         &self,
         id: MemoryId,

@@ -18,9 +18,6 @@ const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to,
 
 impl MemoryReader<'_> {
     /// Returns the extraction cursor of a generation.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
         // The cursor of a forgotten subject is retained without the name of the session.
         let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");
@@ -32,9 +29,6 @@ impl MemoryReader<'_> {
     /// Time before which turns of a subject must not be extracted. `None` for no limit.
     ///
     /// It is later than the limit of a generation if the whole subject was forgotten since.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
         let digest = self.digest(subject.as_str())?;
         let sql = "SELECT at FROM forgotten WHERE subject = ?";
@@ -93,9 +87,6 @@ impl MemoryReader<'_> {
     }
 
     /// Turns after this one from which the bot itself remembered a fact, in ascending order.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn remembered_seqs(
         &self,
         session: &SessionId,
@@ -160,9 +151,6 @@ impl MemoryWriter<'_> {
     ///
     /// Returns the number of failures since the last success. Ignores a lease that is no longer
     /// held.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn return_lease(&self, lease: &Lease, is_failure: bool, now: Timestamp) -> Answer<u32> {
         let mut cursor = self.cursor(&lease.session, lease.generation)?;
         if cursor.lease.as_ref().is_none_or(|held| held.id != lease.id) {
@@ -186,9 +174,6 @@ impl MemoryWriter<'_> {
     /// Reserves tokens of a day, given in days since 1970.
     ///
     /// Returns `false` without reserving any if that would exceed `max`.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn spend_tokens(&self, day: i64, tokens: u64, max: u64) -> Answer<bool> {
         let spent = self.tokens_spent(day)?.saturating_add(tokens);
         if spent > max {
@@ -201,9 +186,6 @@ impl MemoryWriter<'_> {
 
     /// Replaces reserved tokens by the tokens used, which may be more. Does nothing once another
     /// day has begun.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
         if self.meta::<i64>(DAY)? != Some(day) {
             return Ok(());
@@ -220,9 +202,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Records the outcomes of a lease's facts, so that its commit can be repeated.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn keep_commit(
         &self,
         lease: &Lease,
@@ -274,9 +253,6 @@ impl MemoryWriter<'_> {
     ///
     /// The rows are those of generations that started before. Returns how many of both were
     /// deleted.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn prune_cursors(&self, before: Timestamp, max: usize) -> Answer<usize> {
         let cursors = "DELETE FROM cursors WHERE generation IN
             (SELECT generation FROM cursors WHERE touched < ? ORDER BY touched LIMIT ?)";

@@ -44,7 +44,6 @@ struct Criteria {
     sources: Option<ForgetSources>,
 }
 
-/// A stored job.
 struct Job {
     at: i64,
     criteria: Criteria,
@@ -64,9 +63,6 @@ struct Page {
 
 impl MemoryReader<'_> {
     /// Counts what a job would delete, for a dry run.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn forget_count(&self, request: &ForgetRequest) -> Answer<ForgetOutcome> {
         let mut counts = ForgetOutcome::default();
         let criteria = self.criteria(request)?;
@@ -94,9 +90,6 @@ impl MemoryReader<'_> {
     }
 
     /// Lists unfinished jobs, oldest first. They are resumed after a restart.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn forget_jobs(&self) -> Answer<Vec<MemoryId>> {
         let sql = "SELECT job FROM forget_jobs ORDER BY at, job";
         self.all(sql, &[], |row| Ok(MemoryId::from_bytes(row.get(0)?)))
@@ -286,9 +279,6 @@ impl MemoryWriter<'_> {
     }
 
     /// Continues a job by deleting about `rows_max` rows. An unknown job counts as done.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> Answer<ForgetProgress> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
                    counts, session, generations FROM forget_jobs WHERE job = ?";

@@ -135,7 +135,6 @@ impl Pending {
         self.touch = Touch::Nothing;
     }
 
-    /// Writes the pending changes.
     pub(super) fn apply(&mut self, connection: Connection<'_>) -> Result<(), MemoryError> {
         if self.applied == self.changes.len() {
             return Ok(());
@@ -268,9 +267,6 @@ fn moving_at(connection: Connection<'_>) -> Answer<Option<i64>> {
 
 impl MemoryReader<'_> {
     /// Number of segments of the word index. 0 for a database, whose index has none.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn word_segments(&self) -> Answer<u64> {
         match self.connection {
             Connection::Sqlite(file) => terms::segments(file),
@@ -285,9 +281,6 @@ impl MemoryWriter<'_> {
     /// 512 bytes.
     ///
     /// Returns `false` if there is nothing left to merge.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn merge_words_step(&self, pages: usize) -> Answer<bool> {
         match self.connection {
             Connection::Sqlite(file) => terms::merge_step(file, pages),

@@ -69,7 +69,6 @@ impl<'a> Transaction<'a> {
         self.send(sql, vec![Value::Whole(self.tenant), Value::Bytes(salt)])
     }
 
-    /// Salt of this tenant's digests.
     pub(super) fn salt(&self) -> &[u8] {
         self.salt
     }
@@ -84,7 +83,6 @@ impl<'a> Transaction<'a> {
         self.pgvector.is_some_and(|pgvector| pgvector.looks_on)
     }
 
-    /// Number of the tenant.
     fn tenant(&self) -> i64 {
         self.tenant
     }
@@ -211,7 +209,6 @@ fn translated(sql: &str) -> String {
         .replace("ON CONFLICT (", "ON CONFLICT (tenant, ")
 }
 
-/// Converts a parameter for PostgreSQL.
 pub(super) fn parameter(parameter: &dyn rusqlite::ToSql) -> Answer<Value> {
     let value = |value: ValueRef<'_>| match value {
         ValueRef::Null => Value::Null,

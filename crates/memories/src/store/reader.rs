@@ -56,17 +56,11 @@ impl<'a> MemoryReader<'a> {
 
 impl MemoryReader<'_> {
     /// Returns one memory, including superseded and expired ones.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn get(&self, id: MemoryId) -> Answer<Option<Memory>> {
         Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
     }
 
     /// Lists up to `max` memories in order of id.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn list(&self, request: &ListRequest, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
         let owner = match &request.subject {
             None => None,
@@ -117,9 +111,6 @@ impl MemoryReader<'_> {
     }
 
     /// Lists a page of memories.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> Answer<MemoryPage> {
         let Some(filter) = &request.metadata else {
             let mut memories = self.list(request, request.count.saturating_add(1), now)?;
@@ -153,9 +144,6 @@ impl MemoryReader<'_> {
 
     /// Lists up to `max` subjects after `after` that have current memories, with the number of
     /// these.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn subjects(
         &self,
         prefix: &str,
@@ -194,9 +182,6 @@ impl MemoryReader<'_> {
     }
 
     /// Reads up to `max` memories for a subject's manifest: its own and those of the team.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn manifest(&self, subject: &Subject, now: Timestamp, max: usize) -> Answer<ManifestRows> {
         let mut rows = ManifestRows::default();
         let own = find_partition(self.connection, subject)?;
@@ -231,9 +216,6 @@ impl MemoryReader<'_> {
     }
 
     /// Counts the memories, and how many have a vector of `model`.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn stats(&self, model: Option<&str>, now: Timestamp) -> Answer<MemoryStats> {
         let count = |sql: &str| self.count(sql, &[]);
         let stored = count("SELECT memories FROM state")?;

@@ -52,7 +52,6 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares this text.
     pub fn of(content: &str) -> Self {
         Self {
             says: content_hash(content),
@@ -488,9 +487,6 @@ impl MemoryWriter<'_> {
 
 impl MemoryReader<'_> {
     /// Returns the current memory of a subject with this external key, even if it has expired.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn named(&self, subject: &Subject, key: &str) -> Answer<Option<Memory>> {
         Ok(self.by_key(subject, key)?.map(|row| row.memory))
     }
@@ -505,9 +501,6 @@ impl MemoryReader<'_> {
 
     /// Memories of a subject and of the team that recalls showed to a session in the last 24 hours,
     /// newest first.
-    ///
-    /// # Errors
-    /// If the memories cannot be read.
     pub fn echoes(
         &self,
         session: &SessionId,

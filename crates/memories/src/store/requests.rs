@@ -41,7 +41,6 @@ pub struct Scores {
     pub length: usize,
 }
 
-/// The memories of a manifest.
 #[derive(Clone, Debug, Default)]
 pub struct ManifestRows {
     /// Ordered: pinned first, then by importance, then newest first.
@@ -61,7 +60,6 @@ pub struct Due {
     pub content: String,
     /// Changes with the text. Pass it back with the vector.
     pub revision: i64,
-    /// Failed attempts so far.
     pub tries: u32,
 }
 
@@ -70,7 +68,6 @@ pub struct Due {
 pub struct Lease {
     pub id: LeaseId,
     pub session: SessionId,
-    /// Generation of the session.
     pub generation: Generation,
     /// Owner of the extracted memories.
     pub subject: Subject,
@@ -78,7 +75,6 @@ pub struct Lease {
     pub after_seq: u64,
     /// Last turn of the lease.
     pub to_seq: u64,
-    /// When it expires.
     pub until: Timestamp,
 }
 
@@ -91,16 +87,13 @@ pub struct ExtractionCursor {
     pub lease: Option<Lease>,
     /// Failures since the last success.
     pub failures: u32,
-    /// Time of the last failure.
     pub failed_at: Option<Timestamp>,
     /// Turns before this time are not extracted, because their subject was forgotten then.
     pub not_before: Option<Timestamp>,
 }
 
-/// A vector of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedding {
-    /// The model that computed it.
     pub model: Arc<str>,
     /// Of any length for which [`Self::is_measurable`] holds.
     pub values: Vec<f32>,
@@ -116,14 +109,12 @@ impl Embedding {
     }
 }
 
-/// A fact to remember.
 #[derive(Clone, Debug)]
 pub struct RememberCommand {
     /// Id of the memory, if a new one is stored.
     pub id: MemoryId,
     /// The validated fact.
     pub fact: Fact,
-    /// Current time.
     pub at: Timestamp,
     pub key: Option<IdempotencyKey>,
     /// Newest turn of the fact's session and generation at that time. Extraction skips the turns
@@ -135,11 +126,9 @@ pub struct RememberCommand {
     pub cosine_min: f32,
 }
 
-/// Result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     pub added: u64,
-    /// Existed already.
     pub skipped: u64,
 }
 
@@ -152,7 +141,6 @@ pub struct Hit {
     pub score: f32,
 }
 
-/// A recall, as recorded.
 #[derive(Clone, Debug)]
 pub struct RecallEvent {
     pub at: Timestamp,
@@ -163,7 +151,6 @@ pub struct RecallEvent {
     pub hits: Vec<Hit>,
 }
 
-/// Progress of a forget job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForgetProgress {
     /// Rows deleted so far.

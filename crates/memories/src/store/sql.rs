@@ -16,27 +16,24 @@ use super::MemoryReader;
 use super::postgres::Transaction;
 use crate::MemoryError;
 
-/// Result of reading or writing memories.
+/// Result of reading or writing memories. Every operation may fail because the storage cannot be
+/// read or written.
 pub(super) type Answer<T> = Result<T, MemoryError>;
 
 /// A snapshot of one tenant's memories, or a transaction that changes them.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Connection<'a> {
-    /// In a file.
     Sqlite(&'a rusqlite::Connection),
-    /// In a database shared by daemons.
     #[cfg(feature = "postgres")]
     Postgres(&'a Transaction<'a>),
 }
 
-/// A row of a result.
 pub(super) enum Row<'a> {
     Sqlite(&'a rusqlite::Row<'a>),
     #[cfg(feature = "postgres")]
     Postgres(&'a memoird_postgres::FoundRow),
 }
 
-/// Parameters of a statement.
 pub(super) type Parameters<'a> = &'a [&'a dyn ToSql];
 
 pub(super) trait Sql {
@@ -97,7 +94,6 @@ pub(super) trait Sql {
         }
     }
 
-    /// Returns all rows.
     fn all<T>(
         &self,
         sql: &str,

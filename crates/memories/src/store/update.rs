@@ -81,9 +81,6 @@ impl MemoryWriter<'_> {
     /// history.
     ///
     /// Returns `false` if one of them is no longer current.
-    ///
-    /// # Errors
-    /// If the memories cannot be written.
     pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> Answer<bool> {
         let current = |id| -> Answer<Option<MemoryRow>> {
             let row = MemoryRow::by_id(self.connection, id)?;

@@ -39,7 +39,6 @@ pub(super) struct Filter {
     pub(super) among: Option<HashSet<i64>>,
 }
 
-/// A stored model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Model {
     pub(super) no: u16,

@@ -36,9 +36,6 @@ impl Memories {
     /// Consolidates one tenant, or all tenants that have memories.
     ///
     /// Returns a report per tenant, as a JSON object.
-    ///
-    /// # Errors
-    /// If the memories cannot be read or written.
     pub async fn consolidate(
         &self,
         tenant: Option<&TenantId>,

@@ -31,7 +31,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Maximum sleep of the worker.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Worker that embeds memories.
 pub(super) struct EmbeddingWorker {
     memories: Memories,
     /// Tenants for which the model in use is set.
@@ -43,7 +42,6 @@ pub(super) struct EmbeddingWorker {
 /// Remaining work of a tenant.
 enum Left {
     Nothing,
-    /// More texts are due now.
     More,
     /// More texts are due at this time.
     Later(Timestamp),

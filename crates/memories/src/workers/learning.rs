@@ -47,7 +47,6 @@ const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
 /// Maximum sleep of the worker.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Worker that extracts facts.
 pub(super) struct LearningWorker {
     memories: Memories,
     /// Journal position up to which turns were read. `None` before the first read.
@@ -99,7 +98,6 @@ struct Pending {
 
 /// Result of an extraction task.
 enum Ended {
-    /// All turns were extracted.
     Done,
     /// There is nothing to extract, now or later.
     Gone,

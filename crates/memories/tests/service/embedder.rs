@@ -60,7 +60,6 @@ impl ScriptedEmbedder {
         self.dimension.store(dimension, Ordering::Relaxed);
     }
 
-    /// Number of calls so far.
     pub(super) fn calls(&self) -> usize {
         self.asked.lock().unwrap().len()
     }

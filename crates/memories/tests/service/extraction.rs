@@ -22,7 +22,6 @@ use crate::world::Bot;
 use crate::world::{Folder, World, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Duration of a lease.
 const LEASE: Duration = Duration::from_secs(300);
 
 fn found(content: &str, seqs: &[u64]) -> ExtractedFact {

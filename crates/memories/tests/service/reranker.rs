@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use memoird_engine::{FaultKind, ModelFault};
 use memoird_memories::{Reranker, Reranking};
 
-/// Behavior of the reranker.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Says {
     /// Ranks this text first.

@@ -16,7 +16,6 @@ use super::{ANN, acme, contents, fact, from, query, telling, with_embedder};
 use crate::kit::{Dice, session_id, settle};
 use crate::world::{Bot, Config, Folder, World, unswept, with_model};
 
-/// A window request.
 #[derive(Debug, Default)]
 struct Wanted {
     append: Option<AppendCommand>,
@@ -71,7 +70,6 @@ impl Bot {
     }
 }
 
-/// Requests this number of tokens.
 fn asking(context_window: u64) -> Wanted {
     Wanted {
         budget: BudgetOverride::without_reserves(context_window),

@@ -84,7 +84,6 @@ pub(crate) struct World {
     pub(crate) memories: Option<Folder>,
 }
 
-/// An engine and its memories.
 #[derive(Clone, Debug)]
 pub(crate) struct House {
     pub(crate) engine: Engine,
@@ -110,7 +109,6 @@ impl World {
         }
     }
 
-    /// The same world with memories.
     pub(crate) fn remembering(self) -> Self {
         Self {
             memories: Some(Folder::new()),

@@ -11,13 +11,10 @@ pub struct DocumentFilter(Test);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Test {
-    /// Equal to this value.
     Is(Value),
-    /// Not equal to this value.
     IsNot(Value),
     /// A number or text in one of these orders relative to this one.
     IsOrdered(Value, &'static [Ordering]),
-    /// Passes all of these.
     All(Vec<Test>),
     /// An object whose members pass these tests. A missing member counts as null.
     Members(Vec<(String, Test)>),

@@ -21,7 +21,6 @@ const CARD_WORDS: &str = "card visa amex express credit debit karte carte tarjet
 const OTHER_WORDS: &str = "order tracking invoice parcel shipment ticket imei phone tel call \
                            isbn ean ref reference";
 
-/// Separators between groups of digits.
 const SEPARATORS: [char; 3] = [' ', '-', '.'];
 
 /// Digits, with single separators between groups.

@@ -110,7 +110,6 @@ pub(super) mod tests {
         }
     }
 
-    /// Names of all rules.
     pub(in super::super) fn names() -> impl Iterator<Item = &'static str> {
         RULES.iter().map(|rule| rule.what)
     }

@@ -131,7 +131,6 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
     Ok(())
 }
 
-/// An existing index.
 struct Index {
     name: String,
     is_valid: bool,

@@ -79,7 +79,6 @@ impl PostgresMemories {
         })
     }
 
-    /// Whether the database has pgvector.
     pub(in crate::store) fn has_vectors(&self) -> bool {
         self.place.pgvector.is_some()
     }

@@ -18,7 +18,6 @@ const SLOTS: i64 = 1 << SLOT_BITS;
 /// Bytes of a block entry before its bits: slot, kind, model, length of the bits, observed,
 /// expires.
 const HEAD_BYTES: usize = 1 + 1 + 2 + 2 + 8 + 8;
-/// An entry of a block.
 struct Entry<'a> {
     slot: u8,
     model: u16,
