@@ -27,7 +27,6 @@ pub struct MemoriesConfig {
     pub near_duplicate_cosine: f32,
     /// Half-lives by which the score of a memory decays with its age.
     pub half_lives: HalfLives,
-    /// How secrets in facts are handled.
     pub secrets: SecretPolicy,
     /// If `None`, recall is lexical only.
     #[serde(skip)]
@@ -158,7 +157,6 @@ impl Default for MemoriesConfig {
 }
 
 impl MemoriesConfig {
-    /// Adds the problems of this configuration to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         let limits = &self.limits;
         // A recall returns up to 100 memories in one response, which must fit the message size that

@@ -108,7 +108,6 @@ pub struct RecallRequest {
     pub min_relevance: Option<f64>,
 }
 
-/// A memory found by a recall.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallHit {
     pub memory: Memory,
@@ -144,7 +143,6 @@ pub struct Conflict {
     pub newer: Memory,
     /// Similarity of the two, from 0 to 1.
     pub likeness: f64,
-    /// Kind of difference between the two.
     pub difference: Difference,
 }
 
@@ -166,7 +164,6 @@ pub struct ListRequest {
     /// Whether to include superseded and expired memories.
     pub include_history: bool,
     pub metadata: Option<DocumentFilter>,
-    /// Only memories of subjects with this prefix.
     pub subject_prefix: String,
     /// Only memories after this id.
     pub after: Option<MemoryId>,
@@ -256,7 +253,6 @@ pub struct ExtractionLease {
     pub manifest: String,
     pub prompt: String,
     pub expires_at: Timestamp,
-    /// Generation of the session that the turns belong to.
     pub generation: Option<Generation>,
     /// Last turn that was already extracted; 0 if none.
     pub cursor_seq: u64,
@@ -296,7 +292,6 @@ pub struct MemoryStats {
     pub embedding_failed: u64,
     /// Memories queued for reindexing of their words. Until then the old index finds them.
     pub words_queued: u64,
-    /// Name of the reranker, if one is configured.
     pub reranker: Option<String>,
     pub documents: u64,
     /// Bytes of their values, keys and namespaces.

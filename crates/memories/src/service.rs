@@ -176,7 +176,6 @@ impl Memories {
         self.shared.config.load_full()
     }
 
-    /// Limits on client input for memories and documents.
     pub fn limits(&self) -> MemoryLimits {
         self.config().limits.clone()
     }
@@ -304,7 +303,6 @@ impl Memories {
             .ok_or(MemoryError::NotFound { id })
     }
 
-    /// Lists a page of memories.
     pub async fn list(
         &self,
         tenant: &Tenant,
@@ -364,7 +362,6 @@ impl Memories {
         self.read(&tenant.id, read).await
     }
 
-    /// Counts the memories of a tenant.
     pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
         let (config, now) = (self.config(), self.now());
         let reranker = config.reranker.as_ref().map(|one| one.name().to_owned());

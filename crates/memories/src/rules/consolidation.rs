@@ -101,7 +101,6 @@ pub enum Gate {
     Full,
 }
 
-/// Why a memory got its decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     #[serde(serialize_with = "serialize_id")]
@@ -115,7 +114,6 @@ pub struct Explanation {
     pub missed: Vec<Gate>,
 }
 
-/// Changes that a sweep is going to make.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsolidationPlan {
     /// Memories to pin, best first.
@@ -131,7 +129,6 @@ pub struct ConsolidationPlan {
     pub explanations: Vec<Explanation>,
 }
 
-/// Maximum number of explanations in a plan.
 pub const EXPLANATIONS_MAX: usize = 100;
 
 impl Default for ConsolidationSettings {
@@ -149,7 +146,6 @@ impl Default for ConsolidationSettings {
 }
 
 impl ConsolidationSettings {
-    /// Adds the problems of these settings to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("min_recalls", self.min_recalls);
         problems.at_least_one("min_queries", self.min_queries);
@@ -359,12 +355,10 @@ impl ConsolidationPlan {
     }
 }
 
-/// Serializes an id in its text form.
 fn serialize_id<S: Serializer>(id: &MemoryId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }
 
-/// Serializes a number rounded to three decimals.
 pub(super) fn serialize_rounded<S: Serializer>(
     number: &f64,
     serializer: S,

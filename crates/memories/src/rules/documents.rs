@@ -110,7 +110,6 @@ pub struct DocumentRange {
 pub struct DocumentQuery {
     pub range: DocumentRange,
     pub filter: Option<DocumentFilter>,
-    /// Whether to list in descending order.
     pub is_descending: bool,
     pub with_values: bool,
     /// Maximum number of documents in the page.

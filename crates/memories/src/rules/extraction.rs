@@ -47,7 +47,7 @@ pub struct Known {
 pub struct Judged {
     /// Content of the entry, masked if it contains a secret.
     pub content: String,
-    /// Kind, if the entry has a valid one.
+    /// `None` if missing or invalid.
     pub kind: Option<MemoryKind>,
     /// Seqs of the turns that the entry cites.
     pub seqs: Vec<u64>,

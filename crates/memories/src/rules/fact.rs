@@ -20,7 +20,6 @@ pub enum NearDuplicate {
     Apart,
 }
 
-/// A fact that is to become a memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
     pub subject: Subject,

@@ -171,7 +171,6 @@ impl Default for HalfLives {
 }
 
 impl HalfLives {
-    /// Adds the problems of these settings to `problems`.
     pub fn check(&self, problems: &mut Problems) {
         for kind in MemoryKind::ALL {
             let is_good = self.days(kind) > 0.0;
@@ -291,7 +290,6 @@ fn importance(standing: Standing) -> f64 {
     1.0 + IMPORTANCE_SPREAD * (importance - 0.5)
 }
 
-/// Whether a text ends as a question.
 pub fn is_question(text: &str) -> bool {
     text.trim_end().ends_with(QUESTION_MARKS)
 }

@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 use crate::MemoryError;
 use plain::Plain;
 
-/// How to handle a text that contains a secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretPolicy {

@@ -98,7 +98,6 @@ impl Memories {
         Ok((removed, is_erased && self.have_no_copies()))
     }
 
-    /// Lists a page of documents.
     pub async fn documents(
         &self,
         tenant: &Tenant,
@@ -109,7 +108,6 @@ impl Memories {
         self.read(&tenant.id, read).await
     }
 
-    /// Lists a page of namespaces.
     pub async fn namespaces(
         &self,
         tenant: &Tenant,

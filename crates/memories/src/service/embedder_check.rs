@@ -190,7 +190,6 @@ impl Memories {
     }
 }
 
-/// Mean cosine of all pairs of vectors.
 fn mean_cosine(vectors: &[Vec<f32>]) -> f64 {
     let pairs = vectors.iter().enumerate().flat_map(|(place, one)| {
         let others = vectors[place + 1..].iter();

@@ -104,7 +104,6 @@ impl Memories {
         }))
     }
 
-    /// Builds the write command of a validated fact.
     pub(super) fn command(&self, fact: Fact, key: Option<IdempotencyKey>) -> RememberCommand {
         let now = self.now();
         RememberCommand {

@@ -13,7 +13,6 @@ use super::write_queue::WriteQueue;
 use crate::counters::MemoryCounters;
 use crate::locked;
 
-/// Write queue, manifest cache and counters of a tenant.
 #[derive(Debug)]
 pub(crate) struct TenantState {
     pub(super) tenant: TenantId,

@@ -134,7 +134,6 @@ impl MemoryWriter<'_> {
         Ok(unpinned)
     }
 
-    /// Stores the time of the last consolidation.
     pub fn set_consolidated_at(&self, at: Timestamp) -> Answer<()> {
         self.set_meta("dream_last_at", moment(at))
     }

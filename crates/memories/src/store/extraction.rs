@@ -17,7 +17,6 @@ const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to,
     failures, failed_at, not_before FROM cursors LEFT JOIN partitions ON partitions.no = owner";
 
 impl MemoryReader<'_> {
-    /// Returns the extraction cursor of a generation.
     pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
         // The cursor of a forgotten subject is retained without the name of the session.
         let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");

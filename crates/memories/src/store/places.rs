@@ -106,7 +106,6 @@ impl MemoryWriter<'_> {
     }
 }
 
-/// Removes the positions of a memory.
 pub(super) fn remove(connection: Connection<'_>, no: i64) -> Answer<()> {
     connection.run("DELETE FROM places WHERE no = ?", params![no])
 }

@@ -172,7 +172,6 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// Returns the value of a column.
 pub(super) fn value(row: &FoundRow, index: usize) -> rusqlite::Result<ValueRef<'_>> {
     match row.column(index) {
         Ok(Column::Null) => Ok(ValueRef::Null),

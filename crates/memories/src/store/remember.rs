@@ -534,7 +534,6 @@ fn is_of_one_kind(memory: &Memory, fact: &Fact, at: Timestamp) -> bool {
         && memory.polarity == fact.polarity
 }
 
-/// Builds the memory for a fact.
 fn memory_of(command: &RememberCommand) -> Memory {
     let fact = &command.fact;
     Memory {

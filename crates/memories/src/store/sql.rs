@@ -259,7 +259,6 @@ impl Connection<'_> {
 }
 
 impl Row<'_> {
-    /// Returns the value of a column.
     pub(super) fn get<T: FromSql>(&self, index: usize) -> rusqlite::Result<T> {
         match self {
             Self::Sqlite(row) => row.get(index),

@@ -36,12 +36,10 @@ pub(super) fn timestamp(moment: i64) -> Timestamp {
     Timestamp::new(seconds, u32::try_from(nanos).unwrap_or(0)).unwrap_or_default()
 }
 
-/// Subtracts a duration from a time.
 pub(crate) fn before(at: Timestamp, span: Duration) -> Timestamp {
     Timestamp::from_ms(at.as_ms().saturating_sub(ms(span)))
 }
 
-/// Adds a duration to a time.
 pub(crate) fn after(at: Timestamp, span: Duration) -> Timestamp {
     Timestamp::from_ms(at.as_ms().saturating_add(ms(span)))
 }

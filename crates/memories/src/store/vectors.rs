@@ -83,7 +83,6 @@ pub(super) fn find_model(connection: Connection<'_>, name: &str) -> Answer<Optio
     connection.one(sql, params![name], read_model)
 }
 
-/// Reads a number and a dimension.
 pub(super) fn read_model(row: &Row<'_>) -> rusqlite::Result<Model> {
     Ok(Model {
         no: row.get(0)?,
@@ -225,7 +224,6 @@ pub(super) fn vectors_of(
     }
 }
 
-/// Number of vectors of a model.
 pub(super) fn count_of(connection: Connection<'_>, model: Model) -> Answer<u64> {
     let sql = "SELECT count(*) FROM vectors WHERE model = ?";
     match are_kept(connection) {

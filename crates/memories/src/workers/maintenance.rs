@@ -29,7 +29,6 @@ const ROWS_MAX: usize = 500;
 /// Pages of the word index to merge per step: half a MiB.
 const MERGED_PAGES: usize = 1_024;
 
-/// Worker that maintains the memories of all tenants.
 pub(super) struct MaintenanceWorker {
     memories: Memories,
     /// Tenants of the current round that are left.

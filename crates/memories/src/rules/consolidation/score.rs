@@ -39,7 +39,6 @@ const DAYS_FULL: u32 = 7;
 /// Days in which recency halves, as in OpenClaw.
 const HALF_LIFE_DAYS: f64 = 14.0;
 
-/// Computes the components of a memory's score at `now`.
 pub fn components(one: &Evidence, now: Timestamp) -> Components {
     let ms = |at: Timestamp| now.as_ms().saturating_sub(at.as_ms()).max(0) as f64;
     let days = one.last_recall.map(|at| ms(at) / 86_400_000.0);

@@ -28,7 +28,6 @@ use crate::{MemoryError, locked};
 /// for the lock of its tenant occupies one.
 const CONNECTIONS_MAX: usize = READERS_MAX + 4;
 
-/// Memories of all tenants in a database.
 #[derive(Debug)]
 pub(in crate::store) struct PostgresMemories {
     place: Arc<Place>,
@@ -43,7 +42,6 @@ struct Place {
     search_path: String,
 }
 
-/// Memories of one tenant in a database.
 #[derive(Debug)]
 pub(in crate::store) struct PostgresTenant {
     place: Arc<Place>,
@@ -55,10 +53,8 @@ pub(in crate::store) struct PostgresTenant {
 }
 
 impl PostgresMemories {
-    /// Creates missing tables. Blocks.
-    ///
-    /// # Errors
-    /// If the database cannot be reached, or its schema is too new.
+    /// See [`MemoryStore::in_postgres`](crate::store::MemoryStore::in_postgres). Creates missing
+    /// tables.
     pub(in crate::store) fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
         let transactions = Transactions::new(options, runtime, CONNECTIONS_MAX)?;
         transactions.prepare(&schema::TABLES)?;
@@ -83,7 +79,6 @@ impl PostgresMemories {
         self.place.pgvector.is_some()
     }
 
-    /// Creates missing indexes for the vectors of large subjects.
     pub(in crate::store) fn make_indexes(&self) -> Result<(), MemoryError> {
         match self.place.pgvector {
             Some(Pgvector { looks_on: true }) => Ok(near::make_indexes(&self.place.transactions)?),
@@ -191,7 +186,6 @@ impl PostgresTenant {
         self.transact(|connection| do_jobs(connection, None, jobs))
     }
 
-    /// Runs `action` in a transaction.
     pub(in crate::store) fn transact<T>(
         &self,
         action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
@@ -218,7 +212,6 @@ impl PostgresTenant {
         })
     }
 
-    /// Runs `look` on a consistent snapshot.
     pub(in crate::store) fn read<T>(
         &self,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,

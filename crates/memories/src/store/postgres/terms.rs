@@ -1,8 +1,8 @@
 //! The word index as rows: one row per word and memory, by a hash of the word.
 //!
-//! The caller checks the text of each result, so hash collisions are harmless. PostgreSQL's own
-//! full-text index (GIN) is not partitioned by subject: a search for one subject would scan the
-//! memories of all.
+//! The functions are described in `store/index.rs`. The caller checks the text of each result, so
+//! hash collisions are harmless. PostgreSQL's own full-text index (GIN) is not partitioned by
+//! subject: a search for one subject would scan the memories of all.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,12 @@ use crate::store::sql::Answer;
 /// Terms per lookup. Their results are in memory at the same time.
 const SOUGHT_AT_ONCE: usize = 64;
 
-/// Indexes the words of a memory that is missing in the index.
 pub(in crate::store) fn add(it: &Transaction<'_>, no: i64, words: &IndexWords) -> Answer<()> {
     let sql = "INSERT INTO terms (partition, form, no)
                SELECT $1, form, $2 FROM unnest($3) AS form ON CONFLICT DO NOTHING";
     it.send(sql, row(no, words))
 }
 
-/// Removes the words of a memory.
 pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64, words: &IndexWords) -> Answer<()> {
     let sql = "DELETE FROM terms WHERE partition = $1 AND no = $2 AND form = ANY($3)";
     it.send(sql, row(no, words))
@@ -36,7 +34,6 @@ fn row(no: i64, words: &IndexWords) -> Vec<Value> {
     vec![partition, Value::Whole(no), forms]
 }
 
-/// Looks up each term in its partition, newest memories first.
 pub(in crate::store) fn look_up(
     it: &Transaction<'_>,
     sought: &[Sought<'_>],

@@ -1,4 +1,4 @@
-//! Vectors in pgvector.
+//! Vectors in pgvector, as described in `store/vectors.rs`.
 //!
 //! Searches compare all vectors of the requested partitions. An HNSW index over the vectors of all
 //! tenants would find next to nothing for a small subject. A very large partition has an index of
@@ -13,7 +13,6 @@ use crate::store::row::{limit, range};
 use crate::store::sql::Answer;
 use crate::store::vectors::{Filter, Glance, Model};
 
-/// Stores a vector, replacing the previous one.
 pub(in crate::store) fn put(
     it: &Transaction<'_>,
     no: i64,
@@ -34,7 +33,6 @@ pub(in crate::store) fn put(
     it.send(sql, row)
 }
 
-/// Deletes a vector. Returns whether there was one.
 pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64) -> Answer<bool> {
     if !it.has_vectors() {
         return Ok(false);
@@ -42,7 +40,6 @@ pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64) -> Answer<bool> {
     Ok(it.change("DELETE FROM vectors WHERE no = ?", &[&no])? > 0)
 }
 
-/// Moves a vector to another number, or only updates the filter columns.
 pub(in crate::store) fn carry(
     it: &Transaction<'_>,
     was: i64,
@@ -58,7 +55,6 @@ pub(in crate::store) fn carry(
     it.send(sql, row)
 }
 
-/// Number of the model that computed this memory's vector.
 pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> Answer<Option<u16>> {
     if !it.has_vectors() {
         return Ok(None);
@@ -68,7 +64,6 @@ pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> Answer<Option
     Ok(model.and_then(|model| u16::try_from(model).ok()))
 }
 
-/// Vectors of these memories, each with the number of its model.
 pub(in crate::store) fn vectors_of(
     it: &Transaction<'_>,
     numbers: &[i64],
@@ -86,9 +81,8 @@ pub(in crate::store) fn vectors_of(
     rows.iter().map(vector).collect()
 }
 
-/// Finds the vectors of a model in these partitions that are nearest to the query.
-///
-/// Returns their numbers and cosines, nearest first.
+/// Like `nearest` in `store/vectors.rs`: uses the indexes of large partitions, and compares all
+/// vectors of the others.
 pub(in crate::store) fn nearest(
     it: &Transaction<'_>,
     model: Model,
@@ -140,7 +134,6 @@ fn exactly(
     measured(&it.rows(&sql, &values)?)
 }
 
-/// Computes the cosines of these memories' vectors to the query, nearest first, then newest first.
 pub(in crate::store) fn measure(
     it: &Transaction<'_>,
     model: Model,

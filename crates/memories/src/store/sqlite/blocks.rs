@@ -1,4 +1,5 @@
-//! Vector search in a file: sign bits select candidates, and whole vectors rank them.
+//! Vectors in a file, as described in `store/vectors.rs`: sign bits select candidates, and whole
+//! vectors rank them.
 //!
 //! Each dimension is reduced to its sign bit, and the bits of several memories are packed into one
 //! block. Sign bits preserve the order of cosines well enough to select candidates (like
@@ -25,7 +26,6 @@ struct Entry<'a> {
     bits: &'a [u8],
 }
 
-/// Stores a vector, replacing the previous one.
 pub(in crate::store) fn put(
     connection: &Connection,
     no: i64,
@@ -45,7 +45,6 @@ pub(in crate::store) fn put(
     change_block(connection, no, Some(&entry))
 }
 
-/// Deletes a vector. Returns whether there was one.
 pub(in crate::store) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
     let sql = "DELETE FROM vectors WHERE no = ?";
     let was_there = change(connection, sql, params![no])? > 0;
@@ -79,9 +78,8 @@ pub(in crate::store) fn carry(
     change_block(connection, no, Some(&entry))
 }
 
-/// Finds the vectors of a model in these partitions that are nearest to the query.
-///
-/// Returns their numbers and cosines, nearest first. Candidates are selected by their sign bits.
+/// Like `nearest` in `store/vectors.rs`: selects candidates by their sign bits, then ranks them
+/// exactly.
 pub(in crate::store) fn nearest(
     connection: &Connection,
     model: Model,
@@ -122,7 +120,6 @@ pub(in crate::store) fn nearest(
     Ok(found)
 }
 
-/// Computes the cosines of these memories' vectors to the query, nearest first, then newest first.
 pub(in crate::store) fn measure(
     connection: &Connection,
     model: Model,

@@ -17,7 +17,6 @@ use crate::store::sql::Connection;
 use crate::store::{FilesOptions, MemoryReader};
 use crate::{MemoryError, locked};
 
-/// The memories of one tenant in a file.
 #[derive(Debug)]
 pub(in crate::store) struct TenantFile {
     path: PathBuf,
@@ -64,7 +63,6 @@ impl TenantFile {
         self.transact(|connection| do_jobs(connection, Some(&self.path), jobs))
     }
 
-    /// Runs `action` in a transaction.
     pub(in crate::store) fn transact<T>(
         &self,
         action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
@@ -76,10 +74,6 @@ impl TenantFile {
         Ok(done)
     }
 
-    /// Runs `look` on a consistent snapshot.
-    ///
-    /// # Errors
-    /// Those of `look`, or if the file cannot be read.
     pub(in crate::store) fn read<T>(
         &self,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
@@ -93,12 +87,7 @@ impl TenantFile {
         look(&MemoryReader::new(connection, None, Some(&self.path)))
     }
 
-    /// Checkpoints and truncates the WAL, so that no forgotten text is left in it.
-    ///
-    /// Returns `false` if a reader blocks it; retry later.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
+    /// See [`TenantMemories::truncate_log`](crate::store::TenantMemories::truncate_log).
     pub(in crate::store) fn truncate_log(&self) -> Result<bool, MemoryError> {
         let connection = locked(&self.writer);
         let mut vacuum = connection.prepare_cached(VACUUM)?;

@@ -25,7 +25,6 @@ const EXTENSION: &str = ".db";
 /// File that contains the journal position up to which extraction is done.
 const LEARNT: &str = "learnt";
 
-/// The memories of all tenants in files.
 #[derive(Debug)]
 pub(in crate::store) struct MemoryFiles {
     dir: PathBuf,
@@ -42,10 +41,7 @@ pub(in crate::store) struct MemoryFiles {
 type Slot = Mutex<Option<Arc<TenantFile>>>;
 
 impl MemoryFiles {
-    /// Opens or creates a directory, and locks it until `self` is dropped.
-    ///
-    /// # Errors
-    /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
+    /// See [`MemoryStore::open`](crate::store::MemoryStore::open).
     pub(in crate::store) fn open(dir: &Path, options: &FilesOptions) -> Result<Self, StoreError> {
         Ok(Self {
             dir: dir.to_owned(),
@@ -55,10 +51,7 @@ impl MemoryFiles {
         })
     }
 
-    /// Opens a tenant's memories, and creates the file if it is missing.
-    ///
-    /// # Errors
-    /// If the file is damaged, belongs to another tenant, is too new, or there is no space left.
+    /// See [`MemoryStore::tenant`](crate::store::MemoryStore::tenant).
     pub(in crate::store) fn tenant(
         &self,
         tenant: &TenantId,
@@ -78,13 +71,7 @@ impl MemoryFiles {
         Ok(memories)
     }
 
-    /// Lists the tenants that have a file, in order.
-    ///
-    /// Excludes tenants whose file cannot be read. Calls of such a tenant return the error; calls
-    /// of others are not affected.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
+    /// See [`MemoryStore::tenants`](crate::store::MemoryStore::tenants).
     pub(in crate::store) fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
         let mut tenants = Vec::new();
         for path in self.files().map_err(|source| self.unusable(source))? {
@@ -104,11 +91,7 @@ impl MemoryFiles {
         Ok(tenants)
     }
 
-    /// Journal position up to which extraction is done. `None` if it was never stored or is
-    /// unreadable.
-    ///
-    /// # Errors
-    /// If it cannot be read.
+    /// See [`MemoryStore::read_learnt`](crate::store::MemoryStore::read_learnt).
     pub(in crate::store) fn read_learnt(&self) -> Result<Option<u64>, StoreError> {
         match std::fs::read_to_string(self.dir.join(LEARNT)) {
             Ok(text) => Ok(text.trim().parse().ok()),
@@ -117,10 +100,7 @@ impl MemoryFiles {
         }
     }
 
-    /// Stores the journal position up to which extraction is done, atomically.
-    ///
-    /// # Errors
-    /// If it cannot be written.
+    /// Stores the position atomically.
     pub(in crate::store) fn write_learnt(&self, number: u64) -> Result<(), StoreError> {
         let new = self.dir.join(format!("{LEARNT}.new"));
         let write = || {

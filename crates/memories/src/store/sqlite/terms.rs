@@ -1,6 +1,7 @@
 //! The word index of a file, with SQLite's FTS5.
 //!
-//! The table `terms` contains the words of current memories, as split by `core::words`.
+//! The functions are described in `store/index.rs`. The table `terms` contains the words of current
+//! memories, as split by `core::words`.
 
 use rusqlite::{Connection, params};
 
@@ -14,7 +15,6 @@ use crate::store::sql::Answer;
 /// commit merges only at the maximum that FTS5 allows, because other writes wait for it.
 const MERGED: [(&str, i64); 2] = [("usermerge", 2), ("automerge", 16)];
 
-/// Indexes the words of a memory that is missing in the index.
 pub(in crate::store) fn add(file: &Connection, no: i64, words: &IndexWords) -> Answer<()> {
     let sql = "INSERT INTO terms (rowid, forms) VALUES (?, ?)";
     file.prepare_cached(sql)?
@@ -22,7 +22,6 @@ pub(in crate::store) fn add(file: &Connection, no: i64, words: &IndexWords) -> A
     Ok(())
 }
 
-/// Removes the words of a memory.
 pub(in crate::store) fn remove(file: &Connection, no: i64, words: &IndexWords) -> Answer<()> {
     let sql = "INSERT INTO terms (terms, rowid, forms) VALUES ('delete', ?, ?)";
     file.prepare_cached(sql)?
@@ -53,7 +52,6 @@ pub(super) fn renew(file: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Number of segments of the index.
 pub(in crate::store) fn segments(file: &Connection) -> Answer<u64> {
     let sql = "SELECT count(DISTINCT segid) FROM terms_idx";
     let count: i64 = file.query_row(sql, [], |row| row.get(0))?;
@@ -71,7 +69,6 @@ pub(in crate::store) fn merge_step(file: &Connection, pages: usize) -> Answer<bo
     Ok(file.total_changes() - before >= 2)
 }
 
-/// Looks up each term in its partition, newest memories first.
 pub(in crate::store) fn look_up(
     file: &Connection,
     sought: &[Sought<'_>],
