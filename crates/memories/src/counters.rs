@@ -24,7 +24,7 @@ pub struct MemorySnapshot {
     pub recalls_hybrid: u64,
     pub recalls_lexical: u64,
     pub recalls_vector: u64,
-    /// Recalls whose event could not be recorded.
+    /// Recall events that could not be recorded.
     pub recalls_lost: u64,
     /// Memories forgotten, including superseded versions.
     pub forgotten: u64,

@@ -23,7 +23,7 @@ pub enum MemoryError {
     #[error("{field}: {problem}")]
     Invalid {
         field: &'static str,
-        /// What is wrong, and the allowed values.
+        /// The problem, and the allowed values.
         problem: String,
     },
     /// No such memory is visible to the caller.
@@ -92,7 +92,7 @@ pub enum MemoryError {
     #[error("{field}: {problem}")]
     DocumentInvalid {
         field: &'static str,
-        /// What is wrong, and the allowed values.
+        /// The problem, and the allowed values.
         problem: String,
     },
     /// The document does not exist or has expired.
@@ -215,7 +215,7 @@ pub enum FileError {
     )]
     NotOfTenant {
         path: PathBuf,
-        /// The tenant whose memories were expected.
+        /// The expected tenant.
         tenant: String,
     },
     /// The WAL cannot be truncated yet: it has readers, or another forget is in progress.

@@ -212,7 +212,7 @@ pub enum ForgetRequest {
     Sources(ForgetSources),
 }
 
-/// Sources whose memories to forget, regardless of the subject.
+/// Selects memories by source, regardless of the subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForgetSources {
     /// A session, in any of its generations.
@@ -270,7 +270,7 @@ pub struct ExtractedFact {
 /// Result of committing the facts of a lease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExtractionOutcome {
-    /// Last turn that is now extracted.
+    /// Last extracted turn after the commit.
     pub cursor_seq: u64,
     /// One outcome per fact, in order.
     pub results: Vec<RememberOutcome>,
@@ -306,7 +306,7 @@ pub struct LearnOutcome {
     pub generation: Option<Generation>,
     /// First and last seq of the extracted turns. `None` if there were no unread turns.
     pub turns: Option<(u64, u64)>,
-    /// Last turn that is extracted, by this call or an earlier one.
+    /// Last extracted turn, of this call or an earlier one.
     pub cursor_seq: u64,
     /// Name of the model.
     pub by: String,

@@ -227,9 +227,9 @@ impl MemoryStore {
 impl TenantMemories {
     /// Runs all jobs in order in one transaction. Each job is atomic.
     ///
-    /// Returns one result per job: the subjects whose manifests it invalidated, or why it was
-    /// rejected. A rejection rolls back only its own job. A panic in a job rolls back all jobs and
-    /// propagates; `self` stays usable.
+    /// Returns one result per job: the manifests it invalidated, or why it was rejected. A
+    /// rejection rolls back only its own job. A panic in a job rolls back all jobs and propagates;
+    /// `self` stays usable.
     ///
     /// # Errors
     /// If the transaction failed. Nothing was written then, unless the outcome of a commit is

@@ -30,7 +30,7 @@ pub struct Evidence {
     pub id: MemoryId,
     /// Retention depends on the kind.
     pub kind: MemoryKind,
-    /// Who pinned it, if it is pinned.
+    /// Set if the bot or a consolidation pinned it.
     pub pin: Option<Pin>,
     /// Time of the last pin or unpin. `None` if it never happened or is unknown.
     pub pin_changed_at: Option<Timestamp>,

@@ -55,7 +55,7 @@ pub struct Document {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentGet {
     pub name: DocumentName,
-    /// If set, extends the lifetime of an expiring document to this duration from now.
+    /// If set, resets the lifetime of an expiring document to this duration from now.
     pub ttl: Option<Duration>,
 }
 

@@ -38,7 +38,7 @@ pub struct Shown<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     pub observed_at: Timestamp,
-    /// Whether no model may replace it: the bot pinned or named it, or it is a team memory.
+    /// Whether a model must not replace it: the bot pinned or named it, or it is a team memory.
     pub is_fixed: bool,
 }
 

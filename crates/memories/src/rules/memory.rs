@@ -7,7 +7,7 @@ use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a memory is about.
+/// Topic of a memory.
 ///
 /// Here and in the enums below, the number of a variant is stored on disk and must never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
@@ -103,10 +103,10 @@ pub struct Memory {
     pub recalls: u64,
     /// Time of the last recall that returned it.
     pub recalled_at: Option<Timestamp>,
-    /// Who pinned it, if it is pinned. Pinned memories come first in the manifest.
+    /// Set if the bot or a consolidation pinned it. Pinned memories come first in the manifest.
     pub pin: Option<Pin>,
     pub origin: Origin,
-    /// The bot's own name for it, unique among the memories of its subject.
+    /// The bot's own name for it, unique among the current memories of its subject.
     pub external_key: Option<String>,
     /// Metadata of the bot: a JSON object, stored as sent.
     pub metadata: Option<String>,

@@ -42,7 +42,7 @@ struct Unread {
     recalled: Vec<String>,
 }
 
-/// Generation whose turns are requested.
+/// Selects a generation.
 pub(super) struct Whose<'a> {
     pub(super) session: &'a SessionId,
     /// `None` for the live generation, or else the newest.
@@ -69,7 +69,7 @@ pub(super) struct HeldLease {
     id: LeaseId,
 }
 
-/// A lease whose call was cancelled.
+/// The lease of a cancelled call.
 #[derive(Debug)]
 pub(crate) struct DroppedLease {
     tenant: TenantId,

@@ -37,7 +37,7 @@ const VECTORS_KEPT: usize = 256;
 /// Note of a recall without a usable vector.
 const BY_WORDS: &str = "the embedder gave no vector of use: searched by words only";
 
-/// Note of a recall whose reranker returned no usable scores.
+/// Note of a recall if the reranker returned no usable scores.
 const NOT_RERANKED: &str =
     "the reranker gave no answer of use: ordered by words and meaning, as without one";
 
@@ -62,7 +62,8 @@ pub(super) enum Floor {
 const WINDOW_FLOOR: f64 = 0.43;
 /// Minimum relevance of memories in a window, for hits by words alone.
 ///
-/// Measured as above: 34 % and 95 %. A higher floor loses more relevant memories than it saves.
+/// Measured like [`WINDOW_FLOOR`]: 34 % of unrelated messages recall a memory, and 95 % of the
+/// relevant memories pass. A higher floor loses more relevant memories than it saves.
 const WINDOW_FLOOR_BY_WORDS: f64 = 0.25;
 /// Added to the floor for each doubling of the number of memories above `DOUBLINGS_FROM`, because
 /// the nearest of many unrelated memories is nearer.

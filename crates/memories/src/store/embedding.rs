@@ -24,7 +24,7 @@ pub const CLIENTS: &str = "(made by clients)";
 
 /// Maximum stored bytes of the reason why a text could not be embedded.
 const PROBLEM_BYTES_MAX: usize = 512;
-/// Maximum delay of a retry. Larger differences are due to clocks of daemons that disagree.
+/// Due times further ahead than this are wrong: a daemon's clock was ahead when it set them.
 const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Number of nearest memories that are compared with a text.
 const NEAR_MAX: usize = 8;
@@ -67,7 +67,7 @@ pub(super) const WALKS: [&str; 3] = [BACKFILL.at, REINDEX.at, WORDS.at];
 const ROWS_AT_ONCE: usize = 1_000;
 
 impl MemoryReader<'_> {
-    /// Name of the model whose vectors are used. `None` without one.
+    /// Name of the model in use. `None` without one.
     pub fn embedding_model(&self) -> Answer<Option<String>> {
         self.meta("embedding_model")
     }
@@ -91,8 +91,8 @@ impl MemoryReader<'_> {
 
     /// Texts due to be embedded by this model, longest waiting first.
     ///
-    /// If none is due, returns texts whose due time is beyond the maximum delay. Returns none if
-    /// the model is not in use.
+    /// If none is due, returns texts that are due impossibly late. Returns none if the model is not
+    /// in use.
     pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> Answer<Vec<Due>> {
         if self.model_in_use(model)?.is_none() {
             return Ok(Vec::new());
@@ -235,8 +235,7 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Sets the model whose vectors are used from now on, or none. Vectors of other models become
-    /// unused.
+    /// Sets the model in use, or none. Vectors of other models become unused.
     ///
     /// Returns whether the model changed. If so, [`Self::backfill`] has work.
     pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {

@@ -328,7 +328,7 @@ impl MemoryWriter<'_> {
 /// Lease duration beyond which an active lease is attributed to a clock that was set back.
 const LEASE_MS_MAX: i64 = 60 * 60 * 1_000;
 
-/// Name in `meta` of the day whose tokens are counted.
+/// Name in `meta` of the current day of the token budget.
 const DAY: &str = "extraction_day";
 /// Name in `meta` of the number of tokens used on that day.
 const SPENT: &str = "extraction_tokens";

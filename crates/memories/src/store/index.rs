@@ -73,7 +73,7 @@ struct RowChange<'a> {
     words: Option<&'a IndexWords>,
 }
 
-/// Subjects whose manifests a job invalidated.
+/// The manifests that a job invalidated, by subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Touch {
     #[default]

@@ -11,7 +11,7 @@ use crate::MemoryError;
 /// A write. If it is rejected, everything it wrote is rolled back, and no other job.
 pub type WriteJob = Box<dyn FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send>;
 
-/// Per job: the subjects whose manifests it invalidated, or why it was rejected.
+/// Per job: the manifests it invalidated, or why it was rejected.
 pub(super) type Answers = Result<Vec<Result<Touch, MemoryError>>, MemoryError>;
 
 /// Runs all jobs in order within a transaction.

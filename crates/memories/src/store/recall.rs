@@ -23,9 +23,9 @@ use crate::rules::documents::DocumentFilter;
 use crate::rules::fusion::Ranked;
 use crate::rules::{Memory, MemoryLimits};
 
-/// Memories whose metadata is read at once.
+/// Memories per read of metadata.
 const METADATA_AT_ONCE: usize = 512;
-/// Number of the best of each list whose neighbors in the conversation are added.
+/// Number of best hits per list that bring in their neighbors in the conversation.
 const NEIGHBOURS_OF: usize = 16;
 /// Maximum size of a partition that collects its matches in a list. Larger ones use a map.
 const DENSE_MAX: u64 = 1 << 18;
@@ -202,7 +202,7 @@ impl MemoryReader<'_> {
         })
     }
 
-    /// Current memories whose metadata matches.
+    /// Current memories with matching metadata.
     fn with_metadata(&self, wanted: &DocumentFilter, partitions: &[i64]) -> Answer<HashSet<i64>> {
         let mut fitting = HashSet::new();
         let sql = "SELECT no, metadata FROM memories WHERE partition = ?

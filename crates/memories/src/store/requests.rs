@@ -117,12 +117,12 @@ pub struct RememberCommand {
     pub fact: Fact,
     pub at: Timestamp,
     pub key: Option<IdempotencyKey>,
-    /// Newest turn of the fact's session and generation at that time. Extraction skips the turns
-    /// from which the bot itself remembers facts.
+    /// Newest turn of the fact's session and generation at that time. Extraction skips turns up to
+    /// the last one from which the bot itself remembered a fact.
     pub at_seq: Option<u64>,
     /// Vector of the content, if already known.
     pub vector: Option<Embedding>,
-    /// Minimum cosine of two contents with the same numbers and negations to be near-duplicates.
+    /// Minimum cosine of near-duplicates, which must also have almost the same words.
     pub cosine_min: f32,
 }
 

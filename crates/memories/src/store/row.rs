@@ -40,7 +40,7 @@ pub(super) struct MemoryRow {
     pub(super) memory: Memory,
 }
 
-/// The columns that [`read`] expects. Excludes memories whose owner is forgotten.
+/// The columns that [`read`] expects. Excludes memories of forgotten owners.
 const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
     polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
     recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,

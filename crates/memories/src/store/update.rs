@@ -43,7 +43,7 @@ impl MemoryWriter<'_> {
 
     /// Stores memories unchanged.
     ///
-    /// Skips a memory whose id exists already, even if the stored one has changed since, or whose
+    /// Skips a memory if its id exists already, even if the stored one has changed since, or if its
     /// external key belongs to another memory.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ const STEP_TURNS: usize = 1_024;
 const STEP_BYTES: usize = 2 << 20;
 /// Maximum pending generations. At this number, the worker stops following the journal.
 const PENDING_MAX: usize = 100_000;
-/// Maximum due generations to check per step for one whose tenant has a free slot.
+/// Maximum due generations to check per step, in search of a tenant with a free slot.
 const DUE_SEEN_MAX: usize = 1_000;
 /// Delay after a change of the journal, to follow several changes at once.
 const GATHER: Duration = Duration::from_millis(200);
@@ -38,7 +38,7 @@ const LEASES_MAX: usize = 8;
 const DAY_MS: u64 = 86_400_000;
 /// Pause before due generations that cannot start are checked again.
 const BLOCKED_MS: u64 = 1_000;
-/// Pause of a generation whose tenant has no free slot.
+/// Pause of a generation if its tenant has no free slot.
 const GIVE_WAY_MS: u64 = 100;
 /// Interval between writes of the journal position.
 const SAVE_EVERY_MS: u64 = 1_000;

@@ -57,7 +57,7 @@ impl Kit {
         self.memories.write_one(job).unwrap()
     }
 
-    /// The error with which a job is rejected.
+    /// The error that rejects a job.
     pub(crate) fn refusal<T: Send + 'static>(
         &self,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,

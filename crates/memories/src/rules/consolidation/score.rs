@@ -32,11 +32,11 @@ pub struct Components {
 /// which only a model could judge.
 const WEIGHTS: [f64; 5] = [0.24, 0.30, 0.15, 0.15, 0.10];
 
-/// Recalls at which frequency is full.
+/// Number of recalls for full frequency.
 const RECALLS_FULL: u32 = 10;
 const QUERIES_FULL: u32 = 5;
 const DAYS_FULL: u32 = 7;
-/// Days in which recency halves, as in OpenClaw.
+/// Half-life of recency in days, as in OpenClaw.
 const HALF_LIFE_DAYS: f64 = 14.0;
 
 pub fn components(one: &Evidence, now: Timestamp) -> Components {

@@ -90,7 +90,7 @@ pub(super) fn compiled(pattern: &str) -> Regex {
         .unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-/// Whether the text is a placeholder for a password, as in documentation.
+/// Whether the text is a placeholder for a password.
 fn is_word(secret: &str) -> bool {
     matches!(
         secret,

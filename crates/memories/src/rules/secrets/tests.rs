@@ -116,7 +116,7 @@ fn of_providers() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Texts whose secret is between the two brackets.
+/// Texts with their secret between two brackets.
 fn told() -> Vec<(&'static str, String)> {
     let pem = |name: &str| {
         let (begin, end) = (["-----BEGIN", name], ["-----END", name]);

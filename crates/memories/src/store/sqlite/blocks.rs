@@ -245,7 +245,7 @@ fn words(bits: &[u8]) -> Vec<u64> {
     bits.chunks(8).map(whole).collect()
 }
 
-/// Number of dimensions in which the signs differ.
+/// Hamming distance of the sign bits.
 fn hamming(query: &[u64], bits: &[u8]) -> u32 {
     let (chunks, rest) = bits.as_chunks::<8>();
     let whole = query.iter().zip(chunks);

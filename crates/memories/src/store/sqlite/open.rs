@@ -48,8 +48,7 @@ ALTER TABLE forget_jobs ADD COLUMN session TEXT;
 ALTER TABLE forget_jobs ADD COLUMN generations BLOB;
 ";
 
-/// Adds an index of words split by memoird itself, to replace the index of `V1`, whose words SQLite
-/// split.
+/// Adds an index of words split by memoird itself. It replaces that of `V1`, which SQLite split.
 ///
 /// `places` contains the positions of current memories in conversations. `said` is a digest of
 /// partition, session and generation.
