@@ -38,7 +38,6 @@ pub enum MemoryError {
         /// The existing memory.
         id: MemoryId,
     },
-    /// The memory is superseded, and kept only as history.
     #[error("memory {id} is superseded by {by}; change that one")]
     Superseded {
         /// The requested memory.
@@ -46,7 +45,6 @@ pub enum MemoryError {
         /// The memory that superseded it.
         by: MemoryId,
     },
-    /// The text contains a secret, and the policy rejects secrets.
     #[error(
         "{field} holds what looks like {what}; leave it out (long_term.secrets does not allow it)"
     )]
@@ -55,7 +53,6 @@ pub enum MemoryError {
         /// Kind of secret. Never contains the secret itself.
         what: &'static str,
     },
-    /// The tenant has reached its maximum number of memories.
     #[error("there are {limit} memories already; forget some, or raise long_term.max_memories")]
     Full {
         /// The maximum.
@@ -67,7 +64,6 @@ pub enum MemoryError {
         /// The missing turns, and how to correct the request.
         problem: String,
     },
-    /// Another lease covers these turns.
     #[error("these turns are leased for {seconds_left} s more; commit that lease or wait")]
     LeaseHeld {
         /// Remaining time of that lease.
@@ -76,13 +72,11 @@ pub enum MemoryError {
     /// The lease has expired, or its turns were forgotten.
     #[error("the lease is over and nothing was stored; lease again")]
     LeaseLost,
-    /// A prefix matches more subjects than one recall may search.
     #[error("subject_prefix: more than {limit} subjects begin so; send a longer one, or subjects")]
     SubjectsTooMany {
         /// The maximum.
         limit: usize,
     },
-    /// No current memory of the subject has this external key.
     #[error("no memory of this subject has external_key {key:?}")]
     KeyNotFound {
         /// The requested key.
@@ -101,7 +95,6 @@ pub enum MemoryError {
         /// Key of the document.
         key: String,
     },
-    /// The document's version is not the expected one.
     #[error("document {key:?} has version {version} (0: it is not there), not {expected}; read it")]
     StaleVersion {
         key: String,
@@ -110,7 +103,6 @@ pub enum MemoryError {
         /// The stored version; 0 if there is no document.
         version: u64,
     },
-    /// The tenant has reached its maximum number or bytes of documents.
     #[error(
         "there is no room beside the {documents} documents or {bytes} bytes that there may be; \
          delete some, or raise long_term.max_documents or documents_bytes"
@@ -121,7 +113,6 @@ pub enum MemoryError {
         /// Maximum bytes of all documents.
         bytes: u64,
     },
-    /// The documents read by a batch exceed the size of one response.
     #[error(
         "the documents that are read have more than {limit} bytes together; read fewer at once"
     )]
@@ -146,7 +137,6 @@ pub enum MemoryError {
     Busy,
     #[error("no room is left for memories; nothing was changed")]
     DiskFull,
-    /// The tenant's memories could not be read or written.
     #[error("the memories cannot be read or written; nothing was changed")]
     Failed {
         /// Details for the log.
@@ -161,7 +151,6 @@ pub enum MemoryError {
         /// Details for the log.
         detail: String,
     },
-    /// A vector's dimension differs from that of the stored vectors.
     #[error("a vector of {model} has {found} dimensions where {expected} were expected")]
     DimensionMismatch {
         /// Model of the vector.
@@ -171,7 +160,6 @@ pub enum MemoryError {
         /// Dimension of the model's stored vectors.
         expected: usize,
     },
-    /// A recall by vector was requested, and no embedder is configured.
     #[error("no embedder is configured (long_term.embedder); recall with RECALL_MODE_LEXICAL")]
     NoEmbedder,
     /// No extraction model is configured.
@@ -185,13 +173,11 @@ pub enum MemoryError {
         /// When a retry may succeed.
         after: Duration,
     },
-    /// The tenant has used up its daily extraction tokens.
     #[error("extractions have used their {limit} tokens of the day (extraction.tokens_per_day)")]
     ExtractionSpent {
         /// The daily maximum.
         limit: u64,
     },
-    /// The request needs vectors, and the database cannot store them.
     #[error("the database has no pgvector, so there are no vectors: leave them out, or install it")]
     NoVectors,
     /// The embedder failed or timed out.

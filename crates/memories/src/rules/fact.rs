@@ -20,6 +20,7 @@ pub enum NearDuplicate {
     Apart,
 }
 
+/// A fact that is to become a [`Memory`]. The fields have the same meaning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
     pub subject: Subject,
@@ -30,26 +31,21 @@ pub struct Fact {
     pub polarity: Option<Polarity>,
     pub content: String,
     pub tags: Vec<String>,
-    /// From 0 to 1.
     pub importance: f32,
-    /// The turns that state it.
     pub source: Option<Source>,
-    /// When it was true. `None` for now.
+    /// `None` for now.
     pub observed_at: Option<Timestamp>,
-    /// From this time on, recalls do not return it.
     pub expires_at: Option<Timestamp>,
     pub supersedes: Option<MemoryId>,
     /// Whether it comes first in the manifest.
     pub pinned: bool,
     pub near_duplicate: NearDuplicate,
     pub origin: Origin,
-    /// The client's own name for the memory.
     pub external_key: Option<String>,
-    /// A JSON object.
     pub metadata: Option<String>,
 }
 
-/// Changes to a memory. `None` leaves a field unchanged.
+/// Changes to a [`Memory`]. `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Patch {
     pub content: Option<String>,
@@ -59,14 +55,13 @@ pub struct Patch {
     pub polarity: Option<Option<Polarity>>,
     /// Replaces all tags.
     pub tags: Option<Vec<String>>,
-    /// From 0 to 1.
     pub importance: Option<f32>,
     pub observed_at: Option<Timestamp>,
-    /// From this time on, recalls do not return it. `Some(None)` for never.
+    /// `Some(None)` for never.
     pub expires_at: Option<Option<Timestamp>>,
     /// Whether it comes first in the manifest. `false` removes any pin.
     pub pinned: Option<bool>,
-    /// A JSON object. `Some(None)` clears it.
+    /// `Some(None)` clears it.
     pub metadata: Option<Option<String>>,
 }
 

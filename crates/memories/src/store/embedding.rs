@@ -91,8 +91,8 @@ impl MemoryReader<'_> {
 
     /// Texts due to be embedded by this model, longest waiting first.
     ///
-    /// If none is due, returns texts that are due impossibly late. Returns none if the model is not
-    /// in use.
+    /// If none is due, returns texts that are due later than any valid retry. Returns none if the
+    /// model is not in use.
     pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> Answer<Vec<Due>> {
         if self.model_in_use(model)?.is_none() {
             return Ok(Vec::new());
