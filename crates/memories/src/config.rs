@@ -31,8 +31,9 @@ pub struct MemoriesConfig {
     /// If `None`, recall is lexical only.
     #[serde(skip)]
     pub embedder: Option<Arc<dyn Embedder>>,
-    /// Judges the best hits of a recall against its query. If `None`, they keep the order of the
-    /// lexical and vector ranking.
+    /// Judges the best hits of a recall against its query.
+    ///
+    /// If `None`, they keep the order of the lexical and vector ranking.
     #[serde(skip)]
     pub reranker: Option<Arc<dyn Reranker>>,
     /// Time a recall waits for the vector of its query before it falls back to lexical search.

@@ -10,8 +10,9 @@ use memoird_engine::ModelFault;
 
 /// Computes embeddings: vectors whose cosine measures similarity of meaning.
 pub trait Embedder: Debug + Send + Sync + 'static {
-    /// Name of the model, including everything that changes its vectors: provider, version, digest
-    /// of local files. Vectors of different names are never compared.
+    /// Name of the model, unique for its vectors. Vectors of different names are never compared.
+    ///
+    /// It includes everything that changes the vectors: provider, version, digest of local files.
     fn model(&self) -> &str;
 
     /// Maximum number of texts per call, at least 1.

@@ -224,8 +224,9 @@ impl MemoryError {
         }
     }
 
-    /// Adds the position in a list to an error that rejects one item. Other errors stay as they
-    /// are.
+    /// Adds the position in a list to an error that rejects one item.
+    ///
+    /// Other errors stay as they are.
     pub(crate) fn in_list(self, list: &'static str, index: usize) -> Self {
         match self.is_refusal() {
             true => Self::InList {
@@ -237,8 +238,7 @@ impl MemoryError {
         }
     }
 
-    /// Replaces a dimension mismatch by an error about the field `vector`, for a vector that the
-    /// client sent.
+    /// Turns a dimension mismatch into an error about the field `vector`, which the client sent.
     pub(crate) fn of_given_vector(self) -> Self {
         match self {
             Self::DimensionMismatch {

@@ -56,8 +56,9 @@ pub struct RememberOutcome {
     /// The memory that now states the fact.
     pub memory: Memory,
     pub outcome: Outcome,
-    /// Whether the idempotency key was already used. Nothing was done, and the other fields are
-    /// those of the original outcome.
+    /// Whether the idempotency key was already used.
+    ///
+    /// Nothing was done, and the other fields are those of the original outcome.
     pub is_repetition: bool,
     /// Number of secrets that were redacted.
     pub redacted: usize,
@@ -79,8 +80,9 @@ pub enum RecallMode {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallRequest {
     pub query: String,
-    /// Owners of the memories. Empty for the subject of the session. Team memories are always
-    /// included.
+    /// Owners of the memories.
+    ///
+    /// Empty for the subject of the session. Team memories are always included.
     pub subjects: Vec<Subject>,
     /// Only memories of these kinds. Empty for all.
     pub kinds: Vec<MemoryKind>,
@@ -103,8 +105,9 @@ pub struct RecallRequest {
     pub subject_prefix: String,
     /// Vector of the query, computed by the bot. Empty if it sent none.
     pub vector: Vec<f32>,
-    /// Minimum [relevance](ScoreParts::relevance) of a hit, from 0 to 1. `None` applies the default
-    /// floor in windows, and no minimum elsewhere.
+    /// Minimum [relevance](ScoreParts::relevance) of a hit, from 0 to 1.
+    ///
+    /// `None` applies the default floor in windows, and no minimum elsewhere.
     pub min_relevance: Option<f64>,
 }
 

@@ -184,8 +184,9 @@ impl Memories {
         self.shared.engine.machine.now().wall
     }
 
-    /// Returns the state of a tenant. It is small, and never removed once the tenant has made a
-    /// call.
+    /// Returns the state of a tenant.
+    ///
+    /// It is small, and never removed once the tenant has made a call.
     pub(crate) fn state(&self, tenant: &TenantId) -> Arc<TenantState> {
         if let Some(state) = self.shared.tenants.get(tenant) {
             return Arc::clone(&state);
@@ -195,8 +196,9 @@ impl Memories {
         Arc::clone(&tenants.entry(tenant.clone()).or_insert_with(state))
     }
 
-    /// Generates an id for a memory or a job. Ids are strictly increasing, even within a
-    /// millisecond.
+    /// Generates an id for a memory or a job.
+    ///
+    /// Ids are strictly increasing, even within a millisecond.
     fn next_id(&self, at: Timestamp) -> MemoryId {
         let random = self.shared.engine.machine.random();
         let mut last = locked(&self.shared.last_id);

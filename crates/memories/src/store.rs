@@ -79,8 +79,9 @@ enum TenantPlace {
 
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
-    /// Maximum unused files that stay open. Files in use are never closed, so more may be open at a
-    /// time.
+    /// Maximum unused files that stay open.
+    ///
+    /// Files in use are never closed, so more may be open at a time.
     pub files_open_max: usize,
     /// Maximum reader connections per file. Further reads wait for one.
     pub readers_max: usize,
@@ -198,8 +199,9 @@ impl MemoryStore {
         }
     }
 
-    /// Journal position up to which extraction is done. `None` if it was never stored or is
-    /// unreadable.
+    /// Journal position up to which extraction is done.
+    ///
+    /// `None` if it was never stored or is unreadable.
     ///
     /// # Errors
     /// If it cannot be read.

@@ -61,8 +61,9 @@ pub struct ConsolidationSettings {
     /// Days without a recall after which a sweep removes a pin it set. At least 1.
     #[serde(rename = "unpin_after", with = "AsText::<Days>")]
     pub unpin_after_days: u64,
-    /// Days without use after which a memory is deleted, by kind in the order of
-    /// [`MemoryKind::ALL`]. `None` for never. At least 1.
+    /// Days without use after which a memory is deleted. `None` for never. At least 1.
+    ///
+    /// By kind, in the order of [`MemoryKind::ALL`].
     #[serde(rename = "retention", with = "retention")]
     pub retention_days: [Option<u64>; 4],
 }

@@ -53,8 +53,9 @@ static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static IN_MONTH: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(&format!(r"(?ix)^ \s+ in \s+ {MONTH} \b")).ok());
 
-/// Text before a match that counts another day from it: "a week tomorrow", "two days before
-/// yesterday", "a year ago today", "last last Friday".
+/// Text before a match that counts another day from it.
+///
+/// "a week tomorrow", "two days before yesterday", "a year ago today", "last last Friday"
 static COUNTS_ON: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let unit = r"(?:minute|hour|day|night|morning|evening|weekend|week|fortnight|month|quarter|year
         |decade|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?";
@@ -69,8 +70,9 @@ static COUNTS_ON: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// Text after a match that counts another day from it: "tomorrow week", "a week ago on Friday",
-/// "today last year".
+/// Text after a match that counts another day from it.
+///
+/// "tomorrow week", "a week ago on Friday", "today last year"
 static IS_COUNTED_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix) ^ \s+ (?: (?:week|fortnight)s? \b
         | (?:next|last|this) \s+ (?:week|month|year) \b
@@ -118,10 +120,10 @@ static AFTER_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// Capitalized text after a title: "Yesterday by the Beatles", "Last Monday Records", "Yesterday &
-/// Today".
+/// Capitalized text after a title: "Yesterday by the Beatles", "Yesterday & Today".
 ///
-/// A person's name may follow a date too: "Yesterday Ann moved" is ambiguous, and left unchanged.
+/// Another example is "Last Monday Records". A person's name may follow a date too: "Yesterday Ann
+/// moved" is ambiguous, and left unchanged.
 static AFTER_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let capital = r"(?:\p{Lu}[\p{L}\d]|[A-HJ-Z]\b)";
     let pattern = format!(
@@ -151,8 +153,9 @@ static OTHER_TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&pattern).ok()
 });
 
-/// Reported speech. Its day is unknown. The group `rest` is the text between the verb and the
-/// match.
+/// Reported speech.
+///
+/// Its day is unknown. The group `rest` is the text between the verb and the match.
 static REPORTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?ix) \b (?:said|says|told|promised|announced|wrote|claimed|swore|replied|answered
         |explained|mentioned|stated|declared|predicted|insisted|warned|asked|thought|believed|hoped
@@ -435,8 +438,9 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
     }
 }
 
-/// Whether the count before "ago" is only part of a number: "2.5", "half a", "twenty five", "a year
-/// and a", "two or three", "more than two".
+/// Whether the count before "ago" is only part of a number.
+///
+/// "2.5", "half a", "twenty five", "a year and a", "two or three", "more than two"
 fn is_end_of_count(before: &str) -> bool {
     let is_number = before
         .strip_suffix(['.', ',', '/', '–'])

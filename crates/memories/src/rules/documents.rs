@@ -275,8 +275,9 @@ impl NamespacePath {
     }
 }
 
-/// Exclusive upper bound of all texts with this prefix. UTF-8 has no byte 0xff, so no byte
-/// overflows.
+/// Exclusive upper bound of all texts with this prefix.
+///
+/// UTF-8 has no byte 0xff, so no byte overflows.
 pub(crate) fn behind(prefix: &[u8]) -> Vec<u8> {
     let mut bytes = prefix.to_vec();
     match bytes.last_mut() {

@@ -14,8 +14,9 @@ pub(crate) struct Said {
     pub(crate) text: String,
 }
 
-/// A message with fewer content words that is not a question is a short reply. Its meaning depends
-/// on the message it answers.
+/// A message with fewer content words that is not a question is a short reply.
+///
+/// Its meaning depends on the message it answers.
 const WORDS_MIN: usize = 3;
 /// Maximum bytes of the request in the query. The rest is reserved for the messages after it.
 const REQUEST_BYTES_MAX: usize = MemoryLimits::QUERY_BYTES / 2;

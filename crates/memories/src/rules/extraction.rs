@@ -105,8 +105,7 @@ const TAGS_MAX: usize = 8;
 const IMPORTANCE_MAX: f32 = 0.9;
 /// Minimum share of a fact's words in tool results for the fact to come from a tool.
 const TOOLS_SHARE: f64 = 0.6;
-/// Maximum share of the words of such a fact in the conversation, relative to the share in tool
-/// results.
+/// Maximum share of such a fact's words in the conversation, relative to that in tool results.
 const USERS_SHARE: f64 = 0.5;
 /// Minimum digits of a number that must occur in the turns.
 const NUMBER_DIGITS: usize = 4;
@@ -403,8 +402,7 @@ fn masked(content: &str) -> String {
     }
 }
 
-/// Whether a recalled memory already states the whole fact, with the same numbers, signs and
-/// negations.
+/// Whether a recalled memory states the whole fact, with the same numbers, signs and negations.
 fn repeats(content: &str, known: &str) -> bool {
     let (words, told) = (words_of(content), words_of(known));
     !words.is_empty()
@@ -453,8 +451,9 @@ impl Said {
         said
     }
 
-    /// Whether every address and every long number occurs in the turns. Years and dates are exempt,
-    /// because the model derives them.
+    /// Whether every address and every long number occurs in the turns.
+    ///
+    /// Years and dates are exempt, because the model derives them.
     fn supports(&self, content: &str) -> bool {
         let (Some(address), Some(date), Some(number)) = (&*ADDRESS, &*DATE, &*NUMBER) else {
             return true;

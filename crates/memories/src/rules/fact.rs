@@ -113,8 +113,9 @@ impl Fact {
 }
 
 impl Patch {
-    /// Normalizes and validates the patch. Changed fields must agree with the unchanged ones of the
-    /// memory.
+    /// Normalizes and validates the patch.
+    ///
+    /// Changed fields must agree with the unchanged ones of the memory.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`].

@@ -38,8 +38,9 @@ pub struct Candidate<Id> {
     pub words: f64,
     /// Share of the query's term weight that its words cover, from 0 to 1.
     pub coverage: f64,
-    /// Cosine to the query, from -1 to 1. `None` without vector search, and for a memory without a
-    /// vector.
+    /// Cosine to the query, from -1 to 1.
+    ///
+    /// `None` without vector search, and for a memory without a vector.
     pub cosine: Option<f64>,
     /// Whether it is among the best of the lexical search.
     pub is_lexical: bool,
@@ -98,8 +99,9 @@ pub struct ScoreParts {
     pub judged: Option<f64>,
     /// Share of the query's term weight that its words cover, from 0 to 1.
     pub coverage: f64,
-    /// Relevance to the query from 0 to 1, independent of the other hits. The reply to a relevant
-    /// question inherits part of the question's relevance.
+    /// Relevance to the query from 0 to 1, independent of the other hits.
+    ///
+    /// The reply to a relevant question inherits part of the question's relevance.
     pub relevance: f64,
 }
 
@@ -133,14 +135,16 @@ pub struct HalfLives {
 const VECTOR_SHARE: f64 = 0.45;
 /// Maximum relevance that shared words add to a cosine.
 const WORDS_BONUS: f64 = 0.3;
-/// Maximum share of its score that a short text loses in hybrid search. A few words have a high
-/// cosine to almost anything.
+/// Maximum share of its score that a short text loses in hybrid search.
+///
+/// A few words have a high cosine to almost anything.
 const SHORTNESS_LOSS: f64 = 0.3;
 /// Number of words at which that loss has fallen to 1/e.
 const SHORTNESS_WORDS: f64 = 10.0;
 const QUESTION_MARKS: [char; 5] = ['?', '？', '؟', '\u{37e}', '՞'];
-/// Factor of a question in hybrid search. It shares words and meaning with the query, but does not
-/// contain the answer.
+/// Factor of a question in hybrid search.
+///
+/// It shares words and meaning with the query, but does not contain the answer.
 const QUESTION_FACTOR: f64 = 0.9;
 /// Share of its score that a question passes to the memory stated directly after it.
 const AFTER_QUESTION: f64 = 0.75;
@@ -150,8 +154,9 @@ const AFTER: f64 = 0.2;
 const QUESTION_WORDS_MAX: usize = 40;
 /// Share of its score that a memory passes to the one stated directly before it.
 const BEFORE: f64 = 0.1;
-/// Difference between the factors of the most and the least important memory. The middle has factor
-/// 1.
+/// Difference between the factors of the most and the least important memory.
+///
+/// The middle has factor 1.
 ///
 /// Importance and age together reduce a score by at most about a third. They decide between answers
 /// of similar relevance, and never lift a barely relevant one above a clearly relevant one.

@@ -173,8 +173,7 @@ impl MemoryLimits {
     pub const EXTERNAL_KEY_BYTES: usize = 256;
     /// Maximum bytes of a memory's metadata.
     pub const METADATA_BYTES: usize = 4 << 10;
-    /// Maximum memories that a recall filtered by metadata or tags checks: the newest of each
-    /// subject.
+    /// Maximum memories to check in a recall filtered by metadata or tags: the newest per subject.
     pub const FILTERED_LOOKED_AT: usize = 1 << 16;
     /// Maximum dimension of a vector computed by a client.
     pub const DIMENSIONS: usize = 4_096;
@@ -206,8 +205,9 @@ impl MemoryLimits {
     pub const LEASE_BYTES: usize = 256 << 10;
     /// Maximum memories per import.
     pub const IMPORTED: usize = 500;
-    /// Maximum recall and reinforcement counts of an imported memory: the largest count that every
-    /// JSON parser represents exactly.
+    /// Maximum recall and reinforcement counts of an imported memory.
+    ///
+    /// It is the largest count that every JSON parser represents exactly.
     pub const COUNTED: u64 = 1 << 53;
 }
 

@@ -107,8 +107,9 @@ pub fn redacted(text: &str, findings: &[Finding]) -> String {
     redacted
 }
 
-/// Applies the policy to the text of a field. Returns the text to store and the number of
-/// redactions.
+/// Applies the policy to the text of a field.
+///
+/// Returns the text to store and the number of redactions.
 ///
 /// # Errors
 /// [`MemoryError::SecretFound`] under [`SecretPolicy::Block`]. It names the kind of the first

@@ -7,15 +7,17 @@
 use memoird_core::words::stem;
 use unicode_normalization::UnicodeNormalization as _;
 
-/// Version of [`key`]. Increase it with every change: stored keys of another version are
-/// recomputed.
+/// Version of [`key`].
+///
+/// Increase it with every change: stored keys of another version are recomputed.
 pub(crate) const VERSION: i64 = 1;
 
 /// Final punctuation. Excludes question marks, because a question states nothing.
 const ENDS: &str = ".!…,;。！．，；、।॥۔،؛։።";
 
-/// ASCII punctuation after which [`ENDS`] ends a text. After any other ASCII punctuation it is part
-/// of the text, as in "../".
+/// ASCII punctuation after which [`ENDS`] ends a text.
+///
+/// After any other ASCII punctuation it is part of the text, as in "../".
 const CLOSING: &str = ")]}\"'*%";
 
 /// Words that near-duplicates may differ in.

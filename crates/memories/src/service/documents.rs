@@ -66,8 +66,9 @@ impl Memories {
         self.write(&tenant.id, write).await
     }
 
-    /// Deletes all documents of a range in steps. With `erase`, also clears them from the disk's
-    /// pages.
+    /// Deletes all documents of a range in steps.
+    ///
+    /// With `erase`, also clears them from the disk's pages.
     ///
     /// Returns the number of deleted documents, and whether no trace of them is left on disk.
     ///

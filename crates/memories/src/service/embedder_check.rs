@@ -63,8 +63,9 @@ impl EmbedderCheck {
         locked(&self.0).is_collapsed
     }
 
-    /// Cosine of unrelated texts for this model, from 0 to [`UNRELATED_MAX`]. 0 until it is
-    /// measured.
+    /// Cosine of unrelated texts for this model, from 0 to [`UNRELATED_MAX`].
+    ///
+    /// 0 until it is measured.
     pub(crate) fn unrelated(&self, model: &str) -> f64 {
         let known = locked(&self.0);
         let measured = known.unrelated.as_ref().filter(|(of, _)| of == model);

@@ -54,8 +54,9 @@ impl Memories {
         Ok(erased)
     }
 
-    /// Forgets memories. Fails if the disk's pages are not clean yet, so that the erasure is
-    /// retried.
+    /// Forgets memories.
+    ///
+    /// Fails if the disk's pages are not clean yet, so that the erasure is retried.
     async fn forget_for_good(
         &self,
         tenant: &TenantId,

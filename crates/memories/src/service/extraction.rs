@@ -60,8 +60,9 @@ pub(super) enum Take {
     Look,
 }
 
-/// Guard of a lease. If it is dropped because the call was cancelled, the lease is queued for
-/// release.
+/// Guard of a lease.
+///
+/// If it is dropped because the call was cancelled, the lease is queued for release.
 #[derive(Debug)]
 pub(super) struct HeldLease {
     memories: Memories,

@@ -117,8 +117,9 @@ impl Memories {
         }
     }
 
-    /// Truncates the WAL, which may still contain forgotten text. Returns `false` while a reader
-    /// blocks it.
+    /// Truncates the WAL, which may still contain forgotten text.
+    ///
+    /// Returns `false` while a reader blocks it.
     pub(crate) async fn erase(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let (store, tenant) = (Arc::clone(self.store()?), tenant.clone());
         let truncate = move || store.tenant(&tenant)?.truncate_log();
@@ -150,8 +151,9 @@ impl Memories {
     }
 }
 
-/// Guard of a job that may have started. If dropped before the job is done, the maintenance worker
-/// continues it.
+/// Guard of a job that may have started.
+///
+/// If dropped before the job is done, the maintenance worker continues it.
 pub(crate) struct Unfinished<'a> {
     memories: &'a Memories,
     tenant: &'a TenantId,

@@ -30,8 +30,9 @@ const ANSWER_TOKENS: u64 = 4_096;
 const TOKEN_BYTES: u64 = 3;
 /// Bytes reserved for the fixed part of a prompt: task, rules and manifest.
 const PROMPT_BYTES: u64 = 32 << 10;
-/// Unusable replies after which the turns are skipped. More retries would cost tokens and delay the
-/// turns after them.
+/// Unusable replies after which the turns are skipped.
+///
+/// More retries would cost tokens and delay the turns after them.
 pub(super) const FAILURES_MAX: u32 = 3;
 /// Circuit breaker of the model, shared by all tenants.
 const BREAKER: BreakerPolicy = BreakerPolicy {
@@ -450,8 +451,9 @@ fn resting(after: Duration) -> MemoryError {
     }
 }
 
-/// Adds the outcomes to the entries that passed validation. Outcomes are in the order of these
-/// entries.
+/// Adds the outcomes to the entries that passed validation.
+///
+/// Outcomes are in the order of these entries.
 fn with_outcomes(judged: Vec<Judged>, outcomes: Vec<RememberOutcome>) -> Vec<LearnedEntry> {
     let mut outcomes = outcomes.into_iter();
     let entries = judged.into_iter().map(|judged| LearnedEntry {

@@ -65,8 +65,9 @@ const WINDOW_FLOOR: f64 = 0.43;
 /// Measured like [`WINDOW_FLOOR`]: 34 % of unrelated messages recall a memory, and 95 % of the
 /// relevant memories pass. A higher floor loses more relevant memories than it saves.
 const WINDOW_FLOOR_BY_WORDS: f64 = 0.25;
-/// Added to the floor for each doubling of the number of memories above `DOUBLINGS_FROM`, because
-/// the nearest of many unrelated memories is nearer.
+/// Added to the floor for each doubling of the number of memories above `DOUBLINGS_FROM`.
+///
+/// The nearest of many unrelated memories is nearer.
 const WINDOW_FLOOR_PER_DOUBLING: f64 = 0.01;
 const DOUBLINGS_FROM: f64 = 20.0;
 
@@ -491,8 +492,10 @@ fn without_secrets(query: &str, policy: SecretPolicy) -> String {
     }
 }
 
-/// Searches by words and by vector. If the vector's dimension does not match that of the memories,
-/// searches by words only and returns the reason.
+/// Searches by words and by vector.
+///
+/// If the vector's dimension does not match that of the memories, searches by words only and
+/// returns the reason.
 fn look_up(
     reader: &MemoryReader<'_>,
     request: &RecallRequest,

@@ -77,8 +77,9 @@ impl Memories {
         Ok(self.remembered(tenant, done, redacted))
     }
 
-    /// Validates a vector computed by a client and assigns it to the model in use. `None` if it is
-    /// empty.
+    /// Validates a vector computed by a client and assigns it to the model in use.
+    ///
+    /// `None` if it is empty.
     pub(super) fn given_vector(&self, values: Vec<f32>) -> Result<Option<Embedding>, MemoryError> {
         if values.is_empty() {
             return Ok(None);

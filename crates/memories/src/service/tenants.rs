@@ -21,8 +21,9 @@ pub(crate) struct TenantState {
     pub(crate) counters: MemoryCounters,
     /// Set if the maintenance worker has work left: forgetting, erasing or indexing.
     unfinished: AtomicBool,
-    /// Forget jobs started here. `true` while their caller runs them: the maintenance worker then
-    /// skips them.
+    /// Forget jobs started here.
+    ///
+    /// `true` while their caller runs them: the maintenance worker then skips them.
     forgetting: Mutex<BTreeMap<MemoryId, bool>>,
 }
 

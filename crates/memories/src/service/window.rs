@@ -194,8 +194,7 @@ impl RecalledMemories for Candidates {
         self.whole.tokens
     }
 
-    /// Renders the hits that the window does not contain yet, by their source turns or by their
-    /// text.
+    /// Renders the hits that the window lacks, judged by their source turns and their text.
     fn block(&self, window: &Window, point: SessionPoint<'_>, scale: &Scale) -> MemoryBlock {
         let is_held = |hit: &RecallHit| {
             let source = hit.memory.source.as_ref().filter(|source| {

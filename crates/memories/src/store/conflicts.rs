@@ -13,8 +13,7 @@ use crate::requests::{Conflict, Conflicts};
 use crate::rules::conflicts::{Pair, conflicts};
 
 impl MemoryReader<'_> {
-    /// Finds possible contradictions among a subject's newest memories, the most similar pairs
-    /// first.
+    /// Finds possible contradictions among a subject's newest memories, most similar first.
     pub fn conflicts(
         &self,
         subject: &Subject,

@@ -14,8 +14,9 @@ use crate::requests::ForgetOutcome;
 use crate::rules::consolidation::Evidence;
 use crate::rules::{MemoryLimits, Pin};
 
-/// Maximum old events to delete per new one. More than one, so that the table shrinks after its
-/// limit was lowered.
+/// Maximum old events to delete per new one.
+///
+/// More than one, so that the table shrinks after its limit was lowered.
 const EVENTS_PRUNED: usize = 4;
 
 impl MemoryReader<'_> {
@@ -138,8 +139,7 @@ impl MemoryWriter<'_> {
         self.set_meta("dream_last_at", moment(at))
     }
 
-    /// Deletes about `max` memories that expired before this time, with the versions they
-    /// superseded.
+    /// Deletes about `max` memories that expired before this time, with their history.
     ///
     /// Returns how many rows were deleted.
     pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {

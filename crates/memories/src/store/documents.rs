@@ -88,8 +88,9 @@ impl MemoryReader<'_> {
         self.one(sql, parameters, read)
     }
 
-    /// Lists a page of documents. Without a filter, it contains at least one document if there are
-    /// any.
+    /// Lists a page of documents.
+    ///
+    /// Without a filter, it contains at least one document if there are any.
     pub fn documents(&self, query: &DocumentQuery, now: Timestamp) -> Answer<DocumentPage> {
         let mut listing = Listing {
             query,
@@ -397,8 +398,7 @@ impl MemoryWriter<'_> {
         self.remove_documents(&gone)
     }
 
-    /// Deletes rows until their bytes exceed the maximum of a step, so that other writes are not
-    /// delayed.
+    /// Deletes rows up to the maximum bytes of a step, so that other writes are not delayed.
     fn remove_documents(&self, gone: &[Gone]) -> Answer<u64> {
         let (mut removed, mut bytes) = (0, 0);
         for row in gone {

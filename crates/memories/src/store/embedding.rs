@@ -308,8 +308,7 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Indexes the words of a memory that is missing in the index, and its positions in the
-    /// conversation.
+    /// Indexes the words of a memory missing in the index, and its positions in the conversation.
     fn index_words(&self, row: &MemoryRow) -> Answer<()> {
         self.add_places(row)?;
         let content = &row.memory.content;
@@ -344,8 +343,9 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Stores a vector. Returns `false` without storing it if the text or the model in use has
-    /// changed.
+    /// Stores a vector.
+    ///
+    /// Returns `false` without storing it if the text or the model in use has changed.
     ///
     /// # Errors
     /// [`MemoryError::DimensionMismatch`], or [`MemoryError::Invalid`] for a vector without a
@@ -364,8 +364,9 @@ impl MemoryWriter<'_> {
         Ok(true)
     }
 
-    /// Like [`MemoryReader::embeddings_due`], but also delays the texts until `until`, so that only
-    /// one of several daemons embeds them.
+    /// Claims the texts of [`MemoryReader::embeddings_due`] for one of several daemons.
+    ///
+    /// They are due again at `until`.
     pub fn claim_embeddings(
         &self,
         model: &str,

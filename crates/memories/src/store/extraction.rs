@@ -48,8 +48,7 @@ impl MemoryReader<'_> {
         lease.ok_or(MemoryError::LeaseLost)
     }
 
-    /// Returns the last turn and the outcomes of an earlier commit of this lease with the same
-    /// content.
+    /// Returns the last turn and the outcomes of an earlier commit with the same content.
     ///
     /// # Errors
     /// [`MemoryError::LeaseLost`] if the content differs, or if memories of that commit were
@@ -183,8 +182,9 @@ impl MemoryWriter<'_> {
         Ok(true)
     }
 
-    /// Replaces reserved tokens by the tokens used, which may be more. Does nothing once another
-    /// day has begun.
+    /// Replaces reserved tokens by the tokens used, which may be more.
+    ///
+    /// Does nothing once another day has begun.
     pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
         if self.meta::<i64>(DAY)? != Some(day) {
             return Ok(());

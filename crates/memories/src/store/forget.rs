@@ -324,7 +324,7 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Clears the cursors of a forgotten subject, but retains the time before which nothing is
+    /// Clears the cursors of a forgotten subject, except for the time before which nothing is
     /// extracted.
     fn wipe_cursors(&self, owner: Option<i64>, at: i64, max: usize) -> Answer<usize> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,

@@ -15,15 +15,16 @@ use super::{MemoryReader, MemoryWriter};
 use crate::MemoryError;
 use crate::rules::{Memory, Visibility, wording};
 
-/// Version of the indexed words and of [`content_hash`](super::row::content_hash). Memories indexed
-/// with another version are reindexed.
+/// Version of the indexed words and of [`content_hash`](super::row::content_hash).
+///
+/// Memories indexed with another version are reindexed.
 pub(super) const VERSION: i64 = words::VERSION * 100 + wording::VERSION;
 
-/// Maximum segments of the index before a merge, because a search looks up each word in all
-/// segments.
+/// Segments of the index that trigger a merge. A search looks up each word in all segments.
 const SEGMENTS_MAX: u64 = 6;
-/// Maximum memories per lookup of a term in a partition: the newest. A term that occurs in more
-/// hardly distinguishes memories.
+/// Maximum memories per lookup of a term in a partition: the newest.
+///
+/// A term that occurs in more hardly distinguishes memories.
 pub(super) const MATCHES_MAX: usize = 8_192;
 
 /// Index changes of a transaction that are not written yet.
@@ -277,8 +278,9 @@ impl MemoryReader<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Merges segments of the word index if there are many. Writes at most about `pages` pages of
-    /// 512 bytes.
+    /// Merges segments of the word index if there are many.
+    ///
+    /// Writes at most about `pages` pages of 512 bytes.
     ///
     /// Returns `false` if there is nothing left to merge.
     pub fn merge_words_step(&self, pages: usize) -> Answer<bool> {

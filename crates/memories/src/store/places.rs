@@ -19,8 +19,7 @@ const SEQS_MAX: usize = 8;
 const OF_A_TURN_MAX: usize = 4;
 
 impl MemoryReader<'_> {
-    /// Finds memories of the same partition that were stated in the turns directly before or after
-    /// these.
+    /// Finds memories of the same partition from the turns directly before or after these.
     ///
     /// Returns the id of the given memory, the number of its neighbor, and whether the neighbor
     /// comes after it. Memories without known source turns have no neighbors.
@@ -53,8 +52,7 @@ impl MemoryReader<'_> {
         Ok(found.into_iter().filter_map(told).collect())
     }
 
-    /// Returns the numbers of memories stated at these positions, each with the index of its
-    /// position.
+    /// Numbers of the memories at these positions, each with the index of its position.
     fn said_at(&self, places: &[(i64, i64)]) -> Answer<Vec<(usize, i64)>> {
         match self.connection {
             Connection::Sqlite(_) => {

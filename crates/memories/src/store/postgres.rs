@@ -101,8 +101,9 @@ impl<'a> Transaction<'a> {
         Ok(usize::try_from(changed).unwrap_or(usize::MAX))
     }
 
-    /// Sends a statement without waiting for it. It counts as one change, because its row count is
-    /// unknown.
+    /// Sends a statement without waiting for it.
+    ///
+    /// It counts as one change, because its row count is unknown.
     pub(super) fn run(&self, sql: &str, parameters: Parameters<'_>) -> Answer<()> {
         self.send(&translated(sql), values(parameters)?)
     }
@@ -132,11 +133,10 @@ impl<'a> Transaction<'a> {
         Ok(self.open.send("CLOSE rows", Vec::new())?)
     }
 
-    /// Runs a statement that finds one row by number for each of the numbers, and returns rows in
-    /// that order.
+    /// Looks up rows by number, in the given order.
     ///
-    /// Each number is looked up separately. For a list of numbers, a planner without statistics
-    /// might read all rows of the tenant.
+    /// The statement finds a single row, and runs once per number. For a list of numbers, a planner
+    /// without statistics might read all rows of the tenant.
     pub(super) fn of_numbers(&self, sql: &str, numbers: &[i64]) -> Answer<Vec<FoundRow>> {
         let one = translated(&sql.replace("?1", "asked.number"));
         let sql = format!(

@@ -142,8 +142,9 @@ impl MemoryReader<'_> {
         }
     }
 
-    /// Lists up to `max` subjects after `after` that have current memories, with the number of
-    /// these.
+    /// Lists subjects that have current memories, with the number of these.
+    ///
+    /// Returns up to `max` subjects after `after`.
     pub fn subjects(
         &self,
         prefix: &str,
@@ -258,8 +259,7 @@ impl MemoryReader<'_> {
         self.value(sql, params![name])
     }
 
-    /// Reads the number of memories ever stored in each partition, and the union of their
-    /// languages.
+    /// Number of memories ever stored in each partition, and the union of their languages.
     ///
     /// The number starts again with a renewed partition, and is close to the number of current
     /// memories.

@@ -29,8 +29,9 @@ const METADATA_AT_ONCE: usize = 512;
 const NEIGHBOURS_OF: usize = 16;
 /// Maximum size of a partition that collects its matches in a list. Larger ones use a map.
 const DENSE_MAX: u64 = 1 << 18;
-/// Maximum memories of a partition to check for words that only share the beginning of a term that
-/// has no exact match.
+/// Maximum memories per partition to check for words that only begin like a term.
+///
+/// It applies to terms without an exact match.
 const ALIKE_MAX: usize = 1_024;
 
 /// The terms found in each memory of one partition.

@@ -27,8 +27,9 @@ use crate::rules::{
 
 /// Time for which a recalled memory that the session repeats is not a new fact.
 const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Maximum idempotency keys to delete per new one. More than one, so that the table shrinks after
-/// its limits were lowered.
+/// Maximum idempotency keys to delete per new one.
+///
+/// More than one, so that the table shrinks after its limits were lowered.
 const KEYS_PRUNED: i64 = 4;
 
 /// How a memory matches a fact.
@@ -64,8 +65,9 @@ impl Prepared {
 #[derive(Clone, Copy)]
 struct Writing<'a> {
     prepared: &'a Prepared,
-    /// Whether the job writes nothing else. If so, nothing is written before the outcome is
-    /// decided.
+    /// Whether the job writes nothing else.
+    ///
+    /// If so, nothing is written before the outcome is decided.
     is_alone: bool,
     limits: &'a MemoryLimits,
 }
@@ -201,8 +203,9 @@ impl MemoryWriter<'_> {
         Ok((row.memory, outcome))
     }
 
-    /// Changes a memory in place to the new fact of its external key. The old version becomes
-    /// history.
+    /// Changes a memory in place to the new fact of its external key.
+    ///
+    /// The old version becomes history.
     fn restate(
         &self,
         was: &MemoryRow,
@@ -359,8 +362,7 @@ impl MemoryWriter<'_> {
         }
     }
 
-    /// Returns a memory that a recall recently showed to this session, if the fact repeats it or a
-    /// part of it.
+    /// Returns a memory recently shown to this session, if the fact repeats it or a part of it.
     ///
     /// The memory belongs to the fact's subject or to the team.
     fn echo(&self, fact: &Fact, at: Timestamp) -> Answer<Option<Memory>> {
@@ -499,8 +501,8 @@ impl MemoryReader<'_> {
         MemoryRow::find(self.connection, rest, params![owner, key])
     }
 
-    /// Memories of a subject and of the team that recalls showed to a session in the last 24 hours,
-    /// newest first.
+    /// Memories of a subject and of the team that a session recalled in the last 24 hours, newest
+    /// first.
     pub fn echoes(
         &self,
         session: &SessionId,

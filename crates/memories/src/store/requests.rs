@@ -47,8 +47,9 @@ pub struct ManifestRows {
     pub memories: Vec<Memory>,
     /// Total number, including those beyond the limit.
     pub total: u64,
-    /// Earliest expiry among all of them. The manifest is valid until then, or until the next
-    /// write.
+    /// Earliest expiry among all of them.
+    ///
+    /// The manifest is valid until then, or until the next write.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -117,8 +118,9 @@ pub struct RememberCommand {
     pub fact: Fact,
     pub at: Timestamp,
     pub key: Option<IdempotencyKey>,
-    /// Newest turn of the fact's session and generation at that time. Extraction skips turns up to
-    /// the last one from which the bot itself remembered a fact.
+    /// Newest turn of the fact's session and generation at that time.
+    ///
+    /// Extraction skips turns up to the last one from which the bot itself remembered a fact.
     pub at_seq: Option<u64>,
     /// Vector of the content, if already known.
     pub vector: Option<Embedding>,

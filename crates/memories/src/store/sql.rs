@@ -16,8 +16,9 @@ use super::MemoryReader;
 use super::postgres::Transaction;
 use crate::MemoryError;
 
-/// Result of reading or writing memories. Every operation may fail because the storage cannot be
-/// read or written.
+/// Result of reading or writing memories.
+///
+/// Every operation may fail because the storage cannot be read or written.
 pub(super) type Answer<T> = Result<T, MemoryError>;
 
 /// A snapshot of one tenant's memories, or a transaction that changes them.
@@ -219,8 +220,9 @@ impl Connection<'_> {
         }
     }
 
-    /// Converts a value for a column of any type. In PostgreSQL such a column has bytes, and
-    /// numbers in decimal form.
+    /// Converts a value for a column of any type.
+    ///
+    /// In PostgreSQL such a column has bytes, and numbers in decimal form.
     pub(super) fn any<'a>(self, value: &'a dyn ToSql) -> Answer<ToSqlOutput<'a>> {
         let output = value.to_sql()?;
         #[cfg(feature = "postgres")]

@@ -15,8 +15,9 @@ use crate::MemoryError;
 
 /// Rows per read.
 const ROWS_AT_ONCE: usize = 256;
-/// Names in `meta` that belong to the storage and are not copied. Words are reindexed in the
-/// target.
+/// Names in `meta` that belong to the storage and are not copied.
+///
+/// Words are reindexed in the target.
 const OWN: [&str; 5] = ["salt", "tenant", "words", "words_at", "words_left"];
 
 /// Type of a column.
@@ -374,8 +375,7 @@ impl MemoryReader<'_> {
         Ok(Contents { rows, checksum })
     }
 
-    /// Passes all current memories to `look`, in the order of their numbers, even those without an
-    /// owner.
+    /// Passes all current memories to `look` in order of number, including those without an owner.
     fn each_current(&self, mut look: impl FnMut(i64, Glance, &str) -> Answer<()>) -> Answer<()> {
         let sql = "SELECT no, kind, observed, expires, content FROM memories
                    WHERE superseded_by IS NULL ORDER BY no";

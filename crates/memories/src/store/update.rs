@@ -77,8 +77,7 @@ impl MemoryWriter<'_> {
         Ok(imported)
     }
 
-    /// Merges the older of two memories of a subject into the newer, and makes the older one
-    /// history.
+    /// Merges the older of two memories of a subject into the newer. The older one becomes history.
     ///
     /// Returns `false` if one of them is no longer current.
     pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> Answer<bool> {

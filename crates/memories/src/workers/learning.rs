@@ -59,8 +59,7 @@ pub(super) struct LearningWorker {
     /// Whether the position to start from is stored.
     has_begun: bool,
     pending: HashMap<Generation, Pending>,
-    /// Pending generations that are not running, by the time of their next check on the steady
-    /// clock.
+    /// Pending generations that are not running, by the time of their next check.
     due: BTreeSet<(u64, Generation)>,
     tasks: JoinSet<Ended>,
     running: HashMap<task::Id, (TenantId, Generation)>,
@@ -471,8 +470,9 @@ impl Worker for LearningWorker {
         Ok(())
     }
 
-    /// Aborts running extractions and releases their leases. The next run extracts these turns
-    /// again.
+    /// Aborts running extractions and releases their leases.
+    ///
+    /// The next run extracts these turns again.
     async fn finish(&mut self) {
         self.tasks.shutdown().await;
         self.memories.give_back_dropped().await;

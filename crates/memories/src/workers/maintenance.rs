@@ -225,8 +225,7 @@ impl Memories {
         Ok(erased)
     }
 
-    /// Merges a word index with many segments in steps, so that other writes of the tenant can run
-    /// in between.
+    /// Merges a word index with many segments in steps, so that other writes can run in between.
     async fn merge_words(&self, tenant: &TenantId) -> Result<(), MemoryError> {
         let read = |reader: &MemoryReader<'_>| reader.word_segments();
         if !is_scattered(self.read(tenant, read).await?) {

@@ -1,5 +1,6 @@
-//! The tests of `tests/store` over a real PostgreSQL with pgvector, and tests of several daemons
-//! that share a database. Skipped with a message if there is no server.
+//! Tests over a real PostgreSQL with pgvector. Skipped with a message if there is no server.
+//!
+//! They are the tests of `tests/store`, and tests of several daemons that share a database.
 
 #![allow(
     clippy::unwrap_used,

@@ -17,8 +17,9 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     builder.worker_threads(2).enable_all().build().unwrap()
 });
 
-/// Whether the server has pgvector. Debian's has not; a server configured for these tests must have
-/// it.
+/// Whether the server has pgvector.
+///
+/// Debian's has not; a server configured for these tests must have it.
 static HAS_PGVECTOR: LazyLock<bool> = LazyLock::new(|| {
     let sql = "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'";
     let has_it = Server::shared().is_some_and(|server| server.run("postgres", sql) == "1");
@@ -32,8 +33,7 @@ static HAS_PGVECTOR: LazyLock<bool> = LazyLock::new(|| {
     has_it
 });
 
-/// Settings of a statement that sees the rows of the tenant `acme`, whose number is a hash of its
-/// name.
+/// Settings of a statement that sees the rows of the tenant `acme`, by the hash of its name.
 const AS_TENANT: &str =
     "SET search_path = memoird_tenant, public; SET memoird.tenant = '156275432474364064'; ";
 

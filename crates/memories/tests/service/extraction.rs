@@ -1,5 +1,4 @@
-//! Leases of turns: they are held until their facts are committed, and never contain forgotten
-//! turns.
+//! Leases of turns: held until their facts are committed, and without forgotten turns.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -359,8 +358,9 @@ async fn without_a_journal_the_live_history_is_looked_at() {
     assert!(bot.lease_of(None, Some(ANN)).await.is_err());
 }
 
-/// With an asynchronous journal, a crash loses acknowledged turns. The cursor, which is durable, is
-/// then after the last of them.
+/// With an asynchronous journal, a crash loses acknowledged turns.
+///
+/// The cursor, which is durable, is then after the last of them.
 #[test]
 fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
     let mut config = unswept();

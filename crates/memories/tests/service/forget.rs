@@ -1,5 +1,4 @@
-//! Forgetting: memories are gone from every response once the call returns, even if callers or
-//! daemons die in the middle, and are never restored.
+//! Forgetting: no response contains the memories after the call, even if callers or daemons die.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Extraction by the configured model: facts are stored once, whatever the model does and whatever
-//! crashes, and planted facts are not stored.
+//! Extraction by the configured model: facts are stored once, and planted facts never.
+//!
+//! This holds whatever the model does and whatever crashes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,4 @@
-//! Guarantees of memories: remembering, recall, forgetting, embedding, extraction and
-//! consolidation, even if callers leave, or providers or daemons fail in between.
+//! Guarantees of memories, even if callers leave, or providers or daemons fail in between.
 //!
 //! The engine, its fault-injecting journal and its machine are those of the engine's own tests.
 

@@ -159,8 +159,9 @@ async fn pinned_ones_stand_first() {
     );
 }
 
-/// Concurrent reads and writes on a pool: every manifest requested after a write contains it, even
-/// if an older read completes later.
+/// Concurrent reads and writes on a pool: a manifest requested after a write contains it.
+///
+/// An older read may complete after the write.
 #[tokio::test]
 async fn no_manifest_that_was_read_before_a_write_is_kept_after_it() {
     let seed = 11;

@@ -1,5 +1,6 @@
-//! Memories in windows: a block after the turns, within the budget, without memories that the
-//! window contains, and a window in any case.
+//! Memories in windows: a block after the turns, within the budget, without duplicates of turns.
+//!
+//! A window is returned in any case.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Any text as a recall query: the recall succeeds, and finds memories that share a word with the
-//! query.
+//! Any text as a recall query: it succeeds, and finds memories that share a word with it.
 
 use memoird_core::words::ranking::{Query, Term};
 use memoird_core::words::{Languages, tokens};

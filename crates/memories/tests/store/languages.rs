@@ -2,8 +2,9 @@
 
 use crate::kit::*;
 
-/// Per language (`#`): its facts (`+`), questions with the position of the fact that answers them
-/// (`?`), and words that occur in none (`-`).
+/// Per language (`#`): facts (`+`), questions (`?`), and words that occur in no fact (`-`).
+///
+/// A question has the position of the fact that answers it.
 const CASES: &str = include_str!("languages.txt");
 
 #[test]

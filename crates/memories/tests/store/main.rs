@@ -1,5 +1,6 @@
-//! Guarantees of a tenant's memories, and failures that their file must survive. Tests use the
-//! public API, and read the file itself if they are about bytes on disk.
+//! Guarantees of a tenant's memories, and failures that their file must survive.
+//!
+//! Tests use the public API, and read the file itself if they are about bytes on disk.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,6 @@
-//! Random operations, checked against a naive model: searches find exactly the current and visible
-//! memories, and every index contains exactly these.
+//! Random operations, checked against a naive model.
+//!
+//! Searches find exactly the current and visible memories, and every index contains exactly these.
 
 use std::collections::{BTreeMap, BTreeSet};
 

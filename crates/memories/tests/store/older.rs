@@ -1,5 +1,4 @@
-//! Files of older memoirds, whose words were split by other rules: searches work while they are
-//! reindexed.
+//! Files of older memoirds with other word rules: searches work while they are reindexed.
 
 use memoird_memories::ForgetRequest;
 use memoird_memories::rules::Patch;

@@ -8,8 +8,9 @@ use super::{Evidence, serialize_rounded};
 /// Components of a score, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Components {
-    /// Number of recalls: `ln(1 + recalls) / ln(1 + 10)`. Grows most with the first ones and is
-    /// full at 10.
+    /// Number of recalls: `ln(1 + recalls) / ln(1 + 10)`.
+    ///
+    /// Grows most with the first ones and is full at 10.
     #[serde(serialize_with = "serialize_rounded")]
     pub frequency: f64,
     /// Mean score of the recalls.

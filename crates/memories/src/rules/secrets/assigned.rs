@@ -282,8 +282,10 @@ fn is_password(value: &str) -> bool {
         && !WORDS.iter().any(|word| lower.starts_with(word))
 }
 
-/// Whether a value is long enough, uses only characters of keys, mixes letters and digits, and has
-/// more entropy than words.
+/// Whether a value has the form and the entropy of a token.
+///
+/// It must be long enough, use only characters of keys, mix letters and digits, and have more
+/// entropy than words.
 fn is_token(value: &str) -> bool {
     let is_key = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+/=~-".contains(&byte);
     let has_letter = value.bytes().any(|byte| byte.is_ascii_alphabetic());
@@ -306,8 +308,9 @@ fn is_random_word(value: &str) -> bool {
     is_letters && bytes.len() >= 16 && changes.count() * 5 >= bytes.len() * 2
 }
 
-/// Whether the value is words and numbers joined by separators: `max-tokens-4096`,
-/// `user.password1`, `2026-11-22`.
+/// Whether the value is words and numbers joined by separators.
+///
+/// `max-tokens-4096`, `user.password1`, `2026-11-22`
 fn is_identifier(value: &str) -> bool {
     let is_plain = |word: &str| {
         let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -46,8 +46,9 @@ pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// Length of the block after its header. `None` if there is no key material and the text only
-/// mentions a key.
+/// Length of the block after its header.
+///
+/// `None` if there is no key material and the text only mentions a key.
 fn key_length(body: &str) -> Option<usize> {
     // The next dashes end the block, since keys contain none. Without any, the block was truncated.
     let dashes = body.find(DASHES).unwrap_or(body.len());

@@ -12,16 +12,16 @@ const ZEROS: &str = "٠۰߀०০੦૦୦௦౦೦൦๐໐༠၀០᠐";
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     pub(super) text: String,
-    /// For each retained character: its start in `text` and its range in the original. Sorted by
-    /// the first.
+    /// For each retained character: its start in `text` and its range in the original.
+    ///
+    /// Sorted by the first.
     places: Vec<(usize, Range<usize>)>,
 }
 
 impl Plain {
-    /// Normalizes letters and digits (Unicode NFKC, one character at a time) and removes hidden
-    /// characters.
+    /// Normalizes letters and digits and removes hidden characters. `None` if that changes nothing.
     ///
-    /// Returns `None` if that changes nothing.
+    /// Applies Unicode NFKC to one character at a time.
     pub(super) fn normalized(text: &str) -> Option<Self> {
         if text.is_ascii() {
             return None;

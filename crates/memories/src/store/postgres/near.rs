@@ -19,8 +19,9 @@ use crate::store::vectors::{Filter, Model};
 const INDEXED_FROM: i64 = 20_000;
 /// Maximum dimension that a pgvector index supports.
 const DIMENSIONS_MAX: i64 = 2_000;
-/// Candidates of an index scan, `hnsw.ef_search`. With the default of 40, a recall of fifty finds
-/// only forty.
+/// Candidates of an index scan, `hnsw.ef_search`.
+///
+/// With the default of 40, a recall of fifty finds only forty.
 const CANDIDATES: u32 = 200;
 
 /// Returns the partitions that are large enough for an index.
@@ -38,8 +39,9 @@ pub(super) fn large(it: &Transaction<'_>, partitions: &[i64]) -> Answer<Vec<i64>
     rows.iter().map(number).collect()
 }
 
-/// Finds the nearest vectors of each partition. Compares all vectors if the index does not exist
-/// yet.
+/// Finds the nearest vectors of each partition.
+///
+/// Compares all vectors if the index does not exist yet.
 pub(super) fn nearest(
     it: &Transaction<'_>,
     model: Model,

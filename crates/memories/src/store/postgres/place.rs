@@ -24,8 +24,9 @@ use crate::store::sql::Connection;
 use crate::store::time::moment;
 use crate::{MemoryError, locked};
 
-/// Maximum connections per daemon: one per concurrent read, and some for writes. A write that waits
-/// for the lock of its tenant occupies one.
+/// Maximum connections per daemon: one per concurrent read, and some for writes.
+///
+/// A write that waits for the lock of its tenant occupies one.
 const CONNECTIONS_MAX: usize = READERS_MAX + 4;
 
 #[derive(Debug)]
@@ -47,14 +48,16 @@ pub(in crate::store) struct PostgresTenant {
     place: Arc<Place>,
     no: i64,
     salt: Vec<u8>,
-    /// Whether an operation has failed. A failover may have lost the tenant's rows, so the next
-    /// call verifies them.
+    /// Whether an operation has failed.
+    ///
+    /// A failover may have lost the tenant's rows, so the next call verifies them.
     is_doubtful: AtomicBool,
 }
 
 impl PostgresMemories {
-    /// See [`MemoryStore::in_postgres`](crate::store::MemoryStore::in_postgres). Creates missing
-    /// tables.
+    /// See [`MemoryStore::in_postgres`](crate::store::MemoryStore::in_postgres).
+    ///
+    /// Creates missing tables.
     pub(in crate::store) fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
         let transactions = Transactions::new(options, runtime, CONNECTIONS_MAX)?;
         transactions.prepare(&schema::TABLES)?;
@@ -113,8 +116,9 @@ impl PostgresMemories {
         self.tenants_where("true")
     }
 
-    /// See [`MemoryStore::tenants_due`](crate::store::MemoryStore::tenants_due). A single
-    /// statement, with a few index lookups per tenant.
+    /// See [`MemoryStore::tenants_due`](crate::store::MemoryStore::tenants_due).
+    ///
+    /// A single statement, with a few index lookups per tenant.
     pub(in crate::store) fn tenants_due(
         &self,
         now: Timestamp,
@@ -308,8 +312,9 @@ fn number_of(tenant: &TenantId) -> i64 {
     i64::from_be_bytes(std::array::from_fn(|index| digest[index])) & i64::MAX
 }
 
-/// Creates missing rows of a tenant, possibly concurrently with other daemons. Returns the salt of
-/// its digests.
+/// Creates missing rows of a tenant, possibly concurrently with other daemons.
+///
+/// Returns the salt of its digests.
 fn make_tenant(open: &OpenTransaction, no: i64, name: &[u8]) -> Result<Vec<u8>, MemoryError> {
     let make = "INSERT INTO memoird_memories.tenants (no, name) VALUES ($1, $2)
         ON CONFLICT DO NOTHING";

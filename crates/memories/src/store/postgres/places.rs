@@ -6,8 +6,9 @@ use super::{Transaction, value};
 use crate::store::row::limit;
 use crate::store::sql::Answer;
 
-/// Returns the numbers of memories stated at these positions, at most `each_max` per position, each
-/// with the index of its position.
+/// Numbers of the memories at these positions, each with the index of its position.
+///
+/// Returns at most `each_max` per position.
 pub(in crate::store) fn said_at(
     it: &Transaction<'_>,
     places: &[(i64, i64)],

@@ -7,8 +7,9 @@ use crate::store::RecallEvent;
 use crate::store::sql::Answer;
 use crate::store::time::moment;
 
-/// Counts a recall for each of its memories and stores its events. Skips memories that were deleted
-/// in the meantime.
+/// Counts a recall for each of its memories and stores its events.
+///
+/// Skips memories that were deleted in the meantime.
 pub(in crate::store) fn count_hits(
     it: &Transaction<'_>,
     event: &RecallEvent,

@@ -84,8 +84,9 @@ fn find(it: &Transaction<'_>, sought: &[Sought<'_>]) -> Answer<Vec<Vec<i64>>> {
     Ok(found)
 }
 
-/// FNV-1a, 32 bits (G. Fowler, L. C. Noll, K.-P. Vo). Hashes are stored, so the function must never
-/// change.
+/// FNV-1a, 32 bits (G. Fowler, L. C. Noll, K.-P. Vo).
+///
+/// Hashes are stored, so the function must never change.
 fn hash(word: &str) -> i32 {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     word.bytes().fold(0x811c_9dc5, mix).cast_signed()

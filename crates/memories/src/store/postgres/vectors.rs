@@ -81,8 +81,9 @@ pub(in crate::store) fn vectors_of(
     rows.iter().map(vector).collect()
 }
 
-/// Like `nearest` in `store/vectors.rs`: uses the indexes of large partitions, and compares all
-/// vectors of the others.
+/// See `nearest` in `store/vectors.rs`.
+///
+/// Uses the indexes of large partitions, and compares all vectors of the others.
 pub(in crate::store) fn nearest(
     it: &Transaction<'_>,
     model: Model,

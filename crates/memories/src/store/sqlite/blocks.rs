@@ -1,8 +1,7 @@
-//! Vectors in a file, as described in `store/vectors.rs`: sign bits select candidates, and whole
-//! vectors rank them.
+//! Vectors in a file, as described in `store/vectors.rs`.
 //!
-//! Each dimension is reduced to its sign bit, and the bits of several memories are packed into one
-//! block. Sign bits preserve the order of cosines well enough to select candidates (like
+//! Sign bits select candidates, and whole vectors rank them. The sign bits of several memories are
+//! packed into one block. They preserve the order of cosines well enough to select candidates (like
 //! sqlite-vec's `vec_quantize_binary`). sqlite-vec then computes the exact cosines of these.
 
 use std::collections::BinaryHeap;
@@ -16,8 +15,9 @@ use crate::store::vectors::{Filter, Glance, Model, Wanted};
 /// Low bits of a memory's `no` that select its slot in a block.
 const SLOT_BITS: u32 = 5;
 const SLOTS: i64 = 1 << SLOT_BITS;
-/// Bytes of a block entry before its bits: slot, kind, model, length of the bits, observed,
-/// expires.
+/// Bytes of a block entry before its bits.
+///
+/// Slot, kind, model, length of the bits, observed, expires.
 const HEAD_BYTES: usize = 1 + 1 + 2 + 2 + 8 + 8;
 struct Entry<'a> {
     slot: u8,
@@ -78,8 +78,7 @@ pub(in crate::store) fn carry(
     change_block(connection, no, Some(&entry))
 }
 
-/// Like `nearest` in `store/vectors.rs`: selects candidates by their sign bits, then ranks them
-/// exactly.
+/// See `nearest` in `store/vectors.rs`. Selects candidates by sign bits, then ranks them exactly.
 pub(in crate::store) fn nearest(
     connection: &Connection,
     model: Model,

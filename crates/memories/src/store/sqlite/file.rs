@@ -1,5 +1,6 @@
-//! One tenant's file: a single writer, which writes queued jobs in one transaction, and a few
-//! readers, which never wait for it.
+//! One tenant's file, with a single writer and a few readers.
+//!
+//! The writer writes queued jobs in one transaction. Readers never wait for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -22,8 +23,9 @@ pub(in crate::store) struct TenantFile {
     path: PathBuf,
     key: Option<DataKey>,
     readers_max: usize,
-    /// Declared before the writer so that they are closed first. Only the last connection
-    /// checkpoints the WAL, and readers cannot.
+    /// Declared before the writer so that they are closed first.
+    ///
+    /// Only the last connection checkpoints the WAL, and readers cannot.
     readers: Mutex<Readers>,
     /// Notified when a reader is returned. Callers wait for it when all readers are in use.
     reader_is_back: Condvar,

@@ -14,8 +14,9 @@ use super::{TenantFile, open};
 use crate::store::FilesOptions;
 use crate::{MemoryError, locked};
 
-/// Maximum bytes of a file name that contains the whole tenant id. A longer one contains the start
-/// of the id and a digest.
+/// Maximum bytes of a file name that contains the whole tenant id.
+///
+/// A longer one contains the start of the id and a digest.
 ///
 /// File systems allow 255 bytes, and SQLite adds suffixes.
 const NAME_BYTES_MAX: usize = 160;
@@ -211,8 +212,9 @@ fn is_file_name(name: &str) -> bool {
     name.ends_with(EXTENSION)
 }
 
-/// Lists the files of all tenants in a memory directory, in order. Empty if there is no such
-/// directory.
+/// Lists the files of all tenants in a memory directory, in order.
+///
+/// Empty if there is no such directory.
 ///
 /// # Errors
 /// If the directory cannot be read.

@@ -235,8 +235,9 @@ fn prepare(connection: &Connection) -> Result<(), FileError> {
     add_vector_functions(connection)
 }
 
-/// Adds the functions of sqlite-vec to this connection only. The journal's connections do not have
-/// them.
+/// Adds the functions of sqlite-vec to this connection only.
+///
+/// The journal's connections do not have them.
 #[allow(unsafe_code)]
 fn add_vector_functions(connection: &Connection) -> Result<(), FileError> {
     /// As declared in sqlite3ext.h.

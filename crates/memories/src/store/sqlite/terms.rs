@@ -29,8 +29,9 @@ pub(in crate::store) fn remove(file: &Connection, no: i64, words: &IndexWords) -
     Ok(())
 }
 
-/// Configures merging. If other word rules created the index, deletes it and starts to reindex all
-/// memories.
+/// Configures merging.
+///
+/// If other word rules created the index, deletes it and starts to reindex all memories.
 pub(super) fn renew(file: &Connection) -> rusqlite::Result<()> {
     for (name, count) in MERGED {
         let is_set = "SELECT 1 FROM terms_config WHERE k = ? AND v = ?";
