@@ -324,8 +324,7 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Clears the cursors of a forgotten subject, except for the time before which nothing is
-    /// extracted.
+    /// Clears the cursors of a forgotten subject, but retains their `not_before`.
     fn wipe_cursors(&self, owner: Option<i64>, at: i64, max: usize) -> Answer<usize> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1

@@ -501,8 +501,9 @@ impl MemoryReader<'_> {
         MemoryRow::find(self.connection, rest, params![owner, key])
     }
 
-    /// Memories of a subject and of the team that a session recalled in the last 24 hours, newest
-    /// first.
+    /// Memories that a session recalled in the last 24 hours, newest first.
+    ///
+    /// Only those of the subject and of the team.
     pub fn echoes(
         &self,
         session: &SessionId,
