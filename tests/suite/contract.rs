@@ -1,16 +1,18 @@
 //! The API contract: appended turns are read back unchanged.
 
 use memoird_proto::v1::part::Part as Kind;
+use memoird_proto::v1::session_service_client::SessionServiceClient;
 use memoird_proto::v1::{
-    AppendRequest, GetHistoryRequest, GetHistoryResponse, GetSessionRequest, HistoryScope,
-    ListSessionsRequest, Media, MessageFormat, ModelUsage, Role, Thinking, ToolUse, Turn, media,
+    AppendRequest, Budget, GetContextRequest, GetHistoryRequest, GetHistoryResponse,
+    GetSessionRequest, HistoryScope, ListSessionsRequest, Media, MessageFormat, ModelUsage, Role,
+    Thinking, ToolUse, Turn, media,
 };
 use prost::Message;
-use tonic::Code;
+use tonic::{Code, Request};
 
 use crate::harness::{
-    Daemon, append, assistant, journal, live, refused, say, text_of, tool_results, tool_uses, turn,
-    user,
+    Daemon, append, assistant, channel, journal, live, refused, refused_code, say, text_of,
+    tool_results, tool_uses, turn, user,
 };
 
 /// A turn that uses every field.
@@ -391,6 +393,45 @@ async fn a_page_in_a_format_stays_below_2_mib() {
     }
     assert!(pages.len() > 1);
     assert_eq!(pages.concat(), expected);
+}
+
+#[tokio::test]
+async fn a_reply_over_4_mib_is_refused_unless_the_call_asks_for_it() {
+    let daemon = Daemon::start().await;
+    say(&mut daemon.sessions(), "large", &"x".repeat(5 << 20)).await;
+    let client = SessionServiceClient::new(channel(daemon.grpc_addr()));
+    let mut client = client.max_decoding_message_size(64 << 20);
+    let request = GetHistoryRequest {
+        session_id: "large".into(),
+        ..Default::default()
+    };
+    let asking = |bytes: &str| {
+        let mut request = Request::new(request.clone());
+        let metadata = request.metadata_mut();
+        metadata.insert("memoird-max-reply-bytes", bytes.parse().expect("ASCII"));
+        request
+    };
+    let reply = client.get_history(request.clone()).await;
+    let problem = refused(reply, Code::ResourceExhausted, "REPLY_TOO_LARGE");
+    assert!(problem.contains("memoird-max-reply-bytes"), "{problem}");
+    let reply = client.get_history(asking("5242880")).await;
+    refused(reply, Code::ResourceExhausted, "REPLY_TOO_LARGE");
+    let invalid = client.get_history(asking("lots")).await;
+    let invalid = refused_code(&invalid.expect_err("no number"));
+    assert_eq!(invalid, "METADATA_INVALID");
+    let page = client.get_history(asking("6000000")).await.expect("a page");
+    assert_eq!(text_of(&page.into_inner().turns[0]).len(), 5 << 20);
+    // The budget of a window says what its client can receive.
+    let window = |context_window| GetContextRequest {
+        session_id: "large".into(),
+        budget: Some(Budget {
+            context_window: Some(context_window),
+            ..Budget::default()
+        }),
+        ..Default::default()
+    };
+    let reply = client.get_context(window(2_000_000)).await;
+    reply.expect("a window of 1.3 million tokens");
 }
 
 #[tokio::test]

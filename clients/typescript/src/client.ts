@@ -458,6 +458,8 @@ function headersOf(given: HeadersInit | undefined, key: string, place = ""): Hea
   if (key && !headers.has("authorization")) {
     headers.set("authorization", `Bearer ${key}`);
   }
+  // The daemon refuses replies over 4 MiB unless a call asks for more.
+  headers.set("memoird-max-reply-bytes", String(MESSAGE_BYTES_MAX));
   if (place && place.length <= PLACE_MAX) {
     // For balancers: all calls of a session go to the same daemon. Quoted as other clients do.
     const quoted = encodeURIComponent(place).replace(

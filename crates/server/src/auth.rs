@@ -32,6 +32,7 @@ use crate::cluster;
 use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKeys};
 use crate::metrics::{CallMetrics, CallTimer};
 use crate::rates::{Rates, RequestMeter};
+use crate::reply_limit;
 use crate::revocation::KeyValidity;
 use crate::routes::Routes;
 use crate::wire::status;
@@ -515,6 +516,10 @@ impl AuthService {
     /// Serves a call that needs a key, if keys are configured.
     fn keyed(&self, mut request: Request<Body>, path: Path, timer: CallTimer) -> Answering {
         let shared = &self.layer.shared;
+        let reply_bytes_max = match reply_limit::of_call(request.headers()) {
+            Ok(bytes_max) => bytes_max,
+            Err(refused) => return self.refuse(refused.into(), timer),
+        };
         let LetIn { place, meter } = match shared.admit(&mut request, &self.connection) {
             Ok(let_in) => let_in,
             Err(refusal) => return self.refuse(refusal, timer),
@@ -541,6 +546,9 @@ impl AuthService {
                 },
             };
             explain(&mut answer);
+            if !matches!(path, Path::Stream | Path::Reflection) {
+                answer = reply_limit::checked(answer, reply_bytes_max).await;
+            }
             timer.stop(&answer);
             Ok(match path {
                 // A stream lasts as long as its client wants, and buffers little at any time.

@@ -21,6 +21,7 @@ mod notify;
 mod process;
 mod rates;
 mod reload;
+mod reply_limit;
 mod revocation;
 mod routes;
 mod serve;

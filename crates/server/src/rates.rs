@@ -297,7 +297,7 @@ impl RequestMeter {
 }
 
 /// Length of a message with its header, from its first bytes. 0 if incomplete.
-fn announced_bytes(data: &[u8]) -> u64 {
+pub(crate) fn announced_bytes(data: &[u8]) -> u64 {
     let Some([_, length @ ..]) = data.first_chunk::<MESSAGE_HEAD_BYTES>() else {
         return 0;
     };

@@ -30,10 +30,10 @@ pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Key>>;
 
 impl Interceptor for Key {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        let metadata = request.metadata_mut();
+        metadata.insert("memoird-max-reply-bytes", (64 << 20).into());
         if let Some(value) = &self.0 {
-            request
-                .metadata_mut()
-                .insert("authorization", value.clone());
+            metadata.insert("authorization", value.clone());
         }
         Ok(request)
     }

@@ -56,10 +56,11 @@ _MAY_FORK_AFTER_LOOPS = tuple(int(part) for part in grpc.__version__.split(".")[
 FORK_WAITS = 1.0
 # The daemon refuses longer names of sessions and subjects. Much longer metadata would end the connection.
 PLACE_MAX = 256
+_MESSAGE_BYTES_MAX = 256 << 20
 _OPTIONS: list[tuple[str, Any]] = [
-    # A window may be larger than the 4 MiB that gRPC takes by itself.
-    ("grpc.max_receive_message_length", 256 << 20),
-    ("grpc.max_send_message_length", 256 << 20),
+    # Windows may be larger than gRPC's default of 4 MiB.
+    ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
     # What is to be tried again is decided here.
     ("grpc.enable_retries", 0),
     # By itself gRPC waits up to two minutes with its next connection to a daemon that was away.
@@ -137,9 +138,10 @@ class _Endpoint:
         if key and not (isinstance(key, str) and key.isascii() and key.isprintable()):
             # Of a key nothing is said.
             raise _not_set("key", "takes a text of visible ASCII characters; a file's key has no line's end")
-        self.metadata: tuple[tuple[str, str], ...] = ()
+        # The daemon refuses replies over 4 MiB unless a call asks for more.
+        self.metadata: tuple[tuple[str, str], ...] = (("memoird-max-reply-bytes", str(_MESSAGE_BYTES_MAX)),)
         if key:
-            self.metadata = (("authorization", f"Bearer {key}"),)
+            self.metadata = (("authorization", f"Bearer {key}"), *self.metadata)
         self.timeout, self.idempotent = _seconds(timeout), idempotent
         self.was_reached = False
 

@@ -73,8 +73,8 @@ impl TurnRecord {
         }
     }
 
-    pub(super) fn set_content(&mut self, content: Arc<[u8]>) {
-        self.tokens = estimate_tokens(content.len());
+    pub(super) fn set_content(&mut self, content: Arc<[u8]>, client_bytes: usize) {
+        self.tokens = estimate_tokens(content.len().saturating_sub(client_bytes));
         self.is_marked = quote::has_marks(&content);
         self.content = content;
     }

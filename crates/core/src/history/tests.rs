@@ -6,10 +6,13 @@
 //! calls.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::ids::Generation;
+use crate::mark::MarkSecret;
 use crate::turn::{Links, NewTurn};
 
 const BYTES: usize = 10;
@@ -587,4 +590,18 @@ impl History {
         once.extend(unknown.map(|_| "unknown".into()));
         once
     }
+}
+
+#[test]
+fn an_updated_turn_is_estimated_without_the_bytes_for_its_client() {
+    let mut history = History::default();
+    let mut last_seq = 0;
+    append(&mut history, &mut last_seq, "u", &Limits::default()).unwrap();
+    let mark = MarkSecret::new([1; 32]).mark(Generation::new(1, 1));
+    let content: Arc<[u8]> = vec![0; 4_000].into();
+    assert!(history.update(1, content, 3_600, mark));
+    assert_eq!(
+        history.turn(1).unwrap().tokens,
+        crate::turn::estimate_tokens(400)
+    );
 }

@@ -14,17 +14,24 @@ impl History {
         found.or_else(|| apart.into_iter().find(|record| record.seq == seq))
     }
 
-    /// Replaces the content of a turn. Its role and ties stay.
+    /// Replaces the content of a turn, of which `client_bytes` are only for the client. Its role
+    /// and ties stay.
     ///
     /// Returns false if there is no turn of this seq.
-    pub(crate) fn update(&mut self, seq: u64, content: Arc<[u8]>, mark: Mark) -> bool {
+    pub(crate) fn update(
+        &mut self,
+        seq: u64,
+        content: Arc<[u8]>,
+        client_bytes: usize,
+        mark: Mark,
+    ) -> bool {
         let aside = self.aside.iter_mut();
         let aside = aside.flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
         let mut all = self.anchor.iter_mut().chain(&mut self.tail).chain(aside);
         let Some(record) = all.find(|record| record.seq == seq) else {
             return false;
         };
-        record.set_content(content);
+        record.set_content(content, client_bytes);
         record.note_mark(mark);
         self.count_capped();
         self.reshaped += 1;

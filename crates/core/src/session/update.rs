@@ -67,7 +67,8 @@ impl Session {
         let compacted = self.rewind_summaries(seq - 1);
         let must_reload = is_stored && compacted.as_ref().is_some_and(takes_summary_back);
         let mut dropped_turns = 0;
-        if self.history.update(seq, Arc::clone(&content), self.mark) {
+        let (shared, client_bytes) = (Arc::clone(&content), turn.client_bytes);
+        if self.history.update(seq, shared, client_bytes, self.mark) {
             dropped_turns = self.trim(limits);
         }
         let mut changes = Vec::from_iter(compacted);

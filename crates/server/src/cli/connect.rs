@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::connector::{Connector, TlsArgs, TlsFiles};
 use super::exit::CliError;
-use crate::config;
+use crate::{config, reply_limit};
 
 const DEFAULT_PORT: u16 = 7717;
 const DEFAULT_HOST: &str = "127.0.0.1";
@@ -176,6 +176,7 @@ impl Auth {
 impl Interceptor for Auth {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let metadata = request.metadata_mut();
+        metadata.insert(reply_limit::METADATA, MetadataValue::from(ANSWER_BYTES_MAX));
         if let Some(key) = &self.key {
             metadata.insert("authorization", key.clone());
         }

@@ -11,6 +11,7 @@ use tonic::{Request, Response, async_trait};
 use super::watch::EventStream;
 use super::{Answer, Api, PAGE_BYTES_MAX, answer, caller, place, split, split_for_page};
 use crate::heavy::HEAVY_BYTES;
+use crate::reply_limit::RequestedBytes;
 use crate::wire::context::Writer;
 use crate::wire::from::AppendFields;
 use crate::wire::{compaction, context, erasure, fields, from, history, recall_tool, status, to};
@@ -64,6 +65,7 @@ impl SessionService for Api {
         let session = from::session_id(&request.session_id)?;
         let policy = tenant.policy();
         let bytes = context::asked_bytes(&request);
+        let reply_bytes = RequestedBytes::for_budget(request.budget.as_ref());
         let names = request.append.as_ref();
         let names = names.map(|append| AppendFields::of(&append.messages_json));
         let has_search = self.search.is_enabled();
@@ -95,7 +97,9 @@ impl SessionService for Api {
             heavy: &self.heavy,
         };
         let answer = context::answered(window, recall.as_deref(), asked.wanted, writer);
-        Ok(Response::new(answer.await?))
+        let mut response = Response::new(answer.await?);
+        response.extensions_mut().insert(reply_bytes);
+        Ok(response)
     }
 
     async fn resolve_recall_tool(

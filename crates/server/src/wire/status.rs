@@ -22,6 +22,7 @@ use tracing::{error, warn};
 use super::fields::{self, FIELD};
 use crate::auth::Denied;
 use crate::reload::ReloadError;
+use crate::reply_limit;
 use crate::services::MaintenanceError;
 
 const DOMAIN: &str = "memoird";
@@ -357,6 +358,32 @@ pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
     };
     let problem = format!("the request has more than the {bytes_max} bytes of this call{setting}");
     status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
+}
+
+/// The reply is larger than the client accepts.
+pub(crate) fn reply_too_large(bytes: u64, bytes_max: u64) -> Status {
+    let problem = format!(
+        "the reply has {bytes} bytes, the maximum is {bytes_max}: raise the limit of your gRPC client \
+         (grpc.max_receive_message_length, MaxCallRecvMsgSize, maxInboundMessageSize) and send it as \
+         metadata {}, or ask for less (a smaller page or budget); turns of this request are stored",
+        reply_limit::METADATA
+    );
+    let facts = [("bytes", bytes), ("limit_bytes", bytes_max)];
+    let facts = facts.map(|(name, bytes)| (name.to_owned(), bytes.to_string()));
+    with_facts(
+        ResourceExhausted,
+        "REPLY_TOO_LARGE",
+        problem,
+        HashMap::from(facts),
+        None,
+    )
+}
+
+/// The metadata with the maximum size of replies is not a number.
+pub(crate) fn reply_limit_invalid(value: &str) -> Status {
+    let key = reply_limit::METADATA;
+    let problem = format!("metadata {key} is {value:?}: expected a number of bytes, e.g. 67108864");
+    invalid("METADATA_INVALID", key, problem)
 }
 
 /// A request that did not arrive in time.
