@@ -1,4 +1,4 @@
-/** The client: cheap to keep, and meant to be kept. */
+/** The client, which holds one connection. Create it once and reuse it. */
 
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -41,23 +41,23 @@ import { look, misfit } from "./misfit.js";
 
 const ADDR = "http://127.0.0.1:7717";
 const TIMEOUT_MS = 30_000;
-// Until the next try, where the daemon does not say: doubled each time, and diced.
+// Pause before the first retry, if the daemon names none. Doubled with each retry, with random jitter.
 const FIRST_PAUSE_MS = 50;
 const PAUSE_MS_MAX = 2_000;
 const MESSAGE_BYTES_MAX = 256 << 20;
-// By itself Node has 10 for all calls that are under way, and refuses any other while a larger one is.
+// Node's default is 10 MB for all concurrent calls. It rejects further calls while a larger one is in progress.
 const SESSION_MEGABYTES_MAX = 1_000_000;
 const PING_MS = 10_000;
-// Closes connections before NAT gateways and proxies drop them silently. Below PING_MS: a connection that was idle for
-// longer than that has to answer a ping before it is used again.
+// Closes connections before NAT gateways and proxies drop them silently. Must be below PING_MS: a connection that was
+// idle for longer must answer a ping before it is used again.
 const IDLE_MS_MAX = 9_000;
-// For a client that no daemon has answered yet. Others wait for a daemon that restarts as long as their calls may take.
+// For a client's first connection. Later calls wait for a restarting daemon as long as their time limit.
 const FIRST_CONNECTION_MS_MAX = 3_000;
-// Codes of errors that the client or a proxy makes, as long as they have no reason.
+// Codes of errors made by the client or a proxy, if they have no reason.
 const UNANSWERED = [Code.Unavailable, Code.Canceled, Code.DeadlineExceeded];
-// The daemon refuses longer names of sessions and subjects. Much longer metadata would end the connection.
+// The daemon rejects longer ids of sessions and subjects. Much longer metadata would end the connection.
 const PLACE_MAX = 256;
-// Calls that may be made again when it is not known whether they were done.
+// Calls that may be retried when their outcome is unknown.
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
   SessionService.method.patchState,
@@ -95,39 +95,47 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   DocumentService.method.batchDocuments,
 ]);
 
-/** Certificates, as files in PEM. */
+/** TLS certificates, as PEM files. */
 export interface Tls {
-  /** Who signs the daemon's certificate; unset: whom Node trusts. */
+  /** CA of the daemon's certificate. If unset, the CAs that Node trusts. */
   ca?: string | undefined;
-  /** This client's own certificate, where the daemon asks for one. */
+  /** This client's own certificate, if the daemon requires one. */
   cert?: string | undefined;
-  /** The key of `cert`. */
+  /** Private key of `cert`. */
   certKey?: string | undefined;
 }
 
-/** Where the daemon is, who calls it, and how patiently. */
+/** Address, credentials and limits of a client. */
 export interface Options {
-  /** `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; unset: `MEMOIRD_ADDR`, or the daemon of this machine. */
+  /**
+   * `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`. If unset, `MEMOIRD_ADDR`, or the daemon on this machine.
+   */
   addr?: string | undefined;
-  /** The tenant's key; unset: `MEMOIRD_KEY`. */
+  /** The tenant's API key. If unset, `MEMOIRD_KEY`. */
   key?: string | undefined;
-  /** Unset: `MEMOIRD_CA`, `MEMOIRD_CERT` and `MEMOIRD_CERT_KEY`. For https only. */
+  /** For https only. If unset, `MEMOIRD_CA`, `MEMOIRD_CERT` and `MEMOIRD_CERT_KEY`. */
   tls?: Tls | undefined;
-  /** For all tries of a call together; 30,000 where unset. A call may have its own, `timeoutMs`; streams have only that. */
+  /**
+   * Time limit of a call including retries. Default 30,000. A call may override it with its own `timeoutMs`. Streams
+   * have no limit unless they set one.
+   */
   timeoutMs?: number | undefined;
-  /** Whether each append, patch, rewind and copy has a key of its own, and is repeated where its answer was lost; so where unset. */
+  /**
+   * Whether to send a generated idempotency key with each append, patch, rewind and copy, so that it is retried if its
+   * response is lost. Default true.
+   */
   idempotent?: boolean | undefined;
-  /** Interceptors of Connect: each sees every try of a call. */
+  /** Connect interceptors. Each sees every try of a call. */
   interceptors?: Interceptor[] | undefined;
 }
 
-/** Every call of sessions, memories and documents. Keep it: it holds one connection. */
+/** All calls of sessions, memories and documents. It holds one connection, so create it once and reuse it. */
 export type Client = ClientOf<typeof SessionService> &
   ClientOf<typeof MemoryService> &
   ClientOf<typeof DocumentService> & {
-    /** Where the daemon is. */
+    /** Address of the daemon. */
     readonly addr: string;
-    /** Ends what is under way, and the connection. */
+    /** Cancels calls in progress and closes the connection. */
     close(): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;
   };
@@ -135,8 +143,8 @@ export type Client = ClientOf<typeof SessionService> &
 /**
  * Returns a client of a daemon. It connects with the first call.
  *
- * Until a daemon has answered, calls throw `Unavailable` after 3 s without a connection. Later they wait for a daemon that
- * restarts, as long as `timeoutMs`.
+ * Until a daemon has answered once, calls throw `Unavailable` after 3 s without a connection. After that, they wait for
+ * a restarting daemon for up to `timeoutMs`.
  */
 export function connect(options: Options = {}): Client {
   const env = process.env;
@@ -150,7 +158,7 @@ export function connect(options: Options = {}): Client {
     throw misfit("addr", `takes a text, not a ${typeof addr}`);
   }
   if (typeof key !== "string" || !/^[\x20-\x7e]*$/.test(key)) {
-    // Of a key nothing is said.
+    // The message must not contain the key.
     throw misfit("key", "takes a text of visible ASCII characters; a file's key has no line's end");
   }
   const { baseUrl, socket } = parse(addr);
@@ -166,7 +174,7 @@ export function connect(options: Options = {}): Client {
   } else if (options.tls) {
     throw misfit("tls", `needs an address that begins with https://, and this is ${JSON.stringify(addr)}`);
   }
-  // A machine that is gone says nothing: while a call waits, the connection is asked whether it lives.
+  // Detects an unresponsive machine: while a call waits, pings check the connection.
   const alive = { pingIntervalMs: PING_MS, pingTimeoutMs: PING_MS, idleConnectionTimeoutMs: IDLE_MS_MAX };
   const sessionManager = new Http2SessionManager(baseUrl, alive, { ...nodeOptions, maxSessionMemory: SESSION_MEGABYTES_MAX });
   const grpc = createGrpcTransport({
@@ -208,7 +216,10 @@ export function connect(options: Options = {}): Client {
   };
 }
 
-/** The same call, whose stream begins with its loop and ends where that is left: Connect would begin before, and go on. */
+/**
+ * Wraps a streaming call so that it starts when its loop does and is canceled when the loop is left. Connect starts it
+ * earlier and does not cancel it.
+ */
 function ending<I, O>(begin: Stream<I, O>): Stream<I, O> {
   return async function* (request, options = {}) {
     const left = new AbortController();
@@ -229,7 +240,7 @@ function milliseconds(limit: number | undefined): number | undefined {
   if (limit !== undefined && (typeof limit !== "number" || Number.isNaN(limit))) {
     throw misfit("timeoutMs", "takes milliseconds as a number");
   }
-  // Longer than that, timers of JavaScript end at once.
+  // JavaScript timers with a longer delay fire at once.
   return limit === undefined || limit === Infinity ? limit : Math.min(limit, 2 ** 31 - 1);
 }
 
@@ -249,7 +260,7 @@ function read(file: string | undefined): Buffer | undefined {
   return file ? readFileSync(file) : undefined;
 }
 
-/** Opens the first connection of a client. Throws `Unavailable` if there is none in time, other errors at once. */
+/** Opens the first connection of a client. Throws `Unavailable` if that takes too long, and other errors at once. */
 async function firstConnection(
   sessions: Http2SessionManager,
   addr: string,
@@ -277,7 +288,7 @@ async function firstConnection(
     if (signal.aborted) {
       throw errorOf(new ConnectError("the call was canceled", Code.Canceled), "", false);
     }
-    // The next call starts a connection of its own.
+    // The next call starts with a new connection.
     sessions.abort();
     error ??= errorOf(new ConnectError("no answer", Code.Unavailable), "", true);
     throw unreached(addr, error);
@@ -297,15 +308,15 @@ interface Rules {
   timeoutMs: number;
   idempotent: boolean;
   isClosed: () => boolean;
-  /** Waits for the client's first connection; does nothing once there was one. */
+  /** Waits for the client's first connection. Does nothing once it was established. */
   connected: (timeoutMs: number, signal: AbortSignal | undefined) => Promise<void>;
 }
 
 /**
- * Repeats what may be repeated, within one time limit, and throws the errors of this package.
+ * Retries calls within one time limit, and throws the errors of this package.
  *
- * Not an interceptor: Connect puts an error of its own in the place of what an interceptor throws
- * after the time limit, and the daemon has to be told what is left of it at each try.
+ * Not an interceptor: after the time limit, Connect would replace an error thrown there by its own, and each try must
+ * send the remaining time limit to the daemon.
  */
 function retrying(inner: Transport, rules: Rules): Transport {
   const isWanted = (signal: AbortSignal | undefined) => !signal?.aborted && !rules.isClosed();
@@ -315,7 +326,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
     }
   };
   let isAnswered = false;
-  /** The error of a call; it names the address until the client had an answer from it. */
+  /** Returns the error of a call. Until the first response from the address, the error names the address. */
   const refusal = (failure: unknown, call: string, signal: AbortSignal | undefined) => {
     const error = errorOf(failure, call, isWanted(signal));
     isAnswered ||= error.reason !== "" || !UNANSWERED.includes(error.code);
@@ -330,7 +341,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
       const ends = limit > 0 ? performance.now() + limit : Infinity;
       const left = () => Math.max(Math.ceil(ends - performance.now()), 1);
       const isRepeatable = REPEATABLE.has(method) && isKnownAgain(request);
-      // A window's append is done before the window is refused.
+      // A window's append is done before the window is rejected.
       const isUndone = !isMessage(request, GetContextRequestSchema) || !request.append;
       let [next, waited] = [FIRST_PAUSE_MS, 0];
       await rules.connected(left(), signal);
@@ -344,23 +355,23 @@ function retrying(inner: Transport, rules: Rules): Transport {
         } catch (failure) {
           const error = refusal(failure, method.name, signal);
           let pause = error.retryAfter === undefined ? undefined : error.retryAfter * 1000;
-          // What the daemon itself could not do, it does again where it says so.
+          // Retry errors of the daemon itself only if it returns a retry delay.
           if (pause === undefined && error instanceof Unavailable && ["", "TRANSPORT"].includes(error.reason)) {
             pause = next * (0.5 + Math.random());
             next = Math.min(next * 2, PAUSE_MS_MAX);
           }
-          // A refusal for want of room did nothing; whatever else is refused may be under way.
+          // A call rejected for lack of room did nothing. Other failed calls may be in progress.
           const isSafe = isRepeatable || (isUndone && error instanceof ResourceExhausted);
           const isHopeless = error instanceof Conflict || error instanceof DeadlineExceeded;
           if (pause === undefined || isHopeless || !isSafe || pause >= left() || !isWanted(signal)) {
             throw error;
           }
-          // A proxy may accept connections for a daemon that does not run.
+          // A proxy may accept connections for a daemon that is not running.
           waited += pause;
           if (!isAnswered && waited > FIRST_CONNECTION_MS_MAX) {
             throw error;
           }
-          // An aborted pause leads to a try that says so.
+          // If the pause is aborted, the next try reports it.
           await sleep(pause, undefined, signal && { signal }).catch(() => undefined);
         }
       }
@@ -397,10 +408,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
   };
 }
 
-/**
- * The request with a key for what is not safe to repeat without. The caller's own object stays
- * as it is.
- */
+/** Returns the request, with a generated idempotency key if it needs one. The caller's own object is not changed. */
 function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: boolean): MessageShape<I> {
   const keyed = <K extends { idempotencyKey: string }>(it: K) => ({
     ...it,
@@ -427,7 +435,7 @@ function isKeyed(
   );
 }
 
-/** Whether the daemon knows the request again when it comes twice, or does not mind. */
+/** Whether repeating the request has the same effect as sending it once. */
 function isKnownAgain(request: Message): boolean {
   if (isKeyed(request) || isMessage(request, RememberRequestSchema)) {
     return request.idempotencyKey !== "";
@@ -436,13 +444,13 @@ function isKnownAgain(request: Message): boolean {
     return request.operations.every(({ operation: { value } }) => !value || isKnownAgain(value));
   }
   if (isMessage(request, PutDocumentRequestSchema) || isMessage(request, DeleteDocumentRequestSchema)) {
-    // Done once, it is refused the second time.
+      // With an expected version, the repetition of a completed call fails.
     return request.expectedVersion === undefined;
   }
   return !isMessage(request, GetContextRequestSchema) || request.append?.idempotencyKey !== "";
 }
 
-/** The session that a request names; of memories the subject, where it names one. */
+/** Returns the session id of a request, or for memories the subject if it names one. */
 function placeOf(service: string, request: Message): string {
   let named = request as Message & { sessionId?: string; subject?: string; subjects?: string[] };
   if (isMessage(request, ForgetRequestSchema)) {
@@ -461,7 +469,7 @@ function headersOf(given: HeadersInit | undefined, key: string, place = ""): Hea
   // The daemon refuses replies over 4 MiB unless a call asks for more.
   headers.set("memoird-max-reply-bytes", String(MESSAGE_BYTES_MAX));
   if (place && place.length <= PLACE_MAX) {
-    // For balancers: all calls of a session go to the same daemon. Quoted as other clients do.
+    // Load balancers route all calls of a session to the same daemon by it. Quoted as in the other clients.
     const quoted = encodeURIComponent(place).replace(
       /[!'()*]/g,
       (mark) => `%${mark.charCodeAt(0).toString(16).toUpperCase()}`,

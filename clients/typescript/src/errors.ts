@@ -1,31 +1,31 @@
-/** What a daemon refuses, and what does not reach it: an error for each reason a program can act upon. */
+/** Errors of calls: a class for each reason that a program can handle. */
 
 import { Code, ConnectError } from "@connectrpc/connect";
 
 import { ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
 
-/** What is known of a refusal. */
+/** Details of a failed call. */
 export interface Refusal {
-  /** The status of gRPC. */
+  /** The gRPC status code. */
   code: Code;
-  /** Why, as a stable word such as `STALE_SEQ`; empty where no daemon said it. */
+  /** Stable reason such as `STALE_SEQ`. Empty if the error is not from a daemon. */
   reason: string;
-  /** What the daemon says of it: which field, which limit, what there is instead. */
+  /** Metadata of the error, such as the field, the limit or the current value. */
   facts: Readonly<Record<string, string>>;
-  /** Seconds after which the same call may be taken; undefined: it will not. */
+  /** Seconds after which to retry the same call. Undefined if a retry does not help. */
   retryAfter: number | undefined;
-  /** What Connect made of it. */
+  /** The underlying error of Connect. */
   cause: ConnectError;
 }
 
-/** A call was not done. Says in words what to do about it. */
+/** A failed call. The message states what to do. */
 export class MemoirdError extends Error implements Refusal {
   readonly code: Code;
   readonly reason: string;
   readonly facts: Readonly<Record<string, string>>;
   readonly retryAfter: number | undefined;
   override readonly cause: ConnectError;
-  /** The path of the field that it is about, such as `append.turns[1]`; empty where it is about none. */
+  /** Path of the invalid field, such as `append.turns[1]`. Empty if no field is at fault. */
   readonly field: string;
 
   constructor(message: string, refusal: Refusal) {
@@ -40,61 +40,61 @@ export class MemoirdError extends Error implements Refusal {
   }
 }
 
-/** A field, or a setting of `connect`, is not as it has to be: `field`. */
+/** A field, or an option of `connect`, is invalid: `field`. */
 export class InvalidArgument extends MemoirdError {}
-/** What may not be left out of a window does not fit its budget. */
+/** The required content of a window does not fit its budget. */
 export class CurrentTurnTooLarge extends InvalidArgument {}
-/** The provider's messages are not as the provider has them. */
+/** `messagesJson` does not match the provider's format. */
 export class MessagesInvalid extends InvalidArgument {}
-/** What is taken back would leave a part of a tool unit. */
+/** The rewind would separate a tool call from its result. */
 export class ToolUnitSplit extends InvalidArgument {}
-/** There is no such thing, or not for this key. */
+/** The requested object does not exist, or is not visible to this key. */
 export class NotFound extends MemoirdError {}
-/** The session does not live: it never began, or has ended. */
+/** The session is not live: it was never started, or has ended. */
 export class SessionNotFound extends NotFound {}
-/** The session had no such life, or the journal does not keep it any more. */
+/** The session had no such generation, or the journal no longer has it. */
 export class GenerationNotFound extends NotFound {}
-/** There is no memory of this id. */
+/** No memory has this id. */
 export class MemoryNotFound extends NotFound {}
-/** There is no document of this key, or it has expired. */
+/** No document has this key, or it has expired. */
 export class DocumentNotFound extends NotFound {}
-/** Things are not as the call expected them. To repeat it does not help: read first. */
+/** The current state does not match the call's expectations. Do not retry; read the state first. */
 export class Conflict extends MemoirdError {}
-/** The newest turn is another one than `expectedSeq`. */
+/** `expectedSeq` is not the newest turn. */
 export class StaleSeq extends Conflict {}
-/** Another life of the session is live than `expectedGeneration`. */
+/** `expectedGeneration` is not the live generation. */
 export class StaleGeneration extends Conflict {}
-/** The state has another version than was expected. */
+/** The state does not have the expected version. */
 export class StaleStateVersion extends Conflict {}
-/** The document has another version than `expectedVersion`; `facts.version` has it, 0: none. */
+/** The document does not have `expectedVersion`. `facts.version` is its version, 0 if it does not exist. */
 export class StaleVersion extends Conflict {}
-/** The key was used for another content. */
+/** The idempotency key was used for a different request. */
 export class IdempotencyKeyReused extends Conflict {}
-/** The turns that were appended with this key were taken back. */
+/** The turns appended with this idempotency key were rewound. */
 export class IdempotencyKeyRewound extends Conflict {}
-/** A tool's call waits for its result, or a reply is streaming. */
+/** A tool call has no result yet, or a reply is streaming. */
 export class CallPending extends Conflict {}
-/** The lease has ended. */
+/** The extraction lease has expired. */
 export class LeaseLost extends Conflict {}
-/** A limit is reached; `reason` and `facts` name it, `retryAfter` says when to try again. */
+/** A limit is reached. `reason` and `facts` name it, `retryAfter` is the time to wait. */
 export class ResourceExhausted extends MemoirdError {}
-/** The disk has no room. Nothing was taken. */
+/** The daemon's disk is full. Nothing was stored. */
 export class JournalFull extends ResourceExhausted {}
-/** The daemon is not reached, or does not take calls now. */
+/** The daemon cannot be reached, or accepts no calls now. */
 export class Unavailable extends MemoirdError {}
-/** The call took longer than its time limit; it may have been done. */
+/** The call exceeded its time limit. Its outcome is unknown. */
 export class DeadlineExceeded extends MemoirdError {}
-/** The caller's signal, or `close`, ended the call; it may have been done. */
+/** The caller's signal, or `close`, canceled the call. Its outcome is unknown. */
 export class Canceled extends MemoirdError {}
-/** The daemon does not know the key, or wants one. */
+/** The key is unknown, or missing. */
 export class Unauthenticated extends MemoirdError {}
-/** The key may not do this. */
+/** The key does not permit the call. */
 export class PermissionDenied extends MemoirdError {}
-/** The daemon does not do this, as it is configured: `reason`. */
+/** The daemon does not support the call as configured: `reason`. */
 export class Unimplemented extends MemoirdError {}
 /** The daemon is older than this client and has no such call: `facts.call`. */
 export class MissingCall extends Unimplemented {}
-/** A defect of the daemon, or damage of its data. */
+/** A bug in the daemon, or damaged data. */
 export class Internal extends MemoirdError {}
 
 type Kind = new (message: string, refusal: Refusal) => MemoirdError;
@@ -136,7 +136,7 @@ const REASONS: ReadonlyMap<string, Kind> = new Map<string, Kind>([
   ["JOURNAL_FULL", JournalFull],
 ]);
 
-/** The error for a failed call; `isWanted` is false where the caller itself ended it. */
+/** Returns the error of a failed call. `isWanted` is false if the caller itself canceled it. */
 export function errorOf(failure: unknown, call: string, isWanted: boolean): MemoirdError {
   const cause = ConnectError.from(failure);
   const info = cause.findDetails(ErrorInfoSchema)[0];
@@ -162,16 +162,16 @@ export function errorOf(failure: unknown, call: string, isWanted: boolean): Memo
   });
 }
 
-/** Whether the connection ended without an answer, which Connect has several codes for. */
+/** Whether the connection ended without a response. Connect reports that with several codes. */
 function isLost(error: ConnectError): boolean {
   if (error.metadata.has("grpc-status")) {
     return false;
   }
-  // Streams of a connection that breaks are canceled.
+  // Connect cancels the streams of a connection that breaks.
   if (error.code === Code.Canceled || error.code === Code.Aborted) {
     return true;
   }
-  // A balancer ends the answer of a daemon that died, as if it were whole.
+  // A load balancer ends the response of a killed daemon as if it were complete.
   const isCut = error.code === Code.Unknown || error.code === Code.Internal;
   if (isCut && error.rawMessage.startsWith("protocol error: missing ")) {
     return true;
@@ -183,7 +183,7 @@ function isLost(error: ConnectError): boolean {
   return cause instanceof Error;
 }
 
-/** Whether it ended a stream or the connection, such as a daemon's that goes away. */
+/** Whether HTTP/2 ended a stream or the connection, for example because the daemon is shutting down. */
 function isOfHttp2(error: Error): boolean {
   return "code" in error && ["ERR_HTTP2_SESSION_ERROR", "ERR_HTTP2_STREAM_ERROR"].includes(String(error.code));
 }

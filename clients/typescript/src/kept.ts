@@ -1,7 +1,8 @@
 /**
- * Messages of frameworks in turns: turns say what models read of one, and the `client_json` of the first the rest.
+ * Stores messages of frameworks in turns. The turns have the content that models read. The `client_json` of the first
+ * turn has the rest.
  *
- * So a message is given back equal, and windows, summaries and search see what was said.
+ * So a message is restored exactly, and its content is available to windows, summaries and search.
  */
 
 import { toBinary } from "@bufbuild/protobuf";
@@ -11,42 +12,45 @@ import { TurnSchema } from "./gen/memoird/v1/common_pb.js";
 import type { Part, Turn } from "./gen/memoird/v1/common_pb.js";
 import type { GetContextRequestSchema } from "./gen/memoird/v1/session_pb.js";
 
-/** What memoird chooses by: see GetContextRequest. */
+/** Options of windows, see GetContextRequest. */
 export type Window = Pick<
   MessageInitShape<typeof GetContextRequestSchema>,
   "model" | "budget" | "policy" | "overheadTokens" | "memories"
 >;
 
-/** Turns that a call adds. */
+/** Maximum number of turns in a call. */
 export const TURNS_MAX = 256;
-/** Their bytes: a request may have at least 8 MiB by default (`server.max_request_bytes`), and room is left for what else is in it. */
+/**
+ * Maximum size of the turns in a call, in bytes. A request may have at least 8 MiB by default
+ * (`server.max_request_bytes`), of which the rest is for its other fields.
+ */
 export const BYTES_MAX = 6 << 20;
-/** Parts of a turn (`limits.parts_per_turn`). */
+/** Maximum number of parts of a turn (`limits.parts_per_turn`). */
 export const PARTS_MAX = 128;
-// A text of so many characters that a part has is not kept twice.
+// Minimum length of a text that is stored in a part only, not in `client_json` as well.
 const LONG_TEXT = 64;
 const NAME_BYTES_MAX = 256;
 const CALL_ID_BYTES_MAX = 4096;
 // Shorter strings of provider metadata are ids, not sealed reasoning.
 const SEALED_CHARS_MIN = 64;
-/** Key of an object that stands for a value which is in the turns. */
+/** Key of an object that refers to a value in the turns. */
 export const LIFTED = "$memoird";
-// What memoird made of turns, or said in other words, has this in its metadata.
+// Metadata key of turns that memoird made or changed.
 const MADE = "memoird";
 
-/** Where a text of the turns is: the number of the part over all of them, and what of it. */
+/** Reference to a text of the turns: index of the part over all turns, and name of its field. */
 type Mark = [at: number, place: string];
 
-/** A message as it stands in `client_json`. */
+/** A message as stored in `client_json`. */
 interface Held {
-  /** So many turns are of the message. */
+  /** Number of turns of the message. */
   turns: number;
-  /** True: nothing was taken out of the message. */
+  /** Set if no text of the message was replaced by a reference. */
   whole?: true;
   [framework: string]: unknown;
 }
 
-/** Makes the turns hold the message, under its id. The message is as JSON has it. */
+/** Stores a message, a JSON value, in its turns, and sets its id. */
 export function keep(turns: Turn[], framework: string, id: string, message: unknown): void {
   const texts = new Map<string, Mark>();
   for (const [at, part] of turns.flatMap((turn) => turn.parts).entries()) {
@@ -65,7 +69,9 @@ export function keep(turns: Turn[], framework: string, id: string, message: unkn
   turns[0]!.clientJson = JSON.stringify(held);
 }
 
-/** The message that the turns hold; undefined where they hold none, not all of one, or memoird says it in other words. */
+/**
+ * Returns the message stored in the turns. Undefined if there is none, if turns are missing, or if memoird changed one.
+ */
 export function keptIn(turns: readonly Turn[], framework: string): unknown {
   if (!turns[0]?.clientJson || turns.some(isMade)) {
     return undefined;
@@ -78,12 +84,12 @@ export function keptIn(turns: readonly Turn[], framework: string): unknown {
   return held.whole ? held[framework] : filled(held[framework], parts);
 }
 
-/** The value as JSON that every reader takes: without halves of characters, which models sometimes leave. */
+/** Encodes a value as JSON that every parser accepts: without lone surrogates, which models sometimes write. */
 export function json(value: unknown): string {
   return JSON.stringify(value, (_, inner) => (typeof inner === "string" ? inner.toWellFormed() : inner));
 }
 
-/** The turns of each message, in their order: those that follow each other and have the same id. */
+/** Groups turns by message: consecutive turns with the same id. */
 export function grouped(turns: readonly Turn[]): Turn[][] {
   const groups: Turn[][] = [];
   for (const turn of turns) {
@@ -97,7 +103,7 @@ export function grouped(turns: readonly Turn[]): Turn[][] {
   return groups;
 }
 
-/** The turns of each call that adds these; a group stays together where one call takes it. */
+/** Splits turns into batches for one call each. Keeps a group together if it fits in one call. */
 export function batched(groups: readonly (readonly Turn[])[]): Turn[][] {
   const batches: Turn[][] = [];
   let [turnsLeft, bytesLeft] = [0, 0];
@@ -119,17 +125,17 @@ export function batched(groups: readonly (readonly Turn[])[]): Turn[][] {
   return batches;
 }
 
-/** What turns have on the wire. */
+/** Size of the encoded turns in bytes. */
 export function bytesOf(turns: readonly Turn[]): number {
   return turns.reduce((bytes, turn) => bytes + toBinary(TurnSchema, turn).byteLength, 0);
 }
 
-/** Whether memoird made the turn, or says it in other words. */
+/** Whether memoird made or changed the turn. */
 export function isMade(turn: Turn): boolean {
   return MADE in turn.metadata;
 }
 
-/** Whether this is a valid id of a call. */
+/** Whether this is a valid id of a tool call. */
 export function isId(value: unknown): value is string {
   return typeof value === "string" && value !== "" && Buffer.byteLength(value) <= CALL_ID_BYTES_MAX;
 }
@@ -139,7 +145,7 @@ export function isName(value: unknown): value is string {
   return isId(value) && Buffer.byteLength(value) <= NAME_BYTES_MAX;
 }
 
-/** Texts of a part that a message may have too, by where they are. */
+/** Texts of a part that its message may contain as well, by field. */
 function textsOf({ part }: Part): Record<string, string> {
   switch (part.case) {
     case "text":
@@ -159,7 +165,7 @@ function textsOf({ part }: Part): Record<string, string> {
   }
 }
 
-/** The value with marks for texts, and for what has such a text as its JSON. */
+/** Replaces texts that the turns contain by references, and values encoded as such a text too. */
 function lifted(value: unknown, texts: ReadonlyMap<string, Mark>): unknown {
   const isText = typeof value === "string";
   if (texts.size && (isText || (typeof value === "object" && value !== null))) {
@@ -180,7 +186,7 @@ function filled(value: unknown, parts: readonly Part[]): unknown {
   return mapped(value, (inner) => filled(inner, parts));
 }
 
-/** True where a message has what looks like our mark: then nothing is taken out of it. */
+/** Whether a message contains an object that looks like a reference. Then no text of it is replaced. */
 export function hasMarks(value: unknown): boolean {
   if (Array.isArray(value)) {
     return value.some(hasMarks);
@@ -188,7 +194,9 @@ export function hasMarks(value: unknown): boolean {
   return isObject(value) && (isMark(value) || Object.values(value).some(hasMarks));
 }
 
-/** A list or object with each inner value changed; any other value as it is. An item has the name of its list. */
+/**
+ * Returns a list or object with each inner value changed, and other values unchanged. Items get the name of their list.
+ */
 export function mapped(value: unknown, change: (inner: unknown, name: string) => unknown, name = ""): unknown {
   if (Array.isArray(value)) {
     return value.map((inner) => change(inner, name));
@@ -202,13 +210,13 @@ export function mapped(value: unknown, change: (inner: unknown, name: string) =>
 /** Reasoning that only its provider can read, such as a signature or encrypted content. */
 export interface Sealed {
   data: string;
-  /** Whether Anthropic's models made it: only their seals may be sent to them. */
+  /** Whether an Anthropic model made it. Anthropic accepts only those. */
   isAnthropic: boolean;
-  /** Whether there is no text that says the same. */
+  /** Whether no plaintext of it exists. */
   isRedacted: boolean;
 }
 
-/** The sealed reasoning in a part's provider metadata: its longest string, if that is no id. */
+/** Returns the sealed reasoning in a part's provider metadata: its longest string, unless that is an id. */
 export function sealedIn(metadata: unknown): Sealed | undefined {
   let [longest, field] = ["", ""];
   const look = (value: unknown, name: string): unknown => {

@@ -1,4 +1,4 @@
-/** A daemon of one's own, for experiments and tests. */
+/** A local daemon for experiments and tests. */
 
 import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
@@ -17,20 +17,20 @@ const START_MS_MAX = 30_000;
 const STOP_MS_MAX = 40_000;
 const ENDPOINTS = "endpoints.json";
 
-/** What a daemon of one's own is started with. */
+/** Options of a local daemon. */
 export interface LocalOptions {
-  /** More of its YAML file than where it listens and keeps its data. */
+  /** YAML to append to its configuration, which sets the addresses and the data directory. */
   config?: string | undefined;
-  /** Where it keeps its data; unset: in a directory that goes with it. */
+  /** Data directory. If unset, a temporary one that is removed with the daemon. */
   dataDir?: string | undefined;
-  /** The key of a tenant that `config` names; unset: none, whatever `MEMOIRD_KEY` says. */
+  /** Key of a tenant in `config`. If unset, none, regardless of `MEMOIRD_KEY`. */
   key?: string | undefined;
-  /** The program; unset: `MEMOIRD_BIN`, or `memoird` on `PATH`. */
+  /** The executable. If unset, `MEMOIRD_BIN`, or `memoird` on `PATH`. */
   binary?: string | undefined;
 }
 
 /**
- * Starts a daemon on this machine and gives a client of it; `close` stops it. Another client calls it by `addr`.
+ * Starts a daemon on this machine and returns a client of it. `close` stops it. Other clients connect to its `addr`.
  */
 export async function local(options: LocalOptions = {}): Promise<Client> {
   const program = options.binary || process.env.MEMOIRD_BIN || onPath("memoird");
@@ -41,7 +41,7 @@ export async function local(options: LocalOptions = {}): Promise<Client> {
   await writeFile(config, settings(data) + (options.config ?? ""));
   const before = await written(join(data, ENDPOINTS));
   const words = openSync(log, "w");
-  // What interrupts the program, such as Ctrl+C, is for the program, which stops it.
+  // Detached, so that signals such as Ctrl+C reach only this program, which then stops the daemon.
   const daemon = spawn(program, ["serve", "--config", config], {
     stdio: ["ignore", words, words],
     detached: true,
@@ -70,7 +70,7 @@ export async function local(options: LocalOptions = {}): Promise<Client> {
   }
 }
 
-/** Stops the daemon where this process ends without `close`, however: the watcher's input ends then. */
+/** Stops the daemon if this process ends without `close`: then the input of the watcher process ends. */
 function watch(daemon: ChildProcess): ChildProcess | undefined {
   if (daemon.pid === undefined) {
     return undefined;
@@ -79,7 +79,7 @@ function watch(daemon: ChildProcess): ChildProcess | undefined {
     stdio: ["pipe", "ignore", "ignore"],
     detached: true,
   });
-  // Where there is no shell, nobody watches.
+  // Without a shell there is no watcher.
   watcher.once("error", () => undefined);
   watcher.unref();
   (watcher.stdin as Socket).unref();
@@ -93,7 +93,7 @@ function onPath(name: string): string {
       accessSync(file, constants.X_OK);
       return file;
     } catch {
-      // Perhaps in the next one.
+      // Try the next folder.
     }
   }
   throw new Error("there is no memoird on PATH: install it, or name it with MEMOIRD_BIN or binary");
@@ -107,13 +107,13 @@ function settings(data: string): string {
   );
 }
 
-/** When a file was written, in nanoseconds; unset: never. */
+/** Modification time of a file in nanoseconds. Undefined if it does not exist. */
 async function written(file: string): Promise<bigint | undefined> {
   const found = await stat(file, { bigint: true }).catch(() => undefined);
   return found?.mtimeNs;
 }
 
-/** Where it serves, once it does; a daemon that was killed leaves its file, written when `before` says. */
+/** Waits for the daemon's address. Ignores a file written at `before`, which a killed daemon left. */
 async function address(daemon: ChildProcess, data: string, log: string, before: bigint | undefined): Promise<string> {
   const file = join(data, ENDPOINTS);
   const ends = performance.now() + START_MS_MAX;
@@ -126,7 +126,7 @@ async function address(daemon: ChildProcess, data: string, log: string, before: 
         return (endpoints as { grpc: string }).grpc;
       }
     } catch {
-      // Half of it is written.
+      // The file is only partly written.
     }
     await sleep(5);
   }

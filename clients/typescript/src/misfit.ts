@@ -1,4 +1,4 @@
-/** What a request may not have, looked for before it is sent: else Connect says Internal, or sends something else. */
+/** Validates requests before they are sent. Connect would report Internal, or send something else. */
 
 import type { DescEnum, DescField, DescMessage, DescOneof } from "@bufbuild/protobuf";
 import { ScalarType } from "@bufbuild/protobuf";
@@ -11,7 +11,7 @@ const INT32_MAX = 2 ** 31 - 1;
 const UINT64_MAX = 2n ** 64n - 1n;
 const OWN = new Set(["$typeName", "$unknown"]);
 
-/** An error that names what is not taken, and says what is. */
+/** Returns an error with the path of the invalid value and the accepted values. */
 export function misfit(place: string, problem: string): InvalidArgument {
   const message = `${place} ${problem}`;
   return new InvalidArgument(message, {
@@ -23,7 +23,7 @@ export function misfit(place: string, problem: string): InvalidArgument {
   });
 }
 
-/** Throws where `given` has what a message of this kind does not take; `at` is its own place. */
+/** Throws if `given` has fields or values that a message of this kind does not accept. `at` is its own path. */
 export function look(kind: DescMessage, given: unknown, at = ""): void {
   if (typeof given !== "object" || given === null || Array.isArray(given) || given instanceof Date) {
     throw misfit(at || "request", `takes ${described(kind)}, not ${named(given)}`);
@@ -90,7 +90,7 @@ function lookAtField(field: DescField, value: unknown, place: string): void {
   }
 }
 
-/** What a list, a map or a field itself has. */
+/** Type of a list item, a map value or a field. */
 interface Kind {
   listKind: "message" | "enum" | "scalar";
   message?: DescMessage | undefined;
@@ -117,7 +117,7 @@ function lookAtScalar(kind: ScalarType | undefined, value: unknown, place: strin
   }
 }
 
-/** What is wanted where this is not it; undefined where it is. */
+/** Returns a description of the expected type, or undefined if the value has it. */
 function wantedOf(kind: ScalarType | undefined, value: unknown): string | undefined {
   switch (kind) {
     case ScalarType.STRING:
@@ -147,7 +147,7 @@ function isWhole(value: unknown, least: number, most: number): boolean {
 }
 
 function isLong(value: unknown): boolean {
-  // As protobuf-es has it, also a number, and a text of digits.
+  // protobuf-es also accepts a number, and a string of digits.
   const digits = typeof value === "string" && /^\d+$/.test(value);
   if (typeof value !== "bigint" && !Number.isSafeInteger(value) && !digits) {
     return false;
@@ -169,7 +169,7 @@ function described(kind: DescMessage): string {
   }
 }
 
-/** What was said is nobody's business but a number's. */
+/** Describes a value for an error message. Only numbers are shown, because other values may be confidential. */
 function named(value: unknown): string {
   if (typeof value === "number" || typeof value === "boolean" || value === null || value === undefined) {
     return String(value);

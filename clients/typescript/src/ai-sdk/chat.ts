@@ -1,4 +1,4 @@
-/** Chats in the daemon: reads their messages, and appends or takes back what a list of messages changes. */
+/** Reads the messages of chats, and appends or rewinds turns to match a changed list of messages. */
 
 import { isDeepStrictEqual } from "node:util";
 
@@ -11,7 +11,7 @@ import { misfit } from "../misfit.js";
 import { AFTER, byMessage, ID, isSameTurn, messagesOf, ROLES, turnsOf } from "./messages.js";
 import type { UiMessage } from "./messages.js";
 
-// A save is planned again as often as other saves of the chat come between.
+// Maximum number of tries of a save. Each failed one means that another save of the chat succeeded.
 const TRIES_MAX = 100;
 
 /** The stored turns of a chat and the position of its session. Without a live session, `generation` is empty. */
@@ -21,7 +21,7 @@ export interface StoredChat {
   generation: string;
 }
 
-/** Reads a chat. Its turns are those of its newest generation, also if that has ended. */
+/** Reads a chat: the turns of its newest generation, even if it has ended. */
 export async function readChat(client: Client, chatId: string): Promise<StoredChat> {
   const turns: Turn[] = [];
   let [afterSeq, lastSeq, generation] = [0n, 0n, ""];
@@ -49,10 +49,11 @@ export async function readChat(client: Client, chatId: string): Promise<StoredCh
 }
 
 /**
- * Saves the messages of a chat. A run keeps user messages after the last one of its list, because they are newer.
+ * Saves the messages of a chat. During a run, keeps user messages after the last one in the list, because they are
+ * newer.
  *
- * Appends new messages after those that other calls save concurrently. Throws `StaleSeq` or `StaleGeneration` if another
- * call saves while stored messages are replaced.
+ * Appends new messages after those that other calls save concurrently. Throws `StaleSeq` or `StaleGeneration` if
+ * another call saves while stored messages are replaced.
  */
 export async function writeChat(
   client: Client,
@@ -60,7 +61,7 @@ export async function writeChat(
   messages: readonly UiMessage[],
   { isRun = false } = {},
 ): Promise<void> {
-  // As they are loaded again: without values that JSON does not have.
+  // Compare messages in the form in which they are loaded: without values that JSON cannot represent.
   const wanted = JSON.parse(json(messages)) as UiMessage[];
   check(wanted);
   for (let tries = 1; ; tries += 1) {
@@ -79,7 +80,7 @@ export async function writeChat(
   }
 }
 
-/** Rejects what is not a list of messages with an id each. */
+/** Throws unless the argument is a list of messages with distinct ids. */
 function check(messages: UiMessage[]): void {
   if (!Array.isArray(messages)) {
     throw misfit("messages", "takes a list of UI messages");
@@ -99,7 +100,7 @@ function check(messages: UiMessage[]): void {
   }
 }
 
-/** Turns to append, after those with a seq above `afterSeq` are taken back. */
+/** Turns to append, after removing turns with a seq above `afterSeq`. */
 interface Change {
   afterSeq?: bigint;
   turns: Turn[];
@@ -133,10 +134,10 @@ async function apply(client: Client, chatId: string, chat: StoredChat, { afterSe
 }
 
 /**
- * What has to change so that the list of messages is in the chat.
+ * Returns the change that makes the chat contain the list of messages.
  *
- * Each message has a parent, the message before it in the list that it was saved with. So the stored messages are a
- * tree, of which a list is one path: messages that another tab saved are on other paths, and stay.
+ * Each message has a parent: the message before it in the list that it was saved with. So the stored messages form a
+ * tree, and a list is one path in it. Messages saved by another tab are on other paths and stay.
  */
 function changeOf(wanted: readonly UiMessage[], stored: Turn[], isRun: boolean): Change {
   const tree = new Tree(stored);
@@ -161,7 +162,7 @@ function changeOf(wanted: readonly UiMessage[], stored: Turn[], isRun: boolean):
   return from < stored.length ? { afterSeq: stored[from]!.seq - 1n, turns } : { turns };
 }
 
-/** Index of the first turn to take back so that these messages go, and no other message is split. */
+/** Index of the first turn to rewind so that these messages are removed and no other message is split. */
 function startOf(stored: readonly Turn[], removed: ReadonlySet<string>): number {
   let moved = removed;
   for (let from = stored.length; ; ) {
@@ -174,7 +175,7 @@ function startOf(stored: readonly Turn[], removed: ReadonlySet<string>): number 
   }
 }
 
-/** The stored messages of a chat. The parent of a message without one is "". */
+/** The stored messages of a chat as a tree. The parent of a root is "". */
 class Tree {
   readonly turns: Map<string, Turn[]>;
   private readonly messages: Map<string, UiMessage>;
@@ -190,12 +191,14 @@ class Tree {
     }
   }
 
-  /** Whether the message is stored as it is, after this parent. */
+  /** Whether an equal message is stored after this parent. */
   has(message: UiMessage, parent = ""): boolean {
     return this.parents.get(message.id) === parent && isDeepStrictEqual(this.messages.get(message.id), message);
   }
 
-  /** The turns that a stored message lacks, if it only got more of them; the first has the message's other fields. */
+  /**
+   * Returns the missing turns of a stored message that has only grown. The first has the other fields of the message.
+   */
   growth(message: UiMessage, parent: string): Turn[] {
     const stored = this.turns.get(message.id) ?? [];
     const turns = turnsOf(message);
@@ -210,7 +213,7 @@ class Tree {
     return more;
   }
 
-  /** The messages that a list takes back, if it is the same up to `tip` and goes on with `added`. */
+  /** Ids of the stored messages that a list replaces, if it is the same up to `tip` and continues with `added`. */
   replaced(tip: string, added: readonly UiMessage[], isRun: boolean): Set<string> {
     const [first] = added;
     const isLeftOut = (id: string) => {

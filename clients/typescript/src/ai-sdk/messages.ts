@@ -8,7 +8,7 @@ import type { Media, Part, ToolResult, Turn } from "../gen/memoird/v1/common_pb.
 import type { GetContextResponse } from "../gen/memoird/v1/session_pb.js";
 import { hasMarks, isId, isMade, isMark, isName, LIFTED, mapped, PARTS_MAX, sealedIn } from "../kept.js";
 
-/** A `UIMessage` of the AI SDK, whatever its own types are. */
+/** A `UIMessage` of the AI SDK with any type parameters. */
 export interface UiMessage {
   id: string;
   role: "system" | "user" | "assistant";
@@ -40,8 +40,8 @@ const IMAGES: [string, string][] = [
 export type Fields = Record<string, unknown>;
 
 /**
- * How a field of a part is restored from the turns: as the text; as JSON; as the JSON of an MCP result; or with the
- * sealed reasoning in its place.
+ * How to restore a field of a part from the turns: as text, as JSON, as the JSON of an MCP result, or by inserting the
+ * sealed reasoning.
  */
 type Filling = "text" | "json" | "mcp" | "sealed";
 type Filled = Record<string, Filling>;
@@ -118,7 +118,7 @@ export function messagesOf<M extends UiMessage>(turns: readonly Turn[]): M[] {
   return [...byMessage(turns).values()].flatMap((group) => (restIn(group) ? [messageOf(group) as M] : []));
 }
 
-/** The messages of a window, and its memories as the last one. */
+/** Returns the messages of a window, followed by a message with its memories. */
 export function chosenIn({ turns, memoriesText }: Pick<GetContextResponse, "turns" | "memoriesText">): UiMessage[] {
   const memories: UiMessage = { id: "memoird-memories", role: "user", parts: [textPart(memoriesText)] };
   return [...shownIn(turns), ...(memoriesText ? [memories] : [])];
@@ -130,7 +130,7 @@ function shownIn(turns: readonly Turn[]): UiMessage[] {
   for (const turn of turns) {
     const id = turn.metadata[ID];
     if (isMade(turn) && turn.role === Role.TOOL && !id) {
-      // A note on calls of the message before it. The message may continue after it.
+      // A note on calls of the previous message, which may continue afterwards.
       notes.push(...turn.parts.flatMap(({ part }) => (part.case === "toolResult" ? part.value : [])));
     } else if (id && groups.at(-1)?.[0]?.metadata[ID] === id) {
       groups.at(-1)!.push(turn);
@@ -150,16 +150,16 @@ function shownIn(turns: readonly Turn[]): UiMessage[] {
   notes.forEach((note) => calls.note(note));
   const ids = new Set<string>();
   return messages.map((message, place) => {
-    // A message is shown in two parts if another message interrupts it.
+    // A message that another one interrupts is shown as two messages.
     const id = ids.has(message.id) ? `memoird-made-${place}` : message.id;
     ids.add(id);
     return { ...message, id, parts: calls.sent(message.parts) };
   });
 }
 
-/** Calls of tools in a window that have no result so far. */
+/** Tool calls in a window that have no result so far. */
 class OpenCalls {
-  // By id, which several calls may have, in their order.
+  // By id, in order. Several calls may have the same id.
   private readonly open = new Map<unknown, Fields[]>();
   private readonly dropped = new Set<unknown>();
 
@@ -178,24 +178,24 @@ class OpenCalls {
     return call !== undefined;
   }
 
-  /** Adds memoird's note to the oldest call of its id, which was never answered. */
+  /** Adds memoird's note to the oldest unanswered call of its id. */
   note(note: ToolResult): void {
     const call = this.open.get(note.toolUseId)?.shift();
     if (call?.providerExecuted || call?.state === "input-streaming") {
-      // A provider takes only its own results of its tools, and an unfinished call is never sent.
+      // A provider accepts only its own results for its tools, and an unfinished call is never sent.
       this.dropped.add(call);
     } else if (call) {
       settle(call, note);
     }
   }
 
-  /** The parts without calls that no provider takes unanswered. */
+  /** Returns the parts without calls that no provider accepts unanswered. */
   sent(parts: UiMessage["parts"]): UiMessage["parts"] {
     return parts.filter((part) => !this.dropped.has(part));
   }
 }
 
-/** Gives a call its result. */
+/** Adds a result to a call. */
 function settle(call: Fields, result: ToolResult): void {
   const { approved } = (call.approval ?? {}) as { approved?: boolean };
   if (!approved && approved !== false) {
@@ -210,7 +210,7 @@ function settle(call: Fields, result: ToolResult): void {
   }
 }
 
-/** What a turn records of a part of a message. */
+/** The representation of a message part in a turn. */
 interface Recorded {
   part?: Part;
   result?: Part | undefined;
@@ -314,7 +314,7 @@ export function isAnswered({ state, output }: Fields): boolean {
   return state === "output-available" ? output !== undefined : state === "output-error" || state === "output-denied";
 }
 
-/** The name of the tool that a part calls; undefined if it is no call. */
+/** Returns the name of the tool that a part calls. Undefined if the part is not a call. */
 function toolName(given: Fields): string | undefined {
   if (given.type === "dynamic-tool") {
     return String(given.toolName ?? "");
@@ -343,7 +343,7 @@ function base64Of({ part }: Part): string {
   return source?.case === "data" ? Buffer.from(source.value).toString("base64") : "";
 }
 
-/** A tool's output with marks in the place of its media, which are added to `media`. */
+/** Replaces the media in a tool's output by references, and adds them to `media`. */
 function withoutMedia(output: unknown, media: Part[]): unknown {
   const fields = (output ?? {}) as Fields;
   const { type, data } = fields;
@@ -357,7 +357,7 @@ function withoutMedia(output: unknown, media: Part[]): unknown {
   return { ...fields, data: { [LIFTED]: media.length - 1 } };
 }
 
-/** The value with its marks replaced by the strings that they stand for. */
+/** Replaces the references in a value by their strings. */
 function withLifted(value: unknown, lifted: string[]): unknown {
   return isMark(value) ? (lifted[Number(value[LIFTED])] ?? "") : mapped(value, (inner) => withLifted(inner, lifted));
 }
@@ -370,7 +370,7 @@ function restIn(group: readonly Turn[]): UiMessage | undefined {
   return rests.findLast((rest) => rest);
 }
 
-/** A message of its turns. Results that memoird shortened are shown so. */
+/** Restores a message from its turns. Results that memoird shortened stay short. */
 function messageOf(group: readonly Turn[]): UiMessage {
   const rest = restIn(group)!;
   const parts = group.flatMap((turn) => turn.parts.map((part) => ({ part, isReduced: isMade(turn) })));
@@ -380,7 +380,7 @@ function messageOf(group: readonly Turn[]): UiMessage {
   return { ...rest, parts: rest.parts.map((part) => fill(part as Fields) as Fields & { type: string }) };
 }
 
-/** Whether a window has all turns of a message, shortened in nothing but results. */
+/** Whether a window has all turns of a message, with only results shortened. */
 function hasAll(group: Turn[]): boolean {
   const rest = restIn(group);
   if (!rest || group.some((turn) => isMade(turn) && turn.role !== Role.TOOL)) {
@@ -396,7 +396,7 @@ interface StoredResult {
   isReduced: boolean;
 }
 
-/** A part of a message with its fields from the turns. Removes what it uses from the front of `said` and `results`. */
+/** Restores the fields of a part from the turns. Removes the used ones from the front of `said` and `results`. */
 function filledIn({ [FILLED]: filled, ...fields }: Fields, said: Part[], results: StoredResult[]): Fields {
   if (!filled) {
     return fields;
@@ -438,7 +438,7 @@ function outputOf({ part: { part }, isReduced }: StoredResult, as: Filling): unk
   return result.parts.length ? withLifted(output, result.parts.map(base64Of)) : output;
 }
 
-/** The output of a result in other words, or by another client: text, or an MCP result if it is to be one. */
+/** Output of a result that memoird changed or another client made: text, or an MCP result if requested. */
 function toldOutput({ content, parts }: ToolResult, isMcp: boolean): unknown {
   if (!isMcp && !parts.length) {
     return content;
@@ -453,7 +453,7 @@ function toldOutput({ content, parts }: ToolResult, isMcp: boolean): unknown {
   return { content: [...texts, ...others] };
 }
 
-/** A message with the contents of turns that no saved message has as they are; none if these are results only. */
+/** Makes a message of turns that are not those of a saved message. Returns none if they have only results. */
 function toldIn(group: Turn[], place: number, calls: OpenCalls): UiMessage[] {
   const [first] = group as [Turn];
   const parts = group.flatMap((turn, at) => {
@@ -504,7 +504,7 @@ function toldPart(part: Part["part"], calls: OpenCalls): (Fields & { type: strin
   }
 }
 
-/** The value of JSON; the text itself if it is none, as models sometimes write it. */
+/** Parses JSON. Returns the text itself if it is invalid, as models sometimes write it. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text);

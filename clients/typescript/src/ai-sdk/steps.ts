@@ -10,13 +10,13 @@ import { writeChat } from "./chat.js";
 import { AFTER, chosenIn, isAnswered, isSameTurn, turnsOf } from "./messages.js";
 import type { Fields, UiMessage } from "./messages.js";
 
-/** A chat whose next answer takes several steps. */
+/** A chat with a run of several steps. */
 export interface ChatRun<M extends UiMessage, S> {
   /** The messages of the chat with the newest one, as for `saveChat`. */
   originalMessages: readonly M[];
   /**
-   * Id of the answer: what `generateMessageId` of `toUIMessageStreamResponse` returns. If the last message is the
-   * assistant's, the answer continues that one, and this is not used.
+   * Id of the answer, as returned by `generateMessageId` of `toUIMessageStreamResponse`. Ignored if the last message is
+   * the assistant's: then the answer continues that message.
    */
   messageId: string;
   /** Converts a window: `(messages) => convertToModelMessages(messages, { tools })`. */
@@ -25,7 +25,7 @@ export interface ChatRun<M extends UiMessage, S> {
   window?: Window | undefined;
 }
 
-/** What `prepareStep` is called with. */
+/** Argument of `prepareStep`. */
 export interface NextStep {
   steps: readonly { content: readonly { type: string }[] }[];
   messages: readonly { role: string; content: unknown }[];
@@ -34,9 +34,9 @@ export interface NextStep {
 /**
  * Returns a `prepareStep` for `streamText`, `generateText` and `ToolLoopAgent`, to use for one run.
  *
- * Before each model call it saves the messages and the steps so far, so that `saveChat` is needed only after the run, and
- * replaces the messages of the call by the window of the chat. So each call stays within the budget of `window`, however
- * many steps the run has. Throws what `saveChat` and `chooseChat` throw.
+ * Before each model call it saves the messages and the steps so far, and replaces the messages of the call by the
+ * window of the chat. So each call stays within the budget of `window`, regardless of the number of steps, and
+ * `saveChat` is needed only after the run. Throws the errors of `saveChat` and `chooseChat`.
  */
 export function windowPerStep<M extends UiMessage, S>(
   client: Client,
@@ -72,7 +72,9 @@ export function windowPerStep<M extends UiMessage, S>(
   };
 }
 
-/** Appends turns and returns the window, in one call if it holds them. Returns undefined if the generation has ended. */
+/**
+ * Appends turns and returns the window, in one call if the turns fit. Returns undefined if the generation has ended.
+ */
 async function appendAndChoose(
   client: Client,
   chatId: string,
@@ -95,11 +97,11 @@ async function appendAndChoose(
   }
 }
 
-/** The answer with the parts that the steps add to it, as the AI SDK's stream of UI messages has them. */
+/** Adds the parts of the steps to the answer, in the form of the AI SDK's stream of UI messages. */
 function answerSoFar(begun: UiMessage, steps: NextStep["steps"], sent: NextStep["messages"]): UiMessage {
   const parts: Fields[] = begun.parts.map((part) => ({ ...part }));
   const calls = new Map(parts.filter((part) => "toolCallId" in part).map((part) => [part.toolCallId, part]));
-  // Calls that the user approved are executed before the first step: only the messages have their results.
+  // Calls approved by the user are executed before the first step, so only the messages have their results.
   for (const { type, toolCallId, output } of sent.flatMap(piecesOf)) {
     const call = calls.get(toolCallId);
     if (type === "tool-result" && call && !isAnswered(call)) {
@@ -128,7 +130,9 @@ function piecesOf({ role, content }: NextStep["messages"][number]): Fields[] {
   return role === "tool" && Array.isArray(content) ? (content as Fields[]) : [];
 }
 
-/** The part of a piece of a step's content, or what it changes of the call; undefined if no model reads it. */
+/**
+ * Returns the part for a piece of a step's content, or the changed fields of its call. Undefined if no model reads it.
+ */
 function partIn(piece: Fields, call: Fields | undefined): Fields | undefined {
   const { providerMetadata, toolCallId } = piece;
   const metadata = providerMetadata == null ? {} : { providerMetadata };
@@ -161,7 +165,7 @@ function partIn(piece: Fields, call: Fields | undefined): Fields | undefined {
   }
 }
 
-/** The result of an executed call, from what the model is sent. */
+/** Returns the result of an executed call in the form sent to the model. */
 function resultIn(output: Fields): Fields {
   switch (output.type) {
     case "error-text":
@@ -176,12 +180,12 @@ function resultIn(output: Fields): Fields {
   }
 }
 
-/** Content of an MCP result, which the AI SDK converts to this content of a result. */
+/** Converts content of a result back to content of an MCP result, from which the AI SDK made it. */
 function mcpContentOf(content: Fields): Fields {
   return "data" in content ? { type: "image", data: content.data, mimeType: content.mediaType } : content;
 }
 
-/** The text that the AI SDK sends for the error of a tool. */
+/** Returns the text that the AI SDK sends for the error of a tool. */
 function textOfError(error: unknown): string {
   if (error == null) {
     return "unknown error";

@@ -1,4 +1,4 @@
-/** JSON of Mastra's that belongs to no session, as documents. */
+/** Stores Mastra's data that belongs to no session, as JSON documents. */
 
 import { isDeepStrictEqual } from "node:util";
 
@@ -7,12 +7,12 @@ import { DocumentNotFound, StaleVersion, Unavailable } from "../errors.js";
 import type { DocumentResult } from "../gen/memoird/v1/document_pb.js";
 import { json } from "../kept.js";
 
-/** Tried so often where others change the same at once: each try means that somebody did. */
+/** Maximum number of tries of a change. Each failed one means that a concurrent change succeeded. */
 export const TRIES_MAX = 64;
 const PAGE = 1_000;
 const OPERATIONS_MAX = 256;
 
-/** Does what is asked for one name one after another; others do not wait. */
+/** Serializes work by name. Work of different names runs concurrently. */
 export class InOrder {
   private readonly last = new Map<string, Promise<unknown>>();
 
@@ -50,14 +50,14 @@ export class Documents {
     await this.client.putDocument({ ...this.at(place, key), value: { case: "json", value: json(value) } });
   }
 
-  /** Puts what `change` makes of the value, also where others change it at the same time; undefined: nothing. */
+  /** Replaces a value by the result of `change`, and retries if it is changed concurrently. Undefined: no change. */
   async change<T>(
     place: string[],
     key: string,
     change: (value: T | undefined) => T | undefined | Promise<T | undefined>,
   ): Promise<T | undefined> {
     return this.changes.run(JSON.stringify([place, key]), async () => {
-      // What was put, and whether it is there is not known.
+      // The value of a put with an unknown outcome.
       let lost: { changed: T; text: string } | undefined;
       for (let tries = 1; ; tries++) {
         const { value, version } = await this.read<T>(place, key);
@@ -88,7 +88,7 @@ export class Documents {
     await this.client.deleteDocument(this.at(place, key));
   }
 
-  /** The values of a namespace and of those below it. */
+  /** Returns the values of a namespace and of those below it. */
   async list<T>(place: string[]): Promise<T[]> {
     const found: T[] = [];
     let pageToken = "";
@@ -108,12 +108,12 @@ export class Documents {
     return found;
   }
 
-  /** Removes all of a namespace and of those below it. */
+  /** Deletes all documents of a namespace and of those below it. */
   async clear(place: string[]): Promise<void> {
     await this.client.deleteDocuments({ namespacePrefix: [...this.root, ...place] });
   }
 
-  /** The values of these keys; with `value`, each of them has that one afterwards. */
+  /** Returns the values of these keys. If `value` is given, sets each of them to it afterwards. */
   async getAll<T>(place: string[], keys: readonly string[], value?: unknown): Promise<Map<string, T>> {
     const found = new Map<string, T>();
     const results = await this.batch(keys, value === undefined ? 1 : 2, (key) => {

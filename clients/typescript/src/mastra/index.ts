@@ -1,5 +1,5 @@
 /**
- * Mastra's storage on memoird: threads are sessions that memoird cuts windows of, summarizes and searches.
+ * Mastra's storage on memoird. Threads are sessions, so they have windows, summaries and search.
  *
  *     const memory = new Memory({ storage: new MemoirdStore() });
  *     const agent = new Agent({ id: "trains", name: "trains", instructions, model, memory });
@@ -20,17 +20,17 @@ export type { Window } from "../kept.js";
 export { MemoirdThreadState } from "./thread-state.js";
 export { MemoirdWorkflows } from "./workflows.js";
 
-/** Where the daemon is, and how it keeps what is Mastra's. */
+/** The daemon, and how to store Mastra's data in it. */
 export interface StoreOptions extends MemoryOptions {
-  /** The name of this storage among Mastra's; unset: `memoird`. */
+  /** Id of this storage in Mastra. Default `memoird`. */
   id?: string | undefined;
-  /** Unset: of the daemon that `MEMOIRD_ADDR` and `MEMOIRD_KEY` name; it is closed with the store. */
+  /** If unset, a client of the daemon in `MEMOIRD_ADDR` with the key `MEMOIRD_KEY`, which is closed with the store. */
   client?: Client | undefined;
 }
 
 /**
- * Storage of Mastra: the domains `memory`, `workflows` and `threadState`. What has no such domain (traces, scores, the
- * editor's) is for another store: `new MastraCompositeStore({ id, default: another, domains: memoird.stores })`.
+ * Storage of Mastra with the domains `memory`, `workflows` and `threadState`. Use another store for all other domains
+ * (traces, scores, the editor's): `new MastraCompositeStore({ id, default: another, domains: memoird.stores })`.
  */
 export class MemoirdStore extends MastraCompositeStore {
   declare stores: { memory: MemoirdMemory; workflows: MemoirdWorkflows; threadState: MemoirdThreadState };

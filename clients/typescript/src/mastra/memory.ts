@@ -1,7 +1,7 @@
 /**
  * Mastra's memory domain on memoird: threads are sessions, messages their turns, resources documents.
  *
- * What was read is filtered, sorted and paged by Mastra's own store in memory, so that it is as Mastra has it.
+ * Mastra's in-memory store filters, sorts and pages the data, so that results are the same as with its other stores.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -33,26 +33,26 @@ import type { About } from "./thread.js";
 
 const PAGE = 1_000;
 const ERASURE_MS_MAX = 60_000;
-// Sessions that threads are.
+// Label of sessions that are threads.
 const THREAD = "mastra";
 // Namespaces of documents: the thread of a message by its id, and resources.
 const MESSAGES = ["message"];
 const RESOURCES = ["resource"];
 
-/** How threads are kept. */
+/** How to store threads. */
 export interface MemoryOptions {
-  /** Before the ids of threads, in those of their sessions; none where unset. */
+  /** Prefix of thread ids in session ids. Default none. */
   prefix?: string | undefined;
-  /** How long a thread lives untouched: one of the `ttl_classes` of the tenant; unset: `session_ttl`. */
+  /** TTL of threads: one of the tenant's `ttl_classes`. Default `session_ttl`. */
   ttlClass?: string | undefined;
-  /** Lets memoird choose what agents are shown of a thread, within a budget of tokens, in place of `lastMessages`. */
+  /** If set, agents get the window of a thread within a token budget, instead of `lastMessages`. */
   window?: Window | undefined;
 }
 
-/** A thread as it stands in the state of its session. */
+/** A thread as stored in the state of its session. */
 interface Kept {
   mastra?: {
-    /** In a list: a merge patch replaces it whole, nulls included. */
+    /** In a list, because a merge patch replaces lists as a whole, including nulls. */
     thread?: [Omit<StorageThreadType, "createdAt" | "updatedAt"> & { createdAt: string }];
     updated?: string;
   };
@@ -67,7 +67,7 @@ export class MemoirdMemory extends MemoryStorage {
   private readonly documents: Documents;
   private readonly observations: Observations;
   private readonly prefix: string;
-  /** What other processes write meanwhile is seen by its seqs. */
+  /** Serializes writes of this process. Concurrent writes of other processes are detected by seqs. */
   private readonly writes = new InOrder();
 
   constructor(
@@ -131,7 +131,7 @@ export class MemoirdMemory extends MemoryStorage {
     }
   }
 
-  /** Erases the session of a thread: no hook is called, and nothing of it stays on the daemon's disk. */
+  /** Erases the session of a thread. No hook is called, and no data of it stays on the daemon's disk. */
   async deleteThread({ threadId }: { threadId: string }): Promise<void> {
     const messages = await this.thread(threadId).messages();
     await this.erase(this.prefix + threadId);
@@ -149,7 +149,7 @@ export class MemoirdMemory extends MemoryStorage {
     return new InMemoryMemory({ db }).listThreads(args);
   }
 
-  /** Appends what is copied under new ids; the copy is a thread when all of it is there. */
+  /** Copies messages under new ids. The copy becomes a thread once all of it is stored. */
   override async copyThread(args: StorageCloneThreadInput): Promise<StorageCopyThreadOutput> {
     const db = new InMemoryDB();
     for (const threadId of [args.sourceThreadId, args.newThreadId]) {
@@ -168,7 +168,7 @@ export class MemoirdMemory extends MemoryStorage {
 
   // Messages.
 
-  /** Adds messages; those whose ids are there take their places, also in another thread. */
+  /** Adds messages. Existing messages with the same ids are replaced, even in another thread. */
   async saveMessages({ messages }: { messages: MastraDBMessage[] }): Promise<{ messages: MastraDBMessage[] }> {
     for (const { id, threadId, role } of messages) {
       if (!threadId) {
@@ -205,8 +205,8 @@ export class MemoirdMemory extends MemoryStorage {
   }
 
   /**
-   * Takes messages back: no window, summary or search has them, and the journal keeps them, marked, until retention.
-   * Those with more than 256 turns behind them are overwritten in their places, for good; windows say so.
+   * Rewinds messages: they leave all windows, summaries and searches, and the journal keeps them, marked as removed,
+   * until retention. Messages followed by more than 256 turns are overwritten permanently instead, and windows say so.
    */
   override async deleteMessages(messageIds: string[]): Promise<void> {
     const places = await this.documents.getAll<string>(MESSAGES, messageIds);
@@ -356,7 +356,7 @@ export class MemoirdMemory extends MemoryStorage {
     return new Thread(this.client, this.prefix + threadId, threadId);
   }
 
-  /** What goes with what is written of a thread. */
+  /** Other fields of an append to a thread. */
   private about(resourceId: string | undefined): About {
     const labels: Record<string, string> = { [THREAD]: "thread" };
     if (resourceId) {
@@ -378,7 +378,7 @@ export class MemoirdMemory extends MemoryStorage {
     }
   }
 
-  /** Sessions of threads, all or those of a resource, with their state. */
+  /** Returns the sessions that are threads, of one resource or all, with their state. */
   private async sessions(resourceId?: string): Promise<SessionInfo[]> {
     const labels: Record<string, string> = { [THREAD]: "thread" };
     if (resourceId) {
@@ -395,7 +395,7 @@ export class MemoirdMemory extends MemoryStorage {
         labels,
         order: SessionOrder.ID,
       });
-      // The id of a store with a longer prefix begins so, too.
+      // The prefix also matches sessions of a store with a longer prefix.
       found.push(...page.sessions.filter((session) => this.isOwn(session)));
       pageToken = page.nextPageToken;
     } while (pageToken);
@@ -407,7 +407,7 @@ export class MemoirdMemory extends MemoryStorage {
     return !thread || this.prefix + thread.id === sessionId;
   }
 
-  /** Puts messages into a thread; `places` says in which thread each was until now. */
+  /** Puts messages into a thread. `places` has the thread in which each message is stored now. */
   private async put(threadId: string, messages: MastraDBMessage[], places: ReadonlyMap<string, string>): Promise<void> {
     const resourceId = messages.find((message) => message.resourceId)?.resourceId;
     const statePatchJson = JSON.stringify({ mastra: { updated: new Date() } });
@@ -431,7 +431,7 @@ export class MemoirdMemory extends MemoryStorage {
     await this.writes.run(threadId, () => this.thread(threadId).change([], new Set(ids), {}));
   }
 
-  /** The thread was updated now. */
+  /** Sets the thread's time of update to now. */
   private async touch(threadId: string): Promise<void> {
     const mergePatchJson = JSON.stringify({ mastra: { updated: new Date() } });
     try {
@@ -459,7 +459,7 @@ export class MemoirdMemory extends MemoryStorage {
     }
   }
 
-  /** The newest messages of a thread, where only they are asked for and nobody counts them, as agents do. */
+  /** Returns the newest messages of a thread, if the arguments request only these without a total, as agents do. */
   private async newest(args: StorageListMessagesInput): Promise<StorageListMessagesOutput | undefined> {
     const { threadId, resourceId, perPage = 40, page = 0, orderBy } = args;
     const isAgents = args.includeTotal === false && page === 0 && orderBy?.direction === "DESC";
@@ -474,7 +474,7 @@ export class MemoirdMemory extends MemoryStorage {
       perPage,
       hasMore,
     });
-    // Who asks for one looks whether there is any.
+    // A request for a single message only checks whether there is any.
     if (this.options.window && perPage !== 1 && perPage !== 0) {
       return answer((await this.chosen(threadId, this.options.window)).filter(isOwn), false);
     }
@@ -484,7 +484,7 @@ export class MemoirdMemory extends MemoryStorage {
       : undefined;
   }
 
-  /** What memoird chooses of a thread for the next call of a model. */
+  /** Returns the window of a thread as messages. */
   private async chosen(threadId: string, window: Window): Promise<MastraDBMessage[]> {
     try {
       const { turns, session, memoriesText } = await this.client.getContext({

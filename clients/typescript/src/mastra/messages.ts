@@ -1,4 +1,4 @@
-/** Mastra's messages in turns, and turns as Mastra's messages. */
+/** Converts Mastra's messages to turns, and turns to Mastra's messages. */
 
 import type { MastraDBMessage } from "@mastra/core/memory";
 import { create } from "@bufbuild/protobuf";
@@ -13,7 +13,7 @@ const FRAMEWORK = "mastra";
 
 type Fields = Record<string, any>;
 
-/** What a model reads of a part of a message. */
+/** The content of a message part that models read. */
 interface Said {
   part?: Part | undefined;
   result?: Part | undefined;
@@ -21,17 +21,17 @@ interface Said {
   isForeign?: boolean;
 }
 
-/** A message with the turns that hold it. */
+/** A message with its turns. */
 export interface Stored {
   message: MastraDBMessage;
   turns: Turn[];
 }
 
-/** The turns of a message: a step of the model each, and a turn with the results of its calls. */
+/** Returns the turns of a message: one for each step of the model, and one for the results of its calls. */
 export function turnsOf(given: MastraDBMessage): Turn[] {
-  // The session says which thread it is of.
+  // The thread is known from the session.
   const { threadId: _, ...held } = given;
-  // As it comes back: without what JSON does not have.
+  // As it is loaded again: without values that JSON cannot represent.
   const message = JSON.parse(json({ ...held, createdAt: new Date(given.createdAt ?? Date.now()) })) as MastraDBMessage;
   const role = roleOf(message.role);
   const about = { timestamp: timestampFromDate(new Date(message.createdAt)) };
@@ -50,12 +50,12 @@ export function turnsOf(given: MastraDBMessage): Turn[] {
   const called = new Set<unknown>();
   for (const piece of partsOf(message.content)) {
     const id = piece.toolInvocation?.toolCallId;
-    // A call that is told twice is one call, and only a model calls.
+    // A call that is repeated counts once, and only models make calls.
     const { part, result, isForeign } = saidIn(piece, role === Role.ASSISTANT, called.has(id));
     if (id) {
       called.add(id);
     }
-    // What is said after results is another step, also where none is marked.
+    // Content after results starts a new step, even without a step marker.
     const isNext = step.results.length && part && part.part.case !== "toolUse";
     if (piece.type === "step-start" || isNext || step.parts.length === PARTS_MAX) {
       endStep();
@@ -72,7 +72,7 @@ export function turnsOf(given: MastraDBMessage): Turn[] {
   return turns;
 }
 
-/** The messages of turns, in their order; what no message of Mastra's holds is said in one of its own. */
+/** Returns the messages stored in turns, in order. Turns of no Mastra message become messages of their own. */
 export function storedIn(turns: readonly Turn[], threadId: string, resourceId: string): Stored[] {
   const found: Stored[] = [];
   const teller = new Teller(threadId, resourceId);
@@ -97,7 +97,7 @@ export function storedIn(turns: readonly Turn[], threadId: string, resourceId: s
   return found;
 }
 
-/** The turn without what it said, with its calls and results, which `UpdateTurn` does not change. */
+/** Returns the turn without its text. Its calls and results stay, because `UpdateTurn` does not change them. */
 export function redacted(turn: Turn): Turn {
   const parts = turn.parts.flatMap(({ part }): Part[] => {
     if (part.case === "toolUse") {
@@ -114,14 +114,14 @@ export function redacted(turn: Turn): Turn {
 }
 
 const REDACTED = "(deleted)";
-// Of what stands before anything that has a time.
+// Time of content before the first message that has a time.
 const BEGINNING = new Date(0);
 
 function isRedacted(turn: Turn): boolean {
   return turn.clientJson === JSON.stringify({ [FRAMEWORK]: null });
 }
 
-/** Makes messages of turns that hold none: of another client, or made by memoird. */
+/** Makes messages of turns that contain none: turns of another client, or made by memoird. */
 class Teller {
   last: Stored | undefined;
   private readonly calls = new Map<string, Fields>();
@@ -132,7 +132,7 @@ class Teller {
     private readonly resourceId: string,
   ) {}
 
-  /** Notes the calls of a message that have no result, which memoird may have a note for. */
+  /** Records the calls of a message that have no result, because memoird may add a note as the result. */
   await(message: MastraDBMessage): void {
     for (const { toolInvocation } of partsOf(message.content)) {
       if (toolInvocation && !answerOf(toolInvocation)) {
@@ -141,7 +141,7 @@ class Teller {
     }
   }
 
-  /** A message of the turn, unless it belongs to the one before. */
+  /** Returns a message of the turn, or undefined if the turn belongs to the message before. */
   tell(turn: Turn, place: number, before: Date | undefined): Stored | undefined {
     if (isMade(turn) && turn.role === Role.TOOL && !turn.clientId) {
       turn.parts.forEach(({ part }) => part.case === "toolResult" && this.note(part.value));
@@ -157,7 +157,7 @@ class Teller {
     if (!parts.length) {
       return undefined;
     }
-    // What memoird made stands where it stands, whenever that was.
+    // The time of a turn made by memoird does not give its position.
     const at = isMade(turn) ? undefined : turn.timestamp && timestampDate(turn.timestamp);
     const message = {
       id: turn.clientId || (isMade(turn) ? `memoird-made-${place}` : `memoird-${turn.seq}`),
@@ -170,7 +170,7 @@ class Teller {
     return (this.last = { message, turns: [turn] });
   }
 
-  /** The result of a call that was never answered. */
+  /** Adds the note as the result of a call that was never answered. */
   private note({ toolUseId, content, isError }: ToolResult): void {
     const call = this.unanswered.get(toolUseId) ?? this.calls.get(toolUseId);
     this.unanswered.delete(toolUseId);

@@ -1,7 +1,8 @@
 /**
- * Mastra's observational memory: a document for each record, and one that says which records a thread or resource has.
+ * Mastra's observational memory: a document for each record, and one with the order of a thread's or resource's
+ * records.
  *
- * What happens to a record is said by Mastra's own store in memory, which is given it and asked for it afterwards.
+ * Mastra's in-memory store applies changes to a record, which is loaded into it before and read from it afterwards.
  */
 
 import { InMemoryDB, InMemoryMemory } from "@mastra/core/storage";
@@ -11,12 +12,12 @@ import type { Documents } from "./documents.js";
 
 const [ORDERS, RECORDS] = [["observed"], ["observation"]];
 
-/** The ids of a thread's or a resource's records, the newest first. */
+/** Ids of a thread's or resource's records, newest first. */
 interface Order {
   ids: string[];
 }
 
-/** A record, and whose it is. */
+/** A record and its owner. */
 interface Held {
   key: string;
   record: ObservationalMemoryRecord;
@@ -44,7 +45,7 @@ export class Observations {
     return db.observationalMemory.size ? store.getObservationalMemoryHistory(threadId, resourceId, limit, options) : [];
   }
 
-  /** Does something that makes a record. */
+  /** Runs an operation that makes a record, and stores the record. */
   async add<T>(work: (store: InMemoryMemory) => Promise<T>): Promise<T> {
     const { db, store } = inMemory("", []);
     const answer = await work(store);
@@ -52,7 +53,7 @@ export class Observations {
     return answer;
   }
 
-  /** Does something to one record, which may make another. */
+  /** Runs an operation on one record, which may make another one. */
   async change<T>(id: string, work: (store: InMemoryMemory) => Promise<T>): Promise<T> {
     let answer: T;
     let db = new InMemoryDB();
@@ -67,7 +68,7 @@ export class Observations {
     return answer!;
   }
 
-  /** Puts a record where its generation belongs. */
+  /** Inserts a record at the position of its generation. */
   async insert(record: ObservationalMemoryRecord): Promise<void> {
     const key = keyOf(record.threadId, record.resourceId);
     await this.documents.put(RECORDS, record.id, { key, record });
@@ -90,7 +91,7 @@ export class Observations {
     await this.documents.clear(RECORDS);
   }
 
-  /** Keeps the records that were made beside the one of this id. */
+  /** Stores the records made in addition to the one with this id. */
   private async keep(db: InMemoryDB, id: string | undefined): Promise<void> {
     for (const [key, records] of db.observationalMemory) {
       const added = records.filter((record) => record.id !== id);
@@ -119,7 +120,7 @@ function inMemory(key: string, records: ObservationalMemoryRecord[]): { db: InMe
   return { db, store: new InMemoryMemory({ db }) };
 }
 
-/** As Mastra's store in memory names them. */
+/** Key of the owner, as in Mastra's in-memory store. */
 function keyOf(threadId: string | null, resourceId: string): string {
   return threadId ? `thread:${threadId}` : `resource:${resourceId}`;
 }

@@ -1,4 +1,4 @@
-/** Mastra's state of threads (tasks, goals), a document each. */
+/** Mastra's thread state (tasks, goals), one document for each. */
 
 import { ThreadStateStorage } from "@mastra/core/storage";
 
@@ -7,7 +7,7 @@ import { Documents } from "./documents.js";
 
 const STATES = "state";
 
-/** What agents keep of a thread beside its messages, by type. It does not expire. */
+/** The data of a thread besides its messages, by type. It does not expire. */
 export class MemoirdThreadState extends ThreadStateStorage {
   private readonly documents: Documents;
 

@@ -1,4 +1,4 @@
-/** The messages of one thread: the turns of a session. */
+/** The messages of one thread, stored as the turns of a session. */
 
 import { createHash } from "node:crypto";
 
@@ -24,18 +24,18 @@ import { TRIES_MAX } from "./documents.js";
 import { redacted, storedIn, turnsOf } from "./messages.js";
 import type { Stored } from "./messages.js";
 
-/** The label with the resource that a thread is of. */
+/** Label with the resource of a thread. */
 export const RESOURCE = "mastra.resource";
 const PAGE = 1_000;
 
-/** What goes with an append. */
+/** The other fields of an append. */
 export type About = Omit<MessageInitShape<typeof AppendRequestSchema>, "turns" | "sessionId" | "$typeName">;
 
-/** What is read of a thread: all of it, or the newest. */
+/** The messages read from a thread: all, or the newest. */
 interface Read {
   session: SessionInfo;
   stored: Stored[];
-  /** Of the newest turn; the session may be newer. */
+  /** Seq of the newest turn read. The session may be newer. */
   lastSeq: bigint;
   isWhole: boolean;
 }
@@ -48,12 +48,12 @@ export class Thread {
     private readonly threadId: string,
   ) {}
 
-  /** All messages, as they were said; none where no session lives. */
+  /** Returns all messages as they were saved. Empty if no session is live. */
   async messages(): Promise<MastraDBMessage[]> {
     return ((await this.readAll())?.stored ?? []).map(({ message }) => message);
   }
 
-  /** At least so many of the newest messages, as they were said, or all; undefined where nobody can tell. */
+  /** Returns at least `count` of the newest messages as saved, or all. Undefined if they cannot be determined. */
   async newest(count: number): Promise<MastraDBMessage[] | undefined> {
     const read = await this.readNewest(Math.min(Math.max(4 * count, 16), PAGE));
     const messages = (read?.stored ?? []).map(({ message }) => message);
@@ -62,8 +62,8 @@ export class Thread {
   }
 
   /**
-   * Adds messages behind those that are there: those of a call together, if it has up to 256 turns and 6 MiB. What
-   * another process adds at the same time is there once.
+   * Appends messages, atomically if they have up to 256 turns and 6 MiB. Messages that another process appends
+   * concurrently are stored once.
    */
   async append(messages: readonly MastraDBMessage[], about: About): Promise<void> {
     if (!(await this.appendTurns(messages.map(turnsOf), about, true))) {
@@ -72,10 +72,11 @@ export class Thread {
   }
 
   /**
-   * Puts messages in the place of those with their ids, and adds those that are not there; takes `removed` back.
+   * Replaces messages by id, appends those that do not exist, and removes `removed`.
    *
-   * What goes or has other steps among the last 256 turns and 6 MiB is changed in one step (`RewindSession`). Further back,
-   * what goes is overwritten in its place (`UpdateTurn`), and what has other steps is added at the end.
+   * Among the last 256 turns and 6 MiB, messages that are removed or get other steps are replaced atomically
+   * (`RewindSession`). Before that, removed messages are overwritten in place (`UpdateTurn`), and messages with other
+   * steps are appended at the end.
    */
   async change(messages: readonly MastraDBMessage[], removed: ReadonlySet<string>, about: About): Promise<void> {
     const byId = new Map(messages.map((it) => [it.id, it]));
@@ -94,7 +95,7 @@ export class Thread {
     }
   }
 
-  /** False where what `isNew` was added before, and may be there or gone. */
+  /** Returns false if the messages in `isNew` were appended before, so that they may be stored or removed. */
   private async tryChange(
     messages: ReadonlyMap<string, MastraDBMessage>,
     removed: ReadonlySet<string>,
@@ -138,7 +139,7 @@ export class Thread {
         again.push(wanted);
       }
     }
-    // First what is added: where the rest fails, nothing is lost.
+    // Append first, so that a later failure loses nothing.
     const first = before.findIndex(({ turns }, at) => at >= near && after[at] !== turns);
     if (first >= 0) {
       await this.client.rewindSession({
@@ -166,7 +167,7 @@ export class Thread {
     }
   }
 
-  /** Adds turns; those of messages that are new under a key of these, and false where it was used before. */
+  /** Appends turns. New messages have an idempotency key derived from them. Returns false if it was used before. */
   private async appendTurns(groups: readonly Turn[][], about: About, isNew = false): Promise<boolean> {
     for (const [at, turns] of batched(groups).entries()) {
       const idempotencyKey = isNew ? keyOf(at, turns) : "";
@@ -185,7 +186,7 @@ export class Thread {
     return true;
   }
 
-  /** The newest messages if these ids are all among them, else all. */
+  /** Returns the newest messages if they include all of these ids, otherwise all messages. */
   private async readFor(ids: ReadonlySet<string>): Promise<Read | undefined> {
     const read = await this.readNewest(TURNS_MAX);
     const found = new Set(read?.stored.map(({ message }) => message.id));
@@ -200,7 +201,7 @@ export class Thread {
     }
     const isWhole = !page.previousBeforeSeq;
     const stored = this.stored(page.turns, page.session);
-    // The first one may have begun before.
+    // The first message may be incomplete.
     return { session: page.session, stored: isWhole ? stored : stored.slice(1), lastSeq: lastSeqOf(page.turns), isWhole };
   }
 
@@ -220,7 +221,7 @@ export class Thread {
     return { session, stored: this.stored(turns, session), lastSeq: lastSeqOf(turns), isWhole: true };
   }
 
-  /** A page of a session that lives: what has ended is the journal's. */
+  /** Returns a page of a live session. The history of an ended one is only in the journal. */
   private async page(which: { last?: number; afterSeq?: bigint; limit?: number; generation?: string }) {
     try {
       return await this.client.getHistory({ sessionId: this.sessionId, scope: HistoryScope.LONGEST, ...which });
@@ -237,7 +238,7 @@ export class Thread {
   }
 }
 
-/** Of an append of these messages, whoever makes it. */
+/** Idempotency key of an append of these messages, the same in all processes. */
 function keyOf(at: number, turns: readonly Turn[]): string {
   const ids = [...new Set(turns.map(({ clientId }) => clientId))];
   return createHash("sha256").update(JSON.stringify([at, ids])).digest("hex");
@@ -247,13 +248,13 @@ function lastSeqOf(turns: readonly Turn[]): bigint {
   return turns.at(-1)?.seq ?? 0n;
 }
 
-/** The turns of a message in the place of others: the same ones where nothing is new. */
+/** Returns the turns that replace those of a message: the same array if nothing changed. */
 function changed(turns: Turn[], message: MastraDBMessage): Turn[] {
   const wanted = turnsOf(message).map((turn, at) => ({ ...turn, pinned: turns[at]?.pinned ?? false }));
   return fits(turns, wanted) && wanted.every((turn, at) => isSame(turn, turns[at]!)) ? turns : wanted;
 }
 
-/** Whether turns may take the place of others one by one, as `UpdateTurn` has it. */
+/** Whether turns can replace others one by one with `UpdateTurn`. */
 function fits(before: readonly Turn[], after: readonly Turn[]): boolean {
   return (
     before.length === after.length &&

@@ -1,7 +1,7 @@
 /**
  * Mastra's workflows domain: the snapshot of a run is a document.
  *
- * What happens to a run is said by Mastra's own store in memory, which is given the run and asked for it afterwards.
+ * Mastra's in-memory store applies changes to a run, which is loaded into it before and read from it afterwards.
  */
 
 import { InMemoryDB, WorkflowsInMemory, WorkflowsStorage } from "@mastra/core/storage";
@@ -17,7 +17,7 @@ type Answer<Method extends keyof WorkflowsStorage> = WorkflowsStorage[Method] ex
   ? A
   : never;
 
-/** Runs of workflows. They do not expire; a snapshot has up to `long_term.document_bytes` (4 MiB). */
+/** Runs of workflows. They do not expire. A snapshot has up to `long_term.document_bytes` (4 MiB). */
 export class MemoirdWorkflows extends WorkflowsStorage {
   private readonly documents: Documents;
 
@@ -68,7 +68,7 @@ export class MemoirdWorkflows extends WorkflowsStorage {
     await this.documents.clear([RUNS]);
   }
 
-  /** Does something to one run, and keeps what became of it. */
+  /** Runs an operation on one run, and stores the result. */
   private async change<T>(
     { workflowName, runId }: { workflowName: string; runId: string },
     work: (runs: WorkflowsInMemory) => Promise<T>,
@@ -89,7 +89,7 @@ function inMemory(found: StorageWorkflowRun[]): { db: InMemoryDB; runs: Workflow
   const db = new InMemoryDB();
   for (const run of found) {
     const name = `${run.workflow_name}-${run.run_id}`;
-    // Its own names are not distinct, and needed for one run only.
+    // Mastra's own keys are ambiguous, and needed only if there is exactly one run.
     db.workflows.set(found.length === 1 ? name : JSON.stringify([run.workflow_name, run.run_id]), {
       ...run,
       createdAt: new Date(run.createdAt),
