@@ -5,7 +5,7 @@
         window = client.get_context("telegram:4711", format=memoird.MessageFormat.ANTHROPIC)
 """
 
-# Named twice, so that checkers of types take them as exported.
+# Named twice, so that type checkers treat them as exported.
 from . import errors as errors
 from .client import AsyncClient as AsyncClient
 from .client import Client as Client

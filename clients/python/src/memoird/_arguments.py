@@ -1,4 +1,4 @@
-"""What Python itself refuses of a call, arguments that there are not and those that are missing, as an error of this package."""
+"""Reports unknown and missing arguments of calls as errors of this package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import WrongArguments
 
 
 def named(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose wrong arguments are `WrongArguments`."""
+    """Wraps a function so that wrong arguments raise `WrongArguments`."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -39,7 +39,7 @@ def named(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _look(function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raises where these are not the function's arguments."""
+    """Raises unless these are valid arguments of the function."""
     wanted = inspect.signature(function)
     try:
         wanted.bind(*given, **named)
@@ -54,7 +54,7 @@ def _look(function: Callable[..., Any], given: tuple[Any, ...], named: dict[str,
         hint = f"is it {near[0]}?" if near else f"it takes {', '.join(takes)}"
         message = f"{field} is nothing that {whose} takes; {hint}"
     else:
-        # What is missing, named twice or too much.
+        # The argument that is missing, duplicate or unknown.
         field = next((name for name in takes if f"'{name}'" in why), "")
         message = f"{field or 'arguments'} of {whose}: {why}; it takes {', '.join(takes)}"
     facts = {"field": field} if field else {}

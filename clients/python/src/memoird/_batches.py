@@ -1,4 +1,4 @@
-"""In as few calls as the daemon takes."""
+"""Splits items into as few calls as the daemon's limits allow."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any, TypeVar
 
 from . import _wire
 
-# Turns of an append, or operations on documents.
+# Maximum number of turns of an append, or of operations on documents.
 COUNT_MAX = 256
-# A request may have at least 8 MiB by default (`server.max_request_bytes`): room is left for what else is in it.
+# A request may have at least 8 MiB by default (`server.max_request_bytes`). The rest is for other
+# fields.
 BYTES_MAX = 6 << 20
 
 Item = TypeVar("Item")
 
 
 def batched(items: Iterable[Item], bytes_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """So many items as one call may have; at least one."""
+    """Splits items into batches that fit in one call. A batch has at least one item."""
     batch: list[Item] = []
     room = BYTES_MAX
     for item in items:
@@ -31,17 +32,17 @@ def batched(items: Iterable[Item], bytes_of: Callable[[Item], int]) -> Iterator[
 
 
 def turn_bytes(turn: Any) -> int:
-    """What a turn has on the wire."""
+    """Size of an encoded turn in bytes."""
     return _bytes(lambda: _wire.write_turn(turn).ByteSize())
 
 
 def operation_bytes(operation: Any) -> int:
-    """What an operation on a document has on the wire."""
+    """Size of an encoded operation on a document in bytes."""
     return _bytes(lambda: _wire.write_document_operation(operation).ByteSize())
 
 
 def text_bytes(text: str) -> int:
-    """What a text has on the wire."""
+    """Size of an encoded text in bytes."""
     return _bytes(lambda: len(text.encode()))
 
 
@@ -49,5 +50,5 @@ def _bytes(count: Callable[[], int]) -> int:
     try:
         return count()
     except Exception:
-        # Refused when it is sent, with the name of what is wrong.
+        # The call will fail with the name of the invalid field.
         return 0

@@ -21,7 +21,7 @@ def needs(extra: str) -> None:
         try:
             is_installed = find_spec(package) is not None
         except ModuleNotFoundError:
-            # A package around it is missing.
+            # A parent package is missing.
             is_installed = False
         if not is_installed:
             raise ModuleNotFoundError(

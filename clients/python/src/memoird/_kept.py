@@ -1,6 +1,7 @@
-"""Messages of frameworks in turns: the turn says what models read of one, and its `client_json` the rest.
+"""Stores messages of frameworks in turns.
 
-So a message is given back equal, and windows, summaries and search see what was said.
+A turn has the content of the message that models read. Its `client_json` has the rest. So a message
+is restored exactly, and its content is available to windows, summaries and search.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from typing import Any
 
 from .types import Media, MessageFormat, Part, Role, Turn
 
-# A text of so many characters that a part has is not kept twice.
+# Minimum length of a text that is stored in a part only, not in `client_json` as well.
 LONG_TEXT = 64
 ID_BYTES_MAX = 256
 CALL_ID_BYTES_MAX = 4096
-# Of a memory, of what is asked for in memories, and of a label of one.
+# Maximum sizes in bytes: content of a memory, query, and label.
 CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 _LIFTED, _WHOLE = "$memoird", "whole"
-# Before the name of a field of an opaque part, as a place.
+# Prefix of references to fields of an opaque part.
 _EXTRA = "extra."
-# Of a turn.
+# Maximum number of parts of a turn.
 PARTS_MAX = 128
-# What memoird made of turns, or said in other words, has this in its metadata.
+# Metadata key of turns that memoird made or changed.
 _MADE = "memoird"
 
 
@@ -34,9 +35,9 @@ def kept(
     id: str | None,
     format: MessageFormat = MessageFormat.UNSPECIFIED,
 ) -> Turn:
-    """A turn of these parts that holds a message of a framework, as JSON has it.
+    """Returns a turn of these parts that contains a message of a framework, a JSON value.
 
-    `format` is that of the provider whose objects `opaque` parts are.
+    `format` is the format of the provider to which the `opaque` parts belong.
     """
     filled = _bounded(parts) or [Part(text="")]
     texts: dict[str, Any] = {}
@@ -63,20 +64,20 @@ def kept(
 
 
 def turn_format(parts: Sequence[Part], format: MessageFormat) -> MessageFormat:
-    """The format of a turn: objects of a provider are given back to it alone."""
+    """Returns the format of a turn. Objects of a provider are returned to that provider only."""
     if any(part.tool_result for part in parts):
-        # Results may then be of unknown calls.
+        # Only this format allows results of unknown calls.
         return MessageFormat.OPENAI_RESPONSES
     if any(part.extra_json for part in parts):
-        # Without a format it would be given to any provider.
+        # Without a format, the objects would be sent to any provider.
         return format or MessageFormat.ANTHROPIC
     return MessageFormat.UNSPECIFIED
 
 
 def opaque(fields: dict[str, Any]) -> list[Part]:
-    """A part that memoird counts and keeps with its call, but has no word for; none where it is no JSON.
+    """Returns a part for an object that memoird only stores and counts. Empty if it is not valid JSON.
 
-    Fields that name a call, such as `tool_use_id` and `call_id`, pair it.
+    Fields that name a call, such as `tool_use_id` and `call_id`, keep it together with that call.
     """
     try:
         return [Part(text="", extra_json=_text(fields))]
@@ -85,7 +86,7 @@ def opaque(fields: dict[str, Any]) -> list[Part]:
 
 
 def _bounded(parts: Sequence[Part]) -> list[Part]:
-    """The parts; where a turn may not have as many, one for all that are opaque."""
+    """Returns the parts. If there are too many for a turn, one part replaces all opaque ones."""
     if len(parts) <= PARTS_MAX:
         return list(parts)
     blocks = [_extra(part) for part in parts if _is_opaque(part)]
@@ -110,12 +111,12 @@ def _json(held: dict[str, Any], framework: str) -> str:
     try:
         return _text(held)
     except ValueError:
-        # Numbers that JSON does not have: a text of JSON as Python writes it.
+        # Contains numbers that JSON cannot represent: store it as a string of Python's JSON.
         return json.dumps({**held, framework: json.dumps(held[framework])})
 
 
 def kept_in(turn: Turn, framework: str) -> dict[str, Any] | None:
-    """The message that the turn holds; None where it has none, or memoird says it in other words."""
+    """Returns the message in the turn. None if there is none, or memoird changed the turn."""
     if not turn.client_json or _MADE in turn.metadata:
         return None
     held = turn.client
@@ -128,42 +129,42 @@ def kept_in(turn: Turn, framework: str) -> dict[str, Any] | None:
 
 
 def text_of(turn: Turn) -> str:
-    """What a turn says, without calls and media."""
+    """Returns the text of a turn, without calls and media."""
     texts = (part.text or (part.tool_result.content if part.tool_result else "") for part in turn.parts)
     return "\n".join(text for text in texts if text)
 
 
 def media(media_type: str, uri: str) -> Part:
-    """A part of media by its URI, which may hold it."""
+    """Returns a media part with a URI, which may be a data URI."""
     return Part(media=Media(media_type=media_type, uri=uri))
 
 
-# From the base64 for addresses, as pydantic writes bytes, to the one of URIs, which providers take, and back.
+# Converts the URL-safe base64 of pydantic to the standard base64 of data URIs, and back.
 FOR_URIS, FOR_ADDRESSES = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
 
 
 def base64_uri(media_type: str, data: str) -> str:
-    """The URI that holds such data."""
+    """Returns the data URI of base64 data."""
     return f"data:{media_type};base64,{data}"
 
 
 def is_id(value: object) -> bool:
-    """True for a valid id of a call."""
+    """Whether this is a valid id of a tool call."""
     return isinstance(value, str) and 0 < len(value.encode(errors="surrogatepass")) <= CALL_ID_BYTES_MAX
 
 
 def is_name(value: object) -> bool:
-    """True for a valid name of a tool."""
+    """Whether this is a valid name of a tool."""
     return is_id(value) and len(str(value).encode(errors="surrogatepass")) <= ID_BYTES_MAX
 
 
 def cut(text: str, most: int) -> str:
-    """The beginning of a text, in bytes."""
+    """Truncates a text to a maximum size in bytes."""
     return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def _texts(part: Part) -> list[tuple[str, str]]:
-    """Texts of a part that a message may have too, with where they are."""
+    """Returns the texts of a part that its message may contain as well, by field."""
     if part.text is not None:
         return [(part.text, "text")]
     if part.tool_result:
@@ -216,7 +217,7 @@ def _is_mark(value: dict[str, Any]) -> bool:
 
 
 def _has_marks(value: Any) -> bool:
-    """True where a message has what looks like our mark: then nothing is taken out of it."""
+    """Whether a message contains an object that looks like a reference. Then no text of it is replaced."""
     if isinstance(value, dict):
         return _is_mark(value) or any(_has_marks(it) for it in value.values())
     return isinstance(value, (list, tuple)) and any(_has_marks(it) for it in value)

@@ -1,4 +1,4 @@
-"""Which field of a request has what it does not take. Looked for where a request could not be written."""
+"""Finds the field with an invalid value in a request that could not be encoded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UINT32 = FieldDescriptor.TYPE_UINT32
 
 
 class Misfit(Exception):
-    """What a field takes, and has not."""
+    """A field with an invalid value, and the accepted type."""
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"{place} {problem}")
@@ -34,7 +34,7 @@ class Misfit(Exception):
 
 
 def look(request: Descriptor, it: Any, at: str = "") -> None:
-    """Raises the first `Misfit` of a request; none where it finds nothing."""
+    """Raises `Misfit` for the first invalid field of a request, if it finds one."""
     chosen: dict[str, str] = {}
     spent = ""
     for field in dataclasses.fields(it):
@@ -44,7 +44,7 @@ def look(request: Descriptor, it: Any, at: str = "") -> None:
             continue
         described = request.fields_by_name[field.name]
         one_of = described.containing_oneof
-        # Those of optional fields begin so.
+        # Names of synthetic oneofs, for optional fields, start with an underscore.
         if one_of is not None and not one_of.name.startswith("_"):
             other = chosen.setdefault(one_of.name, place)
             if other != place:
@@ -52,7 +52,7 @@ def look(request: Descriptor, it: Any, at: str = "") -> None:
         spent = place if isinstance(value, Iterator) else spent
         _look_at(described, hint, value, place)
     if spent:
-        # What it gave is gone, and nothing else is wrong.
+        # An iterator is exhausted after the first attempt, and nothing else is wrong.
         raise Misfit(spent, "takes a list; make one of the iterator to be told what is wrong in it")
 
 
@@ -110,11 +110,11 @@ def _look_at_scalar(field: FieldDescriptor, hint: str, value: Any, place: str) -
 
 
 def _is_whole(value: Any) -> bool:
-    # Some versions of protobuf take True for 1.
+    # Some versions of protobuf accept True as 1.
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _not_taken(place: str, takes: str, value: Any) -> Misfit:
-    # What was said is nobody's business but a number's.
+    # Only numbers are shown, because other values may be confidential.
     has = repr(value) if isinstance(value, (int, float)) else f"a {type(value).__name__}"
     return Misfit(place, f"takes {takes}, not {has}")

@@ -1,7 +1,7 @@
-"""Which calls an adapter makes, apart from how they are made: one source for threads and event loops.
+"""The calls of an adapter as generators, so that threads and event loops share one implementation.
 
-A method of an adapter is a generator of steps. It yields each `Step`, is sent the answer or thrown the
-daemon's error, and returns its result; one with many yields them.
+A method of an adapter is a generator of steps. It yields each `Step`, receives the response or the
+daemon's error, and returns its result. A method with several results yields them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Steps = Generator[Any, Any, Result]
 
 
 class Step:
-    """What is made in two ways."""
+    """An operation that can be run in a thread or in an event loop."""
 
     __slots__ = ()
 
     def make(self, client: Client) -> Any:
-        """In a thread."""
+        """Runs it in a thread."""
         raise NotImplementedError
 
     async def amake(self, client: AsyncClient) -> Any:
-        """In an event loop."""
+        """Runs it in an event loop."""
         raise NotImplementedError
 
 
 class Call(Step):
-    """A call of a client, by its name and arguments."""
+    """A call of a client, by name and arguments."""
 
     __slots__ = ("arguments", "name")
 
@@ -51,7 +51,7 @@ class Call(Step):
 
 
 class Pause(Step):
-    """Seconds to wait."""
+    """A pause in seconds."""
 
     __slots__ = ("seconds",)
 
@@ -65,12 +65,13 @@ class Pause(Step):
         await asyncio.sleep(self.seconds)
 
 
-# The client of the other kind, of the one that adapters were given: some are made for each message.
+# Client of the other kind for each client given to adapters. Cached, because some are made per
+# message.
 _OTHERS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 class Clients:
-    """A client for threads and one for event loops, of the same daemon, whichever of them is given."""
+    """A client for threads and one for event loops, of the same daemon, made from either of them."""
 
     def __init__(self, *given: Client | AsyncClient | None) -> None:
         self._blocking: Client | None = None
@@ -86,21 +87,21 @@ class Clients:
                 raise InvalidSetting(problem, code=invalid, facts={"field": "client"})
 
     def blocking(self) -> Client:
-        """For threads."""
+        """The client for threads."""
         if self._blocking is None:
             own = self._looping
             self._blocking = _other(own, AsyncClient.for_threads) if own else shared(Client)
         return self._blocking
 
     def looping(self) -> AsyncClient:
-        """For event loops."""
+        """The client for event loops."""
         if self._looping is None:
             own = self._blocking
             self._looping = _other(own, Client.for_event_loops) if own else shared(AsyncClient)
         return self._looping
 
     def each(self, steps: Steps[Any]) -> Iterator[Any]:
-        """Makes the calls, one after another, and gives the results."""
+        """Runs the steps and yields the results."""
         client, send, answer = self.blocking(), steps.send, None
         while True:
             try:
@@ -119,7 +120,7 @@ class Clients:
                 send, answer = steps.throw, error
 
     async def aeach(self, steps: Steps[Any]) -> AsyncIterator[Any]:
-        """The same in an event loop."""
+        """Runs the steps in an event loop and yields the results."""
         client, send, answer = self.looping(), steps.send, None
         while True:
             try:
@@ -138,14 +139,14 @@ class Clients:
                 send, answer = steps.throw, error
 
     def do(self, steps: Steps[Result]) -> Result:
-        """Makes the calls, and gives the one result."""
+        """Runs the steps and returns the result."""
         found: Any = None
         for found in self.each(steps):
             pass
         return found  # type: ignore[no-any-return]
 
     async def ado(self, steps: Steps[Result]) -> Result:
-        """The same in an event loop."""
+        """Runs the steps in an event loop and returns the result."""
         found: Any = None
         async for found in self.aeach(steps):
             pass

@@ -1,4 +1,4 @@
-"""The clients: one for programs with threads, one for event loops. Both are cheap to keep, and meant to be kept."""
+"""The clients: one for threads, one for event loops. Create a client once and reuse it."""
 
 from __future__ import annotations
 
@@ -44,17 +44,21 @@ from .types import (
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
-# The process in which an event loop of this package has called first: grpc.aio works in no fork of it.
+# Process in which an event loop of this package made the first call. grpc.aio does not work in its
+# forks.
 _process_of_loops: int | None = None
-# Seconds until a client that has never reached a daemon gives up.
+# Seconds after which a client that has never reached a daemon gives up.
 FIRST_CONTACT = 3.0
-# Seconds until the next try, where the daemon does not say: doubled each time, and diced.
+# Seconds before the first retry, if the daemon names none. Doubled with each retry, with random
+# jitter.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
-# Until 1.80 grpcio shares with a fork what its event loops wait on: a call there ends both processes.
+# Before 1.80, grpcio shares the wait handles of its event loops with a fork: a call there ends both
+# processes.
 _MAY_FORK_AFTER_LOOPS = tuple(int(part) for part in grpc.__version__.split(".")[:2]) >= (1, 80)
-# Seconds that a fork waits for the calls of other threads.
+# Seconds that a fork waits for calls of other threads.
 FORK_WAITS = 1.0
-# The daemon refuses longer names of sessions and subjects. Much longer metadata would end the connection.
+# The daemon rejects longer ids of sessions and subjects. Much longer metadata would end the
+# connection.
 PLACE_MAX = 256
 _MESSAGE_BYTES_MAX = 256 << 20
 _OPTIONS: list[tuple[str, Any]] = [
@@ -63,15 +67,15 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
     # What is to be tried again is decided here.
     ("grpc.enable_retries", 0),
-    # By itself gRPC waits up to two minutes with its next connection to a daemon that was away.
+    # By default, gRPC waits up to two minutes before it reconnects to a daemon that was away.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A machine that is gone says nothing: while a call waits, the connection is asked whether it lives. Else
-    # the system finds out after a quarter of an hour.
-    # NAT and proxies drop idle connections silently, most of them after a minute or more. gRPC closes a connection
-    # after 25 to 50 s without a call, and the next call opens a new one.
+    # Detects an unresponsive machine: while a call waits, pings check the connection. The system
+    # would take a quarter of an hour. NAT and proxies drop idle connections silently, most of them
+    # after a minute or more. gRPC closes a connection after 25 to 50 s without a call, and the next
+    # call opens a new one.
     ("grpc.client_idle_timeout_ms", 25_000),
-    # Also the time limit of a connection attempt, which is 20 s by default.
+    # Also the time limit of a connection attempt, by default 20 s.
     ("grpc.min_reconnect_backoff_ms", int(FIRST_CONTACT * 1000)),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -81,18 +85,18 @@ _OPTIONS: list[tuple[str, Any]] = [
 
 @dataclass(slots=True, frozen=True)
 class Tls:
-    """Certificates, as files in PEM."""
+    """TLS certificates, as PEM files."""
 
     ca: str | os.PathLike[str] | None = None
-    """Who signs the daemon's certificate; None: whom this machine trusts."""
+    """CA of the daemon's certificate. If None, the CAs that this machine trusts."""
     cert: str | os.PathLike[str] | None = None
-    """This client's own certificate, where the daemon asks for one."""
+    """This client's own certificate, if the daemon requires one."""
     cert_key: str | os.PathLike[str] | None = None
-    """The key of `cert`."""
+    """Private key of `cert`."""
 
     def credentials(self) -> grpc.ChannelCredentials:
         if bool(self.cert) != bool(self.cert_key):
-            # gRPC ends the process where one is missing.
+            # Otherwise gRPC aborts the process.
             raise _not_set("tls", "takes cert and cert_key together (MEMOIRD_CERT and MEMOIRD_CERT_KEY)")
 
         def read(file: str | os.PathLike[str] | None) -> bytes | None:
@@ -102,7 +106,7 @@ class Tls:
 
 
 class _Endpoint:
-    """Where the daemon is, and who calls it."""
+    """Address of the daemon and credentials of the caller."""
 
     def __init__(
         self, addr: str | None, key: str | None, tls: Tls | None, timeout: float, idempotent: bool
@@ -129,14 +133,14 @@ class _Endpoint:
         self.credentials = tls.credentials() if tls else None
         self.options = [*_OPTIONS]
         if scheme == "unix":
-            # By itself gRPC names the socket's path, which servers do not take for a host.
+            # gRPC's default is the path of the socket, which servers reject as a host.
             self.options.append(("grpc.default_authority", "localhost"))
         elif _is_this_machine(host):
-            # Else gRPC asks the proxy of the environment to reach what only this machine can.
+            # Otherwise gRPC uses the environment's proxy, which cannot reach this machine.
             self.options.append(("grpc.enable_http_proxy", 0))
         key = os.environ.get(KEY) if key is None else key
         if key and not (isinstance(key, str) and key.isascii() and key.isprintable()):
-            # Of a key nothing is said.
+            # The message must not contain the key.
             raise _not_set("key", "takes a text of visible ASCII characters; a file's key has no line's end")
         # The daemon refuses replies over 4 MiB unless a call asks for more.
         self.metadata: tuple[tuple[str, str], ...] = (("memoird-max-reply-bytes", str(_MESSAGE_BYTES_MAX)),)
@@ -149,14 +153,14 @@ class _Endpoint:
         place = _place(call, request)
         if not place or len(place) > PLACE_MAX:
             return self.metadata
-        # For balancers: all calls of a session go to the same daemon.
+        # Load balancers route all calls of a session to the same daemon by it.
         return (*self.metadata, ("memoird-session", urllib.parse.quote(place, safe="")))
 
     def written(self, call: Call[Any, Any], request: Any) -> Any:
-        """The message that is sent. What is not safe to repeat has a key of its own, so that it is."""
+        """Returns the message to send, with a generated idempotency key if it needs one to be retried."""
         asked, keyed = _written(call, request), _keyed(request)
         if self.idempotent and keyed is not None and not keyed.idempotency_key:
-            # What the caller has may be sent again, and is another append then.
+            # Copied, because the caller may send its own object again as another append.
             named = asked if keyed is request else asked.append
             named.idempotency_key = os.urandom(16).hex()
         return asked
@@ -168,7 +172,7 @@ def _not_set(field: str, problem: str) -> InvalidSetting:
 
 
 def _host(rest: str, is_tls: bool) -> tuple[str, str]:
-    """The host of an address and what gRPC takes as its target; empty where there is none."""
+    """Returns the host of an address, and gRPC's target for it. The host is empty if there is none."""
     try:
         parts = urllib.parse.urlsplit(f"//{rest.rstrip('/')}")
         host, port = parts.hostname or "", parts.port
@@ -176,7 +180,7 @@ def _host(rest: str, is_tls: bool) -> tuple[str, str]:
         return "", ""
     if not host or parts.netloc != rest.rstrip("/") or "@" in rest:
         return "", ""
-    # By itself gRPC takes the port of https for both.
+    # gRPC's default is the port of https for both.
     return host, parts.netloc if port is not None else f"{parts.netloc.rstrip(':')}:{443 if is_tls else 80}"
 
 
@@ -188,7 +192,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _place(call: Call[Any, Any], request: Any) -> str:
-    """The session that a request names; of memories the subject, where it names one."""
+    """Returns the session id of a request, or for memories the subject if it names one."""
     session = getattr(request, "session_id", "")
     filter = getattr(request, "filter", None)
     subject = getattr(request, "subject", "") or getattr(filter, "subject", "")
@@ -200,12 +204,12 @@ def _place(call: Call[Any, Any], request: Any) -> str:
 def _seconds(timeout: float) -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or math.isnan(timeout):
         raise _not_set("timeout", f"takes seconds as a number, not {timeout!r}")
-    # Longer than that, gRPC ends a call at once.
+    # With a longer timeout, gRPC ends a call at once.
     return min(max(timeout, 0.001), TIMEOUT_MAX)
 
 
 def _written(call: Call[Any, Any], request: Any) -> Any:
-    """The request as it is sent; raises where a field has what it does not take."""
+    """Encodes a request. Raises if a field has an invalid value."""
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     try:
         return call.write(request)
@@ -220,7 +224,7 @@ def _written(call: Call[Any, Any], request: Any) -> Any:
 def _keyed(
     request: Any,
 ) -> AppendRequest | CopySessionRequest | PatchStateRequest | RewindSessionRequest | None:
-    """What in a request may have an idempotency key and is not safe to repeat without."""
+    """Returns the part of a request that needs an idempotency key to be retried, if any."""
     if isinstance(
         request, (AppendRequest, CopySessionRequest, PatchStateRequest, RewindSessionRequest)
     ):
@@ -230,7 +234,7 @@ def _keyed(
 
 
 class _Forks:
-    """Lets this process fork between calls: grpcio hangs, or worse, in one that was forked amid a call."""
+    """Lets this process fork only between calls. After a fork during a call, grpcio hangs or crashes."""
 
     def __init__(self) -> None:
         self._calls = self._streams = 0
@@ -242,12 +246,13 @@ class _Forks:
             )
 
     def _unlock(self) -> None:
-        # Who forks holds it; a handler of a signal may do so amid a call of its own thread.
+        # Reentrant: the forking thread holds it, and a signal handler may fork during a call of its
+        # own thread.
         self._changed = threading.Condition(threading.RLock())
         self._is_forking = False
 
     def __enter__(self) -> None:
-        """Begins a call, when no fork waits."""
+        """Begins a call. Waits while a fork is pending."""
         with self._changed:
             while self._is_forking:
                 self._changed.wait()
@@ -261,13 +266,13 @@ class _Forks:
                 self._changed.notify_all()
 
     async def over(self) -> None:
-        """Lets an event loop go on while a fork waits for calls of it."""
+        """Keeps an event loop running while a fork waits for its calls."""
         while self._is_forking:
             await asyncio.sleep(0.001)
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """No fork waits until it is over."""
+        """Marks a stream as active. Forks do not wait then, because a stream may never end."""
         with self._changed:
             self._look()
             self._streams += 1
@@ -313,7 +318,7 @@ class _Forks:
 _FORKS = _Forks()
 
 
-# Status codes of gRPC or a balancer if no daemon answers.
+# Status codes of gRPC or a load balancer if no daemon responds.
 _WITHOUT_DAEMON = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -323,7 +328,7 @@ _WITHOUT_DAEMON = (
 
 
 class _Tries:
-    """Whether and when a call that failed is made again."""
+    """Decides whether and when a failed call is retried."""
 
     def __init__(
         self, call: Call[Any, Any], request: Any, endpoint: _Endpoint, begun: float, ends: float
@@ -331,21 +336,21 @@ class _Tries:
         self._call, self._endpoint, idempotent = call, endpoint, endpoint.idempotent
         keyed = _keyed(request)
         unsafe = keyed is not None and not (idempotent or keyed.idempotency_key)
-        # A window's append is done before the window is refused.
+        # A window's append is done before the window is rejected.
         self._is_undone = keyed is None or keyed is request
         unsafe |= call.name == "Remember" and not request.idempotency_key
-        # Done once, it is refused the second time.
+        # With an expected version, the repetition of a completed call fails.
         unsafe |= keyed is None and _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
         self._gives_up, self._ends = begun + FIRST_CONTACT, ends
         self._pause = FIRST_PAUSE
 
     def left(self) -> float:
-        """Seconds that are left."""
+        """Seconds until the time limit."""
         return max(self._ends - time.monotonic(), 0.001)
 
     def pause_after(self, failure: Any) -> float:
-        """Seconds to wait before the next try; raises where there is none."""
+        """Returns the seconds to wait before the next try. Raises if the call must not be retried."""
         error = error_of(failure, self._call.name)
         endpoint = self._endpoint
         endpoint.was_reached |= bool(error.reason) or error.code not in _WITHOUT_DAEMON
@@ -359,11 +364,11 @@ class _Tries:
                 retry_after=error.retry_after,
             )
         pause = error.retry_after
-        # What the daemon itself could not do, it does again where it says so.
+        # Retry errors of the daemon itself only if it returns a retry delay.
         if pause is None and isinstance(error, Unavailable) and error.reason in ("", "TRANSPORT"):
             pause = self._pause * random.uniform(0.5, 1.5)
             self._pause = min(self._pause * 2, PAUSE_MAX)
-        # A refusal for want of room did nothing; whatever else is refused may be under way.
+        # A call rejected for lack of room did nothing. Other failed calls may be in progress.
         is_undone = self._is_undone and isinstance(error, ResourceExhausted)
         is_safe = self._repeatable or is_undone
         hopeless = isinstance(error, (Conflict, DeadlineExceeded))
@@ -380,13 +385,13 @@ def _is_conditional(request: Any) -> bool:
 
 
 class Client(SyncCalls):
-    """Calls a daemon from any thread.
+    """A client for threads. Thread-safe.
 
-    `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; without one it is
-    `MEMOIRD_ADDR` or the daemon of this machine. `key` is the tenant's; without one it is
-    `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together; a client that has never reached a
-    daemon gives up after 3 s. With `idempotent`
-    each append, patch, rewind and copy has a key of its own, and is repeated where its answer was lost.
+    `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`, by default `MEMOIRD_ADDR` or
+    the daemon on this machine. `key` is the tenant's API key, by default `MEMOIRD_KEY`. `timeout` is
+    the time limit of a call in seconds, including retries. A client that has never reached a daemon
+    gives up after 3 s. With `idempotent`, each append, patch, rewind and copy has a generated
+    idempotency key, and is retried if its response is lost.
     """
 
     def __init__(
@@ -412,11 +417,11 @@ class Client(SyncCalls):
 
     @property
     def addr(self) -> str:
-        """Where the daemon is."""
+        """Address of the daemon."""
         return self._endpoint.addr
 
     def for_event_loops(self) -> AsyncClient:
-        """A client of the same daemon, as the same tenant, for event loops."""
+        """Returns a client of the same daemon and tenant for event loops."""
         other = AsyncClient.__new__(AsyncClient)
         other._connect(self._endpoint)
         return other
@@ -428,7 +433,7 @@ class Client(SyncCalls):
         self.close()
 
     def close(self) -> None:
-        """Ends what is under way, and the connection."""
+        """Cancels calls in progress and closes the connection."""
         self._is_closed = True
         self._channel.close()
 
@@ -511,7 +516,7 @@ def _refuse_forked() -> None:
 
 
 class AsyncClient(AsyncCalls):
-    """The same in an event loop; each loop has a connection of its own."""
+    """A client for event loops, with one connection per loop. See `Client` for the arguments."""
 
     def __init__(
         self,
@@ -533,11 +538,11 @@ class AsyncClient(AsyncCalls):
 
     @property
     def addr(self) -> str:
-        """Where the daemon is."""
+        """Address of the daemon."""
         return self._endpoint.addr
 
     def for_threads(self) -> Client:
-        """A client of the same daemon, as the same tenant, for programs with threads."""
+        """Returns a client of the same daemon and tenant for threads."""
         other = Client.__new__(Client)
         other._connect(self._endpoint)
         return other
@@ -549,7 +554,7 @@ class AsyncClient(AsyncCalls):
         await self.close()
 
     async def close(self) -> None:
-        """Ends what is under way, and the connection of this loop."""
+        """Cancels calls in progress and closes the connection of this loop."""
         with self._lock:
             methods = self._loops.pop(asyncio.get_running_loop(), None)
         if methods:
@@ -568,15 +573,15 @@ class AsyncClient(AsyncCalls):
                 channel = grpc.aio.secure_channel(target, credentials, options)
             methods = {"": channel}
             with self._lock:
-                # A channel holds its loop: one that is closed would stay for ever.
+                # A channel references its loop, so a closed loop would never be freed.
                 for ended in [it for it in self._loops if it.is_closed()]:
                     del self._loops[ended]
                 self._loops[loop] = methods
         return methods
 
     def _look_whether_closed(self, methods: dict[str, Any]) -> None:
-        """Raises where `close` ended a call, and not the caller."""
-        # Of Python 3.11.
+        """Raises if `close` canceled a call, and not the caller."""
+        # `cancelling` was added in Python 3.11.
         cancelling = getattr(asyncio.current_task(), "cancelling", int)
         if not cancelling() and self._loops.get(asyncio.get_running_loop()) is not methods:
             raise _closed() from None
@@ -622,7 +627,7 @@ class AsyncClient(AsyncCalls):
         ends = None if timeout is None else _seconds(timeout)
         answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
         stream = self._read(call, answers, methods)
-        # A generator that nobody begins ends nothing, and gRPC keeps what is under way.
+        # A generator that is never started would not cancel the call.
         weakref.finalize(stream, answers.cancel).atexit = False
         return stream
 
@@ -660,7 +665,7 @@ _SHARED_LOCK = threading.Lock()
 
 
 def shared(kind: type[Kind]) -> Kind:
-    """The client that the environment names, the same one for all who ask. Nobody closes it."""
+    """Returns the client configured by the environment, shared by all callers. Never closed."""
     name = (kind, *(os.environ.get(variable) for variable in _ENVIRONMENT))
     with _SHARED_LOCK:
         if name not in _SHARED:

@@ -1,4 +1,4 @@
-"""What a daemon refuses, and what does not reach it: an exception for each reason a program can act upon."""
+"""Errors of calls: an exception for each reason that a program can handle."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from google.rpc import error_details_pb2, status_pb2
 
 
 class MemoirdError(Exception):
-    """A call was not done. Says in words what to do about it."""
+    """A failed call. The message states what to do."""
 
     code: grpc.StatusCode
-    """The status of gRPC."""
+    """The gRPC status code."""
     reason: str
-    """Why, as a stable word such as `STALE_SEQ`; empty where no daemon said it."""
+    """Stable reason such as `STALE_SEQ`. Empty if the error is not from a daemon."""
     facts: Mapping[str, str]
-    """What the daemon says of it: which field, which limit, what there is instead."""
+    """Metadata of the error, such as the field, the limit or the current value."""
     field: str
-    """The path of the field that it is about, such as `append.turns[1]`; empty where it is about none."""
+    """Path of the invalid field, such as `append.turns[1]`. Empty if no field is at fault."""
     retry_after: float | None
-    """Seconds after which the same call may be taken; None: it will not."""
+    """Seconds after which to retry the same call. None if a retry does not help."""
 
     def __init__(
         self,
@@ -39,115 +39,115 @@ class MemoirdError(Exception):
 
 
 class InvalidArgument(MemoirdError):
-    """A field is not as the contract has it: `field`."""
+    """A field is invalid: `field`."""
 
 
 class WrongArguments(InvalidArgument, TypeError):
-    """A call or a dataclass has no such argument, or wants one more: `field`."""
+    """An argument of a call or a dataclass is unknown or missing: `field`."""
 
 
 class InvalidSetting(InvalidArgument, ValueError):
-    """What a client is made with is not as it has to be: `field`."""
+    """An argument of a client is invalid: `field`."""
 
 
 class CurrentTurnTooLarge(InvalidArgument):
-    """What may not be left out of a window does not fit its budget."""
+    """The required content of a window does not fit its budget."""
 
 
 class MessagesInvalid(InvalidArgument):
-    """The provider's messages are not as the provider has them."""
+    """`messages_json` does not match the provider's format."""
 
 
 class ToolUnitSplit(InvalidArgument):
-    """A rewind would part a tool's call from its result."""
+    """The rewind would separate a tool call from its result."""
 
 
 class NotFound(MemoirdError):
-    """There is no such thing, or not for this key."""
+    """The requested object does not exist, or is not visible to this key."""
 
 
 class SessionNotFound(NotFound):
-    """The session does not live: it never began, or has ended."""
+    """The session is not live: it was never started, or has ended."""
 
 
 class GenerationNotFound(NotFound):
-    """The session had no such life, or the journal does not keep it any more."""
+    """The session had no such generation, or the journal no longer has it."""
 
 
 class MemoryNotFound(NotFound):
-    """There is no memory of this id."""
+    """No memory has this id."""
 
 
 class DocumentNotFound(NotFound):
-    """There is no document of this key, or it has expired."""
+    """No document has this key, or it has expired."""
 
 
 class Conflict(MemoirdError):
-    """Things are not as the call expected them. To repeat it does not help: read first."""
+    """The current state does not match the call's expectations. Do not retry; read the state first."""
 
 
 class StaleSeq(Conflict):
-    """The newest turn is another one than `expected_seq`."""
+    """`expected_seq` is not the newest turn."""
 
 
 class StaleGeneration(Conflict):
-    """Another life of the session is live than `expected_generation`."""
+    """`expected_generation` is not the live generation."""
 
 
 class StaleStateVersion(Conflict):
-    """The state has another version than `expected_version`."""
+    """The state does not have `expected_version`."""
 
 
 class StaleVersion(Conflict):
-    """The document has another version than `expected_version`; `facts["version"]` has it, 0: none."""
+    """The document does not have `expected_version`. `facts["version"]` is its version, 0 for none."""
 
 
 class IdempotencyKeyReused(Conflict):
-    """The key was used for another content."""
+    """The idempotency key was used for a different request."""
 
 
 class IdempotencyKeyRewound(Conflict):
-    """The turns that were appended with this key were taken back."""
+    """The turns appended with this idempotency key were rewound."""
 
 
 class CallPending(Conflict):
-    """A tool's call waits for its result, or a reply is streaming."""
+    """A tool call has no result yet, or a reply is streaming."""
 
 
 class LeaseLost(Conflict):
-    """The lease has ended."""
+    """The extraction lease has expired."""
 
 
 class ResourceExhausted(MemoirdError):
-    """A limit is reached; `reason` and `facts` name it, `retry_after` says when to try again."""
+    """A limit is reached. `reason` and `facts` name it, `retry_after` is the time to wait."""
 
 
 class JournalFull(ResourceExhausted):
-    """The disk has no room. Nothing was taken."""
+    """The daemon's disk is full. Nothing was stored."""
 
 
 class Unavailable(MemoirdError):
-    """The daemon is not reached, or does not take calls now."""
+    """The daemon cannot be reached, or accepts no calls now."""
 
 
 class DeadlineExceeded(MemoirdError):
-    """The call took longer than its `timeout`; it may have been done."""
+    """The call exceeded its `timeout`. Its outcome is unknown."""
 
 
 class Cancelled(MemoirdError):
-    """The client is closed, or was while the call was under way; then it may have been done."""
+    """The client is closed. If it was closed during the call, the outcome is unknown."""
 
 
 class Unauthenticated(MemoirdError):
-    """The daemon does not know the key, or wants one."""
+    """The key is unknown, or missing."""
 
 
 class PermissionDenied(MemoirdError):
-    """The key may not do this."""
+    """The key does not permit the call."""
 
 
 class Unimplemented(MemoirdError):
-    """The daemon does not do this, as it is configured: `reason`."""
+    """The daemon does not support the call as configured: `reason`."""
 
 
 class MissingCall(Unimplemented):
@@ -155,7 +155,7 @@ class MissingCall(Unimplemented):
 
 
 class Internal(MemoirdError):
-    """A defect of the daemon, or damage of its data."""
+    """A bug in the daemon, or damaged data."""
 
 
 _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
@@ -167,10 +167,12 @@ _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
     grpc.StatusCode.ABORTED: Conflict,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
-    # The daemon has none: a balancer ends the answer of a daemon that died, as if it were whole.
+    # Not sent by the daemon: a load balancer ends the response of a killed daemon as if it were
+    # complete.
     grpc.StatusCode.UNKNOWN: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    # Who is closed says so itself: else the connection was ended, by a fork or on the way.
+    # Not caused by `close`, which raises its own error: the connection was ended by a fork or the
+    # network.
     grpc.StatusCode.CANCELLED: Unavailable,
     grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
@@ -199,7 +201,7 @@ _REASONS: dict[str, type[MemoirdError]] = {
 
 
 def error_of(failure: Any, call: str) -> MemoirdError:
-    """The exception for a failed call of gRPC."""
+    """Returns the exception of a failed gRPC call."""
     code, message = failure.code(), failure.details() or ""
     reason, facts, retry_after = "", {}, None
     for key, value in failure.trailing_metadata() or ():

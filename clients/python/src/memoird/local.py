@@ -1,4 +1,4 @@
-"""A daemon of one's own, for notebooks and tests."""
+"""A local daemon for notebooks and tests."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ def local(
     data_dir: str | os.PathLike[str] | None = None,
     binary: str | os.PathLike[str] | None = None,
 ) -> Iterator[Client]:
-    """Starts a daemon on this machine, gives a client of it, and stops it at the end, also if this process is killed.
+    """Starts a daemon on this machine, yields a client of it, and stops the daemon at the end.
 
-    `config` is more of its YAML file than where it listens and keeps its data. Without `data_dir` its
-    data goes with it. Another client calls it by `client.addr`.
+    The daemon is stopped even if this process is killed.
+    `config` is YAML to append to its configuration, which sets the addresses and the data directory.
+    Without `data_dir`, the data is removed at the end. Other clients connect to `client.addr`.
     """
     program = _binary(binary)
     with tempfile.TemporaryDirectory(prefix="memoird-") as scratch:
@@ -55,7 +56,8 @@ def local(
                 stdin=subprocess.DEVNULL,
                 stdout=words,
                 stderr=words,
-                # What interrupts a cell of a notebook, or Ctrl+C, is for the program, which stops it.
+                # A new session, so that Ctrl+C or the interruption of a notebook cell reaches only
+                # this program.
                 start_new_session=True,
             )
         watcher = _watcher(daemon)
@@ -75,7 +77,10 @@ def local(
 
 
 def _watcher(daemon: subprocess.Popen[bytes]) -> subprocess.Popen[bytes] | None:
-    """Stops the daemon where this process is killed: its input ends then. None where there is no shell."""
+    """Starts a process that stops the daemon when its input ends, because this process was killed.
+
+    Returns None without a shell.
+    """
     try:
         return subprocess.Popen(
             ["/bin/sh", "-c", 'read _; kill "$0"', str(daemon.pid)],
@@ -98,14 +103,14 @@ def _settings(data: pathlib.Path) -> str:
 
 
 def _written(file: pathlib.Path) -> int:
-    """When, in nanoseconds; 0: never."""
+    """Modification time of a file in nanoseconds. 0 if it does not exist."""
     return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def _address(
     daemon: subprocess.Popen[bytes], data: pathlib.Path, log: pathlib.Path, before: int
 ) -> str:
-    """Where it serves, once it does; a daemon that was killed leaves its file, as old as `before`."""
+    """Waits for the daemon's address. Ignores a file as old as `before`, which a killed daemon left."""
     ends = time.monotonic() + START_SECONDS_MAX
     endpoints = data / ENDPOINTS
     while daemon.poll() is None and time.monotonic() < ends:

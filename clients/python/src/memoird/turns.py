@@ -1,4 +1,4 @@
-"""Turns in one word each."""
+"""Functions that make turns."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from .types import Json, Part, Role, ToolResult, ToolUse, Turn
 
 
 def user(text: str) -> Turn:
-    """What the person says."""
+    """Returns a turn of the user."""
     return Turn(Role.USER, [Part(text=text)])
 
 
 def assistant(text: str) -> Turn:
-    """What the model says."""
+    """Returns a turn of the model."""
     return Turn(Role.ASSISTANT, [Part(text=text)])
 
 
 def system(text: str) -> Turn:
-    """What the bot's author says."""
+    """Returns a turn with instructions by the bot's author."""
     return Turn(Role.SYSTEM, [Part(text=text)])
 
 
 def tool_use(id: str, name: str, input: Json) -> Turn:
-    """A call of a tool by the model."""
+    """Returns a turn with a tool call by the model."""
     return Turn(Role.ASSISTANT, [Part(tool_use=ToolUse(id, name, input))])
 
 
 def tool_result(tool_use_id: str, content: str, *, is_error: bool = False) -> Turn:
-    """What a tool answered."""
+    """Returns a turn with the result of a tool call."""
     return Turn(Role.TOOL, [Part(tool_result=ToolResult(tool_use_id, content, is_error=is_error))])
