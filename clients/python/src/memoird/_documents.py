@@ -1,4 +1,4 @@
-"""Documents in as few calls as their limits allow."""
+"""Runs operations on documents in as few calls as the limits allow."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ PAGE_MAX = 1000
 
 
 def asked(place: Sequence[str], key: str, ttl: timedelta | None = None) -> DocumentOperation:
-    """A read; with `ttl` what is read lives so long from then on."""
+    """Returns a read operation. If `ttl` is given, it restarts the document's time to live."""
     return DocumentOperation(get=GetDocumentRequest([*place], key, ttl=ttl))
 
 
 def removed(place: Sequence[str], key: str) -> DocumentOperation:
-    """A removal."""
+    """Returns a delete operation."""
     return DocumentOperation(delete=DeleteDocumentRequest([*place], key))
 
 
 def minutes(ttl: float | None) -> timedelta | None:
-    """Minutes as a span."""
+    """Converts minutes to a timedelta."""
     return None if ttl is None else timedelta(minutes=ttl)
 
 
 def done(operations: Sequence[DocumentOperation]) -> Steps[list[DocumentResult]]:
-    """What comes of operations; those of a batch are done all or none."""
+    """Runs operations and returns their results. Each batch is one transaction."""
     results: list[DocumentResult] = []
     for batch in batches(operations):
         results += yield from _made(batch)
@@ -47,7 +47,7 @@ def _made(batch: Sequence[DocumentOperation]) -> Steps[list[DocumentResult]]:
     try:
         made = yield Call("batch_documents", operations=batch)
     except errors.MemoirdError as error:
-        # Reads may be of more than one answer holds.
+        # The documents read may be larger than a response allows: split a batch of reads.
         if error.reason != "DOCUMENTS_TOO_LARGE" or len(batch) == 1 or any(not it.get for it in batch):
             raise
         middle = len(batch) // 2
@@ -57,12 +57,12 @@ def _made(batch: Sequence[DocumentOperation]) -> Steps[list[DocumentResult]]:
 
 
 def batches(operations: Sequence[DocumentOperation]) -> Iterator[list[DocumentOperation]]:
-    """As few transactions as there may be."""
+    """Splits operations into as few transactions as possible."""
     return batched(operations, operation_bytes)
 
 
 def each_document(take: Callable[[Document], None], **where: Any) -> Steps[Any]:
-    """Lists documents to the end."""
+    """Lists all pages of documents."""
     token = ""
     while True:
         page = yield Call("list_documents", page_size=PAGE_MAX, page_token=token, **where)

@@ -1,6 +1,6 @@
-"""What adapters do with a session's turns, said once for both clients.
+"""Operations of adapters on a session's turns, shared by both clients.
 
-Each function gives steps: see `_steps`.
+Each function returns steps: see `_steps`.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ from .types import (
 )
 
 TURNS_PER_PAGE = 1000
-# Somebody else took what was to be taken: each try means that somebody did.
+# Maximum number of tries of a pop. Each failed one means that another caller succeeded.
 POPS_TRIED_MAX = 64
 
 
 @dataclass(slots=True, frozen=True)
 class Window:
-    """Lets memoird choose what the model is shown, within a budget of tokens, rather than all of a session.
+    """Options for windows: model calls see the window of a session within a token budget, not the whole session.
 
-    What does not fit is cut where the conversation allows it, and a summary stands for it; calls stay with
-    their results, and between two cuts the beginning stays the same, so that a provider's cache is of use.
+    Content that does not fit is cut where the conversation allows it, and replaced by a summary. Tool calls
+    stay with their results. Between two cuts the prefix stays the same, so that the provider can cache it.
     """
 
     model: str = ""
-    """A model profile of the daemon's configuration; empty: its `default_model`."""
+    """A model profile of the daemon's configuration. If empty, its `default_model`."""
     budget: Budget | None = None
     """Overrides of the profile's budget, in tokens."""
     policy: WindowPolicy | None = None
-    """How to choose the turns; None: as configured."""
+    """How to select turns. If None, as configured."""
     overhead_tokens: int = 0
-    """Tokens of what else is sent: instructions, tools and the new message."""
+    """Tokens of everything else that is sent: instructions, tools and the new message."""
     memories: RecallRequest | None = None
-    """What to recall into the window; with an empty query, by what was said last in the session."""
+    """What to recall into the window. With an empty query, by the current exchange."""
 
 
 def read_all(
     session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED, *, plain: bool = False
 ) -> Steps[list[Any]]:
-    """All turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB; no page where none lives.
+    """Reads all turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB. No page if none is live.
 
-    Pages are as `get_history` gives them, or `plain`: as they come, for who looks at little of them.
+    Returns pages as `get_history` does, or with `plain` as protobuf messages, for callers that need few fields.
     """
     pages: list[Any] = []
     after_seq, generation = 0, ""
@@ -93,10 +93,11 @@ def read_last(
     *,
     plain: bool = False,
 ) -> Steps[list[Any]]:
-    """The newest turns of a live session, oldest first, as `read_all` gives pages."""
+    """Reads the newest turns of a live session, oldest first, in pages as `read_all` does."""
     if 0 < turns <= TURNS_PER_PAGE and format is MessageFormat.UNSPECIFIED:
-        # From memory, without the journal; mostly that is all there is. In a provider's format it
-        # has notes in place of results without their calls, and messages are read back as they came.
+        # Read from memory, without the journal; mostly that is sufficient. In a provider's format,
+        # results without their calls are notes there, but messages must be returned as they were
+        # added.
         page = yield from _page(session_id, format, plain, scope=HistoryScope.LIVE, last=turns)
         if page is None or _is_whole(page, turns):
             return [page] if page else []
@@ -122,7 +123,7 @@ class Tail:
     generation: str = ""
     """Empty if no session is live."""
     last_seq: int = 0
-    """Seq of the newest turn; 0 if there is none."""
+    """Seq of the newest turn, or 0 if there is none."""
     next_seq: int = 1
     """Seq of the next turn, unless another client writes or rewinds first."""
 
@@ -164,7 +165,7 @@ def turn_of_message(
 ) -> Steps[tuple[int, int] | None]:
     """Finds the turn of `read.messages[index]`: its position in `read.seqs`, and the index of its first message.
 
-    A page does not say which messages a turn has, so this bisects. None if the session changed.
+    A page does not show which messages belong to a turn, so this bisects. None if the session changed.
     """
     low, high, first = 0, len(read.seqs), 0
     while high - low > 1:
@@ -183,11 +184,11 @@ def turn_of_message(
 
 
 def _is_whole(page: Any, turns: int) -> bool:
-    """True where nothing is missing between the newest turn and the first, and the first is the oldest or the last."""
+    """Whether the page has all turns from the oldest or `turns` last ones to the newest, without gaps."""
     turns_of_page = page.turns
     if not turns_of_page:
         return False
-    # They are in order, so that the ends tell whether one is missing.
+    # The turns are ordered, so the first and last seq show whether one is missing.
     first, last, count = turns_of_page[0].seq, turns_of_page[-1].seq, len(turns_of_page)
     if last != page.session.last_seq or last - first != count - 1:
         return False
@@ -195,7 +196,7 @@ def _is_whole(page: Any, turns: int) -> bool:
 
 
 def _plain(call: WireCall[Any, Any]) -> WireCall[Any, Any]:
-    """The same call, whose answer stays as it comes: for who looks at little of it, or at nothing."""
+    """Returns the call without decoding of its response, for callers that need few fields or none."""
     return WireCall(call.path, call.repeatable, call.write, call.request, lambda it: it, call.response)
 
 
@@ -203,7 +204,7 @@ _PLAIN_HISTORY, _PLAIN_APPEND = _plain(GET_HISTORY), _plain(APPEND)
 
 
 def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> Steps[Any]:
-    """A page of a session that lives; what ended is the journal's, and is not the session any more."""
+    """Returns a page of a live session. An ended one is only in the journal, and not part of the history."""
     asked = {"session_id": session_id, "format": format, "scope": HistoryScope.LONGEST, **which}
     call = Call("get_history", **asked)
     if plain:
@@ -223,7 +224,7 @@ def add(
     subject: str = "",
     tail: Tail | None = None,
 ) -> Steps[Tail | None]:
-    """Appends; each chunk is added whole or not at all, and those before it stay.
+    """Appends chunks, each atomically. If one fails, those before it stay.
 
     Returns the new tail if no other client wrote since `tail`, else `tail`.
     """
@@ -239,17 +240,17 @@ def add(
 
 
 def turns_in_chunks(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    """What `add` takes."""
+    """Returns the argument of `add` for turns."""
     return [{"turns": chunk} for chunk in batched(turns, turn_bytes)]
 
 
 def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:
-    """All turns of a live session, oldest first, or those of memoird's window and one with its memories."""
+    """Returns all turns of a live session, oldest first, or those of its window and one with its memories."""
     if chosen_by is not None:
         answer = yield from window(session_id, chosen_by)
         if answer is None:
             return []
-        # A block of its own, behind the turns.
+        # A separate block after the turns.
         told = [Turn(Role.USER, [Part(text=answer.memories_text)])] if answer.memories_text else []
         return [*answer.turns, *told]
     pages = yield from read_all(session_id)
@@ -264,7 +265,7 @@ def replace(
     after_seq: int = 0,
     expected: Tail | None = None,
 ) -> Steps[Tail | None]:
-    """Takes back all turns after `after_seq` and adds others: the first chunk in one step, then the rest.
+    """Rewinds all turns after `after_seq` and appends others: the first chunk atomically with the rewind.
 
     Raises StaleSeq or StaleGeneration if the session no longer ends with `expected`.
     """
@@ -274,7 +275,7 @@ def replace(
         try:
             yield Call("get_session", session_id=session_id)
         except SessionNotFound:
-            # A rewind starts a session, too, but nobody's.
+            # A rewind could start the session as well, but without a subject.
             return (yield from add(session_id, chunks, subject))
     tail = yield from _rewind(session_id, after_seq, expected, **chunks[0])
     return (yield from add(session_id, chunks[1:], subject, tail))
@@ -283,7 +284,7 @@ def replace(
 def clear(
     session_id: str, after_seq: int = 0, expected: Tail | None = None
 ) -> Steps[Tail]:
-    """Takes back all turns after `after_seq`: windows omit them, and the journal keeps them until retention."""
+    """Rewinds all turns after `after_seq`: windows omit them, and the journal keeps them until retention."""
     try:
         return (yield from _rewind(session_id, after_seq, expected))
     except SessionNotFound:
@@ -299,7 +300,7 @@ def _rewind(session_id: str, after_seq: int, expected: Tail | None, **more: Any)
 
 
 def erase(session_id: str, wait: float = 60.0) -> Steps[None]:
-    """Removes for good all that memoird has of the session; waits up to so many seconds until it is done."""
+    """Permanently removes all data of the session. Waits up to `wait` seconds for completion."""
     answer = yield Call("erase_session", session_id=session_id)
     ends, pause = time.monotonic() + wait, 0.05
     while not answer.done:
@@ -313,7 +314,7 @@ def erase(session_id: str, wait: float = 60.0) -> Steps[None]:
 
 
 def check(window: Any) -> None:
-    """Refuses what is no `Window`."""
+    """Raises unless the argument is a `Window`."""
     if not isinstance(window, Window):
         problem = f"window takes a memoird Window, not a {type(window).__name__}"
         raise InvalidArgument(
@@ -324,7 +325,7 @@ def check(window: Any) -> None:
 def window(
     session_id: str, window: Window, format: MessageFormat = MessageFormat.UNSPECIFIED
 ) -> Steps[GetContextResponse | None]:
-    """What memoird chooses of a session; None where none lives."""
+    """Returns the window of a session. None if no session is live."""
     check(window)
     try:
         return (yield from context(session_id, window, format=format))
@@ -333,7 +334,7 @@ def window(
 
 
 def context(session_id: str, window: Window, **more: Any) -> Steps[GetContextResponse]:
-    """The call for a window."""
+    """Returns the call for a window."""
     answer = yield Call(
         "get_context",
         session_id=session_id,
@@ -350,9 +351,10 @@ def context(session_id: str, window: Window, **more: Any) -> Steps[GetContextRes
 def pop(
     session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED
 ) -> Steps[tuple[Turn, Any] | None]:
-    """Takes the newest message back, and gives its turn and, where a format is asked for, the message.
+    """Rewinds the newest message. Returns its turn and, if a format is requested, the message.
 
-    One is given to one caller. The rest of its turn, and calls whose result it was, are added again.
+    Each message is returned to one caller only. The rest of its turn, and the calls that it answered, are
+    appended again.
     """
     for tried in range(POPS_TRIED_MAX):
         if tried:
@@ -363,7 +365,7 @@ def pop(
         page = pages[-1]
         newest, messages, session = page.turns[-1], page.messages or [], page.session
         if newest.seq != session.last_seq:
-            # Somebody was faster, between the turns and the session.
+            # Another caller popped between the read of the turns and of the session.
             continue
         change: dict[str, Any] = {"after_seq": newest.seq - 1}
         if len(messages) > 1:
@@ -382,7 +384,7 @@ def pop(
 
 
 def _unit_of(session_id: str, newest: Turn) -> Steps[list[Turn]]:
-    """The turns from the call on whose result this is; none where nobody knows the call."""
+    """Returns the turns from the call of this result on. Empty if the call is unknown."""
     count = 8
     while True:
         pages = yield from read_last(session_id, count)
@@ -405,12 +407,12 @@ def _unit_of(session_id: str, newest: Turn) -> Steps[list[Turn]]:
 
 
 def _call_before(turns: list[Turn], at: int, tool_use_id: str) -> int | None:
-    """Where the call of a result is."""
+    """Returns the index of the turn with the call of a result."""
     for index in range(at - 1, -1, -1):
         for part in turns[index].parts:
             if part.tool_use and part.tool_use.id == tool_use_id:
                 return index
             if part.tool_result and part.tool_result.tool_use_id == tool_use_id:
-                # Answered already: this is the result of a call that nobody knows.
+                # The call has a result already, so this result belongs to an unknown call.
                 return None
     return None

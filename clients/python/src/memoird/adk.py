@@ -1,4 +1,4 @@
-"""Google's ADK on memoird: sessions whose events are turns, and a memory that is searched by words and by meaning.
+"""Google's ADK on memoird: sessions with events as turns, and a memory with search by words and meaning.
 
     pip install "memoird[adk]"
 
@@ -91,40 +91,39 @@ from .types import (
 __all__ = ["MemoirdMemoryService", "MemoirdSessionService", "MemoirdWindowPlugin", "Window"]
 
 FRAMEWORK = "adk"
-# Remembers at once.
+# Number of concurrent Remember calls.
 REMEMBERED_AT_ONCE = 32
-# Reads of a session until two of them are of the same moment.
+# Maximum number of reads of a session until two of them are consistent.
 READS_MAX = 5
-# Answers that are lost in a row, until a write of such state is given up.
+# Consecutive lost responses after which a write of shared state fails.
 LOST_MAX = 5
-# The key of a document with the state of an app or a user.
+# Key of the document with the state of an app or a user.
 STATE = "state"
-# In the metadata of an event that says what memoird made, or in its words: a summary, memories, an excerpt.
+# Metadata key of events that memoird made or changed: a summary, memories, an excerpt.
 MADE = "memoird"
-# In the metadata of a memory: `_deleted` of what was said.
+# Metadata key of a memory: `_deleted` of the original text.
 SAID = "said"
-# Before the name of who said it, in the label of a memory.
+# Prefix of the author's name in a label of a memory.
 AUTHOR = "author:"
 
 
 class MemoirdSessionService(BaseSessionService):
-    """Sessions of ADK as sessions of memoird: an event is a turn, and comes back equal.
+    """ADK sessions on memoird. An event is a turn, and is returned exactly as it was appended.
 
-    `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
-    name. Each event loop has a connection of its own.
+    `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
+    `MEMOIRD_KEY`). Each event loop has its own connection.
 
-    With `window`, memoird chooses what the model sees: `get_session` gives the events of a window within
-    a budget of tokens, with a summary in place of what is left out, rather than all of them. A runner
-    asks for the session once, at the beginning of a run; `MemoirdWindowPlugin` chooses for each model call of
-    it. Who asks with a `GetSessionConfig` that limits the events gets these.
+    With `window`, `get_session` returns the events of a window within a token budget instead of all events,
+    with a summary in place of omitted ones. A runner reads the session once, at the start of a run; use
+    `MemoirdWindowPlugin` for a new window before each model call. A `GetSessionConfig` that limits the events
+    takes precedence.
 
-    An event is appended once, also where the answer of the first try was lost. A session that
-    another has appended to since it was read is refused (`StaleSessionError`), as ADK's databases do.
+    An event is appended once, even if the response of the first try was lost. If another process has appended
+    to the session since it was read, `StaleSessionError` is raised, as with ADK's databases.
 
-    Limits are the daemon's: a session expires by `short_term.session_ttl`, an event with its content
-    is a turn (`limits.turn_bytes`, 20 MiB), the state of a session may have `limits.state_bytes` (64 KiB).
-    State that begins with `app:` or `user:` does not expire. With durability `off` a session has the
-    events that `short_term.max_history_turns` keeps; else all.
+    Limits: a session expires after `short_term.session_ttl`, an event has up to `limits.turn_bytes` (20 MiB), and
+    the state of a session up to `limits.state_bytes` (64 KiB). State with the prefix `app:` or `user:` does not
+    expire. With durability `off`, a session keeps `short_term.max_history_turns` events, else all.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class MemoirdSessionService(BaseSessionService):
         state: dict[str, Any] | None = None,
         session_id: str | None = None,
     ) -> Session:
-        """Starts a session; `AlreadyExistsError` where one of this id lives."""
+        """Starts a session. Raises `AlreadyExistsError` if one with this id is live."""
         session_id = (session_id or "").strip() or str(uuid.uuid4())
         now = time.time()
         delta = _Delta(state)
@@ -175,7 +174,7 @@ class MemoirdSessionService(BaseSessionService):
         session_id: str,
         config: GetSessionConfig | None = None,
     ) -> Session | None:
-        """A session with its events, or with those of its window; None where none lives."""
+        """Returns a session with its events, or those of its window. None if none is live."""
         session_id = session_id.strip()
         name = _name(app_name, user_id, session_id)
         for _ in range(READS_MAX):
@@ -191,7 +190,7 @@ class MemoirdSessionService(BaseSessionService):
             assert info is not None
             if "adk" not in state:
                 return None
-            # What was appended between the two reads.
+            # Skip turns that were appended between the two reads.
             if last_seq >= info.last_seq:
                 break
         session = Session(
@@ -208,7 +207,7 @@ class MemoirdSessionService(BaseSessionService):
     async def list_sessions(
         self, *, app_name: str, user_id: str | None = None
     ) -> ListSessionsResponse:
-        """The sessions of an app or of one of its users, with their state and without their events."""
+        """Lists the sessions of an app, or of one of its users, with state and without events."""
         if user_id is None:
             states = await self._states(_name(app_name))
             users = {state["adk"]["user_id"]: None for state in states}
@@ -229,30 +228,30 @@ class MemoirdSessionService(BaseSessionService):
         return ListSessionsResponse(sessions=sessions)
 
     async def _states(self, id_prefix: str) -> list[dict[str, Any]]:
-        """The states of the sessions whose ids begin so."""
+        """Returns the states of the sessions with this id prefix."""
         found: list[SessionInfo] = []
         token = ""
         while True:
             page = await self._client.list_sessions(
                 PAGE_MAX, token, include_state=True, id_prefix=id_prefix, order=SessionOrder.ID
             )
-            # A daemon that does not know the question gives all.
+            # An older daemon ignores `id_prefix`.
             found += (it for it in page.sessions if it.session_id.startswith(id_prefix))
             token = page.next_page_token
             if not token:
                 return [state for info in found if "adk" in (state := info.state)]
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Erases a session: no hook is called, and nothing of it stays on the daemon's disk."""
+        """Erases a session. No hook is called, and no data of it stays on the daemon's disk."""
         await self._client.erase_session(_name(app_name, user_id, session_id.strip()))
 
     async def erase_user(self, *, app_name: str, user_id: str) -> EraseSubjectResponse:
-        """Erases a user of an app: sessions, also those that have ended, memories and state.
+        """Erases a user of an app: sessions, including ended ones, memories and state.
 
-        Where `done` is False, it is still under way: see GetErasure. What hooks were given is `outside`.
+        If `done` is False, it is still in progress: see GetErasure. `outside` lists the data passed to hooks.
         """
         erased = await self._client.erase_subject(_subject(app_name, user_id))
-        # Sessions have a subject from their first event on.
+        # Sessions have a subject only from their first event on.
         for state in await self._states(_name(app_name, user_id)):
             await self.delete_session(
                 app_name=app_name, user_id=user_id, session_id=state["adk"]["id"]
@@ -262,12 +261,12 @@ class MemoirdSessionService(BaseSessionService):
         return erased
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
-        """The state of a user, without the prefix `user:`."""
+        """Returns the state of a user, without the prefix `user:`."""
         [found] = await self._clients.ado(done([asked(_user(app_name, user_id), STATE)]))
         return found.document.value if found.document else {}
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Appends an event, and what it changes of the state."""
+        """Appends an event and applies its changes of the state."""
         if event.partial:
             return event
         self._apply_temp_state(session, event)
@@ -290,7 +289,7 @@ class MemoirdSessionService(BaseSessionService):
     ) -> AppendResponse:
         how: dict[str, Any] = {
             "subject": _subject(session.app_name, session.user_id),
-            # An event that is appended again is the same one; another one may have its id.
+            # A repeated append has the same key. Another event with the same id has not.
             "idempotency_key": _digest(json.dumps(event.model_dump(mode="json"))),
             "state_patch_json": patch,
             "expected_state_version": _marked(session),
@@ -298,12 +297,12 @@ class MemoirdSessionService(BaseSessionService):
         try:
             return await self._client.append(name, [_turn(event)], **how)
         except errors.IdempotencyKeyReused:
-            # It was appended in words.
+            # It was appended as text before.
             pass
         except errors.InvalidArgument as error:
             if error.reason != "TOOL_USE_UNKNOWN":
                 raise
-        # ADK answers a call more than once where its tool is long-running.
+        # ADK sends several results of a call if its tool is long-running.
         return await self._client.append(name, [_turn(event, in_words=True)], **how)
 
     async def _refused(self, session: Session, error: errors.StaleStateVersion) -> ValueError:
@@ -323,7 +322,7 @@ class MemoirdSessionService(BaseSessionService):
     async def _events(
         self, name: str, config: GetSessionConfig | None
     ) -> tuple[list[tuple[int, Event]], int]:
-        """Events with their seqs, and the session's newest seq."""
+        """Returns events with their seqs, and the newest seq of the session."""
         recent = config.num_recent_events if config else None
         after = config.after_timestamp if config else None
         if self._window and recent is None and after is None:
@@ -343,7 +342,7 @@ class MemoirdSessionService(BaseSessionService):
         return events, last_seq
 
     async def _chosen(self, session: Session) -> list[Event] | None:
-        """Events of a window; None without one, or while a call of the session is open."""
+        """Returns the events of a window. None without one, or while a call of the session is open."""
         events = session.events
         called = {call.id for event in events for call in event.get_function_calls()}
         answered = {answer.id for event in events for answer in event.get_function_responses()}
@@ -363,7 +362,7 @@ class MemoirdSessionService(BaseSessionService):
         return events, chosen.session.last_seq
 
     async def _shared(self, app_name: str, *user_ids: str) -> dict[str, dict[str, Any]]:
-        """The state of the app and of each user, as a session of theirs has it."""
+        """Returns the state of the app and of each user, with the prefixes of a session's state."""
         places = [_app(app_name), *(_user(app_name, id) for id in user_ids)]
         read = await self._clients.ado(done([asked(place, STATE) for place in places]))
         of_app, *of_users = (it.document.value if it.document else {} for it in read)
@@ -390,25 +389,25 @@ class MemoirdSessionService(BaseSessionService):
                 await self._client.batch_documents(writes)
                 return
             except errors.StaleVersion:
-                # Another session was faster: its change counts, too.
+                # A concurrent change was stored: apply this one to it.
                 lost = 0
             except errors.Unavailable:
-                # What was done is read, and done again.
+                # The outcome is unknown: read the state and apply the change again.
                 lost += 1
                 if lost == LOST_MAX:
                     raise
 
 
 class MemoirdWindowPlugin(BasePlugin):
-    """Chooses the window of a session service again before each model call of a run.
+    """Gives each model call of a run a new window of a session service.
 
         service = MemoirdSessionService(window=Window())
         app = App(name="trains", root_agent=agent, plugins=[MemoirdWindowPlugin(service)])
         runner = Runner(app=app, session_service=service)
 
-    Contents that do not come from the session, such as dynamic instructions, stay. A request stays as it is
-    while a tool call of the session is open, as in agents that run in parallel, or if another plugin or
-    processor has changed its contents.
+    Contents that do not come from the session, such as dynamic instructions, stay. A request is not changed while
+    a tool call of the session is open, as in agents that run in parallel, or if another plugin or processor has
+    changed its contents.
     """
 
     def __init__(self, service: MemoirdSessionService, name: str = "memoird_window") -> None:
@@ -418,7 +417,7 @@ class MemoirdWindowPlugin(BasePlugin):
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> None:
-        """Replaces the request's contents by those of the window's events."""
+        """Replaces the contents of the request that come from events by those of the window."""
         context = callback_context._invocation_context
         chosen = await self._service._chosen(context.session)
         if chosen is None:
@@ -432,7 +431,7 @@ class MemoirdWindowPlugin(BasePlugin):
 async def _contents_of(
     context: InvocationContext, events: list[Event], others: list[types.Content]
 ) -> list[types.Content]:
-    """Contents that ADK makes of events for the agent of a context, with `others` in their place."""
+    """Returns the contents that ADK makes of events for an agent, added to a request with `others`."""
     from google.adk.flows.llm_flows.contents import request_processor
 
     session = context.session.model_copy(update={"events": events})
@@ -446,15 +445,15 @@ async def _contents_of(
 
 
 class MemoirdMemoryService(BaseMemoryService):
-    """What users said in sessions that were added, found by words and, with an embedder, by meaning.
+    """The messages of users in added sessions, found by words and, with an embedder, by meaning.
 
-    `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
-    name. A user of an app is a subject; an event with text is a memory of `kind`. An event that is added
-    again counts once more, and is not there twice; so do the same words of two events. What was said before a
-    memory of these words was deleted is not added again. What a window says in memoird's words is no memory.
+    `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
+    `MEMOIRD_KEY`). A user of an app is a subject. An event with text is a memory of `kind`. An event that is added
+    again, or two events with the same text, reinforce one memory. After a memory was deleted, older events with
+    its text are not added again. Events that memoird made are not added.
 
-    A text of more than `long_term.content_bytes` (8 KiB) is cut. A search gives up to `limit` memories, 100
-    at most. What looks like a secret is taken out before anything is stored.
+    A text of more than `long_term.content_bytes` (8 KiB) is truncated. A search returns up to `limit` memories,
+    at most 100. Suspected secrets are redacted before storing.
     """
 
     def __init__(
@@ -469,7 +468,7 @@ class MemoirdMemoryService(BaseMemoryService):
         self._kind, self._limit = kind, limit
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Adds the events of a session that are not there yet."""
+        """Adds the events of a session that were not added yet."""
         await self.add_events_to_memory(
             app_name=session.app_name, user_id=session.user_id, events=session.events
         )
@@ -483,7 +482,7 @@ class MemoirdMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Adds some events, without those in which a window has memoird's words."""
+        """Adds some events, except those made by memoird in a window."""
         subject = _subject(app_name, user_id)
         events = [event for event in events if not (event.custom_metadata or {}).get(MADE)]
         for start in range(0, len(events), REMEMBERED_AT_ONCE):
@@ -513,10 +512,10 @@ class MemoirdMemoryService(BaseMemoryService):
         memories: Sequence[MemoryEntry],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Adds facts as they are."""
+        """Adds facts unchanged."""
         for memory in memories:
             told = memory.timestamp
-            # Python 3.10 does not know the letter.
+            # Python 3.10 cannot parse `Z`.
             said = datetime.fromisoformat(told.replace("Z", "+00:00")) if told else None
             await self._remember(
                 _subject(app_name, user_id), memory.content, memory.author or "", said, memory.id
@@ -525,7 +524,7 @@ class MemoirdMemoryService(BaseMemoryService):
     async def search_memory(
         self, *, app_name: str, user_id: str, query: str
     ) -> SearchMemoryResponse:
-        """The memories of a user that fit best."""
+        """Returns the best matching memories of a user."""
         if not query.strip():
             return SearchMemoryResponse()
         found = await self._client.recall(
@@ -536,7 +535,7 @@ class MemoirdMemoryService(BaseMemoryService):
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
     ) -> None:
-        """Removes a memory of the user's, for good; nothing where there is none."""
+        """Permanently deletes a memory of the user. Does nothing if it does not exist."""
         if not memory_id:
             raise ValueError("memory_id is the id of a memory that search_memory gave")
         try:
@@ -572,7 +571,7 @@ class MemoirdMemoryService(BaseMemoryService):
                 near_duplicate=NearDuplicate.KEEP,
             )
         except errors.IdempotencyKeyReused:
-            # An event of this id is there, and stays as it is.
+            # An event with this id exists, and stays unchanged.
             return
 
 
@@ -580,13 +579,13 @@ class MemoirdMemoryService(BaseMemoryService):
 
 
 def _name(*parts: str | None) -> str:
-    """A session's id, or the beginning of some: parts that are not given are left open."""
+    """Returns a session id, or a prefix of session ids if trailing parts are omitted."""
     given = [_quoted(part) for part in parts if part is not None]
     return "/".join(["adk", *given, *([""] if len(given) < 3 else [])])
 
 
 def _quoted(part: str) -> str:
-    # Half a character is an id as well.
+    # Lone surrogates are valid in ids.
     return quote(part, safe="", errors="surrogatepass")
 
 
@@ -603,7 +602,7 @@ def _user(app_name: str, user_id: str) -> tuple[str, ...]:
 
 
 def _deleted(text: str) -> str:
-    """The key of the document that says when a memory of these words was deleted."""
+    """Returns the key of the document that records when a memory with this text was deleted."""
     return f"deleted/{_digest(text)}"
 
 
@@ -615,9 +614,9 @@ def _digest(text: str) -> str:
 
 
 class _Delta:
-    """A change of state, told apart by who has it.
+    """A change of state, split by scope.
 
-    A value of the session is in a list of its own: so a patch replaces it whole, and keeps None.
+    Each value of the session is in a list, so that a merge patch replaces it as a whole and stores None.
     """
 
     def __init__(self, state: Mapping[str, Any] | None) -> None:
@@ -638,7 +637,7 @@ def _values(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mark(session: Session, version: int) -> None:
-    """Notes which state of the daemon's a session has."""
+    """Records the version of the daemon's state in a session."""
     session._storage_update_marker = str(version)
 
 
@@ -651,7 +650,7 @@ def _marked(session: Session) -> int | None:
 
 
 def _turn(event: Event, *, in_words: bool = False) -> Turn:
-    """An event as it was, beside what of it is for a model; `in_words` its results answer no open call."""
+    """Returns the turn of an event. With `in_words`, results are text and answer no open call."""
     own = (event.content and event.content.parts) or []
     calls = any(part.function_call for part in own)
     role = Role.ASSISTANT
@@ -670,14 +669,14 @@ def _turn(event: Event, *, in_words: bool = False) -> Turn:
         role, parts = Role.USER, [it for part in parts for it in _told(part)]
     turn = kept(role, parts, FRAMEWORK, _translated(held, FOR_URIS), event.id)
     said = datetime.fromtimestamp(event.timestamp, timezone.utc)
-    # A result of an unknown call is refused, and then added in words.
+        # A result of an unknown call is rejected, and then appended as text.
     has_results = any(part.tool_result for part in turn.parts)
     format = MessageFormat.UNSPECIFIED if has_results else turn.format
     return replace(turn, timestamp=said, format=format)
 
 
 def _translated(held: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]:
-    """An event whose data is in another base64: in that of URIs it is kept once."""
+    """Converts the base64 of an event's data to that of data URIs or back, so that it is stored only once."""
     for part in (held.get("content") or {}).get("parts") or ():
         if data := (part.get("inline_data") or {}).get("data"):
             part["inline_data"]["data"] = data.translate(letters)
@@ -685,7 +684,7 @@ def _translated(held: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]
 
 
 def _part(part: types.Part, dumped: dict[str, Any], role: Role, name: str) -> Part | None:
-    """What a model reads of a part; `dumped` is it as JSON has it, whose values may be of any kind of Python's."""
+    """Returns the part that models read. `dumped` is the part as JSON, whose values may be any Python objects."""
     signature = dumped.get("thought_signature") or ""
     # Counted as reasoning.
     [signed] = opaque({"thought_signature": signature}) if signature else [Part()]
@@ -732,7 +731,7 @@ def _told(part: Part) -> list[Part]:
 
 
 def _event(turn: Turn) -> Event:
-    """The event of a turn; where memoird made the turn or shows it in other words, one that says these."""
+    """Returns the event of a turn. If memoird made or changed the turn, an event with its content."""
     if held := kept_in(turn, FRAMEWORK):
         return Event.model_validate(_translated(held, FOR_ADDRESSES))
     own = (turn.client or {}).get(FRAMEWORK)
@@ -744,7 +743,7 @@ def _event(turn: Turn) -> Event:
 
 
 def _said(role: Role, parts: list[types.Part]) -> Event:
-    # ADK tells an agent of others' words in its own way, but not of those of this author.
+    # ADK rewrites events of other agents for an agent, but not those with this author.
     model = "model" if role is Role.ASSISTANT else "user"
     content = types.Content(role=model, parts=parts)
     return Event(author="user", content=content, custom_metadata={MADE: True})
@@ -766,7 +765,7 @@ def _contents(turn: Turn) -> list[types.Part]:
 
 
 def _called(turn: Turn, id: str) -> str:
-    """The name of the call that was answered."""
+    """Returns the name of the call of a result."""
     own = ((turn.client or {}).get(FRAMEWORK) or {}).get("content") or {}
     answers = (part.get("function_response") or {} for part in own.get("parts") or ())
     return next((answer["name"] for answer in answers if answer.get("id") == id), "call")

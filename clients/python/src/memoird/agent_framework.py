@@ -1,4 +1,4 @@
-"""Histories of Microsoft's Agent Framework, kept by memoird: `pip install memoird[agent-framework]`.
+"""History provider for Microsoft's Agent Framework: `pip install memoird[agent-framework]`.
 
     agent = Agent(client, context_providers=[MemoirdHistoryProvider()])
     await agent.run("Where is my parcel?", session=agent.create_session(session_id="telegram:4711"))
@@ -38,7 +38,7 @@ __all__ = ["MemoirdHistoryProvider", "Window"]
 
 _log = logging.getLogger(__name__)
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "tool": Role.TOOL, "system": Role.SYSTEM}
-# Contents about a call of a model, which the next one does not contain.
+# Contents about a model call that are not sent with the next one.
 _NOT_SENT = ("error", "usage")
 _NAMES = {role: name for name, role in _ROLES.items()}
 
@@ -46,23 +46,24 @@ _NAMES = {role: name for name, role in _ROLES.items()}
 class MemoirdHistoryProvider(HistoryProvider):
     """Loads a session's messages before a run and stores those of the run after it.
 
-    The framework's `session_id` is memoird's, behind `prefix`: together 1 to 256 bytes. `subject` says whose
-    memories its facts become. `client` may be of either kind; without one it is the daemon that the environment
-    names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). With `skip_excluded`, messages that a compaction of the framework excluded
-    are stored and not loaded. `options` are those of every history provider: `load_messages`, `store_inputs`, `store_outputs` and others.
+    The session id in memoird is `prefix` and the framework's `session_id`, together 1 to 256 bytes. `subject` is
+    the owner of the memories made from the session. `client` may be of either kind; by default it is configured
+    by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). With `skip_excluded`, messages that a compaction of the
+    framework excluded are stored and not loaded. `options` are those of every history provider:
+    `load_messages`, `store_inputs`, `store_outputs` and others.
 
-    With a `window`, `get_messages` gives what memoird chooses for the next model call: what it says in other
-    words, such as a summary, are messages of its own. Otherwise it gives all of the live session. A run loads it
-    once, unless the agent has `require_per_service_call_history_persistence=True`: then before each model call. A session
-    that ended, for instance because nothing touched it for its TTL, has none; with durability `off` the oldest
-    leave at the daemon's `max_history_turns`.
+    With a `window`, `get_messages` returns the window for the next model call. Content changed or made by
+    memoird, such as a summary, is in separate messages. Otherwise it returns the whole live session. A run loads
+    it once, unless the agent has `require_per_service_call_history_persistence=True`: then before each model
+    call. A session that ended, for example because it was not touched for its TTL, has no messages. With
+    durability `off`, the oldest are dropped at the daemon's `max_history_turns`.
 
-    A service that stores the conversation itself, as OpenAI's Responses do by default, would get the history twice.
-    Set `default_options={"store": False}` for the agent. Otherwise nothing is loaded, with a warning, as long as the
-    session names a conversation of the service.
+    A service that stores the conversation itself, as OpenAI's Responses do by default, would get the history
+    twice. Set `default_options={"store": False}` for the agent. Otherwise nothing is loaded, with a warning, as
+    long as the session names a conversation of the service.
 
-    A message has at most 20 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
-    media 256 KiB (`limits.client_json_bytes`).
+    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and media
+    (`limits.client_json_bytes`).
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class MemoirdHistoryProvider(HistoryProvider):
         context: SessionContext,
         state: dict[str, Any],
     ) -> None:
-        """Loads messages, unless the service has them."""
+        """Loads messages, unless the service stores them."""
         options = context.options or {}
         if (
             session.service_session_id
@@ -105,7 +106,7 @@ class MemoirdHistoryProvider(HistoryProvider):
         await super().before_run(agent=agent, session=session, context=context, state=state)
 
     async def get_messages(self, session_id: str | None, **_: Any) -> list[Message]:
-        """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
+        """Returns all messages, oldest first, or the window. Reads pages of 1,000 messages or 2 MiB."""
         steps = _history.turns(self._id(session_id), self.window)
         messages = [_message(turn) for turn in await self._clients.ado(steps)]
         if self.skip_excluded:
@@ -115,25 +116,25 @@ class MemoirdHistoryProvider(HistoryProvider):
     async def save_messages(
         self, session_id: str | None, messages: Sequence[Message], **_: Any
     ) -> None:
-        """Adds messages, in one call for up to 256, behind one that reads as many.
+        """Appends messages, up to 256 per call, after reading the same number of the newest ones.
 
-        What they repeat of the newest ones is not added, as a transcript that is sent whole with each message does: by
-        their ids, else by role and contents, as the framework's own providers have it.
+        Messages that repeat the newest ones are skipped, because some clients send the whole transcript with
+        each message. They are compared by id, else by role and contents, as in the framework's own providers.
         """
         await self._clients.ado(self._save(self._id(session_id), messages))
 
     async def clear(self, session_id: str | None) -> None:
-        """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
+        """Rewinds all messages: windows and searches omit them, and the journal keeps them until retention."""
         await self._clients.ado(_history.clear(self._id(session_id)))
 
     async def erase(self, session_id: str | None) -> None:
-        """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
+        """Permanently removes all data of the session. Waits up to a minute for completion."""
         await self._clients.ado(_history.erase(self._id(session_id)))
 
     def _save(self, id: str, messages: Sequence[Message]) -> Steps[None]:
         if not messages:
             return
-        # One more, so that it is not all there is where it is not.
+        # One more, to detect whether there are older messages.
         pages = yield from _history.read_last(id, len(messages) + 1)
         there = [_message(turn) for page in pages for turn in page.turns]
         new = filter_new_messages(there, messages)
@@ -149,7 +150,7 @@ def _turn(message: Message) -> Turn:
     role = _ROLES.get(str(dumped["role"]), Role.USER)
     parts = [made for content in dumped["contents"] for made in _parts(content)]
     if role is not Role.ASSISTANT:
-        # A call is the model's only.
+        # Only the model makes calls.
         parts = [part for part in parts if not part.tool_use and not part.thinking]
     if role in (Role.ASSISTANT, Role.SYSTEM):
         parts = [part for part in parts if not part.tool_result]
@@ -157,7 +158,7 @@ def _turn(message: Message) -> Turn:
 
 
 def _parts(content: dict[str, Any]) -> list[Part]:
-    """What models read of a content."""
+    """Returns the parts of a content that models read."""
     kind, text = content.get("type"), content.get("text")
     if kind == "text" and isinstance(text, str):
         return [Part(text=text)]

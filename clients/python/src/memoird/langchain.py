@@ -1,4 +1,4 @@
-"""LangChain's chat message history and byte store, kept by memoird: `pip install memoird[langchain]`.
+"""LangChain's chat message history and byte store on memoird: `pip install memoird[langchain]`.
 
     chain = RunnableWithMessageHistory(model, MemoirdChatMessageHistory)
 """
@@ -47,7 +47,7 @@ NAME = "langchain"
 
 __all__ = ["MemoirdByteStore", "MemoirdChatMessageHistory", "Window"]
 
-# What of `additional_kwargs` an integration sends again.
+# Keys of `additional_kwargs` that an integration sends again.
 _SENT_AGAIN = (
     "reasoning",
     "reasoning_details",
@@ -55,7 +55,7 @@ _SENT_AGAIN = (
     "tool_outputs",
     "__gemini_function_call_thought_signatures__",
 )
-# Blocks of calls, which a message's `tool_calls` have, too.
+# Blocks of calls that are in a message's `tool_calls` as well.
 _CALLS = ("function_call", "input_json_delta", "tool_call", "tool_call_chunk", "tool_use")
 _FORMATS = {
     "anthropic": MessageFormat.ANTHROPIC,
@@ -74,20 +74,21 @@ _ROLES = {
 
 
 class MemoirdChatMessageHistory(BaseChatMessageHistory):
-    """The messages of a session in memoird, given back equal to what was added.
+    """The messages of a session, returned exactly as they were added.
 
-    `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without clients it is the
-    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all methods.
+    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session. By default
+    the clients are configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all
+    methods.
 
-    With a `window`, `messages` are what memoird chooses for the next model call: what it says in other words,
-    such as a summary, are messages of its own. They stay the same until this object adds or takes back messages:
-    `RunnableWithMessageHistory` reads them before and after a run, and what is more than them is new to it.
-    Otherwise they are all of the live session. A session that ended, for instance because nothing touched it for
-    its TTL, has none; with durability `off` the oldest leave at the daemon's `max_history_turns`.
+    With a `window`, `messages` is the window for the next model call. Content changed or made by memoird, such
+    as a summary, is in separate messages. The window stays the same until this object adds or removes messages:
+    `RunnableWithMessageHistory` reads them before and after a run, and treats additional ones as new. Otherwise
+    `messages` is the whole live session. A session that ended, for example because it was not touched for its
+    TTL, has no messages. With durability `off`, the oldest are dropped at the daemon's `max_history_turns`.
 
-    A message has at most 20 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
-    media 256 KiB (`limits.client_json_bytes`). Messages that are not JSON, such as those with an `artifact`
-    that is none, are refused with a TypeError.
+    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and media
+    (`limits.client_json_bytes`). Messages that cannot be encoded as JSON, for example because of their
+    `artifact`, raise a TypeError.
     """
 
     def __init__(
@@ -101,12 +102,12 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
     ) -> None:
         self.session_id, self.subject, self.window = session_id, subject, window
         self._clients = Clients(client, async_client)
-        # What the window had, for the run that was begun with it.
+        # The window of the current run.
         self._chosen: list[BaseMessage] | None = None
 
     @property
     def messages(self) -> list[BaseMessage]:
-        """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
+        """All messages, oldest first, or the window. Reads pages of 1,000 messages or 2 MiB."""
         return self._clients.do(self._messages())
 
     @messages.setter
@@ -118,7 +119,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         return await self._clients.ado(self._messages())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Adds messages, in one call for up to 256."""
+        """Appends messages, up to 256 per call."""
         self._clients.do(self._add(messages))
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -126,7 +127,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         await self._clients.ado(self._add(messages))
 
     def set_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Takes all messages back and adds these, in one step for up to 256."""
+        """Replaces all messages, atomically for up to 256."""
         self._clients.do(self._set(messages))
 
     async def aset_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -134,7 +135,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         await self._clients.ado(self._set(messages))
 
     def clear(self) -> None:
-        """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
+        """Rewinds all messages: windows and searches omit them, and the journal keeps them until retention."""
         self._clients.do(self._changed(_history.clear(self.session_id)))
 
     async def aclear(self) -> None:
@@ -142,7 +143,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         await self._clients.ado(self._changed(_history.clear(self.session_id)))
 
     def erase(self) -> None:
-        """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
+        """Permanently removes all data of the session. Waits up to a minute for completion."""
         self._clients.do(self._changed(_history.erase(self.session_id)))
 
     async def aerase(self) -> None:
@@ -159,7 +160,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         return messages
 
     def _changed(self, steps: Steps[Any]) -> Steps[None]:
-        """Steps after which a window is chosen anew, also where they fail."""
+        """Runs steps and discards the cached window afterwards, even if they fail."""
         self._chosen = None
         yield from steps
 
@@ -173,11 +174,11 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
 
 class MemoirdByteStore(BaseStore[str, bytes]):
-    """Bytes by key, in documents of memoird that live until they are deleted.
+    """Bytes by key, stored in documents that do not expire.
 
-    `namespace` sets the store's keys apart from others': up to 16 parts. A key has 1 to 512 bytes, a value up to
-    4 MiB unless configured otherwise (`long_term.document_bytes`). Up to 256 keys are read, set or deleted in
-    one call of up to 6 MiB; each call is done whole or not at all, and those before it stay.
+    `namespace` separates the store's keys from those of others: up to 16 parts. A key has 1 to 512 bytes, a value
+    up to 4 MiB by default (`long_term.document_bytes`). Up to 256 keys and 6 MiB are read, set or deleted in one
+    call. Each call is atomic. If one fails, those before it stay.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         self._clients = Clients(client, async_client)
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The value of each key; None where there is none."""
+        """Returns the value of each key. None if it has none."""
         return self._clients.do(self._get(keys))
 
     async def amget(self, keys: Sequence[str]) -> list[bytes | None]:
@@ -199,7 +200,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         return await self._clients.ado(self._get(keys))
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
-        """Sets values, also of keys that have one."""
+        """Sets or replaces values."""
         self._clients.do(done(self._puts(key_value_pairs)))
 
     async def amset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
@@ -207,7 +208,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         await self._clients.ado(done(self._puts(key_value_pairs)))
 
     def mdelete(self, keys: Sequence[str]) -> None:
-        """Deletes values; a key without one is no error."""
+        """Deletes values. Keys without a value are ignored."""
         self._clients.do(done([removed(self.namespace, key) for key in keys]))
 
     async def amdelete(self, keys: Sequence[str]) -> None:
@@ -215,7 +216,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         await self._clients.ado(done([removed(self.namespace, key) for key in keys]))
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
-        """All keys that begin so, in the order of their bytes."""
+        """Yields all keys with this prefix, in the order of their bytes."""
         token = ""
         while True:
             keys, token = self._clients.do(self._keys(prefix, token))
@@ -267,7 +268,7 @@ def _turn(message: BaseMessage) -> Turn:
 
 
 def said_in(message: BaseMessage) -> tuple[Role, list[Part]]:
-    """Who says a message, and what models read of it."""
+    """Returns the role of a message and the parts that models read."""
     name = message.type.removesuffix("MessageChunk").lower()
     if name == "remove":
         raise ValueError("a history holds no RemoveMessage: set the messages that are to stay")
@@ -292,13 +293,13 @@ def said_in(message: BaseMessage) -> tuple[Role, list[Part]]:
 
 
 def provider_format(message: BaseMessage) -> MessageFormat:
-    """The format of the provider's blocks in a message."""
+    """Returns the format of the provider's blocks in a message."""
     provider = message.response_metadata.get("model_provider", "")
     return _FORMATS.get(provider, MessageFormat.UNSPECIFIED)
 
 
 def _beside(more: dict[str, Any]) -> list[Part]:
-    """What integrations send again of a message, beside its content."""
+    """Returns parts for the `additional_kwargs` that integrations send again."""
     parts: list[Part] = []
     for name, value in more.items():
         if name == "reasoning_content" and isinstance(value, str) and value:
@@ -312,7 +313,7 @@ def _beside(more: dict[str, Any]) -> list[Part]:
 
 
 def _parts(content: Any, *, is_model: bool = False) -> list[Part]:
-    """What models read of a message's content."""
+    """Returns the parts of a message's content that models read."""
     parts: list[Part] = []
     for block in [content] if isinstance(content, str) else content:
         if isinstance(block, str):
@@ -328,13 +329,13 @@ def _parts(content: Any, *, is_model: bool = False) -> list[Part]:
             parts.append(Part(thinking=Thinking(block.get("data") or "", redacted=True)))
         elif kind not in _CALLS:
             parts += _media(block) or opaque(block)
-    # Texts first: other clients read the first part of a turn.
+    # Texts first, because some clients read only the first part of a turn.
     return sorted(parts, key=lambda it: it.text == "" and bool(it.extra_json))
 
 
 def _media(block: dict[str, Any]) -> list[Part]:
-    """An image, a sound or a file; nothing where it is another block."""
-    # Anthropic's, and OpenAI's.
+    """Returns a media part for an image, audio or file block. Empty for any other block."""
+    # Formats of Anthropic and OpenAI.
     places = (block.get(name) for name in ("source", "image_url", "file", "input_audio"))
     within: dict[str, Any] = next((place for place in places if isinstance(place, dict)), {})
     kind = str(block.get("mime_type") or within.get("media_type") or "")

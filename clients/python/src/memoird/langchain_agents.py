@@ -25,12 +25,12 @@ __all__ = ["MemoirdMiddleware", "Window"]
 
 
 class MemoirdMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Lets memoird choose the messages of each model call of an agent.
+    """Replaces the messages of each model call of an agent by a window.
 
-    It calls the session that has the thread's id, as `memoird.langgraph.window` does, and leaves the agent's
-    state as it is. `client` may be of either kind; without one it is the daemon that the environment names
-    (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). The agent's system prompt and tools are not part of the window:
-    `Window.overhead_tokens` reserves tokens for them.
+    The session has the thread's id, as with `memoird.langgraph.window`. The agent's state is not changed.
+    `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
+    `MEMOIRD_KEY`). The agent's system prompt and tools are not part of the window: reserve tokens for them with
+    `Window.overhead_tokens`.
     """
 
     def __init__(

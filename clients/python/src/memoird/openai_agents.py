@@ -1,4 +1,4 @@
-"""Sessions of the OpenAI Agents SDK, kept by memoird: `pip install memoird[openai-agents]`.
+"""Sessions for the OpenAI Agents SDK: `pip install memoird[openai-agents]`.
 
     session = MemoirdSession("telegram:4711")
     result = await Runner.run(agent, "Where is my parcel?", session=session)
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from agents.run_config import CallModelData, ModelInputData
 
 FORMAT = MessageFormat.OPENAI_RESPONSES
-# A turn takes 128 parts, and what the model says in a row is one turn.
+# A turn has at most 128 parts, and consecutive items of the model are one turn.
 MODEL_PARTS_MAX = 64
 _ROLES = ("user", "assistant", "system", "developer")
-# What is no item of OpenAI's is kept inside a message, in a part of this type.
+# Type of a message part that contains an object which is not an item of OpenAI's API.
 _KEPT = "memoird_item"
 
 __all__ = ["MemoirdSession", "Window"]
@@ -58,16 +58,15 @@ __all__ = ["MemoirdSession", "Window"]
 class MemoirdSession:
     """A conversation in memoird, as the SDK's `Session`.
 
-    `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. `client` may be of either kind;
-    without one it is the one that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). Items are given back equal
-    to what was added. One that is no item of OpenAI's API, such as the envelopes of `EncryptedSession`, is kept
-    whole, but memoird cannot read it.
+    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session. `client` may be
+    of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). Items are
+    returned exactly as they were added. Objects that are not items of OpenAI's API, such as the envelopes of
+    `EncryptedSession`, are stored, but memoird cannot read them.
 
-    With a `window`, `get_items` without a limit gives what memoird chooses for the next model call. A run reads it
-    once, at its start: `filter_model_input` does it for each model call of the run. Otherwise
-    it gives every item of the live session, or the newest `limit`. A session that ended, for instance because
-    nothing touched it for its TTL, has none; with durability `off` the oldest leave at the daemon's
-    `max_history_turns`.
+    With a `window`, `get_items` without a limit returns the window for the next model call. A run reads it once,
+    at its start; use `filter_model_input` for a new window before each model call. Otherwise it returns all items
+    of the live session, or the newest `limit`. A session that ended, for example because it was not touched for
+    its TTL, has no items. With durability `off`, the oldest are dropped at the daemon's `max_history_turns`.
     """
 
     session_settings: SessionSettings | None
@@ -84,21 +83,21 @@ class MemoirdSession:
         self.session_id, self.subject, self.window = session_id, subject, window
         self.session_settings = coerce_session_settings(session_settings or {})
         self._clients = Clients(client)
-        # End of the session as of the oldest read since items were replaced, plus items added here. A
-        # compaction session caches what it read, so later reads do not count.
+        # End of the session as of the oldest read since items were replaced, plus items added here.
+        # A compaction session caches what it read, so later reads do not count.
         self._known: _history.Tail | None = None
 
     @property
     def client(self) -> AsyncClient:
-        """What calls the daemon."""
+        """The client used for all calls."""
         return self._clients.looping()
 
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
-        """The newest `limit` items, oldest first; without a limit all of them, or memoird's window.
+        """Returns the newest `limit` items, oldest first; without a limit all items, or the window.
 
-        All are read in calls of 1,000 turns or 2 MiB.
+        Reads pages of 1,000 turns or 2 MiB.
         """
         limit = resolve_session_limit(limit, self.session_settings)
         if limit is not None and limit <= 0:
@@ -121,9 +120,9 @@ class MemoirdSession:
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
     ) -> None:
-        """Adds items, in one call for up to 256, with up to 64 parts of the model's in a row.
+        """Appends items: up to 256 per call, with up to 64 consecutive parts of the model.
 
-        An item has at most 20 MiB unless configured otherwise (`limits.turn_bytes`).
+        An item has at most 20 MiB by default (`limits.turn_bytes`).
         """
         steps = _history.add(self.session_id, _appends(items), self.subject, self._known)
         self._known = await self._clients.ado(steps)
@@ -131,9 +130,9 @@ class MemoirdSession:
     async def pop_item(
         self, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> TResponseInputItem | None:
-        """Takes the newest item back, and gives it; None where there is none.
+        """Removes and returns the newest item. None if there is none.
 
-        No window and no search shows it any more; the journal keeps it, marked, until retention.
+        Windows and searches omit it. The journal keeps it, marked as removed, until retention.
         """
         async with _pop_lock(self.session_id):
             popped = await self._clients.ado(_history.pop(self.session_id, FORMAT))
@@ -141,7 +140,7 @@ class MemoirdSession:
         return _unwrapped([popped[1]])[0] if popped else None
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """Takes all items back, as `pop_item` does with one; state and memories stay."""
+        """Removes all items as `pop_item` does with one. State and memories stay."""
         self._known = await self._clients.ado(_history.clear(self.session_id))
 
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
@@ -219,12 +218,12 @@ class MemoirdSession:
         )
 
     async def filter_model_input(self, data: CallModelData[Any]) -> ModelInputData:
-        """Chooses the `window` again before each model call of a run.
+        """Replaces the input of each model call of a run by a new window.
 
             RunConfig(call_model_input_filter=session.filter_model_input)
 
-        Items that the SDK has not stored yet follow the window. The input stays as it is without a `window`,
-        or if it does not contain the newest item of the session, such as after a filter of a handoff.
+        Items that the SDK has not stored yet follow the window. The input is unchanged without a `window`, or
+        if it does not contain the newest item of the session, for example after a filter of a handoff.
         """
         given = data.model_data
         if self.window is None:
@@ -238,18 +237,18 @@ class MemoirdSession:
         return dataclasses.replace(given, input=[*chosen, *given.input[ends[-1] :]])
 
     async def erase_session(self) -> None:
-        """Removes for good all that memoird has of the session, from the disk and from memories too.
+        """Permanently removes all data of the session, including from the disk and from memories.
 
-        Waits up to a minute until it is done.
+        Waits up to a minute for completion.
         """
         await self._clients.ado(_history.erase(self.session_id))
 
     def close(self) -> None:
-        """Nothing: the client belongs to who made it."""
+        """Does nothing, because the client may be shared."""
 
 
 def _transforms_items(session: MemoirdSession) -> bool:
-    """True for a subclass that reads or adds items in its own way: replacing them here would bypass it."""
+    """Whether a subclass overrides the reading or adding of items, which a replacement here would bypass."""
     own = type(session)
     return (own.get_items, own.add_items) != (MemoirdSession.get_items, MemoirdSession.add_items)
 
@@ -259,13 +258,13 @@ _POPS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks] = weakref.We
 
 
 def _pop_lock(session_id: str) -> asyncio.Lock:
-    """Who pops in one loop waits, instead of trying again when another was faster."""
+    """Serializes pops of one event loop, so that they do not conflict with each other."""
     locks = _POPS.setdefault(asyncio.get_running_loop(), weakref.WeakValueDictionary())
     return locks.setdefault(session_id, asyncio.Lock())
 
 
 def _appends(items: list[TResponseInputItem]) -> list[dict[str, Any]]:
-    """What `_history.add` takes."""
+    """Returns the argument of `_history.add` for items."""
     if isinstance(items, (str, bytes, dict)):
         problem = f"items takes a list of items, not a {type(items).__name__}"
         raise InvalidArgument(
@@ -276,7 +275,7 @@ def _appends(items: list[TResponseInputItem]) -> list[dict[str, Any]]:
 
 
 def _text(index: int, item: Any) -> tuple[str, int]:
-    """The item as JSON, and how many parts it adds to what the model said in a row."""
+    """Returns the item as JSON, and the number of parts that it adds to a turn of the model."""
     try:
         return _wire.write_json(item), _parts_by_model(item)  # type: ignore[no-untyped-call]
     except (TypeError, ValueError, RecursionError) as problem:
@@ -293,7 +292,7 @@ def _plain(item: Any) -> Any:
 
 
 def _wrapped(item: Any) -> Any:
-    """The item, or a message that holds it where it is none of OpenAI's."""
+    """Returns the item, or a message that contains it if it is not an item of OpenAI's API."""
     if _is_readable(item) and _kept(item) is item:
         return item
     return {"role": "user", "content": [{"type": _KEPT, "item": item}]}
@@ -311,7 +310,7 @@ def _kept(item: Any) -> Any:
 
 
 def _is_readable(item: Any) -> bool:
-    """True where memoird takes it as an item of OpenAI's responses."""
+    """Whether memoird accepts it as an item of OpenAI's responses."""
     if not isinstance(item, dict):
         return False
     kind = item.get("type")
@@ -337,7 +336,7 @@ def _is_content(content: Any) -> bool:
 
 
 def _chunks(texts: list[tuple[str, int]]) -> Iterator[str]:
-    """As much as the daemon takes in one call, as JSON."""
+    """Splits items into JSON arrays for one call each."""
     for batch in batched(texts, lambda it: text_bytes(it[0])):
         some: list[str] = []
         row = 0
@@ -352,7 +351,7 @@ def _chunks(texts: list[tuple[str, int]]) -> Iterator[str]:
 
 
 def _parts_by_model(item: dict[str, Any]) -> int:
-    """How many parts an item adds to what the model said in a row; 0 where it is not the model's."""
+    """Returns the number of parts that an item adds to a turn of the model. 0 if it is not the model's."""
     if "role" in item:
         content = item.get("content")
         said = max(len(content), 1) if isinstance(content, list) else 1

@@ -1,4 +1,4 @@
-"""Message histories of Pydantic AI, kept by memoird: `pip install memoird[pydantic-ai]`.
+"""Message histories for Pydantic AI: `pip install memoird[pydantic-ai]`.
 
     history = MemoirdHistory("telegram:4711")
     result = await agent.run("Where is my parcel?", message_history=await history.messages())
@@ -67,27 +67,28 @@ __all__ = ["MemoirdHistory", "Window"]
 
 _RESULTS = {"tool-return", "retry-prompt"}
 _SAID = {"system-prompt", "user-prompt", "text", "retry-prompt", "retry-feedback", "compaction"}
-# Values of a tool's result that providers are sent as files.
+# Values of a tool's result that are sent to providers as files.
 _FILES = ("audio-url", "binary", "document-url", "image-url", "video-url")
 
 
 class MemoirdHistory:
-    """The messages of a session in memoird, given back equal to what was added.
+    """The messages of a session, returned exactly as they were added.
 
-    `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without clients it is the
-    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all methods.
+    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session. By default
+    the clients are configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all
+    methods.
 
-    With a `window`, `messages` gives what memoird chooses for the next model call: what it says in other words,
-    such as a summary, are messages of its own. Otherwise it gives all of the live session. A session that
-    ended, for instance because nothing touched it for its TTL, has none; with durability `off` the oldest
-    leave at the daemon's `max_history_turns`.
+    With a `window`, `messages` returns the window for the next model call. Content changed or made by memoird,
+    such as a summary, is in separate messages. Otherwise it returns the whole live session. A session that
+    ended, for example because it was not touched for its TTL, has no messages. With durability `off`, the oldest
+    are dropped at the daemon's `max_history_turns`.
 
-    A run takes its `message_history` once; with `capabilities=[history.window_per_call()]` memoird chooses for each
-    model call of the run.
+    A run reads its `message_history` once. With `capabilities=[history.window_per_call()]`, each model call of
+    the run gets a new window.
 
-    A message has at most 20 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
-    media 256 KiB (`limits.client_json_bytes`). Messages that Pydantic AI could not read again are refused with
-    InvalidArgument, and none of the call is added.
+    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and media
+    (`limits.client_json_bytes`). If Pydantic AI could not load a message again, InvalidArgument is raised and
+    no message of the call is added.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class MemoirdHistory:
         self._clients = Clients(client, sync_client)
 
     async def messages(self) -> list[ModelMessage]:
-        """All messages, oldest first, or memoird's window: what a run takes as its `message_history`."""
+        """Returns all messages, oldest first, or the window. Pass them as the `message_history` of a run."""
         return await self._clients.ado(self._messages())
 
     def messages_sync(self) -> list[ModelMessage]:
@@ -111,7 +112,7 @@ class MemoirdHistory:
         return self._clients.do(self._messages())
 
     async def add(self, messages: Sequence[ModelMessage]) -> None:
-        """Adds what a run's `new_messages` gives, in one call for up to 256."""
+        """Appends messages, such as `new_messages()` of a run, up to 256 per call."""
         await self._clients.ado(self._add(messages))
 
     def add_sync(self, messages: Sequence[ModelMessage]) -> None:
@@ -119,13 +120,13 @@ class MemoirdHistory:
         self._clients.do(self._add(messages))
 
     def window_per_call(self) -> AbstractCapability[Any]:
-        """A capability of a run that chooses the window again before each model call.
+        """Returns a capability that gives each model call of a run a new window.
 
             result = await agent.run(text, message_history=await history.messages(),
                                      capabilities=[history.window_per_call()])
             await history.add(result.new_messages())
 
-        Messages of the run are added before each call, and `add` leaves these out. A run that fails leaves its
+        It appends the messages of the run before each call, and `add` skips these. A run that fails leaves its
         question and the results of its tools in the session.
         """
         if self.window is None:
@@ -137,7 +138,7 @@ class MemoirdHistory:
         return _WindowPerCall(self)
 
     async def set(self, messages: Sequence[ModelMessage]) -> None:
-        """Takes all messages back and adds these, in one step for up to 256."""
+        """Replaces all messages, atomically for up to 256."""
         await self._clients.ado(self._set(messages))
 
     def set_sync(self, messages: Sequence[ModelMessage]) -> None:
@@ -145,7 +146,7 @@ class MemoirdHistory:
         self._clients.do(self._set(messages))
 
     async def clear(self) -> None:
-        """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
+        """Rewinds all messages: windows and searches omit them, and the journal keeps them until retention."""
         await self._clients.ado(_history.clear(self.session_id))
 
     def clear_sync(self) -> None:
@@ -153,7 +154,7 @@ class MemoirdHistory:
         self._clients.do(_history.clear(self.session_id))
 
     async def erase(self) -> None:
-        """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
+        """Permanently removes all data of the session. Waits up to a minute for completion."""
         await self._clients.ado(_history.erase(self.session_id))
 
     def erase_sync(self) -> None:
@@ -171,7 +172,8 @@ class MemoirdHistory:
     def _add(self, messages: Sequence[ModelMessage]) -> Steps[Any]:
         turns = _turns(messages)
         if self.window is not None and turns:
-            # A capability may have added some of the run; its id is the turn's.
+            # A capability may have appended messages of the run. They are recognized by the ids of
+            # turns.
             pages = yield from _history.read_last(self.session_id, len(turns) + 1)
             there = [
                 (turn.client_id, turn.client_json)
@@ -204,7 +206,7 @@ class _WindowPerCall(AbstractCapability[Any]):
         if self.run_id != ctx.run_id:
             self.run_id, self.added = ctx.run_id or "", 0
         if not self.added and ctx.prompt is None:
-            # A run without a prompt may begin with the last request of its history.
+            # A run without a prompt may start with the last request of its history.
             pages = await clients.ado(_history.read_last(self.history.session_id, 1))
             newest = [turn for page in pages for turn in page.turns][-1:]
             self.added = sum(turn.role is not Role.ASSISTANT for turn in newest)
@@ -219,7 +221,7 @@ class _WindowPerCall(AbstractCapability[Any]):
 
 
 def _turns(messages: Sequence[ModelMessage]) -> list[Turn]:
-    """Turns of messages; raises InvalidArgument if one could not be read again."""
+    """Returns the turns of messages. Raises InvalidArgument if one could not be loaded again."""
     try:
         dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
         ModelMessagesTypeAdapter.validate_python(dumped)
@@ -232,7 +234,7 @@ def _turns(messages: Sequence[ModelMessage]) -> list[Turn]:
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    """The path of a part, of a location that also has the names of union members."""
+    """Returns the path of a part from an error location, which also contains names of union members."""
     message, _, *within = loc
     path = f"messages[{message}]"
     if len(within) > 1 and within[0] == "parts":
@@ -249,7 +251,7 @@ def _unreadable(field: str, problem: str) -> InvalidArgument:
 
 
 def _translated(message: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]:
-    """A message whose data is in another base64: in that of URIs it is kept once."""
+    """Converts the base64 of a message's data to that of data URIs or back, so that it is stored only once."""
     for part in message["parts"]:
         if part["part_kind"] in ("user-prompt", "file"):
             content = part["content"]
@@ -270,14 +272,14 @@ def _turn(message: dict[str, Any]) -> Turn:
         role = Role.TOOL
     else:
         role = Role.USER
-        # The prompt of a system that comes with a message is said by the framework each time.
+        # The framework sends the system prompt of a message again with each run.
         system = {p["content"] for p in message["parts"] if p["part_kind"] == "system-prompt"}
         parts = [part for part in parts if part.text not in system]
     return kept(role, parts, NAME, message, message.get("run_id"))
 
 
 def _parts(part: dict[str, Any]) -> list[Part]:
-    """What models read of a message's part."""
+    """Returns the parts of a message part that models read."""
     kind, content, id = part["part_kind"], part.get("content"), part.get("tool_call_id")
     details = part.get("provider_details") or {}
     more = opaque(details)[0].extra_json if details else ""
@@ -326,7 +328,7 @@ def _thinking(part: dict[str, Any], more: str) -> list[Part]:
 
 
 def _result(content: Any) -> tuple[str, list[Part]]:
-    """The text of a tool's result, and its files, which the text names as the framework does."""
+    """Returns the text of a tool's result, and its files, which the text names as the framework does."""
     if isinstance(content, str):
         return content, []
     items = content if isinstance(content, list) else [content]
@@ -376,14 +378,15 @@ def _read(turns: Sequence[Turn]) -> list[ModelMessage]:
             held = _translated(held, FOR_ADDRESSES)
             messages.extend(ModelMessagesTypeAdapter.validate_python([held]))
         except ValidationError as problem:
-            # Stored by another version of the framework: one message must not make a history unreadable.
+            # Stored by another version of the framework. One message must not make the history
+            # unreadable.
             _log.warning("turn %d is read without its details: %s", turn.seq, problem)
             messages.append(_made(turn, names))
     return messages
 
 
 def _made(turn: Turn, names: dict[str, str]) -> ModelMessage:
-    """A message of a turn that holds none."""
+    """Makes a message of a turn that contains none."""
     if turn.role is Role.ASSISTANT:
         said: list[ModelResponsePart] = []
         for part in turn.parts:

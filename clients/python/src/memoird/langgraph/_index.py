@@ -1,4 +1,4 @@
-"""How a store finds items by meaning: by vectors of the caller's function, or by memoird's memories."""
+"""Semantic search in a store: by vectors of the caller's function, or by memoird's memories."""
 
 from __future__ import annotations
 
@@ -39,33 +39,32 @@ from ..types import (
 )
 
 HITS_MAX = 100
-# In the metadata of a memory: the namespace and the key of its item.
+# Metadata key of a memory: namespace and key of its item.
 ITEM = "item"
-# Changes of one document, while others change it.
+# Maximum number of tries to change a document that is changed concurrently.
 TRIES_MAX = 20
 
 Place = tuple[str, ...]
-# An item's namespace and key.
+# Namespace and key of an item.
 Name = tuple[Place, str]
 
 
 @dataclass(slots=True, frozen=True)
 class MemoirdIndex:
-    """Lets memoird find items, by words and, where an embedder is configured, by meaning.
+    """Lets memoird find items by words and, if an embedder is configured, by meaning.
 
-    Texts of items are memories, and their subject is the first label of the namespace: windows of that
-    subject's sessions can have them. An erasure of the subject removes the memories; the items stay until
-    they are deleted.
+    The texts of items are memories of a subject, the first label of the namespace. So they can be recalled into
+    windows of that subject's sessions. An erasure of the subject removes the memories, but not the items.
     """
 
     fields: Sequence[str] = ("$",)
-    """Where the texts are in an item, as LangGraph has it; `$`: all of the item."""
+    """Paths of the texts in an item, as in LangGraph. `$` is the whole item."""
     kind: MemoryKind = MemoryKind.PROJECT
-    """What the memories are about."""
+    """Kind of the memories."""
 
 
 class Texts:
-    """The texts of items by which they are found."""
+    """Extracts the indexed texts of items."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._paths = _paths(fields)
@@ -82,7 +81,7 @@ def _paths(fields: Iterable[str]) -> list[Any]:
 
 
 class VectorIndex:
-    """Vectors in documents beside the items; compared here."""
+    """Stores vectors in documents next to the items, and compares them in this process."""
 
     def __init__(self, config: IndexConfig, place: Place) -> None:
         self.embeddings = ensure_embeddings(config.get("embed"))
@@ -90,7 +89,7 @@ class VectorIndex:
         self._place = place
 
     def writes(self, puts: Sequence[PutOp]) -> Steps[Any]:
-        """What is written together with the items."""
+        """Returns operations to run in the transaction that writes the items."""
         texts = [((op.namespace, op.key), text) for op in puts for text in self._texts.of(op)]
         bodies: dict[Name, bytes] = {}
         if texts:
@@ -107,16 +106,16 @@ class VectorIndex:
         return DocumentOperation(put=put)
 
     def written(self, puts: Sequence[PutOp]) -> Steps[Any]:
-        """What is done after that."""
+        """Runs after the items were written."""
         return
         yield
 
     def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps[Any]:
-        """Lets the vectors of items live so many minutes from now on."""
+        """Restarts the time to live, in minutes, of the vectors of items."""
         yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
 
     def ranked(self, op: SearchOp) -> Steps[Any]:
-        """Items with the best cosine of their vectors, the best first, and that others come behind them."""
+        """Returns the items with the best cosine, best first, and that other items may follow them."""
         query = yield Embed(self.embeddings, str(op.query))
         found: list[tuple[float, Name]] = []
 
@@ -130,19 +129,19 @@ class VectorIndex:
 
 
 class MemoryIndex:
-    """Memories of the texts, which name their items; a document for each item names its memories."""
+    """Stores texts as memories that name their items. A document for each item names its memories."""
 
     def __init__(self, config: MemoirdIndex, place: Place) -> None:
         self._texts, self._kind = Texts(config.fields), config.kind
         self._memories = (*place, "memories")
 
     def writes(self, puts: Sequence[PutOp]) -> Steps[Any]:
-        """Nothing is written together with the items."""
+        """Returns no operations: memories are not written with the items."""
         return []
         yield
 
     def written(self, puts: Sequence[PutOp]) -> Steps[Any]:
-        """Remembers the texts of items that were written, and forgets those that were there before."""
+        """Remembers the texts of written items, and forgets their previous texts."""
         for op in puts:
             new, until = set(), None if op.ttl is None else _until(op.ttl)
             for text in self._texts.of(op):
@@ -154,7 +153,7 @@ class MemoryIndex:
                         content=content,
                         tags=[_tag(op.namespace[:depth]) for depth in range(1, len(op.namespace) + 1)],
                         metadata={ITEM: json.dumps([*op.namespace, op.key], ensure_ascii=False)},
-                        # Other items may have the same words.
+                        # Other items may have the same text.
                         keep_apart=True,
                         expires_at=until,
                         idempotency_key=uuid.uuid4().hex,
@@ -168,7 +167,7 @@ class MemoryIndex:
                     continue
 
     def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps[Any]:
-        """Lets the memories of items live so many minutes from now on."""
+        """Extends the time to live, in minutes, of the memories of items."""
         read = yield from done(
             [asked([*self._memories, *place], key, minutes(ttl)) for (place, key), ttl in live]
         )
@@ -185,11 +184,11 @@ class MemoryIndex:
                 continue
 
     def _note(self, op: PutOp, new: set[str]) -> Steps[set[str]]:
-        """Notes the memories of an item; gives those that it has no more."""
+        """Records the memories of an item. Returns those that it no longer has."""
         place, gone = [*self._memories, *op.namespace], set[str]()
         for left in reversed(range(TRIES_MAX)):
             [item] = yield from done([asked(place, op.key)])
-            # Also those of an earlier try, whose answer was lost.
+            # Includes memories of an earlier try with an unknown outcome.
             gone |= set(item.document.value if item.document else ()) - new
             version = item.document.version if item.document else 0
             write = DocumentOperation(delete=DeleteDocumentRequest(place, op.key, expected_version=version))
@@ -203,13 +202,13 @@ class MemoryIndex:
                 yield from done([write] if new or version else [])
                 break
             except (errors.StaleVersion, errors.Unavailable):
-                # Others were faster, or the answer was lost.
+                # A concurrent change, or the response was lost.
                 if not left:
                     raise
         return gone
 
     def ranked(self, op: SearchOp) -> Steps[Any]:
-        """Items whose texts a recall finds, the best first: up to 100; and whether the filter may fit others."""
+        """Returns up to 100 items found by a recall, best first, and whether the filter may match others."""
         prefix = tuple(op.namespace_prefix)
         if not prefix:
             raise ValueError("a search with a query needs a namespace prefix of one label or more")
@@ -231,13 +230,13 @@ class MemoryIndex:
 
 
 def _until(ttl: float) -> datetime:
-    """When so many minutes are over."""
+    """Returns the time in `ttl` minutes."""
     until = datetime.now(timezone.utc) + timedelta(minutes=ttl)
     return until.replace(microsecond=until.microsecond // 1000 * 1000)
 
 
 def _live(memory: Memory, until: datetime) -> Steps[Any]:
-    """Lets a memory that ends live so long at least."""
+    """Extends the life of a memory that expires to at least this time."""
     if memory.expires_at is not None and memory.expires_at < until:
         yield Call(
             "update_memory", memory=Memory(id=memory.id, expires_at=until), update_mask=["expires_at"]
@@ -245,7 +244,7 @@ def _live(memory: Memory, until: datetime) -> Steps[Any]:
 
 
 def _tag(namespace: Sequence[str]) -> str:
-    """A label of memories for a namespace and all below it."""
+    """Returns a label for memories of a namespace and of all below it."""
     tag = "in:" + "/".join(quote(label, safe="", errors="surrogatepass") for label in namespace)
     if len(tag) <= TAG_BYTES:
         return tag
@@ -253,7 +252,7 @@ def _tag(namespace: Sequence[str]) -> str:
 
 
 class Embed(Step):
-    """Vectors of texts, or of one query, by a function of the caller's."""
+    """Computes vectors of texts, or of one query, with the caller's function."""
 
     __slots__ = ("_by", "_texts")
 
@@ -272,7 +271,7 @@ class Embed(Step):
 
 
 def cosine(query: Sequence[float], body: bytes) -> float:
-    """The best of some vectors."""
+    """Returns the best cosine similarity of some vectors."""
     numbers, size = array.array("f", body), len(query)
     best, length = -1.0, math.hypot(*query)
     for start in range(0, len(numbers), size):

@@ -1,8 +1,8 @@
 """Checkpoints of LangGraph's threads, as documents.
 
-A thread's checkpoints of one `checkpoint_ns` are in one namespace: a checkpoint's key is its id, and its writes
-have keys that begin with it. So the newest checkpoint and its writes are the last documents of the
-namespace, and a thread is deleted by the beginning of its namespaces.
+The checkpoints of a thread with the same `checkpoint_ns` are in one namespace. The key of a checkpoint is its id,
+and the keys of its writes have it as a prefix. So the newest checkpoint and its writes are the last documents
+of the namespace, and a thread is deleted by a prefix of its namespaces.
 """
 
 from __future__ import annotations
@@ -33,30 +33,29 @@ from .._steps import Call, Clients, Steps
 from ..client import AsyncClient, Client
 from ..types import Document, DocumentOperation, PutDocumentRequest
 
-# Before any character of an id, so that what belongs to an id follows it at once.
+# Lower than any character of an id, so that the writes of an id directly follow it.
 SEPARATOR, AFTER = "\x01", "\x02"
-# Writes of errors and the like have negative places.
+# Added to the index of a write. Special writes, such as errors, have negative indices.
 FIRST_PLACE = 1_000
 PAGE = 100
 
 Place = list[str]
 Documents = list[Document]
-# Each with its task, its channel and its value.
+# Task, channel and value of each write.
 Writes = list[tuple[str, str, Any]]
 
 
 class MemoirdSaver(BaseCheckpointSaver[str]):
     """A checkpointer for graphs with and without event loops.
 
-    `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
-    name. Checkpoints are documents below `namespace`: they belong to no session, and stay until their
+    `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
+    `MEMOIRD_KEY`). Checkpoints are documents below `namespace`. They belong to no session, and stay until their
     thread is deleted or pruned. Each put is one call and one transaction, and can be repeated.
 
-    Limits are the daemon's: a checkpoint, and a write, of up to `long_term.document_bytes` (4 MiB); a thread's
-    id of up to 256 bytes; subgraphs up to 13 deep.
+    Limits: a checkpoint or a write has up to `long_term.document_bytes` (4 MiB), the id of a thread up to 256
+    bytes, and subgraphs may be nested 13 deep.
 
-    A checkpointer gives a graph its state back as it was. What of it the model sees may be
-    chosen by memoird: see `window`.
+    A checkpointer restores the state of a graph unchanged. To send the model a window of it, see `window`.
     """
 
     def __init__(
@@ -69,10 +68,10 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         super().__init__(serde=serde)
         self._clients, self._namespace = Clients(client), tuple(namespace)
 
-    # What LangGraph calls.
+    # Methods that LangGraph calls.
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the newest one of its thread; with its writes."""
+        """Returns the checkpoint named by `config`, or the newest one of its thread, with its writes."""
         return self._clients.do(self._get(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -87,7 +86,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints with their writes, the newest of each `checkpoint_ns` first."""
+        """Yields checkpoints with their writes, newest first in each `checkpoint_ns`."""
         yield from self._clients.each(self._list(config, filter, before, limit))
 
     async def alist(
@@ -109,7 +108,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Keeps a checkpoint, in the place of one with its id."""
+        """Stores a checkpoint, replacing one with the same id."""
         return self._clients.do(self._put(config, checkpoint, metadata))
 
     async def aput(
@@ -129,7 +128,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Keeps what a task has written after a checkpoint; what it has written before stays as it is."""
+        """Stores the writes of a task after a checkpoint. Existing writes stay."""
         self._clients.do(self._put_writes(config, writes, task_id, task_path))
 
     async def aput_writes(
@@ -143,7 +142,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         await self._clients.ado(self._put_writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
-        """Removes a thread."""
+        """Deletes a thread."""
         self._clients.do(self._delete_thread(thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -151,7 +150,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         await self._clients.ado(self._delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Removes the checkpoints of runs. Reads all checkpoints."""
+        """Deletes the checkpoints of runs. Reads all checkpoints."""
         self._clients.do(self._delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -159,7 +158,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         await self._clients.ado(self._delete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copies the checkpoints of a thread, and their writes, to another one."""
+        """Copies the checkpoints of a thread and their writes to another thread."""
         self._clients.do(self._copy_thread(source_thread_id, target_thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -167,7 +166,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         await self._clients.ado(self._copy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Removes threads (`delete`), or what their newest checkpoints do not need (`keep_latest`)."""
+        """Deletes threads (`delete`), or everything their newest checkpoints do not need (`keep_latest`)."""
         self._clients.do(self._prune(thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -177,7 +176,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
-        """What was written to channels since they were last stored whole, the oldest first."""
+        """Returns the writes to channels since they were last stored completely, oldest first."""
         return self._clients.do(self._history(config, channels))
 
     async def aget_delta_channel_history(
@@ -187,11 +186,11 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         return await self._clients.ado(self._history(config, channels))
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:
-        """A number that counts up, and a random one that tells apart who counted."""
+        """Returns a version: a counter, and a random number that distinguishes concurrent writers."""
         number = current if isinstance(current, int) else int((current or "0").split(".")[0])
         return f"{number + 1:032}.{random.random():016}"
 
-    # The calls behind it.
+    # Implementation.
 
     def _place(self, thread_id: Any, checkpoint_ns: str) -> Place:
         return [*self._namespace, str(thread_id), *checkpoint_ns.split("|")]
@@ -206,7 +205,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         return self._tuple(*found) if found else None
 
     def _found(self, place: Place, checkpoint_id: str | None) -> Steps[Any]:
-        """A checkpoint with its writes; without an id the newest one."""
+        """Returns a checkpoint with its writes. Without an id, the newest one."""
         if checkpoint_id:
             return (yield from self._read(place, checkpoint_id))
         before = ""
@@ -224,12 +223,12 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             before, *write = newest.documents[0].key.split(SEPARATOR)
             if not write:
                 return newest.documents[0], []
-            # Most have no writes; this one has, or it is not there yet.
+            # Most checkpoints have no writes. This one has some, or is not stored yet.
             if found := (yield from self._read(place, before)):
                 return found
 
     def _read(self, place: Place, checkpoint_id: str) -> Steps[Any]:
-        """A checkpoint with its writes."""
+        """Returns a checkpoint with its writes."""
         found: Documents = []
         span = {"key_from": checkpoint_id, "key_before": checkpoint_id + AFTER}
         yield from each_document(found.append, namespace_prefix=place, exact_namespace=True, **span)
@@ -243,7 +242,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         checkpoint: Document,
         see: Callable[[Document, Documents], bool],
     ) -> Steps[Any]:
-        """Shows the ancestors of a checkpoint with their writes, the newest first, until it is enough."""
+        """Yields the ancestors of a checkpoint with their writes, newest first, until the caller has enough."""
         parent, writes, token = _parent(checkpoint), [], ""
         while parent:
             page = yield Call(
@@ -280,7 +279,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         )
 
     def _pending(self, documents: Sequence[Document]) -> Writes:
-        """Writes in the order in which a graph applies them."""
+        """Returns writes in the order in which a graph applies them."""
         writes = []
         for document in documents:
             _, task_id, place = document.key.split(SEPARATOR)
@@ -357,7 +356,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             index = WRITES_IDX_MAP.get(channel, index)
             key = SEPARATOR.join((checkpoint_id, task_id, f"{FIRST_PLACE + index:08}"))
             body = ormsgpack.packb([path, channel, *self.serde.dumps_typed(value)])
-            # What a task has written, it does not write again; whether it failed, it may.
+            # Writes of a task are stored once. Special writes, such as errors, may be replaced.
             version = None if index < 0 else 0
             put = PutDocumentRequest(place, key, bytes=body, expected_version=version)
             puts.append(DocumentOperation(put=put))
@@ -433,7 +432,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
                 )
 
     def _oldest_needed(self, place: Place) -> Steps[Any]:
-        """The key of the oldest checkpoint without which the newest one would not be whole; empty where there is none."""
+        """Returns the key of the oldest checkpoint that the newest one needs. Empty if there is none."""
         newest = yield from self._found(place, None)
         if newest is None:
             return ""
@@ -476,7 +475,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
 
 
 def _packed(document: Document) -> tuple[str | None, tuple[str, bytes], tuple[str, bytes]]:
-    """The parent's id, the checkpoint and the metadata, as they were packed."""
+    """Returns the parent's id, the checkpoint and the metadata as packed."""
     parent, kind, body, metadata_kind, metadata = ormsgpack.unpackb(document.bytes or b"")
     return parent, (kind, body), (metadata_kind, metadata)
 
@@ -512,7 +511,7 @@ def _fits(metadata: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool
 def _put_missing(
     place: Place, task: str, batch: Sequence[DocumentOperation]
 ) -> Steps[Any]:
-    """Writes of a task that may be there already, all or some."""
+    """Stores the writes of a task, some or all of which may exist."""
     there: set[str] = set()
     yield from each_document(
         lambda document: there.add(document.key),

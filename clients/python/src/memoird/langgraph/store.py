@@ -1,4 +1,4 @@
-"""LangGraph's store: items as documents, found by namespace, by filter and by meaning."""
+"""LangGraph's store: items as documents, found by namespace, filter and meaning."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from ._index import MemoirdIndex, MemoryIndex, Name, Place, VectorIndex
 
 
 class MemoirdStore(BaseStore):
-    """Items of any namespaces, below `namespace`.
+    """Items below `namespace`.
 
-    `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
-    name. Items belong to no session, and stay until they are deleted or their ttl (in minutes) is
-    over, which begins anew when they are read; `ttl` says what is so by default, as LangGraph has it.
+    `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
+    `MEMOIRD_KEY`). Items belong to no session. They stay until they are deleted or their ttl (in minutes)
+    expires, which reads restart. `ttl` sets the defaults, as in LangGraph.
 
-    What `search` does with a `query` depends on `index`:
+    `index` determines how `search` uses a `query`:
 
-    - None: it is not looked at; items are found by namespace and filter.
-    - `MemoirdIndex`: memoird finds the items, by words and by meaning; of each search the best 100, and with a
-      filter what else fits it behind them.
-      An item is found by meaning once the daemon has embedded it, some moments after it was put.
-    - LangGraph's own (`dims`, `embed`, `fields`): your function embeds the texts, their vectors are kept
-      beside the items, and a search reads all vectors below its prefix and compares them here. Good for
-      some thousand items.
+    - None: it is ignored. Items are found by namespace and filter.
+    - `MemoirdIndex`: memoird finds the items by words and by meaning: the best 100, followed by other items
+      that match the filter, if there is one. An item is found by meaning once the daemon has embedded it,
+      some moments after it was put.
+    - LangGraph's own (`dims`, `embed`, `fields`): your function embeds the texts. The vectors are stored next
+      to the items. A search reads all vectors below its prefix and compares them in this process. Suitable
+      for a few thousand items.
 
-    A batch reads before it writes. Writes of up to 256 documents and 8 MiB are one transaction.
+    A batch reads before it writes. Up to 256 documents and 8 MiB are written in one transaction.
 
-    Limits are the daemon's: an item of up to `long_term.document_bytes` (4 MiB) of JSON, a key of up
-    to 512 bytes, up to 13 labels of up to 256 bytes.
+    Limits: an item has up to `long_term.document_bytes` (4 MiB) of JSON, a key up to 512 bytes, and a namespace
+    up to 13 labels of up to 256 bytes.
     """
 
     supports_ttl = True
@@ -76,7 +76,7 @@ class MemoirdStore(BaseStore):
             self.embeddings = self._index.embeddings
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Does several operations."""
+        """Runs several operations."""
         return self._clients.do(self._batch(list(ops)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -92,7 +92,7 @@ class MemoirdStore(BaseStore):
             if isinstance(op, GetOp):
                 gets[number] = op
             elif isinstance(op, PutOp):
-                # The last one of several counts.
+                # The last one wins.
                 puts[op.namespace, op.key] = op
             elif isinstance(op, SearchOp):
                 results[number] = yield from self._search(op)
@@ -131,7 +131,7 @@ class MemoirdStore(BaseStore):
         return DocumentOperation(put=put)
 
     def _own(self, document: Document) -> dict[str, Any]:
-        """What an item has of its document."""
+        """Returns the fields of an item from its document."""
         return {
             "namespace": self._name(document)[0],
             "key": document.key,
@@ -144,7 +144,7 @@ class MemoirdStore(BaseStore):
         return tuple(document.namespace[len(self._place) :]), document.key
 
     def _refresh(self, documents: Sequence[Document]) -> Steps[Any]:
-        """Items that were read live as long again as they were to live when they were put."""
+        """Restarts the time to live of items that were read."""
         live = [
             (self._name(document), ttl)
             for document in documents
@@ -152,7 +152,7 @@ class MemoirdStore(BaseStore):
         ]
         yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
         if self._index:
-            # What finds an item lives as long as the item.
+            # The index entries must live as long as the item.
             yield from self._index.refreshed(live)
 
     def _search(self, op: SearchOp) -> Steps[Any]:
@@ -166,7 +166,7 @@ class MemoirdStore(BaseStore):
         return [SearchItem(**self._own(document), score=score) for score, document in found]
 
     def _ranked(self, op: SearchOp) -> Steps[Any]:
-        """Items that the index finds, and behind them those that it does not, where it does not tell which fit."""
+        """Returns the items found by the index, followed by others that match the filter."""
         assert self._index
         ranked: list[tuple[float | None, Name]]
         ranked, are_more = yield from self._index.ranked(op)
@@ -195,7 +195,7 @@ class MemoirdStore(BaseStore):
         most: int | None,
         **more: Any,
     ) -> Steps[Any]:
-        """The first documents that fit."""
+        """Returns the first documents that match."""
         found: list[Document] = []
         token = ""
         while most is None or len(found) < most:

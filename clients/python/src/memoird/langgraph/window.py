@@ -1,4 +1,4 @@
-"""The window of a graph's messages, chosen by memoird."""
+"""Windows for the messages of a graph."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from ..types import (
     Turn,
 )
 
-# What the session's state has of the messages that it was told.
+# Key in the session's state: position in the thread's messages.
 STATE = "langgraph"
-# Of steps that run at once, each of which may append.
+# Maximum number of tries. Steps that run concurrently may each append.
 TRIES_MAX = 20
-# Of threads whose digests are cached, some 200 bytes a message.
+# Maximum number of messages in cached digests of threads. Each takes about 200 bytes.
 CACHED_MESSAGES_MAX = 100_000
-# In seconds.
+# Pauses between tries, in seconds.
 FIRST_PAUSE, PAUSE_MAX = 0.005, 1.0
 
 
@@ -54,21 +54,21 @@ def window(
     client: Client | AsyncClient | None = None,
     messages_key: str = "messages",
 ) -> RunnableLambda[Any, Any]:
-    """A step before the model, which is given the messages that memoird chooses of those in the state.
+    """Returns a step to run before the model, which replaces its input by a window of the state's messages.
 
-    It is a `pre_model_hook` of LangGraph's agents, and can be invoked in a node: it gives
-    `{"llm_input_messages": [...]}` and leaves the state as it is. The session has the thread's id as its
-    own; that of a subgraph has the names of its nodes behind it (`THREAD|researcher`).
+    It is a `pre_model_hook` of LangGraph's agents, and can be invoked in a node. It returns
+    `{"llm_input_messages": [...]}` and does not change the state. The session has the thread's id. For a subgraph,
+    the names of its nodes are appended (`THREAD|researcher`).
 
-    What the state has and the session has not is appended in the same call; of steps that ask for the same
-    at once, one appends it. Where a thread goes on from an earlier checkpoint, or messages of it were
-    changed or removed, the session is rewound to where the thread began and told all of them. What others
-    had said in it before the thread began stays, and is in windows.
+    Messages of the state that the session does not have are appended in the same call. If several steps do this
+    concurrently, one of them appends. If a thread continues from an earlier checkpoint, or its messages were
+    changed or removed, the session is rewound to the start of the thread and all messages are appended.
+    Messages from before the start of the thread stay in the session and its windows.
     """
     chooser = Chooser(how, client)
 
     def messages_of(state: Any) -> Sequence[BaseMessage]:
-        # A state may be a model of pydantic, too.
+        # A state may also be a pydantic model.
         is_mapping = isinstance(state, Mapping)
         found: Sequence[BaseMessage] = state[messages_key] if is_mapping else getattr(state, messages_key)
         return found
@@ -85,7 +85,7 @@ def window(
 
 
 class Chooser:
-    """Tells sessions the messages of threads, and chooses windows of them."""
+    """Appends the messages of threads to sessions, and builds windows."""
 
     def __init__(self, how: Window | None, client: Client | AsyncClient | None) -> None:
         self.clients, self.how = Clients(client), how or Window()
@@ -95,7 +95,7 @@ class Chooser:
     def choose(
         self, messages: Sequence[BaseMessage], config: RunnableConfig
     ) -> Steps[list[BaseMessage]]:
-        """The messages of a window; those that it shows as they were are the given objects."""
+        """Returns the messages of a window. Unchanged messages are the given objects."""
         if not messages:
             return []
         session_id = _session(config)
@@ -116,7 +116,7 @@ class Chooser:
                 if _same(told, chosen.session):
                     self._prefixes.put(session_id, prefix)
                     return _messages(chosen, messages, prefix)
-            # Of many, one at a time gets through.
+            # Random backoff, so that concurrent steps succeed one after another.
             yield Pause(random.uniform(0, min(FIRST_PAUSE * 2 ** (TRIES_MAX - left), PAUSE_MAX)))
         problem = f"steps that run at once told {session_id!r} other messages {TRIES_MAX} times"
         raise errors.Conflict(problem, code=grpc.StatusCode.ABORTED)
@@ -138,13 +138,13 @@ class _Prefix:
         return len(self._marks)
 
     def begins(self, messages: Sequence[BaseMessage]) -> bool:
-        """True if these are the first messages."""
+        """Whether these messages are a prefix of `messages`."""
         return len(self) <= len(messages) and self._marks == list(
             map(_mark, itertools.islice(messages, len(self)))
         )
 
     def digest(self, messages: Sequence[BaseMessage], count: int) -> str:
-        """The digest of the first `count` messages, which it then has."""
+        """Returns the digest of the first `count` messages, and extends the prefix to them."""
         if count < len(self):
             self._reset()
         for message in itertools.islice(messages, len(self), count):
@@ -161,7 +161,7 @@ class _Prefix:
 
 
 class _Prefixes:
-    """Prefixes of the threads that were used last."""
+    """Prefixes of recently used threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -169,7 +169,7 @@ class _Prefixes:
         self._messages = 0
 
     def taken(self, session_id: str, messages: Sequence[BaseMessage]) -> _Prefix:
-        """The prefix of a thread, or a new one; steps that run at once have each their own."""
+        """Takes the prefix of a thread, or a new one. Concurrent steps get separate ones."""
         with self._lock:
             prefix = self._held.pop(session_id, None)
             self._messages -= len(prefix) if prefix else 0
@@ -206,7 +206,7 @@ def _session(config: RunnableConfig) -> str:
             code=grpc.StatusCode.INVALID_ARGUMENT,
             facts={"field": "configurable.thread_id"},
         )
-    # Behind a node's name stands the id of its task; the last one is the node that asks.
+    # The name of a node is followed by the id of its task. The last one is the calling node.
     *path, _ = str(names.get("checkpoint_ns") or "").split("|")
     id = "|".join([str(names["thread_id"]), *(node.partition(":")[0] for node in path)])
     encoded = id.encode(errors="surrogatepass")
@@ -216,7 +216,7 @@ def _session(config: RunnableConfig) -> str:
 def _choose(
     how: Window, session_id: str, messages: Sequence[BaseMessage], prefix: _Prefix
 ) -> Steps[tuple[SessionInfo, GetContextResponse]]:
-    """Tells the session what it has not; gives how it is then, and a window."""
+    """Appends missing messages to the session. Returns its state afterwards, and a window."""
     session, told, after_seq = SessionInfo(), 0, 0
     try:
         found = yield Call("get_session", session_id=session_id, include_state=True)
@@ -224,7 +224,7 @@ def _choose(
         pass
     else:
         session, known = found.session, (found.state or {}).get(STATE)
-        # What others had said before is no part of the thread, and stays.
+        # Messages from before the start of the thread stay.
         after_seq = min(known.get("after", 0), session.last_seq) if known else session.last_seq
         if session.last_seq > after_seq:
             told = _told(known, messages, prefix)
@@ -256,7 +256,7 @@ def _choose(
                     "count": told,
                     "digest": prefix.digest(messages, told),
                     "after": after_seq,
-                    # Each append is another version.
+                    # Makes the value of each append unique.
                     "by": uuid.uuid4().hex,
                 }
             },
@@ -269,7 +269,7 @@ def _choose(
 
 
 def _same(told: SessionInfo, now: SessionInfo | None) -> bool:
-    """True where no other step told the session anything, or took it back, before its window was chosen."""
+    """Whether no other step appended or rewound between the append and the window."""
     if now is None:
         return False
     is_told = told.state_version == now.state_version and told.last_seq <= now.last_seq
@@ -279,7 +279,7 @@ def _same(told: SessionInfo, now: SessionInfo | None) -> bool:
 def _told(
     known: Mapping[str, Any] | None, messages: Sequence[BaseMessage], prefix: _Prefix
 ) -> int:
-    """Number of messages that the session has; 0 if it has others."""
+    """Number of the messages that the session has. 0 if it has other messages."""
     count = int(known["count"]) if known else 0
     if not known or count > len(messages):
         return 0
@@ -305,7 +305,7 @@ def _messages(
 
 
 def _made(turn: Turn) -> list[BaseMessage]:
-    """A turn that memoird made, or shows in other words."""
+    """Makes messages of a turn that memoird made or changed."""
     text = "".join(part.text for part in turn.parts if part.text)
     results: list[BaseMessage] = [
         ToolMessage(
