@@ -1,9 +1,9 @@
-"""Writes what the contract says in Python: stubs, dataclasses and the methods of the clients.
+"""Generates Python code from the proto files: stubs, dataclasses and the methods of the clients.
 
     pip install grpcio-tools==1.62.3 && python generate.py
 
-The compiler is the oldest one whose stubs every protobuf from 4.25 on takes in. What it writes is
-committed; a test fails when it is stale.
+This compiler is the oldest one whose stubs work with every protobuf from 4.25 on. The output is
+committed. A test fails if it is stale.
 """
 
 import pathlib
@@ -31,12 +31,12 @@ SCALARS = {
     Field.TYPE_UINT32: ("int", "0"),
     Field.TYPE_UINT64: ("int", "0"),
 }
-# What has a type of Python's own: the type, how it is read, how it is written.
+# Messages that are converted to standard types: the type, its reader and its writer.
 FOREIGN = {
     ".google.protobuf.Timestamp": ("datetime", "read_time", "write_time"),
     ".google.protobuf.Duration": ("timedelta", "read_span", "write_span"),
 }
-# Calls that may be made again when it is not known whether they were done.
+# Calls that may be retried when their outcome is unknown.
 REPEATABLE = {
     "GetContext", "GetHistory", "ResolveRecallTool", "GetSession", "ListSessions", "CompactSession", "EraseSession",
     "EraseSubject", "GetErasure", "Append", "UpdateTurn", "CopySession", "Remember", "Recall", "GetMemory", "ListMemories",
@@ -45,9 +45,9 @@ REPEATABLE = {
     "PatchState", "ReindexMemories", "RewindSession", "SearchTranscripts", "GetDocument", "PutDocument",
     "DeleteDocument", "DeleteDocuments", "ListDocuments", "ListNamespaces", "BatchDocuments",
 }
-# Calls that mean something by an empty first text: all there are, or another field instead.
+# Calls whose first string may be empty, to select all or to use another field instead.
 EMPTY_FIRST = {"GetMemory", "ListMemories", "ListSubjects", "Recall"}
-# Parameters that may be given without their names.
+# Number of parameters that may be positional.
 POSITIONAL = 3
 
 
@@ -60,7 +60,7 @@ def last(name):
 
 
 class Contract:
-    """The files of the contract, with their comments."""
+    """The proto files with their comments."""
 
     def __init__(self, descriptors):
         self.files = [f for f in descriptors.file if f.package == "memoird.v1"]
@@ -109,7 +109,7 @@ class Contract:
 
 
 class Shape:
-    """A field as Python has it."""
+    """The Python form of a field."""
 
     def __init__(self, contract, field):
         name = field.name
@@ -140,7 +140,7 @@ class Shape:
         if (name == "json" or name.endswith("_json")) and one == "str":
             write = "write_json({})"
         if one == name == "bytes":
-            # A field of this name hides the type.
+            # A field of this name shadows the type.
             one = "Bytes"
         self.type = one
         source, target = f"m.{name}", f"it.{name}"
@@ -167,7 +167,7 @@ class Shape:
                 self.write = f"None if {target} is None else {write.format(target)}"
         else:
             self.read, self.write = read.format(source), write.format(target)
-        # As a parameter it takes what the field takes, and JSON as it is.
+        # A parameter accepts the values of the field, and any value for JSON.
         self.parameter = re.sub(r"^list\[", "Sequence[", self.type)
         self.absent = "()" if self.parameter.startswith("Sequence") else self.default
         if is_map:
@@ -177,7 +177,7 @@ class Shape:
 
 
 def one_of(fields):
-    """Names of fields of which a message has one."""
+    """Names of the fields of each oneof of a message."""
     groups = {}
     for field, _ in fields:
         if field.HasField("oneof_index") and not field.proto3_optional:
@@ -187,7 +187,9 @@ def one_of(fields):
 
 def doc(text, indent):
     lines = textwrap.wrap(" ".join(text.split()), 96 - indent)
-    # The quotes that end it are not to meet its own.
+    if not lines:
+        return ""
+    # A final quote must not touch the closing quotes.
     lines[-1] += " " if lines[-1].endswith('"') else ""
     pad = " " * indent
     if len(lines) == 1 and len(lines[0]) + indent < 90:
@@ -197,16 +199,16 @@ def doc(text, indent):
 
 
 def types(contract):
-    out = [GENERATED.format("What calls take and give: a dataclass for each message of the contract.")]
+    out = [GENERATED.format("Requests and responses: a dataclass for each message of the contract.")]
     out.append(
         "from __future__ import annotations\n\nimport json\n"
         "from dataclasses import dataclass, field\nfrom datetime import datetime, timedelta\n"
         "from enum import IntEnum\nfrom typing import Any\n\n"
         "Json = Any\n"
-        '"""JSON: a text, or a value that becomes one."""\n'
+        '"""A JSON text, or a value to encode."""\n'
         "Bytes = bytes\n\n\n"
         "class Open(IntEnum):\n"
-        '    """An enumeration to which newer daemons may add."""\n\n'
+        '    """An open enumeration: newer daemons may send further values."""\n\n'
         "    @classmethod\n    def _missing_(cls, value: object) -> Open | None:\n"
         "        if not isinstance(value, int):\n            return None\n"
         "        member = int.__new__(cls, value)\n"
@@ -234,14 +236,14 @@ def types(contract):
             if short != field.name and short not in taken:
                 out.append(
                     f"\n    @property\n    def {short}(self) -> Any:\n"
-                    f'        """`{field.name}` as a value; None where it is empty."""\n'
+                    f'        """`{field.name}` as a value. None if it is empty."""\n'
                     f"        return _parsed(self.{field.name})\n"
                 )
     return "".join(out)
 
 
 def wire(contract):
-    out = [GENERATED.format("Between the dataclasses and the messages on the wire.")]
+    out = [GENERATED.format("Converts dataclasses to protobuf messages and back.")]
     out.append(
         "# ruff: noqa\n# mypy: ignore-errors\n\nimport json\n"
         "from datetime import datetime, timedelta, timezone\n\n"
@@ -253,12 +255,12 @@ def wire(contract):
         + '''
 
 def read_time(m):
-    """Microseconds; what is finer is cut off."""
+    """Truncates to microseconds."""
     return datetime.fromtimestamp(m.seconds, timezone.utc).replace(microsecond=m.nanos // 1000)
 
 
 def write_time(it):
-    """A time without a zone is local, as Python has it."""
+    """Treats a time without a zone as local, as Python does."""
     whole = it.astimezone(timezone.utc)
     seconds = int((whole.replace(microsecond=0) - _EPOCH).total_seconds())
     return Timestamp(seconds=seconds, nanos=whole.microsecond * 1000)
@@ -266,7 +268,7 @@ def write_time(it):
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-# Without `__init__`: every field is set.
+# Bypasses `__init__`, because every field is set afterwards.
 new = object.__new__
 
 
@@ -284,21 +286,21 @@ def write_json(it):
 
 
 def write_list(it):
-    """Each of these is a list of something, too, and is never meant so."""
+    """Rejects sequences that are probably a mistake."""
     if isinstance(it, (str, bytes, dict)):
         raise TypeError("a list is wanted")
     return it
 
 
 def write_number(it):
-    """Of a member of an enumeration; a text that has half a character would end the process in protobuf 4."""
+    """Rejects strings: one with a lone surrogate would crash the process in protobuf 4."""
     if isinstance(it, str):
         raise TypeError("a member is wanted")
     return it
 
 
 def only_one(*values):
-    """A message has one of these; protobuf keeps the last one that it is given."""
+    """Raises if several members of a oneof are set. Protobuf would use the last one."""
     if len(values) - values.count(None) > 1:
         raise ValueError("only one of these is wanted")
 '''
@@ -317,7 +319,7 @@ def only_one(*values):
 
 
 def calls(contract):
-    out = [GENERATED.format("The calls of both clients.")]
+    out = [GENERATED.format("The methods of both clients.")]
     out.append(
         "# ruff: noqa\n# mypy: ignore-errors\n\nfrom __future__ import annotations\n\n"
         "from collections.abc import AsyncIterator, Iterator, Mapping, Sequence\n"
@@ -327,7 +329,7 @@ def calls(contract):
         "from .v1 import document_pb2, memory_pb2, session_pb2\n\n\n"
         'Asked = TypeVar("Asked")\nAnswer = TypeVar("Answer")\n\n\n'
         "class Call(Generic[Asked, Answer]):\n"
-        '    """A call of the contract."""\n\n'
+        '    """A method of the contract."""\n\n'
         '    __slots__ = ("name", "path", "repeatable", "write", "request", "read", "response")\n\n'
         "    def __init__(self, path, repeatable, write, request, read, response) -> None:  # type: ignore\n"
         '        self.name, self.path = path.rsplit("/", 1)[-1], path\n'
@@ -382,7 +384,7 @@ def calls(contract):
         stream = "AsyncIterator" if asynchronous else "Iterator"
         out.append(
             f"\n\nclass {kind}Calls:\n"
-            f'    """The calls, made {"in an event loop" if asynchronous else "one after another"}."""\n\n'
+            f'    """The calls, {"asynchronous" if asynchronous else "blocking"}."""\n\n'
             f"    {start} _call(\n        self, call: Call[Asked, Answer], request: Asked,"
             " timeout: float | None\n    ) -> Answer:\n        raise NotImplementedError\n\n"
             "    def _stream(\n        self, call: Call[Asked, Answer], request: Asked,"
@@ -392,7 +394,7 @@ def calls(contract):
 
 
 def generated():
-    """Every file that is written, by its path below `src/memoird`."""
+    """Returns the text of every generated file by its path in `src/memoird`."""
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         names = [f"memoird/v1/{name}.proto" for name in FILES]
@@ -410,7 +412,7 @@ def generated():
     contract = Contract(descriptors)
     return {
         **stubs,
-        "v1/__init__.py": '"""The messages of the contract, as protoc makes them."""\n',
+        "v1/__init__.py": '"""The messages of the contract, as generated by protoc."""\n',
         "types.py": types(contract),
         "_wire.py": wire(contract),
         "_calls.py": calls(contract),

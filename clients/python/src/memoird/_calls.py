@@ -1,4 +1,4 @@
-"""The calls of both clients.
+"""The methods of both clients.
 
 Generated from the contract by generate.py."""
 # ruff: noqa
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 class Call(Generic[Asked, Answer]):
-    """A call of the contract."""
+    """A method of the contract."""
 
     __slots__ = ("name", "path", "repeatable", "write", "request", "read", "response")
 
@@ -364,7 +364,7 @@ WATCH_EVENTS: Call[WatchEventsRequest, WatchEventsResponse] = Call(
 
 
 class SyncCalls:
-    """The calls, made one after another."""
+    """The calls, blocking."""
 
     def _call(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
@@ -384,7 +384,7 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetDocumentResponse:
-        """Reads a document. Refused (DOCUMENT_NOT_FOUND) where there is none."""
+        """Reads a document. Fails with DOCUMENT_NOT_FOUND if it does not exist."""
         request = GetDocumentRequest(
             namespace=namespace,
             key=key,
@@ -403,8 +403,7 @@ class SyncCalls:
         ttl: timedelta | None = None,
         timeout: float | None = None,
     ) -> PutDocumentResponse:
-        """Stores a document in the place of the one that is there. Answers when it is on the disk.
-        """
+        """Creates or replaces a document. Returns once it is on disk."""
         request = PutDocumentRequest(
             namespace=namespace,
             key=key,
@@ -423,7 +422,7 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> DeleteDocumentResponse:
-        """Removes a document; where there is none, nothing is done."""
+        """Deletes a document. Does nothing if it does not exist."""
         request = DeleteDocumentRequest(
             namespace=namespace,
             key=key,
@@ -442,8 +441,8 @@ class SyncCalls:
         erase: bool = False,
         timeout: float | None = None,
     ) -> DeleteDocumentsResponse:
-        """Removes all documents of a namespace, and of those below it, in steps. Where it fails,
-        some may be gone; repeated, it removes the rest.
+        """Deletes all documents of a namespace and of those below it, in steps. If it fails, some
+        may be deleted already; a retry deletes the rest.
         """
         request = DeleteDocumentsRequest(
             namespace_prefix=namespace_prefix,
@@ -470,7 +469,7 @@ class SyncCalls:
         page_token: str = "",
         timeout: float | None = None,
     ) -> ListDocumentsResponse:
-        """Lists documents by namespace, and within one by key."""
+        """Lists documents by namespace, then by key."""
         request = ListDocumentsRequest(
             namespace_prefix=namespace_prefix,
             exact_namespace=exact_namespace,
@@ -495,7 +494,7 @@ class SyncCalls:
         page_token: str = "",
         timeout: float | None = None,
     ) -> ListNamespacesResponse:
-        """Lists namespaces that have documents, in their order."""
+        """Lists namespaces that have documents, in order."""
         request = ListNamespacesRequest(
             prefix=prefix,
             suffix=suffix,
@@ -511,8 +510,8 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> BatchDocumentsResponse:
-        """Does several operations in one transaction, in their order: all of them or none. A later
-        one sees what an earlier one did. A refusal names the operation.
+        """Applies several operations in order, in one transaction. Later operations see the
+        effects of earlier ones. An error names the operation that failed.
         """
         request = BatchDocumentsRequest(
             operations=operations,
@@ -543,7 +542,7 @@ class SyncCalls:
         metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> RememberResponse:
-        """Promotes a fact. Done when it is on the disk."""
+        """Stores a fact. Returns once it is on disk."""
         request = RememberRequest(
             subject=subject,
             kind=kind,
@@ -588,7 +587,7 @@ class SyncCalls:
         min_relevance: float | None = None,
         timeout: float | None = None,
     ) -> RecallResponse:
-        """Finds memories by words and by meaning."""
+        """Searches memories by words (lexical) and by meaning (vectors)."""
         request = RecallRequest(
             query=query,
             subjects=subjects,
@@ -617,7 +616,7 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetMemoryResponse:
-        """Reads one memory, also one that was superseded or has expired."""
+        """Reads one memory, even if it is superseded or expired."""
         request = GetMemoryRequest(
             id=id,
             subject=subject,
@@ -639,7 +638,7 @@ class SyncCalls:
         metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
-        """Lists memories, ordered by id: oldest first."""
+        """Lists memories by id, oldest first."""
         request = ListMemoriesRequest(
             subject=subject,
             kind=kind,
@@ -661,7 +660,7 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> ListSubjectsResponse:
-        """Lists the subjects that have memories, in the order of their ids."""
+        """Lists the subjects that have memories, by id."""
         request = ListSubjectsRequest(
             prefix=prefix,
             page_size=page_size,
@@ -676,7 +675,7 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> ListConflictsResponse:
-        """Lists memories of a subject that may contradict each other, the most alike first."""
+        """Lists memories of a subject that may contradict each other, most similar first."""
         request = ListConflictsRequest(
             subject=subject,
             limit=limit,
@@ -706,8 +705,8 @@ class SyncCalls:
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> ForgetResponse:
-        """Removes memories from every index, cache and answer, and from the disk. What is to be
-        removed is written down first: it goes on after a crash.
+        """Removes memories from all indexes, caches and responses, and from disk. The removal is
+        durable before it starts, and continues after a crash.
         """
         request = ForgetRequest(
             id=id,
@@ -725,7 +724,9 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetManifestResponse:
-        """What is known, a line for each memory: pinned first, then by importance."""
+        """Returns the memories of a subject as text, one line each: pinned first, then by
+        importance.
+        """
         request = GetManifestRequest(
             subject=subject,
             max_lines=max_lines,
@@ -741,9 +742,9 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> LeaseExtractionResponse:
-        """Hands out the turns of a session in which a model has not looked for facts yet, with a
-        prompt for it. At least once: a lease that is not committed in time leaves them where
-        they were.
+        """Leases the turns of a session from which facts have not been extracted, with a prompt
+        for a model. Delivery is at least once: if a lease is not committed in time, its turns
+        are leased again.
         """
         request = LeaseExtractionRequest(
             session_id=session_id,
@@ -759,8 +760,8 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> CommitExtractionResponse:
-        """Stores the facts that were found in leased turns, and marks these as looked at: both or
-        nothing. Repeated with the same facts it gets the same answer.
+        """Stores the facts found in leased turns and marks the turns as extracted, atomically. A
+        repeat with the same facts returns the same response.
         """
         request = CommitExtractionRequest(
             lease=lease,
@@ -777,8 +778,9 @@ class SyncCalls:
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> LearnSessionResponse:
-        """Lets the model of long_term.extraction look at the next turns of a session now, and
-        remembers what it finds in them; in a dry run says what it would remember, and why not.
+        """Runs the model of `long_term.extraction` on the next turns of a session now, and stores
+        the facts it finds. A dry run returns the facts it would store or reject, with the
+        reasons.
         """
         request = LearnSessionRequest(
             session_id=session_id,
@@ -794,8 +796,8 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> ImportMemoriesResponse:
-        """Stores memories as ListMemories gave them, with their ids and times. One that is there
-        already is left alone.
+        """Stores memories as returned by ListMemories, with their ids and times. Memories that
+        exist are skipped.
         """
         request = ImportMemoriesRequest(
             memories=memories,
@@ -807,7 +809,7 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetMemoryStatsResponse:
-        """Counts of the tenant's memories, and how far their embedding is."""
+        """Returns counts of the tenant's memories, and the progress of their embedding."""
         request = GetMemoryStatsRequest()
         return self._call(GET_MEMORY_STATS, request, timeout)
 
@@ -816,8 +818,8 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> ReindexMemoriesResponse:
-        """Builds the full-text index anew and queues every memory for embedding. Answers at once;
-        GetMemoryStats says how far it is.
+        """Rebuilds the full-text index and queues all memories for embedding. Returns at once;
+        GetMemoryStats reports the progress.
         """
         request = ReindexMemoriesRequest()
         return self._call(REINDEX_MEMORIES, request, timeout)
@@ -837,9 +839,8 @@ class SyncCalls:
         page_token: str = "",
         timeout: float | None = None,
     ) -> SearchTranscriptsResponse:
-        """Searches what was said, in sessions that live and in those that ended, as long as the
-        journal keeps their turns. Refused (UNIMPLEMENTED, NOT_IN_CLUSTER) where daemons share
-        the journal.
+        """Searches the turns of live and ended sessions, as long as the journal has them. Fails
+        with UNIMPLEMENTED (NOT_IN_CLUSTER) in a cluster.
         """
         request = SearchTranscriptsRequest(
             query=query,
@@ -875,9 +876,8 @@ class SyncCalls:
         keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
-        """Adds turns to a session, all of them or none; starts the session, or a new generation of
-        it, when there is none. Answers once the turns are as durable as the configuration asks.
-        Touches the session.
+        """Appends turns to a session atomically, and starts the session if none is live. Returns
+        once the turns are as durable as configured. Touches the session.
         """
         request = AppendRequest(
             session_id=session_id,
@@ -917,8 +917,8 @@ class SyncCalls:
         recall_tool: bool = False,
         timeout: float | None = None,
     ) -> GetContextResponse:
-        """Builds the window for the next model call, after an append where one is given: one round
-        trip per message. Touches the session.
+        """Builds the window for the next model call, optionally after an append, so that a message
+        takes one round trip. Touches the session unless `peek` is set.
         """
         request = GetContextRequest(
             session_id=session_id,
@@ -950,9 +950,9 @@ class SyncCalls:
         budget: Budget | None = None,
         timeout: float | None = None,
     ) -> ResolveRecallToolResponse:
-        """Answers a call of the tool `read_earlier_turns`, which GetContext offers with
-        `recall_tool`. Bad arguments are explained to the model in a result with `is_error`.
-        Does not touch the session.
+        """Resolves a call of the tool `read_earlier_turns`, which GetContext offers with
+        `recall_tool`. Invalid arguments do not fail the rpc: the result has `is_error` and
+        explains the correction to the model. Does not touch the session.
         """
         request = ResolveRecallToolRequest(
             session_id=session_id,
@@ -1019,8 +1019,7 @@ class SyncCalls:
         order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
-        Touches none.
+        """Lists the tenant's live sessions, most recently used first by default. Touches none.
         """
         request = ListSessionsRequest(
             page_size=page_size,
@@ -1049,8 +1048,8 @@ class SyncCalls:
         idempotency_key: str = "",
         timeout: float | None = None,
     ) -> PatchStateResponse:
-        """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
-        session.
+        """Changes the state of a live session, a free-form JSON object, by an RFC 7396 merge
+        patch. Touches the session.
         """
         request = PatchStateRequest(
             session_id=session_id,
@@ -1078,16 +1077,17 @@ class SyncCalls:
         idempotency_key: str = "",
         timeout: float | None = None,
     ) -> RewindSessionResponse:
-        """Takes the newest turns of a live session back and adds others, all of it or nothing: to
-        pop a turn, to answer again, to edit what was said last, or to set all messages anew.
-        Where no session lives, a rewind with `after_seq` 0 that adds turns starts one, as an
-        append does; any other is SESSION_NOT_FOUND. Tool units go whole (TOOL_UNIT_SPLIT); of a
-        unit that the history has dropped this is looked at within 1,000 turns and 2 MiB on both
-        sides of `after_seq`. What is taken back is in no window, summary or search any more,
-        and no hook is given it; the journal keeps it, marked, until retention. Seqs are not
-        given again: new turns follow the highest that ever was. A summary that stands for a
-        turn that goes is taken back with it. Append answers an `idempotency_key` of which a
-        turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
+        """Removes the newest turns of a live session and appends others, atomically: to pop a
+        turn, to regenerate a reply, to edit the last message, or to replace all messages. If no
+        session is live, a rewind with `after_seq` 0 that adds turns starts one, and any other
+        fails with SESSION_NOT_FOUND. Fails with TOOL_UNIT_SPLIT if it would separate a tool
+        call from its result; for units that the history has dropped, this is checked within
+        1,000 turns and 2 MiB on both sides of `after_seq`. Rewound turns leave all windows,
+        summaries and searches, and are not passed to hooks. The journal keeps them, with
+        `removed` set, until retention. Seqs are not reused: new turns get seqs above the
+        highest ever assigned. A summary that covers a rewound turn is undone. An Append that
+        repeats the `idempotency_key` of a rewound turn fails with IDEMPOTENCY_KEY_REWOUND.
+        Touches the session.
         """
         request = RewindSessionRequest(
             session_id=session_id,
@@ -1111,14 +1111,14 @@ class SyncCalls:
         client_id: str = "",
         timeout: float | None = None,
     ) -> UpdateTurnResponse:
-        """Gives a turn of a live session another content, for good: what it said before is in no
-        history, window, summary, note or search any more when it answers, and leaves the disk's
-        pages some minutes later, with the next round of retention. Its seq, role, time, pin,
-        calls and results stay, so that tool units do (TURN_UPDATE_INVALID). A summary that
-        stands for it is taken back, and windows are cut anew. Also turns that first in, first
-        out has dropped, or that were taken back, where there is a journal. What was made of it
-        stays: memories (see Forget) and what hooks were given of earlier lives. Does not touch
-        the session.
+        """Replaces the content of a turn of a live session permanently. When it returns, the old
+        content is in no history, window, summary, marker or search. It leaves the disk's pages
+        some minutes later, with the next round of retention. The turn keeps its seq, role,
+        time, pin, tool calls and results, so that tool units stay intact (TURN_UPDATE_INVALID).
+        Summaries that cover the turn are undone, and the cuts of windows are discarded. With a
+        journal, turns that the history has dropped and rewound turns can be updated too.
+        Memories made from the turn stay (see Forget), and so does everything that hooks
+        received of earlier generations. Does not touch the session.
         """
         request = UpdateTurnRequest(
             session_id=session_id,
@@ -1140,12 +1140,13 @@ class SyncCalls:
         idempotency_key: str = "",
         timeout: float | None = None,
     ) -> CopySessionResponse:
-        """Makes a session of what was said in another one, through a seq: a fork, or a life that
-        is over brought back. One change, all of it or nothing: a new generation with the turns,
-        which get new seqs, the state, the subject, the labels and how it lives (`ttl_class`,
-        `keep_all`); without what was taken back, summaries, notes and keys. Of at most 100,000
-        turns and 64 MiB (COPY_TOO_LARGE), or a quarter of `limits.memory` where that is less;
-        without a journal, of what the history keeps. Touches the copy, not the session.
+        """Copies the turns of a session through a seq into a new generation of the target session,
+        to fork a chat or to restore one that has ended. It is atomic. The copy has the turns
+        with new seqs, the state, the subject, the labels, `ttl_class` and `keep_all`, but no
+        rewound turns, summaries, cuts or idempotency keys. The maximum is 100,000 turns and 64
+        MiB, or a quarter of `limits.memory` if that is less (COPY_TOO_LARGE). Without a
+        journal, only turns that the history still has are copied. Touches the copy, not the
+        source.
         """
         request = CopySessionRequest(
             session_id=session_id,
@@ -1164,11 +1165,11 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> CompactSessionResponse:
-        """Replaces the oldest exchanges by a summary, now. The anchor, system and pinned turns are
-        never summarized; the turns stay in the journal. Does not touch the session. Refused
-        (CALL_PENDING) while a call waits for its result or a reply is streaming, and
-        (COMPACTION_RUNNING) while another one is being made; COMPACTION_FAILED when the
-        summarizer failed: then nothing changed.
+        """Replaces the oldest exchanges by a summary now. The anchor (the first user turn), system
+        turns and pinned turns are never summarized. All turns stay in the journal. Fails with
+        CALL_PENDING while a tool call has no result or a reply is streaming, with
+        COMPACTION_RUNNING during another compaction, and with COMPACTION_FAILED, without any
+        change, if the summarizer fails. Does not touch the session.
         """
         request = CompactSessionRequest(
             session_id=session_id,
@@ -1182,9 +1183,9 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> UndoCompactionResponse:
-        """Takes the last summary back: the one before it stands again, and windows show the turns
-        that it replaced as far as the history still keeps them. Refused (NO_SUMMARY) when there
-        is none. Does not touch the session.
+        """Undoes the last compaction: the summary before it applies again, and windows show the
+        replaced turns as far as the history still has them. Fails with NO_SUMMARY if there is
+        none. Does not touch the session.
         """
         request = UndoCompactionRequest(
             session_id=session_id,
@@ -1198,8 +1199,8 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> ResetSessionResponse:
-        """Clears history, summary and state of a live session: same session, new generation.
-        Touches the session.
+        """Clears history, summary and state of a live session and starts a new generation. Touches
+        the session.
         """
         request = ResetSessionRequest(
             session_id=session_id,
@@ -1213,7 +1214,7 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> EndSessionResponse:
-        """Ends the live generation now. The next append starts a new one."""
+        """Ends the live generation. The next append starts a new one."""
         request = EndSessionRequest(
             session_id=session_id,
         )
@@ -1226,13 +1227,13 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> EraseSessionResponse:
-        """Removes for good what memoird has of a session: turns, summaries, state, idempotency
-        keys, memories that came from it, the index of what was said, and checkpoints. It is
-        ended first where it lives; hooks that are owed it are not called. A job that is on the
-        disk before anything goes, and is finished after a crash. Answers when it is done, or
-        after some seconds with `done` false: see `GetErasure`. Of a session that does not exist
-        nothing is removed. Refused (ERASURES_TOO_MANY) while many of the tenant's are under
-        way.
+        """Permanently removes all data of a session: turns, summaries, state, idempotency keys,
+        memories made from it, the search index, and checkpoints. A live session is ended first,
+        and its pending hook deliveries are cancelled. The erasure is a job that is durable
+        before the first row is removed, and it continues after a crash. Returns when the job is
+        done, or after a few seconds with `done` false: poll `GetErasure`. For a session that
+        does not exist nothing is removed. Fails with ERASURES_TOO_MANY if many erasures of the
+        tenant are in progress.
         """
         request = EraseSessionRequest(
             session_id=session_id,
@@ -1246,8 +1247,8 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> EraseSubjectResponse:
-        """The same for a subject: every life of a session that is its own, and all that is
-        remembered of it. What a new message brings afterwards stays.
+        """Erases a subject in the same way: every generation that belongs to it, and all its
+        memories. Data from later messages is not affected.
         """
         request = EraseSubjectRequest(
             subject=subject,
@@ -1260,7 +1261,7 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetErasureResponse:
-        """How far an erasure is, or what it came to. The last 10,000 can be asked for."""
+        """Returns the progress or the result of an erasure. The last 10,000 are available."""
         request = GetErasureRequest(
             job_id=job_id,
         )
@@ -1274,9 +1275,9 @@ class SyncCalls:
         *,
         timeout: float | None = None,
     ) -> Iterator[WatchEventsResponse]:
-        """Streams what happens to the tenant's sessions, as it becomes true. Nobody waits for a
-        watcher: one that falls behind is told how many events it missed (`missed`), one that
-        takes nothing for 30 seconds is dropped (WATCHER_TOO_SLOW).
+        """Streams events of the tenant's sessions as they happen. Calls never wait for a watcher:
+        one that falls behind receives the number of events it missed (`missed`), and one that
+        reads nothing for 30 seconds is disconnected (WATCHER_TOO_SLOW).
         """
         request = WatchEventsRequest(
             after_event_id=after_event_id,
@@ -1287,7 +1288,7 @@ class SyncCalls:
 
 
 class AsyncCalls:
-    """The calls, made in an event loop."""
+    """The calls, asynchronous."""
 
     async def _call(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
@@ -1307,7 +1308,7 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetDocumentResponse:
-        """Reads a document. Refused (DOCUMENT_NOT_FOUND) where there is none."""
+        """Reads a document. Fails with DOCUMENT_NOT_FOUND if it does not exist."""
         request = GetDocumentRequest(
             namespace=namespace,
             key=key,
@@ -1326,8 +1327,7 @@ class AsyncCalls:
         ttl: timedelta | None = None,
         timeout: float | None = None,
     ) -> PutDocumentResponse:
-        """Stores a document in the place of the one that is there. Answers when it is on the disk.
-        """
+        """Creates or replaces a document. Returns once it is on disk."""
         request = PutDocumentRequest(
             namespace=namespace,
             key=key,
@@ -1346,7 +1346,7 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> DeleteDocumentResponse:
-        """Removes a document; where there is none, nothing is done."""
+        """Deletes a document. Does nothing if it does not exist."""
         request = DeleteDocumentRequest(
             namespace=namespace,
             key=key,
@@ -1365,8 +1365,8 @@ class AsyncCalls:
         erase: bool = False,
         timeout: float | None = None,
     ) -> DeleteDocumentsResponse:
-        """Removes all documents of a namespace, and of those below it, in steps. Where it fails,
-        some may be gone; repeated, it removes the rest.
+        """Deletes all documents of a namespace and of those below it, in steps. If it fails, some
+        may be deleted already; a retry deletes the rest.
         """
         request = DeleteDocumentsRequest(
             namespace_prefix=namespace_prefix,
@@ -1393,7 +1393,7 @@ class AsyncCalls:
         page_token: str = "",
         timeout: float | None = None,
     ) -> ListDocumentsResponse:
-        """Lists documents by namespace, and within one by key."""
+        """Lists documents by namespace, then by key."""
         request = ListDocumentsRequest(
             namespace_prefix=namespace_prefix,
             exact_namespace=exact_namespace,
@@ -1418,7 +1418,7 @@ class AsyncCalls:
         page_token: str = "",
         timeout: float | None = None,
     ) -> ListNamespacesResponse:
-        """Lists namespaces that have documents, in their order."""
+        """Lists namespaces that have documents, in order."""
         request = ListNamespacesRequest(
             prefix=prefix,
             suffix=suffix,
@@ -1434,8 +1434,8 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> BatchDocumentsResponse:
-        """Does several operations in one transaction, in their order: all of them or none. A later
-        one sees what an earlier one did. A refusal names the operation.
+        """Applies several operations in order, in one transaction. Later operations see the
+        effects of earlier ones. An error names the operation that failed.
         """
         request = BatchDocumentsRequest(
             operations=operations,
@@ -1466,7 +1466,7 @@ class AsyncCalls:
         metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> RememberResponse:
-        """Promotes a fact. Done when it is on the disk."""
+        """Stores a fact. Returns once it is on disk."""
         request = RememberRequest(
             subject=subject,
             kind=kind,
@@ -1511,7 +1511,7 @@ class AsyncCalls:
         min_relevance: float | None = None,
         timeout: float | None = None,
     ) -> RecallResponse:
-        """Finds memories by words and by meaning."""
+        """Searches memories by words (lexical) and by meaning (vectors)."""
         request = RecallRequest(
             query=query,
             subjects=subjects,
@@ -1540,7 +1540,7 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetMemoryResponse:
-        """Reads one memory, also one that was superseded or has expired."""
+        """Reads one memory, even if it is superseded or expired."""
         request = GetMemoryRequest(
             id=id,
             subject=subject,
@@ -1562,7 +1562,7 @@ class AsyncCalls:
         metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
-        """Lists memories, ordered by id: oldest first."""
+        """Lists memories by id, oldest first."""
         request = ListMemoriesRequest(
             subject=subject,
             kind=kind,
@@ -1584,7 +1584,7 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> ListSubjectsResponse:
-        """Lists the subjects that have memories, in the order of their ids."""
+        """Lists the subjects that have memories, by id."""
         request = ListSubjectsRequest(
             prefix=prefix,
             page_size=page_size,
@@ -1599,7 +1599,7 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> ListConflictsResponse:
-        """Lists memories of a subject that may contradict each other, the most alike first."""
+        """Lists memories of a subject that may contradict each other, most similar first."""
         request = ListConflictsRequest(
             subject=subject,
             limit=limit,
@@ -1629,8 +1629,8 @@ class AsyncCalls:
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> ForgetResponse:
-        """Removes memories from every index, cache and answer, and from the disk. What is to be
-        removed is written down first: it goes on after a crash.
+        """Removes memories from all indexes, caches and responses, and from disk. The removal is
+        durable before it starts, and continues after a crash.
         """
         request = ForgetRequest(
             id=id,
@@ -1648,7 +1648,9 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetManifestResponse:
-        """What is known, a line for each memory: pinned first, then by importance."""
+        """Returns the memories of a subject as text, one line each: pinned first, then by
+        importance.
+        """
         request = GetManifestRequest(
             subject=subject,
             max_lines=max_lines,
@@ -1664,9 +1666,9 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> LeaseExtractionResponse:
-        """Hands out the turns of a session in which a model has not looked for facts yet, with a
-        prompt for it. At least once: a lease that is not committed in time leaves them where
-        they were.
+        """Leases the turns of a session from which facts have not been extracted, with a prompt
+        for a model. Delivery is at least once: if a lease is not committed in time, its turns
+        are leased again.
         """
         request = LeaseExtractionRequest(
             session_id=session_id,
@@ -1682,8 +1684,8 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> CommitExtractionResponse:
-        """Stores the facts that were found in leased turns, and marks these as looked at: both or
-        nothing. Repeated with the same facts it gets the same answer.
+        """Stores the facts found in leased turns and marks the turns as extracted, atomically. A
+        repeat with the same facts returns the same response.
         """
         request = CommitExtractionRequest(
             lease=lease,
@@ -1700,8 +1702,9 @@ class AsyncCalls:
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> LearnSessionResponse:
-        """Lets the model of long_term.extraction look at the next turns of a session now, and
-        remembers what it finds in them; in a dry run says what it would remember, and why not.
+        """Runs the model of `long_term.extraction` on the next turns of a session now, and stores
+        the facts it finds. A dry run returns the facts it would store or reject, with the
+        reasons.
         """
         request = LearnSessionRequest(
             session_id=session_id,
@@ -1717,8 +1720,8 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> ImportMemoriesResponse:
-        """Stores memories as ListMemories gave them, with their ids and times. One that is there
-        already is left alone.
+        """Stores memories as returned by ListMemories, with their ids and times. Memories that
+        exist are skipped.
         """
         request = ImportMemoriesRequest(
             memories=memories,
@@ -1730,7 +1733,7 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetMemoryStatsResponse:
-        """Counts of the tenant's memories, and how far their embedding is."""
+        """Returns counts of the tenant's memories, and the progress of their embedding."""
         request = GetMemoryStatsRequest()
         return await self._call(GET_MEMORY_STATS, request, timeout)
 
@@ -1739,8 +1742,8 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> ReindexMemoriesResponse:
-        """Builds the full-text index anew and queues every memory for embedding. Answers at once;
-        GetMemoryStats says how far it is.
+        """Rebuilds the full-text index and queues all memories for embedding. Returns at once;
+        GetMemoryStats reports the progress.
         """
         request = ReindexMemoriesRequest()
         return await self._call(REINDEX_MEMORIES, request, timeout)
@@ -1760,9 +1763,8 @@ class AsyncCalls:
         page_token: str = "",
         timeout: float | None = None,
     ) -> SearchTranscriptsResponse:
-        """Searches what was said, in sessions that live and in those that ended, as long as the
-        journal keeps their turns. Refused (UNIMPLEMENTED, NOT_IN_CLUSTER) where daemons share
-        the journal.
+        """Searches the turns of live and ended sessions, as long as the journal has them. Fails
+        with UNIMPLEMENTED (NOT_IN_CLUSTER) in a cluster.
         """
         request = SearchTranscriptsRequest(
             query=query,
@@ -1798,9 +1800,8 @@ class AsyncCalls:
         keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
-        """Adds turns to a session, all of them or none; starts the session, or a new generation of
-        it, when there is none. Answers once the turns are as durable as the configuration asks.
-        Touches the session.
+        """Appends turns to a session atomically, and starts the session if none is live. Returns
+        once the turns are as durable as configured. Touches the session.
         """
         request = AppendRequest(
             session_id=session_id,
@@ -1840,8 +1841,8 @@ class AsyncCalls:
         recall_tool: bool = False,
         timeout: float | None = None,
     ) -> GetContextResponse:
-        """Builds the window for the next model call, after an append where one is given: one round
-        trip per message. Touches the session.
+        """Builds the window for the next model call, optionally after an append, so that a message
+        takes one round trip. Touches the session unless `peek` is set.
         """
         request = GetContextRequest(
             session_id=session_id,
@@ -1873,9 +1874,9 @@ class AsyncCalls:
         budget: Budget | None = None,
         timeout: float | None = None,
     ) -> ResolveRecallToolResponse:
-        """Answers a call of the tool `read_earlier_turns`, which GetContext offers with
-        `recall_tool`. Bad arguments are explained to the model in a result with `is_error`.
-        Does not touch the session.
+        """Resolves a call of the tool `read_earlier_turns`, which GetContext offers with
+        `recall_tool`. Invalid arguments do not fail the rpc: the result has `is_error` and
+        explains the correction to the model. Does not touch the session.
         """
         request = ResolveRecallToolRequest(
             session_id=session_id,
@@ -1942,8 +1943,7 @@ class AsyncCalls:
         order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
-        Touches none.
+        """Lists the tenant's live sessions, most recently used first by default. Touches none.
         """
         request = ListSessionsRequest(
             page_size=page_size,
@@ -1972,8 +1972,8 @@ class AsyncCalls:
         idempotency_key: str = "",
         timeout: float | None = None,
     ) -> PatchStateResponse:
-        """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
-        session.
+        """Changes the state of a live session, a free-form JSON object, by an RFC 7396 merge
+        patch. Touches the session.
         """
         request = PatchStateRequest(
             session_id=session_id,
@@ -2001,16 +2001,17 @@ class AsyncCalls:
         idempotency_key: str = "",
         timeout: float | None = None,
     ) -> RewindSessionResponse:
-        """Takes the newest turns of a live session back and adds others, all of it or nothing: to
-        pop a turn, to answer again, to edit what was said last, or to set all messages anew.
-        Where no session lives, a rewind with `after_seq` 0 that adds turns starts one, as an
-        append does; any other is SESSION_NOT_FOUND. Tool units go whole (TOOL_UNIT_SPLIT); of a
-        unit that the history has dropped this is looked at within 1,000 turns and 2 MiB on both
-        sides of `after_seq`. What is taken back is in no window, summary or search any more,
-        and no hook is given it; the journal keeps it, marked, until retention. Seqs are not
-        given again: new turns follow the highest that ever was. A summary that stands for a
-        turn that goes is taken back with it. Append answers an `idempotency_key` of which a
-        turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
+        """Removes the newest turns of a live session and appends others, atomically: to pop a
+        turn, to regenerate a reply, to edit the last message, or to replace all messages. If no
+        session is live, a rewind with `after_seq` 0 that adds turns starts one, and any other
+        fails with SESSION_NOT_FOUND. Fails with TOOL_UNIT_SPLIT if it would separate a tool
+        call from its result; for units that the history has dropped, this is checked within
+        1,000 turns and 2 MiB on both sides of `after_seq`. Rewound turns leave all windows,
+        summaries and searches, and are not passed to hooks. The journal keeps them, with
+        `removed` set, until retention. Seqs are not reused: new turns get seqs above the
+        highest ever assigned. A summary that covers a rewound turn is undone. An Append that
+        repeats the `idempotency_key` of a rewound turn fails with IDEMPOTENCY_KEY_REWOUND.
+        Touches the session.
         """
         request = RewindSessionRequest(
             session_id=session_id,
@@ -2034,14 +2035,14 @@ class AsyncCalls:
         client_id: str = "",
         timeout: float | None = None,
     ) -> UpdateTurnResponse:
-        """Gives a turn of a live session another content, for good: what it said before is in no
-        history, window, summary, note or search any more when it answers, and leaves the disk's
-        pages some minutes later, with the next round of retention. Its seq, role, time, pin,
-        calls and results stay, so that tool units do (TURN_UPDATE_INVALID). A summary that
-        stands for it is taken back, and windows are cut anew. Also turns that first in, first
-        out has dropped, or that were taken back, where there is a journal. What was made of it
-        stays: memories (see Forget) and what hooks were given of earlier lives. Does not touch
-        the session.
+        """Replaces the content of a turn of a live session permanently. When it returns, the old
+        content is in no history, window, summary, marker or search. It leaves the disk's pages
+        some minutes later, with the next round of retention. The turn keeps its seq, role,
+        time, pin, tool calls and results, so that tool units stay intact (TURN_UPDATE_INVALID).
+        Summaries that cover the turn are undone, and the cuts of windows are discarded. With a
+        journal, turns that the history has dropped and rewound turns can be updated too.
+        Memories made from the turn stay (see Forget), and so does everything that hooks
+        received of earlier generations. Does not touch the session.
         """
         request = UpdateTurnRequest(
             session_id=session_id,
@@ -2063,12 +2064,13 @@ class AsyncCalls:
         idempotency_key: str = "",
         timeout: float | None = None,
     ) -> CopySessionResponse:
-        """Makes a session of what was said in another one, through a seq: a fork, or a life that
-        is over brought back. One change, all of it or nothing: a new generation with the turns,
-        which get new seqs, the state, the subject, the labels and how it lives (`ttl_class`,
-        `keep_all`); without what was taken back, summaries, notes and keys. Of at most 100,000
-        turns and 64 MiB (COPY_TOO_LARGE), or a quarter of `limits.memory` where that is less;
-        without a journal, of what the history keeps. Touches the copy, not the session.
+        """Copies the turns of a session through a seq into a new generation of the target session,
+        to fork a chat or to restore one that has ended. It is atomic. The copy has the turns
+        with new seqs, the state, the subject, the labels, `ttl_class` and `keep_all`, but no
+        rewound turns, summaries, cuts or idempotency keys. The maximum is 100,000 turns and 64
+        MiB, or a quarter of `limits.memory` if that is less (COPY_TOO_LARGE). Without a
+        journal, only turns that the history still has are copied. Touches the copy, not the
+        source.
         """
         request = CopySessionRequest(
             session_id=session_id,
@@ -2087,11 +2089,11 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> CompactSessionResponse:
-        """Replaces the oldest exchanges by a summary, now. The anchor, system and pinned turns are
-        never summarized; the turns stay in the journal. Does not touch the session. Refused
-        (CALL_PENDING) while a call waits for its result or a reply is streaming, and
-        (COMPACTION_RUNNING) while another one is being made; COMPACTION_FAILED when the
-        summarizer failed: then nothing changed.
+        """Replaces the oldest exchanges by a summary now. The anchor (the first user turn), system
+        turns and pinned turns are never summarized. All turns stay in the journal. Fails with
+        CALL_PENDING while a tool call has no result or a reply is streaming, with
+        COMPACTION_RUNNING during another compaction, and with COMPACTION_FAILED, without any
+        change, if the summarizer fails. Does not touch the session.
         """
         request = CompactSessionRequest(
             session_id=session_id,
@@ -2105,9 +2107,9 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> UndoCompactionResponse:
-        """Takes the last summary back: the one before it stands again, and windows show the turns
-        that it replaced as far as the history still keeps them. Refused (NO_SUMMARY) when there
-        is none. Does not touch the session.
+        """Undoes the last compaction: the summary before it applies again, and windows show the
+        replaced turns as far as the history still has them. Fails with NO_SUMMARY if there is
+        none. Does not touch the session.
         """
         request = UndoCompactionRequest(
             session_id=session_id,
@@ -2121,8 +2123,8 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> ResetSessionResponse:
-        """Clears history, summary and state of a live session: same session, new generation.
-        Touches the session.
+        """Clears history, summary and state of a live session and starts a new generation. Touches
+        the session.
         """
         request = ResetSessionRequest(
             session_id=session_id,
@@ -2136,7 +2138,7 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> EndSessionResponse:
-        """Ends the live generation now. The next append starts a new one."""
+        """Ends the live generation. The next append starts a new one."""
         request = EndSessionRequest(
             session_id=session_id,
         )
@@ -2149,13 +2151,13 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> EraseSessionResponse:
-        """Removes for good what memoird has of a session: turns, summaries, state, idempotency
-        keys, memories that came from it, the index of what was said, and checkpoints. It is
-        ended first where it lives; hooks that are owed it are not called. A job that is on the
-        disk before anything goes, and is finished after a crash. Answers when it is done, or
-        after some seconds with `done` false: see `GetErasure`. Of a session that does not exist
-        nothing is removed. Refused (ERASURES_TOO_MANY) while many of the tenant's are under
-        way.
+        """Permanently removes all data of a session: turns, summaries, state, idempotency keys,
+        memories made from it, the search index, and checkpoints. A live session is ended first,
+        and its pending hook deliveries are cancelled. The erasure is a job that is durable
+        before the first row is removed, and it continues after a crash. Returns when the job is
+        done, or after a few seconds with `done` false: poll `GetErasure`. For a session that
+        does not exist nothing is removed. Fails with ERASURES_TOO_MANY if many erasures of the
+        tenant are in progress.
         """
         request = EraseSessionRequest(
             session_id=session_id,
@@ -2169,8 +2171,8 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> EraseSubjectResponse:
-        """The same for a subject: every life of a session that is its own, and all that is
-        remembered of it. What a new message brings afterwards stays.
+        """Erases a subject in the same way: every generation that belongs to it, and all its
+        memories. Data from later messages is not affected.
         """
         request = EraseSubjectRequest(
             subject=subject,
@@ -2183,7 +2185,7 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> GetErasureResponse:
-        """How far an erasure is, or what it came to. The last 10,000 can be asked for."""
+        """Returns the progress or the result of an erasure. The last 10,000 are available."""
         request = GetErasureRequest(
             job_id=job_id,
         )
@@ -2197,9 +2199,9 @@ class AsyncCalls:
         *,
         timeout: float | None = None,
     ) -> AsyncIterator[WatchEventsResponse]:
-        """Streams what happens to the tenant's sessions, as it becomes true. Nobody waits for a
-        watcher: one that falls behind is told how many events it missed (`missed`), one that
-        takes nothing for 30 seconds is dropped (WATCHER_TOO_SLOW).
+        """Streams events of the tenant's sessions as they happen. Calls never wait for a watcher:
+        one that falls behind receives the number of events it missed (`missed`), and one that
+        reads nothing for 30 seconds is disconnected (WATCHER_TOO_SLOW).
         """
         request = WatchEventsRequest(
             after_event_id=after_event_id,

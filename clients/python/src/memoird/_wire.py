@@ -1,4 +1,4 @@
-"""Between the dataclasses and the messages on the wire.
+"""Converts dataclasses to protobuf messages and back.
 
 Generated from the contract by generate.py."""
 # ruff: noqa
@@ -19,12 +19,12 @@ from .v1 import session_pb2
 
 
 def read_time(m):
-    """Microseconds; what is finer is cut off."""
+    """Truncates to microseconds."""
     return datetime.fromtimestamp(m.seconds, timezone.utc).replace(microsecond=m.nanos // 1000)
 
 
 def write_time(it):
-    """A time without a zone is local, as Python has it."""
+    """Treats a time without a zone as local, as Python does."""
     whole = it.astimezone(timezone.utc)
     seconds = int((whole.replace(microsecond=0) - _EPOCH).total_seconds())
     return Timestamp(seconds=seconds, nanos=whole.microsecond * 1000)
@@ -32,7 +32,7 @@ def write_time(it):
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-# Without `__init__`: every field is set.
+# Bypasses `__init__`, because every field is set afterwards.
 new = object.__new__
 
 
@@ -50,21 +50,21 @@ def write_json(it):
 
 
 def write_list(it):
-    """Each of these is a list of something, too, and is never meant so."""
+    """Rejects sequences that are probably a mistake."""
     if isinstance(it, (str, bytes, dict)):
         raise TypeError("a list is wanted")
     return it
 
 
 def write_number(it):
-    """Of a member of an enumeration; a text that has half a character would end the process in protobuf 4."""
+    """Rejects strings: one with a lone surrogate would crash the process in protobuf 4."""
     if isinstance(it, str):
         raise TypeError("a member is wanted")
     return it
 
 
 def only_one(*values):
-    """A message has one of these; protobuf keeps the last one that it is given."""
+    """Raises if several members of a oneof are set. Protobuf would use the last one."""
     if len(values) - values.count(None) > 1:
         raise ValueError("only one of these is wanted")
 

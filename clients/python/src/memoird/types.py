@@ -1,4 +1,4 @@
-"""What calls take and give: a dataclass for each message of the contract.
+"""Requests and responses: a dataclass for each message of the contract.
 
 Generated from the contract by generate.py."""
 from __future__ import annotations
@@ -10,12 +10,12 @@ from enum import IntEnum
 from typing import Any
 
 Json = Any
-"""JSON: a text, or a value that becomes one."""
+"""A JSON text, or a value to encode."""
 Bytes = bytes
 
 
 class Open(IntEnum):
-    """An enumeration to which newer daemons may add."""
+    """An open enumeration: newer daemons may send further values."""
 
     @classmethod
     def _missing_(cls, value: object) -> Open | None:
@@ -166,25 +166,25 @@ __all__ = [
 
 
 class Role(Open):
-    """Who contributed a turn."""
+    """Author of a turn."""
 
     UNSPECIFIED = 0
-    """Not a role: a turn that says so is refused with INVALID_ARGUMENT."""
+    """Not a role. A turn with it fails with INVALID_ARGUMENT."""
     USER = 1
-    """The person, or the program, that talks to the bot."""
+    """The person or program that talks to the bot."""
     ASSISTANT = 2
     """The model."""
     TOOL = 3
-    """A tool that the model called."""
+    """A tool called by the model."""
     SYSTEM = 4
-    """Instructions of the bot's author."""
+    """Instructions by the bot's author."""
 
 
 class MessageFormat(Open):
-    """The shape of a provider's own message array."""
+    """Format of a provider's message array."""
 
     UNSPECIFIED = 0
-    """No format: only valid where no `messages_json` is given."""
+    """No format. Valid only without `messages_json`."""
     OPENAI = 1
     """OpenAI chat completions: the `messages` array."""
     OPENAI_RESPONSES = 2
@@ -199,45 +199,45 @@ class EndReason(Open):
     UNSPECIFIED = 0
     """The generation has not ended."""
     EXPIRED = 1
-    """Nothing touched it for `session_ttl`."""
+    """It was not touched for its TTL."""
     EVICTED = 2
-    """A cap was reached and it was the oldest-idle session."""
+    """The number of sessions reached a cap, and this one was idle the longest."""
     ENDED = 3
-    """`EndSession` was called, or an erasure ended it."""
+    """`EndSession` or an erasure ended it."""
     RESET = 4
-    """`ResetSession` was called, or a copy took its place."""
+    """`ResetSession` or a copy to the same session id replaced it."""
     SHUTDOWN = 5
-    """The daemon stopped and keeps no journal (durability `off`)."""
+    """The daemon stopped and has no journal (durability `off`)."""
 
 
 class MemoryKind(Open):
-    """What a memory is about. There are no others."""
+    """What a memory is about."""
 
     UNSPECIFIED = 0
-    """Not a kind: refused."""
+    """Not a kind. Rejected."""
     USER = 1
     """Who the subject is: role, preferences, circumstances."""
     FEEDBACK = 2
     """How the subject wants things done: corrections and confirmations."""
     PROJECT = 3
-    """What goes on: work, decisions, dates."""
+    """Current work, decisions, dates."""
     REFERENCE = 4
     """Where to find something."""
 
 
 class Visibility(Open):
-    """Who may recall a memory."""
+    """Which subjects may recall a memory."""
 
     UNSPECIFIED = 0
-    """As PRIVATE; in an update: as it is."""
+    """Same as PRIVATE. In an update: unchanged."""
     PRIVATE = 1
-    """Its subject only. Always so for MEMORY_KIND_USER."""
+    """Its own subject only. Required for MEMORY_KIND_USER."""
     TEAM = 2
     """Any subject of the tenant."""
 
 
 class Polarity(Open):
-    """Which way feedback points."""
+    """Direction of feedback."""
 
     UNSPECIFIED = 0
     """Neither."""
@@ -251,106 +251,106 @@ class RecallMode(Open):
     """How a recall searches."""
 
     UNSPECIFIED = 0
-    """HYBRID where an embedder is configured, else LEXICAL."""
+    """HYBRID if an embedder is configured, otherwise LEXICAL."""
     HYBRID = 1
-    """By words and by meaning, fused. Without an embedder, or while it does not answer, by words
-    only, and `degraded` says so.
+    """By words and by meaning, fused. Without an embedder, or if it fails, the search is by words
+    only and `degraded` is set.
     """
     LEXICAL = 2
     """By words."""
     VECTOR = 3
-    """By meaning. Refused without an embedder."""
+    """By meaning. Fails without an embedder."""
 
 
 class MemoryOrigin(Open):
-    """Who made a memory."""
+    """How a memory was made."""
 
     UNSPECIFIED = 0
-    """The bot, by Remember."""
+    """By the bot with Remember."""
     EXTRACTION = 1
-    """CommitExtraction."""
+    """By CommitExtraction."""
     IMPORT = 2
-    """ImportMemories, of one whose origin was not told."""
+    """By ImportMemories, without an origin of its own."""
 
 
 class NearDuplicate(Open):
-    """What is done with a fact that a memory says already, in other letters."""
+    """What to do with a fact if a memory has the same content in a different spelling."""
 
     UNSPECIFIED = 0
-    """As MERGE."""
+    """Same as MERGE."""
     MERGE = 1
-    """The memory takes it in."""
+    """Merge it into the memory."""
     REFUSE = 2
-    """It is refused with MEMORY_DUPLICATE, and the error names the memory."""
+    """Fail with MEMORY_DUPLICATE. The error names the memory."""
     KEEP = 3
-    """It becomes a memory of its own."""
+    """Store it as a separate memory."""
 
 
 class RememberOutcome(Open):
-    """What became of a fact."""
+    """What Remember did with a fact."""
 
     UNSPECIFIED = 0
-    """Not told."""
+    """Unknown."""
     CREATED = 1
-    """It is new."""
+    """A new memory was created."""
     REINFORCED = 2
-    """It was there to the letter, and counts once more."""
+    """A memory with exactly this content exists. Its `reinforced` was incremented."""
     MERGED = 3
-    """One that says the same in other letters took it in."""
+    """Merged into a memory with the same content in a different spelling."""
     RECALLED = 4
-    """It is what a Recall just told this session: no new fact, and nothing changed."""
+    """The fact repeats a memory that this session has just recalled. Nothing changed."""
     REPLACED = 5
-    """The memory of its `external_key` is this now."""
+    """Replaced the content of the memory with its `external_key`."""
 
 
 class ConflictDifference(Open):
-    """In what two memories of one matter differ."""
+    """How two memories on the same topic differ."""
 
     UNSPECIFIED = 0
-    """Not told."""
+    """Unknown."""
     NUMBERS = 1
     """Numbers, amounts or dates."""
     NEGATION = 2
-    """One of them denies."""
+    """One of them contains a negation."""
     WORDS = 3
-    """A word in the place of another."""
+    """One word is replaced by another."""
 
 
 class OmissionReason(Open):
-    """Why a window leaves turns out, or shows them in other words."""
+    """Why a window omits or changes turns."""
 
     UNSPECIFIED = 0
-    """None of those below."""
+    """Another reason."""
     DROPPED = 1
-    """They left the history, first in first out."""
+    """The history dropped them at its limits."""
     CUT = 2
-    """They are before the cut."""
+    """They precede the cut."""
     SALIENCE = 3
-    """They were the least important of the middle."""
+    """They were the least important turns in the middle."""
     SUPERSEDED = 4
     """A later call of the same tool with the same arguments has a newer result."""
     TRIMMED = 5
     """A long result was trimmed to its head and tail."""
     EXCERPT = 6
-    """The first user turn did not fit, and is an excerpt."""
+    """The first user turn did not fit and was excerpted."""
     SUMMARIZED = 7
-    """The summary stands for them."""
+    """The summary covers them."""
 
 
 class HistoryScope(Open):
     """Which turns of a session to read."""
 
     UNSPECIFIED = 0
-    """The same as HISTORY_SCOPE_LIVE."""
+    """Same as HISTORY_SCOPE_LIVE."""
     LIVE = 1
-    """What first in, first out keeps of the live generation."""
+    """The turns that the history of the live generation has not dropped."""
     JOURNAL = 2
-    """All turns of a generation, of an ended one too, until `journal.retention`; those that were
-    taken back with `removed`.
+    """All turns of a generation, live or ended, until `journal.retention`. Rewound turns have
+    `removed` set.
     """
     LONGEST = 3
-    """As HISTORY_SCOPE_JOURNAL where there is a journal, but without turns that were taken back;
-    else as HISTORY_SCOPE_LIVE.
+    """With a journal, same as HISTORY_SCOPE_JOURNAL but without rewound turns. Without one, same
+    as HISTORY_SCOPE_LIVE.
     """
 
 
@@ -358,68 +358,68 @@ class SessionOrder(Open):
     """The order of a list of sessions."""
 
     UNSPECIFIED = 0
-    """The same as SESSION_ORDER_NEWEST."""
+    """Same as SESSION_ORDER_NEWEST."""
     NEWEST = 1
     """Most recently touched first."""
     OLDEST = 2
-    """Longest untouched first."""
+    """Least recently touched first."""
     ID = 3
-    """By id, in the order of its bytes."""
+    """By the bytes of the id."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """One contribution by one role. At most `limits.turn_bytes` encoded (20 MiB unless configured,
-    less with little memory) and `limits.parts_per_turn` parts (128).
+    """One contribution by one role. At most `limits.turn_bytes` encoded (20 MiB by default, less
+    with little memory) and `limits.parts_per_turn` parts (128).
     """
 
     role: Role = Role.UNSPECIFIED
-    """Who contributed it."""
     parts: list[Part] = field(default_factory=list)
-    """What it says, in order. At least one part."""
+    """Content in order, at least one part."""
     timestamp: datetime | None = None
-    """When it was said. Absent: when it arrived. Years 1970 to 9999."""
+    """Time of the message. If unset, the time of arrival. Years 1970 to 9999."""
     seq: int = 0
-    """Its place in its generation, from 1. Set by memoird; ignored on input."""
+    """Position in the generation, from 1. Set by memoird, ignored on input."""
     salience: float | None = None
-    """How important the bot finds it, 0 to 1."""
+    """Importance as judged by the bot, 0 to 1. Used by the window policy `salience`."""
     pinned: bool = False
-    """Keep it whatever is dropped. At most `limits.pinned_turns` (10) and `limits.pinned_bytes`
-    (256 KiB) a generation; they count in the caps.
+    """Whether to exclude the turn from dropping and cutting. At most `limits.pinned_turns` (10)
+    and `limits.pinned_bytes` (256 KiB) per generation, which count in the limits of the
+    history.
     """
     metadata: dict[str, str] = field(default_factory=dict)
-    """Free labels of the bot. At most 64 entries and 16 KiB."""
+    """Arbitrary labels of the bot. At most 64 entries and 16 KiB."""
     extra_json: Json = ""
-    """Fields of the provider's message that memoird has no use for: a JSON object, kept and given
-    back. Counts in the turn's bytes.
+    """Fields of the provider's message that memoird does not use, as a JSON object. Returned
+    unchanged. Counts in the turn's size.
     """
     format: MessageFormat = MessageFormat.UNSPECIFIED
-    """Whose fields the `extra_json` of the turn and of its parts are: the format that
-    `messages_json` brought it in, or what the bot says. Given back to that provider only;
-    without a format, to any.
+    """Format to which the `extra_json` of the turn and of its parts belongs. Set from the format
+    of `messages_json`, or by the bot. `extra_json` is returned only in that format, or in any
+    format if this is unset.
     """
     removed: bool = False
-    """True where `RewindSession` took it back: only the journal still has it. Set by memoird;
+    """Whether `RewindSession` removed the turn, so that only the journal has it. Set by memoird,
     ignored on input.
     """
     client_id: str = ""
-    """The client's own id of the message that this is, or is a part of; at most 256 bytes. memoird
-    gives it back and never sends it to a provider; several turns may have the same.
+    """The client's own id of the message that the turn is, or is a part of. At most 256 bytes.
+    Several turns may have the same. Never sent to a provider.
     """
     client_json: Json = ""
-    """What else the client wants to have back with the turn, such as the message as its framework
-    has it: JSON of any kind, at most `limits.client_json_bytes` (256 KiB) and 128 levels. Kept
-    to the byte, counted in the turn's bytes, and never sent to a provider.
+    """Arbitrary JSON that the client stores with the turn, such as its framework's form of the
+    message. At most `limits.client_json_bytes` (256 KiB) and 128 levels. Returned byte for
+    byte, counts in the turn's size, never sent to a provider.
     """
 
     @property
     def extra(self) -> Any:
-        """`extra_json` as a value; None where it is empty."""
+        """`extra_json` as a value. None if it is empty."""
         return _parsed(self.extra_json)
 
     @property
     def client(self) -> Any:
-        """`client_json` as a value; None where it is empty."""
+        """`client_json` as a value. None if it is empty."""
         return _parsed(self.client_json)
 
 
@@ -430,168 +430,170 @@ class Part:
     text: str | None = None
     """Plain text. May be empty."""
     tool_use: ToolUse | None = None
-    """A call of a tool by the assistant."""
+    """A tool call by the assistant."""
     tool_result: ToolResult | None = None
-    """What a tool answered."""
+    """The result of a tool call."""
     media: Media | None = None
-    """An image, a document, a sound."""
+    """An image, document or audio."""
     thinking: Thinking | None = None
     """The model's reasoning."""
     extra_json: Json = ""
-    """Fields of the provider's part that memoird has no use for: a JSON object, kept and given
-    back. Counts in the turn's bytes.
+    """Fields of the provider's part that memoird does not use, as a JSON object. Returned
+    unchanged. Counts in the turn's size.
     """
 
     @property
     def extra(self) -> Any:
-        """`extra_json` as a value; None where it is empty."""
+        """`extra_json` as a value. None if it is empty."""
         return _parsed(self.extra_json)
 
 
 @dataclass(slots=True)
 class ToolUse:
-    """A call of a tool. Only in turns of ROLE_ASSISTANT."""
+    """A tool call. Only in turns of ROLE_ASSISTANT."""
 
     id: str = ""
-    """The provider's id of the call, 1 to 4096 bytes. It may be used again in one generation once
-    its call has its result.
+    """The provider's id of the call, 1 to 4,096 bytes. May be reused in a generation once the call
+    has its result.
     """
     name: str = ""
     """The tool's name, 1 to 256 bytes."""
     input_json: Json = ""
-    """The arguments, as the model wrote them; kept to the byte."""
+    """The arguments as the model wrote them, stored byte for byte."""
 
     @property
     def input(self) -> Any:
-        """`input_json` as a value; None where it is empty."""
+        """`input_json` as a value. None if it is empty."""
         return _parsed(self.input_json)
 
 
 @dataclass(slots=True)
 class ToolResult:
-    """What a tool answered. Only in turns of ROLE_TOOL and ROLE_USER."""
+    """The result of a tool call. Only in turns of ROLE_TOOL and ROLE_USER."""
 
     tool_use_id: str = ""
-    """The call it answers: the latest one of this id that has no result yet. In turns of
-    MESSAGE_FORMAT_OPENAI_RESPONSES it may be one that the generation never had, such as an
-    approval after the session expired: windows, and HISTORY_SCOPE_LIVE in a provider's format,
-    show it as a note.
+    """Id of the call: the latest call with this id that has no result yet. In turns of
+    MESSAGE_FORMAT_OPENAI_RESPONSES the generation need not have such a call, for example for an
+    approval after the session expired. Windows, and HISTORY_SCOPE_LIVE in a provider's format,
+    show such a result as a note.
     """
     content: str = ""
-    """The answer as text; kept to the byte."""
+    """The result as text, stored byte for byte."""
     parts: list[Part] = field(default_factory=list)
-    """The answer as rich content: text and media parts only."""
+    """The result as rich content: text and media parts only."""
     is_error: bool = False
-    """True when the tool failed."""
+    """Whether the tool failed."""
 
 
 @dataclass(slots=True)
 class Media:
-    """An image, a document, a sound."""
+    """An image, document or audio."""
 
     media_type: str = ""
-    """The IANA media type, such as `image/png`. At most 256 bytes; may be empty where the
-    provider's message did not say.
+    """The IANA media type, such as `image/png`. At most 256 bytes. May be empty if the provider's
+    message has none.
     """
     data: bytes | None = None
     """The content itself."""
     uri: str | None = None
-    """Where the provider finds it: a URL or a provider's file id."""
+    """A URL or a provider's file id."""
     name: str = ""
-    """A name for people. At most 1,024 bytes."""
+    """Display name, at most 1,024 bytes."""
 
 
 @dataclass(slots=True)
 class Thinking:
-    """The model's reasoning, kept with the tool use that it led to."""
+    """The model's reasoning, stored with the tool use that follows it."""
 
     text: str = ""
-    """The reasoning; for a redacted one, the provider's opaque data."""
+    """The reasoning. If redacted, the provider's opaque data."""
     signature: str = ""
-    """The provider's signature over it."""
+    """The provider's signature of the text."""
     redacted: bool = False
-    """True when the provider hid the reasoning."""
+    """Whether the provider hid the reasoning."""
 
 
 @dataclass(slots=True)
 class ModelUsage:
-    """What the provider charged for a call. The request has `input_tokens`, `cache_read_tokens`
-    and `cache_creation_tokens` together.
+    """The provider's charge for a model call. The size of the request is the sum of
+    `input_tokens`, `cache_read_tokens` and `cache_creation_tokens`.
     """
 
     model: str = ""
     """The model's name, at most 256 bytes."""
     input_tokens: int = 0
-    """Tokens of the request, as the provider says them."""
+    """Tokens of the request as the provider reports them."""
     output_tokens: int = 0
     """Tokens of the reply."""
     cache_read_tokens: int = 0
-    """Tokens of the request that were read from the provider's cache and that `input_tokens` does
-    not hold: Anthropic's `cache_read_input_tokens`. OpenAI's `input_tokens` and `prompt_tokens`
-    hold its cached tokens: 0 there.
+    """Tokens of the request read from the provider's cache and not included in `input_tokens`:
+    Anthropic's `cache_read_input_tokens`. 0 for OpenAI, which includes cached tokens in
+    `input_tokens` and `prompt_tokens`.
     """
     cache_creation_tokens: int = 0
-    """Tokens of the request that were written to the provider's cache and that `input_tokens` does
-    not hold: Anthropic's `cache_creation_input_tokens`. 0 where `input_tokens` holds them.
+    """Tokens of the request written to the provider's cache and not included in `input_tokens`:
+    Anthropic's `cache_creation_input_tokens`. 0 if `input_tokens` includes them.
     """
 
 
 @dataclass(slots=True)
 class Budget:
-    """The tokens of a model call. A window may use `context_window - max_reply_tokens -
-    safety_headroom - tool_result_headroom`.
+    """Token budget of a model call. A window may have `context_window - max_reply_tokens -
+    safety_headroom - tool_result_headroom` tokens.
     """
 
     context_window: int | None = None
-    """All tokens the model takes, request and reply. If a call sets it, the reserves that the call
-    does not set are scaled to this window instead of taken from the profile.
+    """Context window of the model, for request and reply. If a call sets it, the reserves that the
+    call does not set are scaled to it instead of taken from the profile.
     """
     max_reply_tokens: int | None = None
-    """Tokens kept free for the reply."""
+    """Tokens reserved for the reply."""
     safety_headroom: int | None = None
-    """Tokens kept free against errors of counting."""
+    """Tokens reserved for errors of the token count."""
     tool_result_headroom: int | None = None
-    """Tokens kept free for the next tool results."""
+    """Tokens reserved for the next tool results."""
 
 
 @dataclass(slots=True)
 class WindowPolicy:
-    """How a window chooses its turns."""
+    """How a window selects its turns."""
 
     sliding_window: SlidingWindow | None = None
-    """The last turns, and nothing else."""
+    """The system prompt and the last turns."""
     head_tail: HeadTail | None = None
-    """System prompt, anchor and the last turns."""
+    """System prompt, anchor (the first user turn), pinned turns and the last turns."""
     token_budget: TokenBudget | None = None
-    """As many of the last turns as the budget holds."""
+    """Same as `head_tail`, with as many of the last turns as the budget allows."""
     salience: Salience | None = None
-    """Drops the least important units of the middle first."""
+    """Same as `token_budget`, but drops the least important tool units and turns of the middle
+    first.
+    """
 
 
 @dataclass(slots=True)
 class SlidingWindow:
-    """The last turns, and nothing else: gives up the anchor and the stable prefix."""
+    """The system prompt and the last turns. Keeps neither the anchor nor a stable prefix."""
 
     turns: int = 0
-    """How many turns, at least 1."""
+    """Number of turns, at least 1."""
 
 
 @dataclass(slots=True)
 class HeadTail:
-    """System prompt, anchor and the last turns."""
+    """System prompt, anchor, pinned turns and the last turns."""
 
     turns: int = 0
-    """How many turns of the tail; 0: as many as the budget holds."""
+    """Number of last turns. 0 means as many as the budget allows."""
 
 
 @dataclass(slots=True)
 class TokenBudget:
-    """As many of the last turns as the budget holds."""
+    """As many of the last turns as the budget allows."""
 
 
 @dataclass(slots=True)
 class Salience:
-    """Drops the least important units of the middle first."""
+    """Drops the least important tool units and turns of the middle first."""
 
 
 @dataclass(slots=True)
@@ -601,47 +603,46 @@ class Document:
     namespace: list[str] = field(default_factory=list)
     """The parts of its namespace."""
     key: str = ""
-    """Its key, by which it is found in its namespace."""
+    """Its key, unique in the namespace."""
     json: Json | None = None
-    """JSON of any kind, as it was put."""
+    """Any JSON value, as it was put."""
     bytes: Bytes | None = None
-    """Bytes."""
+    """Binary data."""
     version: int = 0
-    """From 1, and one more with each Put. One that is put again after it was removed, or has
-    expired, begins at 1.
+    """Version, from 1, incremented by each put. Starts again at 1 after the document was deleted
+    or expired.
     """
     created_at: datetime | None = None
-    """When its version 1 was put."""
+    """When version 1 was put."""
     updated_at: datetime | None = None
     """When this version was put."""
     expires_at: datetime | None = None
-    """From when on it is not there; absent: never."""
+    """When it expires. Unset if never."""
     size: int = 0
-    """Bytes of its value."""
+    """Size of its value in bytes."""
 
     @property
     def value(self) -> Any:
-        """`json` as a value; None where it is empty."""
+        """`json` as a value. None if it is empty."""
         return _parsed(self.json)
 
 
 @dataclass(slots=True)
 class GetDocumentRequest:
-    """Asks for a document."""
+    """Reads a document."""
 
     namespace: list[str] = field(default_factory=list)
     """The parts of its namespace."""
     key: str = ""
-    """Its key."""
     ttl: timedelta | None = None
-    """From this read on it lives so long, where it expires at all; its version stays. At most ten
-    years; absent: as before.
+    """If set, and if the document expires at all, restarts its time to live with this value, at
+    most ten years. The version does not change.
     """
 
 
 @dataclass(slots=True)
 class GetDocumentResponse:
-    """The document."""
+    """A document."""
 
     document: Document | None = None
     """With its value."""
@@ -649,33 +650,31 @@ class GetDocumentResponse:
 
 @dataclass(slots=True)
 class PutDocumentRequest:
-    """A document to be stored."""
+    """Stores a document."""
 
     namespace: list[str] = field(default_factory=list)
-    """The parts of its namespace: at least one."""
+    """The parts of its namespace, at least one."""
     key: str = ""
-    """Its key."""
     json: Json | None = None
-    """JSON of any kind."""
+    """Any JSON value."""
     bytes: Bytes | None = None
-    """Bytes."""
+    """Binary data."""
     expected_version: int | None = None
-    """The version that is there; 0: none is, so that it is made, and never replaced. Otherwise the
-    call is refused (STALE_VERSION), and the error has the version as `version`. Absent:
-    whatever is there.
+    """If set, fail with STALE_VERSION unless the document has this version. 0 means that it does
+    not exist. The error's metadata has the current `version`.
     """
     ttl: timedelta | None = None
-    """How long it lives from now on: at most ten years. Absent: until it is removed."""
+    """Time to live from now on, at most ten years. If unset, the document does not expire."""
 
     @property
     def value(self) -> Any:
-        """`json` as a value; None where it is empty."""
+        """`json` as a value. None if it is empty."""
         return _parsed(self.json)
 
 
 @dataclass(slots=True)
 class PutDocumentResponse:
-    """The document as it is now."""
+    """The stored document."""
 
     document: Document | None = None
     """Without its value."""
@@ -683,94 +682,95 @@ class PutDocumentResponse:
 
 @dataclass(slots=True)
 class DeleteDocumentRequest:
-    """Names a document that is to go."""
+    """Deletes a document."""
 
     namespace: list[str] = field(default_factory=list)
     """The parts of its namespace."""
     key: str = ""
-    """Its key."""
     expected_version: int | None = None
     """As in PutDocumentRequest."""
 
 
 @dataclass(slots=True)
 class DeleteDocumentResponse:
-    """What was removed."""
+    """The result of a deletion."""
 
     deleted: bool = False
-    """True where there was one."""
+    """Whether the document existed."""
 
 
 @dataclass(slots=True)
 class DeleteDocumentsRequest:
-    """Names documents that are to go."""
+    """Selects documents to delete. All conditions must hold."""
 
     namespace_prefix: list[str] = field(default_factory=list)
-    """Those in this namespace and in all below it: at least one part."""
+    """Delete from this namespace and all below it. At least one part."""
     exact_namespace: bool = False
-    """True: only those in exactly this namespace."""
+    """Delete from exactly this namespace only."""
     key_prefix: str = ""
-    """Only those whose keys begin so."""
+    """Delete only keys with this prefix."""
     key_from: str = ""
-    """Only those with this key or one behind it."""
+    """Delete only keys from this one on, inclusive."""
     key_before: str = ""
-    """Only those with a key before this one; empty: all."""
+    """Delete only keys before this one. If empty, no bound."""
     erase: bool = False
-    """True: what was removed is cleared from the disk's pages, too, before the call answers where
-    that is soon done. It reads the tenant's whole file. False: SQLite overwrites it in the file
-    with the pages' next write, and copies stay in unused space until something is forgotten or
-    erased. In a database (`journal.postgres`) it changes nothing: `VACUUM` clears the pages.
+    """Whether to clear the deleted data from the disk's pages as well, before the call returns if
+    that can be done soon. This reads the tenant's whole file. If false, SQLite overwrites the
+    data in the file with the next write of the pages, but copies stay in unused space until the
+    next forget or erasure. Has no effect with `journal.postgres`, where `VACUUM` clears the
+    pages.
     """
 
 
 @dataclass(slots=True)
 class DeleteDocumentsResponse:
-    """What was removed."""
+    """The result of a deletion."""
 
     deleted: int = 0
-    """So many documents."""
+    """Number of deleted documents."""
     erased: bool = False
-    """True when nothing of them is left on the disk's pages, or, in a database, as rows. With
-    `erase`, false says that it is done in the background.
+    """Whether nothing of them is left on the disk's pages or, in a database, as rows. If `erase`
+    was set and this is false, the rest is done in the background.
     """
 
 
 @dataclass(slots=True)
 class ListDocumentsRequest:
-    """Asks for documents."""
+    """Selects documents. All conditions must hold."""
 
     namespace_prefix: list[str] = field(default_factory=list)
-    """Those in this namespace and in all below it; empty: all."""
+    """List this namespace and all below it. If empty, all namespaces."""
     exact_namespace: bool = False
-    """True: only those in exactly this namespace."""
+    """List exactly this namespace only."""
     key_prefix: str = ""
-    """Only those whose keys begin so."""
+    """List only keys with this prefix."""
     key_from: str = ""
-    """Only those with this key or one behind it."""
+    """List only keys from this one on, inclusive."""
     key_before: str = ""
-    """Only those with a key before this one; empty: all."""
+    """List only keys before this one. If empty, no bound."""
     filter_json: Json = ""
-    """Only those whose JSON is an object that fits: a JSON object whose members name members of
-    the document and say what those are: a value, which they equal; an object of operators,
-    `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`, which all hold; or another object, whose members
-    are looked at in the same way. What is not there is null. Numbers are compared with numbers,
-    texts with texts by their characters; all else is neither greater nor less. Up to 16 KiB, 64
-    conditions and 8 levels; empty: all.
+    """List only documents with a JSON object that matches this filter. The filter is a JSON
+    object. Each member names a member of the document, and its value is one of: a value to be
+    equal to; an object of the operators `$eq`, `$ne`, `$gt`, `$gte`, `$lt` and `$lte`, which
+    all must hold; or a nested filter for an object. An absent member equals null. Numbers are
+    ordered among numbers and strings among strings by code point; other values are neither
+    greater nor less. At most 16 KiB, 64 conditions and 8 levels. If empty, all documents match.
     """
     descending: bool = False
-    """True: in the opposite order, the last one first."""
+    """Whether to list in reverse order."""
     without_values: bool = False
-    """True: without their values."""
+    """Whether to omit the values."""
     page_size: int = 0
-    """At most so many: up to 1,000; 0: 100. A page of large documents has fewer, and so has one
-    with a filter, which may have none: `next_page_token` says whether there are more.
+    """Maximum number of documents, up to 1,000. Default 100. A page may have fewer if the
+    documents are large, and fewer or none with a filter. `next_page_token` tells whether there
+    are more.
     """
     page_token: str = ""
-    """The next_page_token of the page before; the rest of the request has to be the same."""
+    """The `next_page_token` of the previous page. The other fields must be the same."""
 
     @property
     def filter(self) -> Any:
-        """`filter_json` as a value; None where it is empty."""
+        """`filter_json` as a value. None if it is empty."""
         return _parsed(self.filter_json)
 
 
@@ -779,27 +779,28 @@ class ListDocumentsResponse:
     """A page of documents."""
 
     documents: list[Document] = field(default_factory=list)
-    """The documents."""
     next_page_token: str = ""
-    """Asks for the next page; empty on the last one."""
+    """Token for the next page, or empty on the last page."""
 
 
 @dataclass(slots=True)
 class ListNamespacesRequest:
-    """Asks for namespaces."""
+    """Lists namespaces."""
 
     prefix: list[str] = field(default_factory=list)
-    """Only those that begin with these parts. The part `*` stands for any one."""
+    """List only namespaces that start with these parts. `*` matches any one part."""
     suffix: list[str] = field(default_factory=list)
-    """Only those that end with these parts. The part `*` stands for any one."""
+    """List only namespaces that end with these parts. `*` matches any one part."""
     max_depth: int = 0
-    """Only the first so many parts of each are told, and each once; 0: all."""
+    """Truncate namespaces to this number of parts and return each result once. 0 means no
+    truncation.
+    """
     page_size: int = 0
-    """At most so many: up to 1,000; 0: 100. A page may have fewer, or none: `next_page_token` says
-    whether there are more.
+    """Maximum number of namespaces, up to 1,000. Default 100. A page may have fewer, or none:
+    `next_page_token` tells whether there are more.
     """
     page_token: str = ""
-    """The next_page_token of the page before; the rest of the request has to be the same."""
+    """The `next_page_token` of the previous page. The other fields must be the same."""
 
 
 @dataclass(slots=True)
@@ -807,22 +808,20 @@ class ListNamespacesResponse:
     """A page of namespaces."""
 
     namespaces: list[Namespace] = field(default_factory=list)
-    """The namespaces."""
     next_page_token: str = ""
-    """Asks for the next page; empty on the last one."""
+    """Token for the next page, or empty on the last page."""
 
 
 @dataclass(slots=True)
 class Namespace:
-    """A namespace, or the beginning of some."""
+    """A namespace, or a prefix of several."""
 
     parts: list[str] = field(default_factory=list)
-    """Its parts."""
 
 
 @dataclass(slots=True)
 class BatchDocumentsRequest:
-    """Operations that are done together."""
+    """Operations to apply in one transaction."""
 
     operations: list[DocumentOperation] = field(default_factory=list)
     """Up to 256."""
@@ -830,10 +829,10 @@ class BatchDocumentsRequest:
 
 @dataclass(slots=True)
 class DocumentOperation:
-    """One operation of several."""
+    """One operation of a batch."""
 
     get: GetDocumentRequest | None = None
-    """As GetDocument; one that is not there is no refusal."""
+    """As GetDocument, but a document that does not exist is not an error."""
     put: PutDocumentRequest | None = None
     """As PutDocument."""
     delete: DeleteDocumentRequest | None = None
@@ -842,206 +841,197 @@ class DocumentOperation:
 
 @dataclass(slots=True)
 class BatchDocumentsResponse:
-    """What came of them."""
+    """The results of a batch."""
 
     results: list[DocumentResult] = field(default_factory=list)
-    """Of each operation, in their order. Values that are read have up to 16 MiB together
+    """One for each operation, in order. The values read may have 16 MiB in total
     (DOCUMENTS_TOO_LARGE).
     """
 
 
 @dataclass(slots=True)
 class DocumentResult:
-    """What came of one operation."""
+    """The result of one operation."""
 
     document: Document | None = None
-    """Of a Get: the document, where it is there. Of a Put: the document without its value."""
+    """For a get, the document if it exists. For a put, the document without its value."""
     deleted: bool = False
-    """Of a Delete: true where there was one."""
+    """For a delete, whether the document existed."""
 
 
 @dataclass(slots=True)
 class MemorySource:
-    """The turns that a memory comes from."""
+    """The turns that a memory was made from."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     generation: str = ""
-    """Which life of it; empty: the live one, else the newest."""
+    """A generation's ULID. If empty, the live one, else the newest."""
     seqs: list[int] = field(default_factory=list)
-    """The turns. At most 256."""
+    """The turns, at most 256."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """One promoted fact."""
+    """A stored fact."""
 
     id: str = ""
-    """Its id: a ULID."""
+    """A ULID."""
     subject: str = ""
-    """Whose it is."""
+    """The owner."""
     kind: MemoryKind = MemoryKind.UNSPECIFIED
-    """What it is about."""
     visibility: Visibility = Visibility.UNSPECIFIED
-    """Who may recall it."""
     polarity: Polarity = Polarity.UNSPECIFIED
-    """Which way it points; only of MEMORY_KIND_FEEDBACK."""
+    """Only for MEMORY_KIND_FEEDBACK."""
     content: str = ""
-    """The fact, in words."""
+    """The fact as text."""
     tags: list[str] = field(default_factory=list)
     """Labels, sorted."""
     importance: float = 0.0
-    """From 0 to 1."""
+    """0 to 1."""
     source: MemorySource | None = None
-    """Where it comes from."""
     observed_at: datetime | None = None
-    """When it was so."""
+    """When the fact was true."""
     created_at: datetime | None = None
-    """When it was made."""
     updated_at: datetime | None = None
-    """When it was last changed, reinforced or merged into."""
+    """When it was last changed, reinforced or merged."""
     expires_at: datetime | None = None
-    """From when on it is not recalled any more."""
+    """When it stops being recalled. Unset if never."""
     superseded_by: str = ""
-    """The id of the one that took its place: then it is history, and not recalled."""
+    """Id of the memory that replaced it. If set, this memory is history and not recalled."""
     reinforced: int = 0
-    """How often it was said again."""
+    """Number of times the fact was stated again."""
     recall_count: int = 0
-    """How often it was recalled."""
+    """Number of times it was recalled."""
     last_recalled_at: datetime | None = None
-    """When it was last recalled."""
     pinned: bool = False
-    """True: it stands first in the manifest."""
+    """Whether it comes first in the manifest."""
     pinned_by_dream: bool = False
-    """True: a dream sweep pinned it, and may take the pin away."""
+    """Whether a dream sweep (`long_term.dream`) pinned it. A sweep may also unpin it."""
     origin: MemoryOrigin = MemoryOrigin.UNSPECIFIED
-    """Who made it."""
     external_key: str = ""
-    """The bot's own name for it among the memories of its subject."""
+    """The bot's own key, unique among the current memories of its subject."""
     metadata_json: Json = ""
-    """What the bot notes of it: a JSON object, as it was sent; empty: nothing."""
+    """Metadata of the bot, a JSON object as it was sent. Empty if there is none."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """The members of `metadata_json` that are texts. An import takes them where `metadata_json` is
-    empty.
+    """The string members of `metadata_json`. An import uses them if `metadata_json` is empty.
     """
 
 
 @dataclass(slots=True)
 class RememberRequest:
-    """Promotes a fact."""
+    """Stores a fact."""
 
     subject: str = ""
-    """Whose it is. Empty with a `source`: the subject of that session."""
+    """The owner. If empty, `source` is required and the subject of its session is used."""
     kind: MemoryKind = MemoryKind.UNSPECIFIED
-    """What it is about."""
     content: str = ""
-    """The fact, in words: up to `long_term.content_bytes` (8 KiB). Empty with `source.seqs`: the
-    text of these turns.
+    """The fact as text, at most `long_term.content_bytes` (8 KiB). If empty, the text of the turns
+    in `source.seqs`.
     """
     tags: list[str] = field(default_factory=list)
-    """Labels: up to 32 of up to 128 bytes."""
+    """Labels: up to 32, each of up to 128 bytes."""
     importance: float | None = None
-    """From 0 to 1; absent: 0.5."""
+    """0 to 1. Default 0.5."""
     source: MemorySource | None = None
-    """The session it was said in. Its turns have to be there."""
+    """The session and turns that the fact comes from. The turns must exist."""
     observed_at: datetime | None = None
-    """When it was so; absent: when the last turn of `source.seqs` was said, else now."""
+    """When the fact was true. If unset, the time of the last turn in `source.seqs`, else now.
+    """
     expires_at: datetime | None = None
-    """From when on it is not recalled any more."""
+    """When to stop recalling it. If unset, never."""
     supersedes_id: str = ""
-    """The id of a memory of this subject whose place it takes."""
+    """Id of a memory of this subject to replace."""
     pinned: bool = False
-    """True: it stands first in the manifest."""
+    """Whether it comes first in the manifest."""
     polarity: Polarity = Polarity.UNSPECIFIED
-    """Which way it points; only of MEMORY_KIND_FEEDBACK."""
+    """Only for MEMORY_KIND_FEEDBACK."""
     idempotency_key: str = ""
-    """The same key with the same request is done once, and answered as the first time, for 24
-    hours. At most 256 bytes.
+    """Idempotency key, at most 256 bytes. A repeat of the request within 24 hours returns the
+    original response and stores nothing.
     """
     visibility: Visibility = Visibility.UNSPECIFIED
-    """Who may recall it."""
     near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED
-    """What is done when a memory says it already, in other letters."""
+    """What to do if a memory has the same content in a different spelling."""
     external_key: str = ""
-    """The bot's own name for it: up to 256 bytes. Where a current memory of the subject has it,
-    that memory becomes what is sent, under its id (REPLACED), and what it said before becomes
-    history. Otherwise it is a memory of its own, whatever others say.
+    """The bot's own key, up to 256 bytes. If a current memory of the subject has it, that memory
+    gets the content of this request under the same id (REPLACED), and the old content becomes
+    history. Otherwise a separate memory is created, regardless of duplicates.
     """
     metadata_json: Json = ""
-    """What the bot notes of it: a JSON object of up to 4 KiB, by which Recall and ListMemories can
-    filter. It is not searched.
+    """Metadata of the bot: a JSON object of up to 4 KiB, by which Recall and ListMemories can
+    filter. Not searched.
     """
     vector: list[float] = field(default_factory=list)
-    """Its vector, where the bot makes vectors itself: as many dimensions as all others have, up to
-    4,096. Where an embedder is configured it has to be of that one's model.
+    """The fact's vector, if the bot makes vectors itself. It must have as many dimensions as all
+    other vectors, at most 4,096. If an embedder is configured, it must be made by the same
+    model.
     """
     keep_apart: bool = False
-    """True: it becomes a memory of its own, also where another one says it to the letter, and
-    stays one. For what several authors say in the same words.
+    """Whether to store a separate memory even if another one has exactly the same content, and to
+    never merge it later. For identical statements by several authors.
     """
     metadata: dict[str, str] = field(default_factory=dict)
-    """What the bot notes of it, where all of it is texts: the plain form of `metadata_json`. Send
-    one of both.
+    """Metadata whose values are all strings, instead of `metadata_json`. Set only one of them.
     """
 
 
 @dataclass(slots=True)
 class RememberResponse:
-    """The memory that now says it."""
+    """The memory that contains the fact."""
 
     memory: Memory | None = None
-    """The memory."""
     outcome: RememberOutcome = RememberOutcome.UNSPECIFIED
-    """What became of the fact."""
     redacted: int = 0
-    """What looked like secrets and was taken out before it was stored."""
+    """Number of suspected secrets redacted before storing."""
 
 
 @dataclass(slots=True)
 class RecallRequest:
-    """Asks for memories."""
+    """Searches memories."""
 
     query: str = ""
-    """What is looked for, in words: up to 4 KiB. In GetContext it may be empty: then it is the
-    exchange under way, the last request of the user and what was said since.
+    """The query text, up to 4 KiB. If empty in GetContext, the current exchange is used: the
+    user's last request and the turns since.
     """
     subjects: list[str] = field(default_factory=list)
-    """Whose memories: up to 16. Empty: the subject of `session_id`; without one only those that
-    all subjects may recall.
+    """Subjects to search, up to 16. If empty, the subject of `session_id`; without one, only
+    memories that all subjects may recall.
     """
     kinds: list[MemoryKind] = field(default_factory=list)
-    """Only of these kinds; empty: of all."""
+    """If set, return only these kinds."""
     tags: list[str] = field(default_factory=list)
-    """Only those with all of these labels. Of a subject's memories that have one, the newest
-    65,536 are looked at.
+    """Return only memories with all of these labels. Of each subject, the newest 65,536 memories
+    with labels are searched.
     """
     after: datetime | None = None
-    """Only those observed at or after this moment."""
+    """Return only memories observed at or after this time."""
     before: datetime | None = None
-    """Only those observed before this moment."""
+    """Return only memories observed before this time."""
     limit: int = 0
-    """At most so many: up to 100; 0: 8."""
+    """Maximum number of hits, up to 100. Default 8."""
     mode: RecallMode = RecallMode.UNSPECIFIED
-    """How to search."""
     session_id: str = ""
-    """The session that is told: what it recalls is not a new fact when it comes back."""
+    """The session that receives the hits. If it later sends one of them to Remember, it is not a
+    new fact (RECALLED).
+    """
     explain: bool = False
-    """True: each hit has the parts of its score, and the recall leaves no trace: it is for people
-    who look, and no use of a memory.
+    """Whether to return `parts` of each score. Such a recall is for inspection: it is not recorded
+    and does not count as a use of the memories.
     """
     without_reranker: bool = False
-    """True: no reranker is asked, where one is configured."""
+    """Whether to skip the configured reranker."""
     metadata_filter_json: Json = ""
-    """Only those whose `metadata_json` fits, as `filter_json` of ListDocuments says it. Of a
-    subject's memories that have any, the newest 65,536 are looked at.
+    """Return only memories whose `metadata_json` matches this filter, see
+    `ListDocumentsRequest.filter_json`. Of each subject, the newest 65,536 memories with
+    metadata are searched.
     """
     subject_prefix: str = ""
-    """Also those of all subjects whose ids begin so: up to 64 of them (SUBJECTS_TOO_MANY)."""
+    """Also search all subjects with this id prefix, up to 64 (SUBJECTS_TOO_MANY)."""
     vector: list[float] = field(default_factory=list)
-    """The query's vector, where the bot makes vectors itself. Then `query` may be empty."""
+    """The query's vector, if the bot makes vectors itself. Then `query` may be empty."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """Only those whose metadata has all of these texts. Up to 64 of together 16 KiB. Beside
-    `metadata_filter_json` both have to fit.
+    """Return only memories whose metadata has all of these strings, up to 64 and 16 KiB in total.
+    Combined with `metadata_filter_json`, both must match.
     """
     min_relevance: float | None = None
     """Minimum `relevance` of a hit, 0 to 1. Default: in GetContext a floor that drops unrelated
@@ -1050,39 +1040,38 @@ class RecallRequest:
 
     @property
     def metadata_filter(self) -> Any:
-        """`metadata_filter_json` as a value; None where it is empty."""
+        """`metadata_filter_json` as a value. None if it is empty."""
         return _parsed(self.metadata_filter_json)
 
 
 @dataclass(slots=True)
 class ScoreParts:
-    """The factors of a score, which is (`fused` + `beside`) × `importance` × `recency`."""
+    """The parts of a score, which is (`fused` + `beside`) × `importance` × `recency`."""
 
     words: float = 0.0
-    """By words (BM25): 0 or more."""
+    """BM25 score by words, 0 or more."""
     cosine: float | None = None
-    """By meaning, -1 to 1; absent where meaning was not asked for, and of a memory without a
+    """Cosine similarity, -1 to 1. Unset for a search by words only, and for a memory without a
     vector.
     """
     words_share: float = 0.0
-    """The share of the best by words, 0 to 1."""
+    """`words` relative to the best hit by words, 0 to 1."""
     meaning_share: float | None = None
-    """The share of the best by meaning, 0 to 1."""
+    """`cosine` relative to the best hit by meaning, 0 to 1."""
     form: float = 0.0
-    """The factor of its length and form, where both ways were asked: a text of few words, and a
-    question, count less.
-    """
+    """Factor for length and form in a hybrid search. Short texts and questions score lower."""
     fused: float = 0.0
-    """Both shares by their weights, times `form`."""
+    """Weighted sum of both shares, times `form`."""
     beside: float = 0.0
-    """What it has from what was said right before and after it."""
+    """Bonus from the relevance of the memories made from the turns directly before and after.
+    """
     importance: float = 0.0
-    """The factor of its importance."""
+    """Factor for importance."""
     recency: float = 0.0
-    """The factor of its age."""
+    """Factor for age."""
     reranker: float | None = None
-    """What the reranker says of it, 0 to 1; absent where it was not asked. It takes the place of
-    both shares and `form` in `fused`.
+    """The reranker's score, 0 to 1. Unset if it was not used. It replaces both shares and `form`
+    in `fused`.
     """
 
 
@@ -1091,99 +1080,96 @@ class RecallHit:
     """A memory that was found."""
 
     memory: Memory | None = None
-    """The memory."""
     score: float = 0.0
-    """How well it fits; comparable within one answer only."""
+    """Ranking score, comparable within one response only."""
     lexical_rank: int = 0
-    """Its place among those found by words, from 1; 0: not among them."""
+    """Rank in the search by words, from 1. 0 if not found by words."""
     vector_rank: int = 0
-    """Its place among those found by meaning, from 1; 0: not among them."""
+    """Rank in the search by meaning, from 1. 0 if not found by meaning."""
     age: timedelta | None = None
-    """How long ago it was observed."""
+    """Time since `observed_at`."""
     parts: ScoreParts | None = None
-    """The parts of its score; only where the request has `explain`."""
+    """The parts of the score. Set if the request has `explain`."""
     relevance: float = 0.0
-    """How relevant it is to the query, 0 to 1; unlike `score` comparable across queries. By
-    meaning: its cosine, rescaled so that unrelated memories have 0, plus up to 0.3 for shared
-    words. By words alone: `word_coverage`. The reply to a question has up to 0.75 of the
-    question's.
+    """Relevance to the query, 0 to 1. Unlike `score`, it is comparable across queries. With a
+    vector it is the cosine, rescaled so that unrelated memories have 0, plus up to 0.3 for
+    shared words. By words alone it is `word_coverage`. The reply to a question gets up to 0.75
+    of the relevance of the question.
     """
     cosine: float | None = None
-    """By meaning, -1 to 1; absent where the search was by words only, and of a memory without a
+    """Cosine similarity, -1 to 1. Unset for a search by words only, and for a memory without a
     vector.
     """
     word_coverage: float = 0.0
-    """The share of the query that its words cover, 0 to 1: rare words weigh more, and words of
-    requests and courtesies nothing.
+    """Share of the query covered by its words, 0 to 1. Rare words have more weight, and words of
+    requests and courtesies have none.
     """
 
 
 @dataclass(slots=True)
 class RecallResponse:
-    """What was found, best first."""
+    """The hits, best first."""
 
     hits: list[RecallHit] = field(default_factory=list)
-    """The hits."""
     mode: RecallMode = RecallMode.UNSPECIFIED
-    """How it was searched."""
+    """The search mode that was used."""
     degraded: bool = False
-    """True when it was not searched as asked; `notes` say why."""
+    """Whether the search differs from the requested one. `notes` explain it."""
     notes: list[str] = field(default_factory=list)
-    """For people."""
+    """Human-readable notes."""
     reranked: bool = False
-    """True when a reranker judged the best of them. Where one is configured and gave no answer of
-    use, the order is that of words and meaning, and `notes` say so.
+    """Whether a reranker ordered the best hits. If a configured reranker fails, the order is by
+    words and meaning, and `notes` say so.
     """
 
 
 @dataclass(slots=True)
 class GetMemoryRequest:
-    """Asks for a memory."""
+    """Reads a memory."""
 
     id: str = ""
-    """Its id."""
     subject: str = ""
-    """When set: it must be this subject's, or visible to it."""
+    """If set, the memory must belong to this subject or be visible to it."""
     external_key: str = ""
-    """Instead of `id`: the current memory of `subject` that has this key."""
+    """Instead of `id`: the key of a current memory of `subject`."""
 
 
 @dataclass(slots=True)
 class GetMemoryResponse:
-    """The memory."""
+    """A memory."""
 
     memory: Memory | None = None
-    """The memory."""
 
 
 @dataclass(slots=True)
 class ListMemoriesRequest:
-    """Asks for a page of memories."""
+    """Lists memories."""
 
     subject: str = ""
-    """Only of this subject; empty: of all subjects of the tenant."""
+    """If set, list only memories of this subject."""
     kind: MemoryKind = MemoryKind.UNSPECIFIED
-    """Only of this kind."""
+    """If set, list only memories of this kind."""
     tag: str = ""
-    """Only those with this label."""
+    """If set, list only memories with this label."""
     page_size: int = 0
-    """At most so many: up to 1,000; 0: 100."""
+    """Maximum number of memories, up to 1,000. Default 100."""
     page_token: str = ""
-    """The `next_page_token` of the page before; empty for the first."""
+    """The `next_page_token` of the previous page. Empty for the first page."""
     include_history: bool = False
-    """True: also those that were superseded or have expired."""
+    """Whether to include superseded and expired memories."""
     metadata_filter_json: Json = ""
-    """Only those whose `metadata_json` fits, as `filter_json` of ListDocuments says it. Then a
-    page may have fewer, or none: `next_page_token` says whether there are more.
+    """List only memories whose `metadata_json` matches this filter, see
+    `ListDocumentsRequest.filter_json`. Then a page may have fewer memories, or none:
+    `next_page_token` tells whether there are more.
     """
     subject_prefix: str = ""
-    """Only of subjects whose ids begin so."""
+    """List only memories of subjects with this id prefix."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """Only those whose metadata has all of these texts, as in a recall."""
+    """List only memories whose metadata has all of these strings, as in RecallRequest."""
 
     @property
     def metadata_filter(self) -> Any:
-        """`metadata_filter_json` as a value; None where it is empty."""
+        """`metadata_filter_json` as a value. None if it is empty."""
         return _parsed(self.metadata_filter_json)
 
 
@@ -1192,21 +1178,20 @@ class ListMemoriesResponse:
     """A page of memories."""
 
     memories: list[Memory] = field(default_factory=list)
-    """The memories."""
     next_page_token: str = ""
-    """Empty on the last page."""
+    """Token for the next page, or empty on the last page."""
 
 
 @dataclass(slots=True)
 class ListSubjectsRequest:
-    """Asks for subjects."""
+    """Lists subjects."""
 
     prefix: str = ""
-    """Only those whose ids begin so; empty: all."""
+    """List only subjects with this id prefix."""
     page_size: int = 0
-    """At most so many: up to 1,000; 0: 100."""
+    """Maximum number of subjects, up to 1,000. Default 100."""
     page_token: str = ""
-    """The `next_page_token` of the page before; empty for the first."""
+    """The `next_page_token` of the previous page. Empty for the first page."""
 
 
 @dataclass(slots=True)
@@ -1214,9 +1199,8 @@ class ListSubjectsResponse:
     """A page of subjects."""
 
     subjects: list[SubjectMemories] = field(default_factory=list)
-    """The subjects."""
     next_page_token: str = ""
-    """Empty on the last page."""
+    """Token for the next page, or empty on the last page."""
 
 
 @dataclass(slots=True)
@@ -1224,19 +1208,19 @@ class SubjectMemories:
     """A subject that has memories."""
 
     subject: str = ""
-    """Its id."""
+    """The subject's id."""
     memories: int = 0
-    """Its memories that can be recalled."""
+    """Number of memories that can be recalled."""
 
 
 @dataclass(slots=True)
 class ListConflictsRequest:
-    """Asks for memories that may contradict each other."""
+    """Lists pairs of memories that may contradict each other."""
 
     subject: str = ""
-    """Whose: memories of one subject are compared, its newest 1,000."""
+    """The subject. Its newest 1,000 memories are compared."""
     limit: int = 0
-    """At most so many pairs: up to 100; 0: 20."""
+    """Maximum number of pairs, up to 100. Default 20."""
 
 
 @dataclass(slots=True)
@@ -1244,23 +1228,21 @@ class MemoryConflict:
     """Two memories that may contradict each other."""
 
     older: Memory | None = None
-    """The one that was observed first."""
+    """The one observed first."""
     newer: Memory | None = None
-    """The other one."""
     likeness: float = 0.0
-    """How alike they are, from 0 to 1: by words, and by meaning where both have a vector."""
+    """Similarity, 0 to 1: by words, and by meaning if both have a vector."""
     difference: ConflictDifference = ConflictDifference.UNSPECIFIED
-    """In what they differ."""
 
 
 @dataclass(slots=True)
 class ListConflictsResponse:
-    """Memories that may contradict each other. Both may be so: it is for people who look."""
+    """Pairs of memories that may contradict each other. Both may be true, so review them manually.
+    """
 
     conflicts: list[MemoryConflict] = field(default_factory=list)
-    """The pairs."""
     truncated: bool = False
-    """True when there are more, or older memories that were not compared."""
+    """Whether there are more pairs, or older memories that were not compared."""
 
 
 @dataclass(slots=True)
@@ -1268,76 +1250,71 @@ class UpdateMemoryRequest:
     """Changes a memory."""
 
     memory: Memory | None = None
-    """Its `id`, and the new values. With `subject` set it must be that subject's."""
+    """The `id` and the new values. If `subject` is set, the memory must belong to it."""
     update_mask: list[str] = field(default_factory=list)
-    """Which fields: `content`, `kind`, `visibility`, `polarity`, `tags`, `importance`,
-    `observed_at`, `expires_at`, `pinned`, `metadata_json` or in its place `metadata`. At least
-    one.
+    """Fields to change, at least one: `content`, `kind`, `visibility`, `polarity`, `tags`,
+    `importance`, `observed_at`, `expires_at`, `pinned`, and `metadata_json` or `metadata`.
     """
 
 
 @dataclass(slots=True)
 class UpdateMemoryResponse:
-    """The memory as it is now."""
+    """The updated memory."""
 
     memory: Memory | None = None
-    """The memory."""
     redacted: int = 0
-    """What looked like secrets and was taken out before it was stored."""
+    """Number of suspected secrets redacted before storing."""
 
 
 @dataclass(slots=True)
 class MemoryFilter:
-    """Which memories: those that fit all that is set. At least one field is."""
+    """Selects memories that match all fields that are set. At least one must be set."""
 
     subject: str = ""
-    """Only of this subject."""
     kinds: list[MemoryKind] = field(default_factory=list)
-    """Only of these kinds."""
     tags: list[str] = field(default_factory=list)
-    """Only those with all of these labels."""
+    """Select only memories with all of these labels."""
     after: datetime | None = None
-    """Only those observed at or after this moment."""
+    """Select only memories observed at or after this time."""
     before: datetime | None = None
-    """Only those observed before this moment."""
+    """Select only memories observed before this time."""
 
 
 @dataclass(slots=True)
 class ForgetRequest:
-    """Says what is to be forgotten. Versions that a memory superseded go with it."""
+    """Removes memories, and the versions that they superseded."""
 
     id: str | None = None
-    """The one of this id."""
+    """The memory with this id."""
     subject: str | None = None
-    """All of this subject, with what else is kept of it."""
+    """All memories of this subject, and all other data stored about it."""
     filter: MemoryFilter | None = None
-    """All that fit."""
+    """All memories that match."""
     dry_run: bool = False
-    """True: only count."""
+    """Whether to only count."""
 
 
 @dataclass(slots=True)
 class ForgetResponse:
-    """What was removed, or would be."""
+    """What was removed. For a dry run, what would be removed."""
 
     memories: int = 0
     """Memories that could be recalled."""
     superseded: int = 0
     """Older versions of memories."""
     vectors: int = 0
-    """Vectors."""
     recall_events: int = 0
-    """Recall events in which one of them was a hit."""
+    """Recorded recalls that returned one of the memories."""
     queued_embeddings: int = 0
-    """Texts that waited to be embedded."""
+    """Texts queued for embedding."""
     cursors: int = 0
     """Extraction cursors and leases."""
     erased: bool = False
-    """True when nothing of it is left on the disk's pages either. False after a dry run, and when
-    a long read held the log of the file, or others still forget: that is then done in the
-    background; or when a backup was under way, whose copies of the files may have it until it
-    ends. In a database (`journal.postgres`) it is true once all rows are removed: from the
-    pages they go by `VACUUM`, which is the database's own.
+    """Whether nothing is left on the disk's pages. False after a dry run. Also false if a long-
+    running read held the WAL or another forget is in progress (the rest is then done in the
+    background), or if a backup was running, because its copies of the files may contain the
+    data until it ends. With `journal.postgres`, true once all rows are removed; the database
+    clears its pages by `VACUUM`.
     """
 
 
@@ -1346,164 +1323,157 @@ class GetManifestRequest:
     """Asks for the manifest of a subject."""
 
     subject: str = ""
-    """Whose."""
     max_lines: int = 0
-    """At most so many lines: up to 200; 0: 200."""
+    """Maximum number of lines, up to 200. Default 200."""
     max_bytes: int = 0
-    """At most so many bytes: up to 25,000; 0: 25,000."""
+    """Maximum size in bytes, up to 25,000. Default 25,000."""
 
 
 @dataclass(slots=True)
 class GetManifestResponse:
-    """What is known of a subject, for an agent's prompt."""
+    """The memories of a subject as text for an agent's prompt."""
 
     text: str = ""
-    """A line for each memory; empty when there is none."""
+    """One line for each memory. Empty if there is none."""
     lines: int = 0
-    """How many lines."""
+    """Number of lines."""
     truncated: bool = False
-    """True when a cap cut it off: then the last line says so."""
+    """Whether a limit truncated the text. Then the last line says so."""
 
 
 @dataclass(slots=True)
 class LeaseExtractionRequest:
-    """Asks for turns to look for facts in."""
+    """Leases turns of a session for extraction."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     generation: str = ""
-    """Which life of it; empty: the live one, else the newest."""
+    """A generation's ULID. If empty, the live one, else the newest."""
     subject: str = ""
-    """Whose memories the facts become; empty: the session's subject."""
+    """Owner of the extracted facts. If empty, the session's subject."""
 
 
 @dataclass(slots=True)
 class LeaseExtractionResponse:
-    """Turns to look for facts in. Without any there is no lease, and nothing to do."""
+    """Leased turns. Without turns there is no lease and nothing to do."""
 
     lease: str = ""
-    """The lease, for CommitExtraction; empty when there is nothing to look at."""
+    """The lease for CommitExtraction. Empty if there are no turns."""
     turns: list[Turn] = field(default_factory=list)
     """The turns, oldest first."""
     manifest: str = ""
-    """What is known already: as GetManifest gives it."""
+    """Existing memories, as returned by GetManifest."""
     prompt: str = ""
-    """A prompt for a model, with the turns and the manifest in it."""
+    """A prompt for a model that contains the turns and the manifest."""
     expires_at: datetime | None = None
-    """When the lease ends."""
+    """When the lease expires."""
     generation: str = ""
-    """Which life of the session the turns are of."""
+    """The generation of the turns."""
     cursor_seq: int = 0
-    """The last turn that was looked at already; 0: none."""
+    """The last turn extracted before this lease, or 0."""
 
 
 @dataclass(slots=True)
 class ExtractedMemory:
-    """A fact that was found in leased turns."""
+    """A fact found in leased turns."""
 
     kind: MemoryKind = MemoryKind.UNSPECIFIED
-    """What it is about."""
     content: str = ""
-    """The fact, in words."""
+    """The fact as text."""
     tags: list[str] = field(default_factory=list)
     """Labels."""
     importance: float | None = None
-    """From 0 to 1; absent: 0.5."""
+    """0 to 1. Default 0.5."""
     polarity: Polarity = Polarity.UNSPECIFIED
-    """Which way it points; only of MEMORY_KIND_FEEDBACK."""
+    """Only for MEMORY_KIND_FEEDBACK."""
     observed_at: datetime | None = None
-    """When it was so; absent: when the last of its turns was said."""
+    """When the fact was true. If unset, the time of the last of its turns."""
     expires_at: datetime | None = None
-    """From when on it is not recalled any more."""
+    """When to stop recalling it. If unset, never."""
     supersedes_id: str = ""
-    """The id of a memory whose place it takes."""
+    """Id of a memory to replace."""
     visibility: Visibility = Visibility.UNSPECIFIED
-    """Who may recall it."""
     seqs: list[int] = field(default_factory=list)
-    """The turns it was found in, among the leased ones; empty: all of them."""
+    """The leased turns that contain the fact. If empty, all of them."""
 
 
 @dataclass(slots=True)
 class CommitExtractionRequest:
-    """Stores what was found."""
+    """Stores the facts found in leased turns."""
 
     lease: str = ""
-    """The lease."""
     memories: list[ExtractedMemory] = field(default_factory=list)
-    """The facts: up to 64. None is an answer too."""
+    """Up to 64 facts. May be empty."""
 
 
 @dataclass(slots=True)
 class CommitExtractionResponse:
-    """What became of the facts."""
+    """The result of a commit."""
 
     cursor_seq: int = 0
-    """The last turn that was looked at."""
+    """The last extracted turn."""
     results: list[RememberResponse] = field(default_factory=list)
-    """What became of each fact, in their order."""
+    """The outcome for each fact, in order."""
 
 
 @dataclass(slots=True)
 class LearnSessionRequest:
-    """Asks what a model finds in the turns of a session that were not looked at yet."""
+    """Extracts facts from the next turns of a session with the configured model."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     generation: str = ""
-    """Which life of it; empty: the live one, else the newest."""
+    """A generation's ULID. If empty, the live one, else the newest."""
     subject: str = ""
-    """Whose memories the facts become; empty: the session's subject."""
+    """Owner of the extracted facts. If empty, the session's subject."""
     dry_run: bool = False
-    """True: nothing is leased or stored. The model is asked all the same."""
+    """Whether to lease and store nothing. The model is called anyway."""
 
 
 @dataclass(slots=True)
 class LearnSessionResponse:
-    """What a model found, and what became of it."""
+    """The facts that the model found, and their outcomes."""
 
     generation: str = ""
-    """Which life of the session the turns are of."""
+    """The generation of the turns."""
     first_seq: int = 0
-    """The first turn that was looked at; 0: there was nothing to look at."""
+    """The first turn shown to the model, or 0 if there was none."""
     through_seq: int = 0
-    """The last one."""
+    """The last turn shown to the model."""
     cursor_seq: int = 0
-    """The last turn that was looked at, before or now."""
+    """The last extracted turn, by this call or an earlier one."""
     model: str = ""
-    """The model."""
+    """The model's name."""
     prompt_tokens: int = 0
-    """Tokens of the prompt; estimated where the provider does not count them."""
+    """Tokens of the prompt. Estimated if the provider does not report them."""
     answer_tokens: int = 0
-    """Tokens of the answer."""
+    """Tokens of the reply."""
     facts: list[LearnedFact] = field(default_factory=list)
-    """Each entry of the answer, in their order."""
+    """The entries of the reply, in order."""
 
 
 @dataclass(slots=True)
 class LearnedFact:
-    """One entry of a model's answer."""
+    """An entry of the model's reply."""
 
     kind: MemoryKind = MemoryKind.UNSPECIFIED
-    """What it is about."""
     content: str = ""
-    """The fact; what looks like a secret is not shown."""
+    """The fact, with suspected secrets redacted."""
     seqs: list[int] = field(default_factory=list)
-    """The turns that it names."""
+    """The turns that it cites."""
     refused: str = ""
-    """Why it is not remembered: MALFORMED, TURNS_UNKNOWN, NOT_SAID_BY_USER, SECRET, INSTRUCTION,
-    UNSUPPORTED, ECHO, REPEATED, OUTDATED, TOO_MANY. Empty: it is.
+    """Why it was rejected: MALFORMED, TURNS_UNKNOWN, NOT_SAID_BY_USER, SECRET, INSTRUCTION,
+    UNSUPPORTED, ECHO, REPEATED, OUTDATED or TOO_MANY. Empty if it was accepted.
     """
     notes: list[str] = field(default_factory=list)
-    """What of it was not taken, in words."""
+    """Human-readable notes on the parts of it that were ignored."""
     result: RememberResponse | None = None
-    """What became of it; in a dry run what would have. Absent where it is refused."""
+    """The outcome; in a dry run, the expected one. Unset if it was rejected."""
     supersedes_id: str = ""
-    """The memory whose place it takes; empty: none."""
+    """Id of the memory that it replaces, or empty."""
 
 
 @dataclass(slots=True)
 class ImportMemoriesRequest:
-    """Memories to be stored as they are."""
+    """Memories to store unchanged."""
 
     memories: list[Memory] = field(default_factory=list)
     """Up to 500."""
@@ -1511,12 +1481,12 @@ class ImportMemoriesRequest:
 
 @dataclass(slots=True)
 class ImportMemoriesResponse:
-    """What an import did."""
+    """The result of an import."""
 
     imported: int = 0
-    """So many are new."""
+    """Number of new memories."""
     skipped: int = 0
-    """So many were there already."""
+    """Number of memories that existed already."""
 
 
 @dataclass(slots=True)
@@ -1529,278 +1499,276 @@ class GetMemoryStatsResponse:
     """Counts of the tenant's memories."""
 
     memories: int = 0
-    """Those that can be recalled."""
+    """Memories that can be recalled."""
     superseded: int = 0
-    """Those that are history."""
+    """Superseded memories."""
     subjects: int = 0
-    """Subjects that have any."""
+    """Subjects that have memories."""
     recall_events: int = 0
-    """Recall events that are kept."""
+    """Recorded recalls."""
     embedding_model: str = ""
-    """The embedder's model; empty: none is configured, recall is lexical only."""
+    """The embedder's model. Empty if none is configured, so that recall is by words only."""
     embedded: int = 0
     """Memories with a vector of this model."""
     embedding_queued: int = 0
-    """Memories that wait for one."""
+    """Memories waiting to be embedded."""
     embedding_failed: int = 0
-    """Memories whose embedding was given up."""
+    """Memories whose embedding was abandoned."""
     file_bytes: int = 0
-    """Bytes of the tenant's file and its log; 0 where memories are in a database."""
+    """Size in bytes of the tenant's file and its WAL. 0 if the memories are in a database."""
     words_queued: int = 0
-    """Memories whose words are to be indexed anew; until then the old index finds them."""
+    """Memories waiting to be indexed again. Until then the old index finds them."""
     reranker: str = ""
-    """The reranker; empty: none is configured."""
+    """The reranker. Empty if none is configured."""
     documents: int = 0
-    """Documents (DocumentService), with those that have expired and are still to be removed.
-    """
+    """Documents (DocumentService), including expired ones that are not removed yet."""
     document_bytes: int = 0
-    """Bytes of their values, keys and namespaces."""
+    """Size in bytes of their values, keys and namespaces."""
 
 
 @dataclass(slots=True)
 class ReindexMemoriesRequest:
-    """Asks for new indexes."""
+    """Asks to rebuild the indexes."""
 
 
 @dataclass(slots=True)
 class ReindexMemoriesResponse:
-    """They are being built."""
+    """The indexes are being rebuilt."""
 
     queued: int = 0
-    """So many memories wait for their embedding."""
+    """Number of memories queued for embedding."""
 
 
 @dataclass(slots=True)
 class SearchTranscriptsRequest:
-    """Asks for places in what was said."""
+    """Searches turns."""
 
     query: str = ""
-    """What is looked for, in words; of a long one the first words. May be empty where something
-    else is named: then it is by that alone, newest first.
+    """The words to search for; the first words of a long query are used. May be empty if another
+    condition is set. Then all turns that match it are returned, newest first.
     """
     session_id: str = ""
-    """Only in this session, in all of its generations."""
+    """Search only this session, in all its generations."""
     subject: str = ""
-    """Only in sessions of this subject."""
+    """Search only sessions of this subject."""
     after: datetime | None = None
-    """Only what was said at or after this moment."""
+    """Search only turns at or after this time."""
     before: datetime | None = None
-    """Only what was said before this moment."""
+    """Search only turns before this time."""
     roles: list[Role] = field(default_factory=list)
-    """Only by these roles; empty: by all."""
+    """If set, search only turns with these roles."""
     limit: int = 0
-    """At most so many: up to 100; 0: 20. A page of long turns has fewer."""
+    """Maximum number of hits, up to 100. Default 20. A page of long turns has fewer."""
     tool_name: str = ""
-    """Only turns that call this tool, or have a result of it."""
+    """Search only turns that call this tool or contain its result."""
     context_turns: int = 0
-    """So many turns before and after each hit are given with it: up to 10. Of turns that are too
-    long together only the hit.
+    """Number of turns before and after each hit to return, up to 10. If they are too long in
+    total, only the hit is returned.
     """
     page_token: str = ""
-    """The next_page_token of the page before; the rest of the request has to be the same."""
+    """The `next_page_token` of the previous page. The other fields must be the same."""
 
 
 @dataclass(slots=True)
 class SearchTranscriptsResponse:
-    """Places in what was said, best first. By words, the best 512 can be paged through."""
+    """The hits, best first. A search by words returns at most the best 512 over all pages."""
 
     hits: list[TranscriptHit] = field(default_factory=list)
-    """The places."""
     next_page_token: str = ""
-    """Asks for the next page; empty on the last one."""
+    """Token for the next page, or empty on the last page."""
     incomplete: bool = False
-    """True when not all that was said before the call is indexed yet: hits may be missing."""
+    """Whether some turns from before the call are not indexed yet, so that hits may be missing.
+    """
 
 
 @dataclass(slots=True)
 class TranscriptHit:
-    """A place in what was said."""
+    """A turn that was found."""
 
     snippet: str = ""
-    """The words around it."""
+    """The text around the match."""
     session_id: str = ""
-    """The bot's own chat id."""
     generation: str = ""
     """The generation's ULID."""
     seq: int = 0
-    """The turn."""
     role: Role = Role.UNSPECIFIED
-    """Who said it."""
     time: datetime | None = None
-    """When."""
     score: float = 0.0
-    """How well it fits; higher is better, 0 where the query has no words. Comparable within one
-    search only.
+    """Ranking score, higher is better. 0 if the query has no words. Comparable within one search
+    only.
     """
     turns: list[Turn] = field(default_factory=list)
-    """The turn and those around it, in their order."""
+    """The turn and those around it, in order."""
 
 
 @dataclass(slots=True)
 class SessionInfo:
-    """What is known of a live session."""
+    """A live session."""
 
     session_id: str = ""
-    """The bot's own chat id."""
+    """The id that the bot chose."""
     generation: str = ""
-    """This life of the session: a ULID."""
+    """The live generation, a ULID."""
     subject: str = ""
-    """Whose memories its facts become; empty when the bot never said."""
+    """Owner of the memories made from this session. Empty if the bot never set it."""
     history_turns: int = 0
-    """Turns that `GetHistory` with HISTORY_SCOPE_LIVE gives back, the anchor included."""
-    history_bytes: int = 0
-    """Their encoded bytes."""
-    history_tokens: int = 0
-    """Their tokens, estimated."""
-    last_seq: int = 0
-    """The seq of the newest turn; 0 where there is none. Less than before where `RewindSession`
-    took turns back.
+    """Number of turns that `GetHistory` returns for HISTORY_SCOPE_LIVE, including the anchor.
     """
+    history_bytes: int = 0
+    """Encoded size of those turns in bytes."""
+    history_tokens: int = 0
+    """Estimated number of tokens of those turns."""
+    last_seq: int = 0
+    """Seq of the newest turn, or 0 if there is none. `RewindSession` lowers it."""
     created_at: datetime | None = None
-    """When the generation started."""
+    """Start of the generation."""
     last_access: datetime | None = None
-    """When it was last touched."""
+    """When the session was last touched."""
     expires_at: datetime | None = None
-    """When it expires if nothing touches it. Unset where it never does."""
+    """When the session expires unless it is touched. Unset if it never expires."""
     has_summary: bool = False
-    """True when a summary stands for the oldest exchanges."""
+    """Whether a summary replaces the oldest exchanges."""
     state_version: int = 0
-    """Counts the changes of the session's JSON, from 0."""
+    """Version of the state, from 0. Every patch increments it."""
     compaction: CompactionInfo | None = None
-    """How its compaction does."""
+    """Status of the session's compaction."""
     state_json: Json = ""
-    """The session's free-form JSON, where ListSessions was asked for it."""
+    """The state. Set only by ListSessions with `include_state`."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Names and values that the bot gave it, to find it by."""
+    """Labels set by the bot."""
     ttl_class: str = ""
-    """The class of its TTL, where the bot chose one."""
+    """TTL class chosen by the bot. Empty if it chose none."""
     keep_all: bool = False
-    """True where it keeps all of its history."""
+    """Whether the session keeps its whole history."""
 
     @property
     def state(self) -> Any:
-        """`state_json` as a value; None where it is empty."""
+        """`state_json` as a value. None if it is empty."""
         return _parsed(self.state_json)
 
 
 @dataclass(slots=True)
 class CompactionInfo:
-    """How the compaction of a session does."""
+    """Status of a session's compaction."""
 
     breaker: str = ""
-    """`closed`, `open` or `half_open`."""
+    """State of the session's circuit breaker: `closed`, `open` or `half_open`."""
     consecutive_failures: int = 0
     """Failures since the last success."""
     last_error: str = ""
-    """Why the last one failed; empty when none did. What a summarizer answered follows the reason
-    in answers of GetSession to keys with the role admin only.
+    """Reason of the last failure, or empty. GetSession appends the summarizer's reply for keys
+    with the role `admin` only.
     """
     running: bool = False
-    """True while one is being made."""
+    """Whether a compaction is in progress."""
     summaries: int = 0
-    """Summaries that were made in this generation."""
+    """Number of summaries made in this generation."""
     through_seq: int = 0
-    """The last turn that the summary stands for; 0 where there is none."""
+    """Last turn covered by the summary, or 0 without one."""
 
 
 @dataclass(slots=True)
 class SummaryInfo:
-    """What stands for the oldest turns of a session."""
+    """A summary that replaces the oldest turns of a session."""
 
     number: int = 0
-    """Counts the summaries of the generation, from 1."""
+    """Number of the summary in its generation, from 1."""
     first_seq: int = 0
-    """The first turn that it added to what the last summary stood for."""
+    """First turn covered by this summary and not by the one before it."""
     through_seq: int = 0
-    """The last turn that it stands for."""
+    """Last turn covered."""
     turns: int = 0
-    """Turns that it stands for in all, without those that windows show as they were said."""
+    """Total number of turns covered, without those that windows still show verbatim."""
     made_at: datetime | None = None
-    """When it was made."""
     made_by: str = ""
-    """What made it: `extractive`, or a provider and its model."""
+    """`extractive`, or the provider and its model."""
 
 
 @dataclass(slots=True)
 class AppendRequest:
-    """Adds turns to a session."""
+    """Appends turns to a session."""
 
     session_id: str = ""
-    """The bot's own chat id, any characters, 1 to 256 bytes."""
+    """The id that the bot chose for the chat, 1 to 256 bytes of any characters."""
     turns: list[Turn] = field(default_factory=list)
-    """The turns, oldest first: 1 to 256. Not together with `messages_json`."""
+    """The turns, oldest first, 1 to 256. Cannot be combined with `messages_json`."""
     messages_json: Json = ""
-    """The same as the provider's own array of messages or items, in `format`. At most 128 levels
-    deep and 262,144 JSON values. A message or item may have two fields beside the provider's
-    own, `memoird_client_id` (a string) and `memoird_client_json` (any JSON): they become the
-    `client_id` and `client_json` of its turn, and are in no `messages_json` that is given.
+    """The turns as the provider's own array of messages or items, in `format`. At most 128 levels
+    deep, with at most 262,144 JSON values. Besides the provider's fields, a message or item may
+    have `memoird_client_id` (a string) and `memoird_client_json` (any JSON). They become the
+    `client_id` and `client_json` of its turn, and are in no `messages_json` that memoird
+    returns.
     """
     format: MessageFormat = MessageFormat.UNSPECIFIED
     """The format of `messages_json`."""
     subject: str = ""
-    """Whose memories these are, at most 256 bytes. Empty: as it was."""
+    """Owner of the memories made from this session, at most 256 bytes. If empty, the current value
+    is kept.
+    """
     idempotency_key: str = ""
-    """A name for this very append, at most 256 bytes: said again within 24 hours it is answered
-    and not done again. The newest 1,024 of a session count.
+    """Idempotency key, at most 256 bytes. A repeat within 24 hours returns the original result and
+    appends nothing. Only the newest 1,024 keys of a session are remembered.
     """
     expected_seq: int | None = None
-    """Refuse (STALE_SEQ) unless the newest turn has this seq, which `SessionInfo.last_seq` tells;
-    0: unless the session has no turn. Turns that were taken back are none.
+    """If set, fail with STALE_SEQ unless `SessionInfo.last_seq` has this value. 0 means that the
+    session has no turns. Rewound turns do not count.
     """
     expected_generation: str = ""
-    """Refuse (STALE_GENERATION) unless this is the live generation."""
+    """If set, fail with STALE_GENERATION unless this is the live generation."""
     usage: ModelUsage | None = None
-    """What the provider charged for the last model call."""
+    """The provider's charge for the last model call. It corrects memoird's token counts."""
     partial: bool = False
-    """True while this reply is still streaming."""
+    """Whether the reply is still streaming."""
     state_patch_json: Json = ""
-    """An RFC 7396 merge patch of the session's JSON, made with the turns or not at all. Empty:
-    none.
+    """An RFC 7396 merge patch of the state, applied atomically with the turns. If empty, the state
+    is unchanged.
     """
     expected_state_version: int | None = None
-    """Refuse (STALE_STATE_VERSION) unless the state has this version."""
+    """If set, fail with STALE_STATE_VERSION unless the state has this version."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Labels that the session gets, made with the turns or not at all; an empty value takes a
-    label away, and labels that are not named stay. At most 16 of a session, with names of 1 to
-    64 bytes and values of up to 256. They stay when the session is reset, and end with it.
+    """Labels to set, atomically with the turns. An empty value removes a label; other labels are
+    unchanged. A session has at most 16 labels, with names of 1 to 64 bytes and values of up to
+    256 bytes. Labels survive a reset and are removed when the session ends.
     """
     ttl_class: str = ""
-    """How long the session lives untouched from now on: a name of `ttl_classes` in the tenant's
-    configuration (else TTL_CLASS_UNKNOWN), or `default`, which is `session_ttl`. Empty: as it
-    was. At a cap of sessions one that never expires may still be evicted.
+    """How long the session may be idle from now on: a name in the tenant's `ttl_classes`
+    (TTL_CLASS_UNKNOWN otherwise), or `default` for `session_ttl`. If empty, the current class
+    is kept. A session that never expires may still be evicted at a cap on the number of
+    sessions.
     """
     keep_all: bool | None = None
-    """True: first in, first out drops nothing of the session's history; windows are cut as ever.
-    An append, or an update of a turn, that would bring it above `max_history_bytes` is refused
-    (HISTORY_FULL). False: first in, first out goes on with the next append. Absent: as it was.
+    """Whether to keep the whole history instead of dropping the oldest turns at its limits.
+    Windows are cut as usual. While true, an append or turn update that would exceed
+    `max_history_bytes` fails with HISTORY_FULL. Once false, dropping resumes with the next
+    append. If unset, the current value is kept.
     """
 
     @property
     def messages(self) -> Any:
-        """`messages_json` as a value; None where it is empty."""
+        """`messages_json` as a value. None if it is empty."""
         return _parsed(self.messages_json)
 
     @property
     def state_patch(self) -> Any:
-        """`state_patch_json` as a value; None where it is empty."""
+        """`state_patch_json` as a value. None if it is empty."""
         return _parsed(self.state_patch_json)
 
 
 @dataclass(slots=True)
 class AppendResponse:
-    """What an append did."""
+    """The result of an append."""
 
     session: SessionInfo | None = None
-    """The session after it."""
+    """The session after the append."""
     first_seq: int = 0
-    """The seq of its first turn."""
+    """Seq of the first appended turn."""
     last_seq: int = 0
-    """The seq of its last turn."""
+    """Seq of the last appended turn."""
     dropped_turns: int = 0
-    """Turns that left the history, first in first out, to make room."""
+    """Number of oldest turns that the history dropped to stay within its limits."""
     duplicate: bool = False
-    """True when this `idempotency_key` was done before: nothing was added, and the figures are
-    those of the first time.
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was appended, and the
+    numbers are those of the first call.
     """
 
 
@@ -1809,54 +1777,53 @@ class GetContextRequest:
     """Asks for the window of the next model call."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     append: AppendRequest | None = None
-    """An append to do first: one round trip per message. Its `session_id` is empty or the same.
-    What can be refused of the window without looking at the session is refused before anything
-    is appended.
+    """An append to do first. Its `session_id` must be empty or equal to the one above. Errors of
+    the window that do not depend on the session are reported before anything is appended.
     """
     model: str = ""
-    """A model profile of the configuration; empty: its `default_model`."""
+    """A model profile of the configuration. If empty, the `default_model`."""
     budget: Budget | None = None
     """Overrides of the profile's budget, in tokens."""
     overhead_tokens: int = 0
-    """Tokens that the bot adds to the call by itself."""
+    """Tokens that the bot itself adds to the model call."""
     system: str = ""
     """The system prompt."""
     tools_json: Json = ""
-    """The provider's tool schemas: a JSON array, or empty. Only counted."""
+    """The provider's tool schemas as a JSON array, or empty. They are only counted."""
     policy: WindowPolicy | None = None
-    """How to choose the turns; absent: as configured."""
+    """How to select turns. If unset, as configured."""
     format: MessageFormat = MessageFormat.UNSPECIFIED
-    """The format of `messages_json` in the answer; none: turns only."""
+    """The format of `messages_json` in the response. If unset, the response has `turns` only.
+    """
     attempt: int = 0
-    """0 for the first try; each further one takes 10 % off the budget."""
+    """Retry count, 0 for the first attempt. Each retry reduces the budget by 10 %."""
     memories: RecallRequest | None = None
-    """Memories to put into the window, in a block of their own behind the turns, where it breaks
-    no provider's cache. `session_id` is this session's. What the window holds already is not
-    put there twice.
+    """Memories to recall into the window, in a separate block after the turns, so that the
+    provider's prompt cache stays valid. Its `session_id` must be empty or equal to the one
+    above. Content already in the window is not repeated.
     """
     set_cache_control: bool = False
-    """Sets `cache_control` in a `messages_json` of MESSAGE_FORMAT_ANTHROPIC where the report has
-    its `cache_breakpoints`, and nowhere else. Without it, of those that came with the messages
-    the last two stay: Anthropic takes four in a request, and the system prompt and the tools
-    may have one each.
+    """Whether to set `cache_control` in a `messages_json` of MESSAGE_FORMAT_ANTHROPIC at exactly
+    the `cache_breakpoints` of the report. If false, the last two `cache_control` fields that
+    came with the messages are kept: Anthropic accepts four per request, and the system prompt
+    and the tools may have one each.
     """
     peek: bool = False
-    """Only look: the session is not touched, and what is decided for this window is not kept for
-    the next. Not together with `append`.
+    """Build the window without side effects: the session is not touched, and no cut is stored.
+    Cannot be combined with `append`.
     """
     recall_tool: bool = False
-    """Offer the model the tool `read_earlier_turns`. It returns turns that the window omits. Its
-    definition is `recall_tool_json` of the response, and counts in the budget. Needs a `format`
-    (RECALL_TOOL_WITHOUT_FORMAT). Before the window is built, memoird appends the results of
-    open calls of this tool if the assistant's newest turn has no other open call, unless `peek`
-    is set. While other calls are open, the bot appends their results first.
+    """Offer the model the tool `read_earlier_turns`, which returns turns that the window omits.
+    Its definition is `recall_tool_json` of the response, and counts in the budget. Needs a
+    `format` (RECALL_TOOL_WITHOUT_FORMAT). Before the window is built, memoird appends the
+    results of open calls of this tool if the assistant's newest turn has no other open call,
+    unless `peek` is set. While other calls are open, the bot appends their results first.
     """
 
     @property
     def tools(self) -> Any:
-        """`tools_json` as a value; None where it is empty."""
+        """`tools_json` as a value. None if it is empty."""
         return _parsed(self.tools_json)
 
 
@@ -1865,26 +1832,25 @@ class GetContextResponse:
     """The window of the next model call."""
 
     turns: list[Turn] = field(default_factory=list)
-    """The turns of the window. Those that memoird made, or shows in other words, say so in their
-    metadata `memoird`: `elision`, `abandoned`, `excerpt`, `trimmed`, `superseded`, `summary`,
-    and `acknowledgement` for what the assistant seems to answer to it.
+    """The turns of the window. Turns that memoird inserted or changed have the metadata `memoird`:
+    `elision`, `abandoned`, `excerpt`, `trimmed`, `superseded`, `summary`, or `acknowledgement`
+    for the assistant's reply to a summary.
     """
     system: str = ""
-    """The system prompt, to be sent apart: with system turns that the session began with, where
-    MESSAGE_FORMAT_ANTHROPIC was asked for. Empty for MESSAGE_FORMAT_OPENAI, where it is the
-    first of the messages.
+    """The system prompt to send. For MESSAGE_FORMAT_ANTHROPIC it includes the system turns at the
+    start of the session. Empty for MESSAGE_FORMAT_OPENAI, where it is the first message.
     """
     messages_json: Json = ""
-    """Where a format was asked for: the window as the provider's own message array."""
+    """The window as the provider's own message array, if a format was requested."""
     memories: list[RecallHit] = field(default_factory=list)
-    """Memories that were recalled for this window, best first."""
+    """Memories recalled for this window, best first."""
     session: SessionInfo | None = None
     """The session after the append."""
     report: ContextReport | None = None
-    """Why the window is what it is."""
+    """How the window was built."""
     memories_text: str = ""
-    """The memories as the last message of `messages_json` tells them to the model, for bots that
-    send `turns`. Empty when there are none.
+    """The memories in the form of the last message of `messages_json`, for bots that send `turns`.
+    Empty if there are none.
     """
     recall_tool_json: Json = ""
     """Definition of the tool `read_earlier_turns`, to add to the provider's array of tools. Set if
@@ -1893,12 +1859,12 @@ class GetContextResponse:
 
     @property
     def messages(self) -> Any:
-        """`messages_json` as a value; None where it is empty."""
+        """`messages_json` as a value. None if it is empty."""
         return _parsed(self.messages_json)
 
     @property
     def recall_tool(self) -> Any:
-        """`recall_tool_json` as a value; None where it is empty."""
+        """`recall_tool_json` as a value. None if it is empty."""
         return _parsed(self.recall_tool_json)
 
 
@@ -1907,7 +1873,6 @@ class ResolveRecallToolRequest:
     """A call of the tool `read_earlier_turns`."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     arguments_json: Json = ""
     """Arguments of the call, as the model wrote them."""
     call_id: str = ""
@@ -1926,7 +1891,7 @@ class ResolveRecallToolRequest:
 
     @property
     def arguments(self) -> Any:
-        """`arguments_json` as a value; None where it is empty."""
+        """`arguments_json` as a value. None if it is empty."""
         return _parsed(self.arguments_json)
 
 
@@ -1947,97 +1912,92 @@ class ResolveRecallToolResponse:
 
     @property
     def messages(self) -> Any:
-        """`messages_json` as a value; None where it is empty."""
+        """`messages_json` as a value. None if it is empty."""
         return _parsed(self.messages_json)
 
 
 @dataclass(slots=True)
 class ContextReport:
-    """Why a window is what it is. All figures in tokens unless named otherwise."""
+    """How a window was built. All numbers are tokens unless stated otherwise."""
 
     input_budget: int = 0
-    """What the window may use."""
+    """Maximum size of the window."""
     tokens_total: int = 0
-    """What it uses."""
+    """Size of the window."""
     tokens_by_block: TokensByBlock | None = None
-    """What each block uses."""
+    """Size of each block."""
     turns_included: int = 0
-    """Turns in the window."""
+    """Number of turns in the window."""
     turns_omitted: int = 0
-    """Turns of the history that are not in the window."""
+    """Number of turns of the history that are not in the window."""
     results_trimmed: int = 0
-    """Tool results that were shortened."""
+    """Number of tool results that were trimmed or superseded, and of turns shown as an excerpt.
+    """
     stable_prefix_tokens: int = 0
-    """The part at the front that was sent before, unchanged."""
+    """Size of the prefix that is unchanged since the previous window."""
     cache_breakpoints: list[int] = field(default_factory=list)
-    """After which messages of `messages_json` a provider's cache may break, from 0; of `turns`
-    where no format was asked for. Ascending.
+    """Indices of the messages of `messages_json`, or of `turns` without a format, after which to
+    set the provider's cache breakpoints. Counted from 0, ascending.
     """
     turn_tokens: list[int] = field(default_factory=list)
-    """Each of `turns`."""
+    """Size of each of `turns`."""
     token_factor: float = 0.0
-    """By how much the estimate was corrected."""
+    """Factor by which the token estimate was corrected."""
     token_margin: float = 0.0
-    """How far it may be off, as a share: of a small request that is much, because of what a
-    provider may add to each.
+    """Possible error of the count, as a share. It is large for small requests, because of the
+    tokens that a provider may add to each request.
     """
     policy: str = ""
-    """The policy that chose."""
+    """Name of the policy that selected the turns."""
     degraded: bool = False
-    """True when something did not work as configured; `notes` say what."""
+    """Whether something did not work as configured. `notes` explain it."""
     notes: list[str] = field(default_factory=list)
-    """For people."""
+    """Human-readable notes."""
     budget: Budget | None = None
-    """The budget that applied: the profile's with the call's overrides."""
+    """The effective budget: the profile's with the call's overrides."""
     omissions: list[Omission] = field(default_factory=list)
-    """What is not in the window, or not as it was said, in the order of the turns."""
+    """Turns that the window omits or changes, in the order of the turns."""
     model: str = ""
-    """The profile that applied."""
+    """The effective model profile."""
     summary: SummaryInfo | None = None
-    """What stands for the oldest turns; unset when nothing does."""
+    """The summary in the window. Unset if there is none."""
     next_cut: NextCut | None = None
-    """What the next cut is likely to do. Set where the call only looks (`peek`), unless windows
-    slide.
-    """
+    """Forecast of the next cut. Set if `peek` was, except for the policy `sliding_window`."""
 
 
 @dataclass(slots=True)
 class NextCut:
-    """What the next cut of a window is likely to do. All figures in tokens unless named otherwise.
-    """
+    """Forecast of the next cut of a window. All numbers are tokens unless stated otherwise."""
 
     at_tokens: int = 0
-    """A window of more is cut."""
+    """Size above which the window is cut."""
     in_turns: int | None = None
-    """Turns until then, if they are as long as the last ones; unset where nothing was said yet.
+    """Number of turns until then, if they are as long as the recent ones. Unset if there are no
+    turns yet.
     """
     tokens_after: int = 0
-    """What a cut would leave now."""
+    """Size of the window if it were cut now."""
     summary_ready: bool = False
-    """True where a summary is ready, which takes the place of turns then."""
+    """Whether a summary is ready to replace the turns that the cut removes."""
     omissions: list[Omission] = field(default_factory=list)
-    """What a cut would take now of what the window shows."""
+    """Turns that a cut would now omit or change."""
 
 
 @dataclass(slots=True)
 class Omission:
-    """Turns that a window leaves out, or shows in other words. The stored turns stay as they are.
-    """
+    """A range of turns that a window omits or changes. The stored turns stay unchanged."""
 
     first_seq: int = 0
-    """The first of them."""
     last_seq: int = 0
-    """The last of them."""
     reason: OmissionReason = OmissionReason.UNSPECIFIED
-    """Why."""
 
 
 @dataclass(slots=True)
 class TokensByBlock:
-    """Tokens of a window by block."""
+    """Size of each block of a window in tokens."""
 
     system: int = 0
-    """The system prompt and the tool schemas."""
+    """The system prompt, the tool schemas and `overhead_tokens`."""
     summary: int = 0
     """The summary of the oldest exchanges."""
     memories: int = 0
@@ -2045,7 +2005,7 @@ class TokensByBlock:
     anchor: int = 0
     """The first user turn."""
     tail: int = 0
-    """The newest turns."""
+    """All other turns."""
 
 
 @dataclass(slots=True)
@@ -2053,25 +2013,26 @@ class GetHistoryRequest:
     """Reads turns, oldest first."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     generation: str = ""
-    """A generation's ULID. Empty: the live one, for HISTORY_SCOPE_JOURNAL else the newest."""
+    """A generation's ULID. If empty, the live one; with a journal scope, the newest one if none is
+    live.
+    """
     scope: HistoryScope = HistoryScope.UNSPECIFIED
-    """Which turns."""
     after_seq: int = 0
-    """Only turns after this seq."""
+    """Return only turns after this seq."""
     limit: int = 0
-    """Maximum number of turns, 1 to 1,000. Default 1,000. An answer also ends at 2 MiB, with
-    `messages_json` in it; a turn that is larger is an answer of its own.
+    """Maximum number of turns, 1 to 1,000. Default 1,000. A response is also limited to 2 MiB
+    including `messages_json`; a larger turn is returned alone.
     """
     last: int = 0
-    """Only the last so many turns, up to 1,000, rather than the first; 0: the first. Not together
-    with `limit`. Where they are more than 2 MiB, the older ones are left out.
+    """If set, return this many of the last turns instead of the first, up to 1,000. Above 2 MiB
+    the oldest of them are omitted. Cannot be combined with `limit`.
     """
     before_seq: int = 0
-    """Only turns before this seq; 0: any."""
+    """Return only turns before this seq. 0 means no bound."""
     format: MessageFormat = MessageFormat.UNSPECIFIED
-    """The format of `messages_json` in the answer; none: turns only."""
+    """The format of `messages_json` in the response. If unset, the response has `turns` only.
+    """
 
 
 @dataclass(slots=True)
@@ -2079,25 +2040,24 @@ class GetHistoryResponse:
     """Turns, oldest first."""
 
     turns: list[Turn] = field(default_factory=list)
-    """The turns."""
     next_after_seq: int = 0
-    """The `after_seq` of the next page; 0 on the last one, and where `last` was asked for."""
+    """The `after_seq` of the next page. 0 on the last page, and if `last` was set."""
     messages_json: Json = ""
-    """Where a format was asked for: the same turns as the provider's own message array, without
-    those that are `removed`. What came in that format is as it came.
+    """If a format was requested: the turns as the provider's own message array, without turns that
+    have `removed` set. Messages appended in that format are returned as they were sent.
     """
     system: str = ""
-    """System turns that the page begins with, where MESSAGE_FORMAT_ANTHROPIC was asked for, which
-    has no place for them among the messages.
+    """The system turns at the start of the page, if MESSAGE_FORMAT_ANTHROPIC was requested, which
+    has no system messages.
     """
     session: SessionInfo | None = None
-    """The session, where the turns are of its live generation."""
+    """The session, if the turns belong to its live generation."""
     previous_before_seq: int = 0
-    """Where `last` was asked for: the `before_seq` of the page before; 0 on the first one."""
+    """If `last` was set: the `before_seq` of the previous page, or 0 on the first page."""
 
     @property
     def messages(self) -> Any:
-        """`messages_json` as a value; None where it is empty."""
+        """`messages_json` as a value. None if it is empty."""
         return _parsed(self.messages_json)
 
 
@@ -2106,27 +2066,25 @@ class GetSessionRequest:
     """Reads one live session."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     include_state: bool = False
-    """True: give the session's free-form JSON as well."""
+    """Whether to return the state."""
 
 
 @dataclass(slots=True)
 class GetSessionResponse:
-    """One live session."""
+    """A live session."""
 
     session: SessionInfo | None = None
-    """The session."""
     summary: SummaryInfo | None = None
-    """What stands for its oldest turns; unset when nothing does."""
+    """The current summary. Unset if there is none."""
     summary_text: str = ""
-    """What that says, as windows show it."""
+    """Text of the summary, as windows show it."""
     state_json: Json = ""
-    """The session's free-form JSON, where it was asked for; `{}` before the first patch."""
+    """The state, if requested. `{}` before the first patch."""
 
     @property
     def state(self) -> Any:
-        """`state_json` as a value; None where it is empty."""
+        """`state_json` as a value. None if it is empty."""
         return _parsed(self.state_json)
 
 
@@ -2135,25 +2093,24 @@ class ListSessionsRequest:
     """Lists live sessions."""
 
     page_size: int = 0
-    """At most so many: up to 1,000; 0: 100."""
+    """Maximum number of sessions, up to 1,000. Default 100."""
     page_token: str = ""
-    """The `next_page_token` of the page before; empty for the first."""
+    """The `next_page_token` of the previous page. Empty for the first page."""
     include_state: bool = False
-    """True: give the sessions' free-form JSON as well."""
+    """Whether to return the states."""
     id_prefix: str = ""
-    """Only sessions whose ids begin so; empty: any."""
+    """Return only sessions whose id has this prefix."""
     subject: str = ""
-    """Only sessions of this subject; empty: of any."""
+    """If set, return only sessions of this subject."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Only sessions that have all of these labels."""
+    """Return only sessions that have all of these labels."""
     updated_after: datetime | None = None
-    """Only sessions that were touched after this time, and before that one, as `last_access` says.
-    That is exact to two milliseconds: one that was touched at the very time is among them.
+    """Return only sessions with a `last_access` between these two times. Precise to two
+    milliseconds, and sessions touched exactly at a bound are included.
     """
     updated_before: datetime | None = None
     """See `updated_after`."""
     order: SessionOrder = SessionOrder.UNSPECIFIED
-    """In which order."""
 
 
 @dataclass(slots=True)
@@ -2161,43 +2118,42 @@ class ListSessionsResponse:
     """A page of live sessions."""
 
     sessions: list[SessionInfo] = field(default_factory=list)
-    """The sessions. Fewer than were asked for, or none, do not mean that it is the last page: one
-    call looks at some thousand sessions and no more.
+    """The sessions. A page may have fewer than requested, or none, and not be the last: a call
+    examines only some thousand sessions.
     """
     next_page_token: str = ""
-    """Empty on the last page. Of the same question only."""
+    """Token for the next page, or empty on the last page. Valid only with the same parameters.
+    """
 
 
 @dataclass(slots=True)
 class PatchStateRequest:
-    """Changes the free-form JSON of a session."""
+    """Changes the state of a session."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     merge_patch_json: Json = ""
     """An RFC 7396 merge patch. The state starts as `{}`, and is an object of at most
-    `limits.state_bytes` (64 KiB) and 128 levels. May be empty where one of `labels`,
-    `ttl_class` and `keep_all` is given: then the state and its version stay.
+    `limits.state_bytes` (64 KiB) and 128 levels. May be empty if `labels`, `ttl_class` or
+    `keep_all` is set; then the state and its version are unchanged.
     """
     expected_version: int | None = None
-    """Refuse (STALE_STATE_VERSION) unless the state has this version."""
+    """If set, fail with STALE_STATE_VERSION unless the state has this version."""
     create: bool = False
-    """True: start the session where none lives."""
+    """Whether to start the session if it is not live."""
     replace: bool = False
-    """True: `merge_patch_json` is the whole new state, and its nulls are kept."""
+    """Whether `merge_patch_json` is the complete new state. Then its nulls are stored."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Labels that the session gets, as in an append."""
+    """Labels to set, as in AppendRequest."""
     ttl_class: str = ""
-    """How long the session lives untouched, as in an append."""
+    """How long the session may be idle, as in AppendRequest."""
     keep_all: bool | None = None
-    """Whether it keeps all of its history, as in an append."""
+    """Whether to keep the whole history, as in AppendRequest."""
     idempotency_key: str = ""
-    """A name for this very patch, as of an append: said again it is answered and not done again.
-    """
+    """Idempotency key, as in AppendRequest. A repeat changes nothing."""
 
     @property
     def merge_patch(self) -> Any:
-        """`merge_patch_json` as a value; None where it is empty."""
+        """`merge_patch_json` as a value. None if it is empty."""
         return _parsed(self.merge_patch_json)
 
 
@@ -2206,155 +2162,152 @@ class PatchStateResponse:
     """The state after a patch."""
 
     state_json: Json = ""
-    """The whole state."""
+    """The complete state."""
     version: int = 0
-    """Its version: one more than before where the state was patched, also by a patch that changes
-    nothing; as it was where only `labels`, `ttl_class` or `keep_all` were given.
+    """Version of the state. Every patch increments it by one, even one that changes nothing.
+    Setting only `labels`, `ttl_class` or `keep_all` does not.
     """
     duplicate: bool = False
-    """True when this `idempotency_key` was done before: nothing was changed, and the state is as
-    it is now; `{}` of version 0 where the session has ended since.
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was changed, and the state
+    is the current one, or `{}` with version 0 if the session has ended since.
     """
 
     @property
     def state(self) -> Any:
-        """`state_json` as a value; None where it is empty."""
+        """`state_json` as a value. None if it is empty."""
         return _parsed(self.state_json)
 
 
 @dataclass(slots=True)
 class RewindSessionRequest:
-    """Takes the newest turns back."""
+    """Removes the newest turns of a session."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     after_seq: int = 0
-    """The newest turn that stays; 0: none stays. At most the highest seq that was ever given
+    """The newest turn to keep, or 0 to keep none. At most the highest seq ever assigned
     (AFTER_SEQ_INVALID).
     """
     turns: list[Turn] = field(default_factory=list)
-    """What is said instead, as in an append: none, or up to 256 turns. Not together with
-    `messages_json`.
-    """
+    """Up to 256 turns to append in their place. Cannot be combined with `messages_json`."""
     messages_json: Json = ""
-    """The same as the provider's own array of messages or items, in `format`. Empty: none."""
+    """The turns to append as the provider's own array of messages or items, in `format`."""
     format: MessageFormat = MessageFormat.UNSPECIFIED
     """The format of `messages_json`."""
     expected_seq: int | None = None
-    """Refuse (STALE_SEQ) unless this is the session's `last_seq`; 0: unless it has no turn. A
-    rewind that takes a turn back lowers it: of two that expect the same, one is refused.
+    """If set, fail with STALE_SEQ unless `SessionInfo.last_seq` has this value. 0 means that the
+    session has no turns. A rewind lowers `last_seq`, so of two rewinds with the same value one
+    fails.
     """
     expected_generation: str = ""
-    """Refuse (STALE_GENERATION) unless this is the live generation."""
+    """If set, fail with STALE_GENERATION unless this is the live generation."""
     idempotency_key: str = ""
-    """A name for this very rewind, as of an append: said again it is answered and not done again.
-    """
+    """Idempotency key, as in AppendRequest. A repeat changes nothing."""
 
     @property
     def messages(self) -> Any:
-        """`messages_json` as a value; None where it is empty."""
+        """`messages_json` as a value. None if it is empty."""
         return _parsed(self.messages_json)
 
 
 @dataclass(slots=True)
 class RewindSessionResponse:
-    """What a rewind did."""
+    """The result of a rewind."""
 
     session: SessionInfo | None = None
-    """The session after it."""
+    """The session after the rewind."""
     removed: list[Turn] = field(default_factory=list)
-    """The turns that the history had and that are gone, oldest first: the newest of them, up to 2
-    MiB; those of the first time where this is a `duplicate`. What first in, first out had
-    dropped before is not among them; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
+    """The turns removed from the history, oldest first. Above 2 MiB the oldest of them are
+    omitted. For a `duplicate`, the turns removed by the first call. Turns that the history had
+    already dropped are not included; `GetHistory` with HISTORY_SCOPE_JOURNAL returns all of
+    them.
     """
     removed_turns: int = 0
-    """How many turns the history had and has not any more."""
+    """Number of turns removed from the history."""
     first_seq: int = 0
-    """The seq of the first turn that was added; one more than `last_seq` where none was."""
+    """Seq of the first appended turn, or `last_seq` plus one if none was appended."""
     last_seq: int = 0
-    """The seq of the last turn that was added; where none was, the highest that was ever given.
-    """
+    """Seq of the last appended turn, or the highest seq ever assigned if none was appended."""
     dropped_turns: int = 0
-    """Turns that left the history, first in first out, to make room for them."""
+    """Number of oldest turns that the history dropped to make room for them."""
     duplicate: bool = False
-    """True when this `idempotency_key` was done before: nothing was changed, and the figures are
-    those of the first time.
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was changed, and the numbers
+    are those of the first call.
     """
     removed_forgotten: bool = False
-    """True where this is a `duplicate` and nobody knows any more what it took: there is no
-    journal, or retention has taken its turns.
+    """Set for a `duplicate` whose removed turns are no longer known, because there is no journal
+    or retention has removed them.
     """
 
 
 @dataclass(slots=True)
 class UpdateTurnRequest:
-    """Gives a turn another content."""
+    """Replaces the content of a turn."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     seq: int = 0
-    """Which turn (TURN_NOT_FOUND where the live generation has none of this seq). Either this or
-    `client_id`.
+    """Seq of the turn to update. Fails with TURN_NOT_FOUND if the live generation has no such
+    turn. Set either this or `client_id`.
     """
     turn: Turn | None = None
-    """What it says from now on. Its role and the ids of its calls and results, in their order, are
-    those of the turn that it replaces; its seq and pin do not count; without a time or a format
-    it keeps those that it had; without a `client_id` it has none.
+    """The new content. Its role, and the ids of its tool calls and results in order, must be those
+    of the current turn. Its seq and pin are ignored. Without a time or a format, the current
+    ones are kept. Without a `client_id`, the turn loses its `client_id`.
     """
     expected_generation: str = ""
-    """Refuse (STALE_GENERATION) unless this is the live generation."""
+    """If set, fail with STALE_GENERATION unless this is the live generation."""
     client_id: str = ""
-    """In the place of `seq`: the turn with this `client_id`. One that was rewound is meant only
-    where no other has it. CLIENT_ID_NOT_UNIQUE where several have it, TURN_NOT_FOUND where none
-    has. The turns of the generation are read for it; `seq` costs the same at any length.
+    """Instead of `seq`: the `client_id` of the turn to update. A rewound turn matches only if no
+    other turn does. Fails with CLIENT_ID_NOT_UNIQUE if several turns have it, and with
+    TURN_NOT_FOUND if none has. This reads the turns of the generation, while the cost of `seq`
+    does not depend on their number.
     """
 
 
 @dataclass(slots=True)
 class UpdateTurnResponse:
-    """The turn as it is now."""
+    """The updated turn."""
 
     turn: Turn | None = None
-    """The turn."""
     session: SessionInfo | None = None
-    """The session after it."""
+    """The session after the update."""
 
 
 @dataclass(slots=True)
 class CopySessionRequest:
-    """Makes a session of what was said in another one."""
+    """Copies the turns of a session into another one."""
 
     session_id: str = ""
-    """The bot's own chat id of what is copied."""
+    """The session to copy."""
     generation: str = ""
-    """A generation's ULID. Empty: the live one, else the newest that the journal has."""
+    """The generation to copy, a ULID. If empty, the live one, else the newest in the journal.
+    """
     through_seq: int = 0
-    """The last turn that is copied; 0: all are."""
+    """The last turn to copy, or 0 for all turns."""
     target_session_id: str = ""
-    """The id of the copy; it may be the same, where no session lives by it."""
+    """Id of the copy. It may equal `session_id` if that session is not live."""
     expected_absent: bool | None = None
-    """Unset or true: refuse (TARGET_LIVES) where a session lives by that id. False: that one ends
-    first, as by ResetSession, without hooks.
+    """If unset or true, fail with TARGET_LIVES if the target session is live. If false, the target
+    is ended first as by ResetSession, without hooks.
     """
     idempotency_key: str = ""
-    """A name for this very copy, as of an append to the copy: said again it is answered and not
-    done again.
-    """
+    """Idempotency key in the target session, as in AppendRequest. A repeat copies nothing."""
 
 
 @dataclass(slots=True)
 class CopySessionResponse:
-    """What a copy did."""
+    """The result of a copy."""
 
     session: SessionInfo | None = None
     """The copy."""
     turns: int = 0
-    """Turns that it got."""
+    """Number of copied turns."""
     dropped_turns: int = 0
-    """Of them, those that its history dropped at once, first in first out."""
+    """Number of copied turns that the history of the copy dropped at once to stay within its
+    limits.
+    """
     duplicate: bool = False
-    """True when this `idempotency_key` was done before: nothing was copied, and the figures are
-    those of the first time.
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was copied, and the numbers
+    are those of the first call.
     """
 
 
@@ -2363,54 +2316,52 @@ class CompactSessionRequest:
     """Replaces the oldest exchanges by a summary."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     keep_exchanges: int | None = None
-    """Number of exchanges that stay verbatim, 0 to 1,000. Unset: 5, or fewer where they take more
-    than 30 % of the window.
+    """Number of exchanges to keep verbatim, 0 to 1,000. Default 5, or fewer if they take more than
+    30 % of the window.
     """
 
 
 @dataclass(slots=True)
 class CompactSessionResponse:
-    """What was summarized."""
+    """The result of a compaction."""
 
     session: SessionInfo | None = None
-    """The session after it."""
+    """The session after the compaction."""
     first_seq: int = 0
-    """The first turn that the summary newly stands for; 0 where there is none."""
-    last_seq: int = 0
-    """The last one that it stands for."""
-    summary: str = ""
-    """The summary, as windows show it; empty where there is none."""
-    summary_info: SummaryInfo | None = None
-    """What it stands for."""
-    tokens_before: int = 0
-    """Tokens of what it newly stands for and of the summary before it, and its own. Estimated.
+    """First turn covered by this summary and not by the one before it, or 0 without a summary.
     """
+    last_seq: int = 0
+    """Last turn covered."""
+    summary: str = ""
+    """Text of the summary, as windows show it. Empty if there is none."""
+    summary_info: SummaryInfo | None = None
+    """Metadata of the summary."""
+    tokens_before: int = 0
+    """Estimated tokens of the newly covered turns and of the previous summary."""
     tokens_after: int = 0
-    """See `tokens_before`."""
+    """Estimated tokens of the summary."""
     is_new: bool = False
-    """False when there was nothing to summarize: then this is the summary that stood before, if
-    any did.
+    """False if there was nothing to summarize. Then the other fields describe the existing
+    summary, if any.
     """
 
 
 @dataclass(slots=True)
 class UndoCompactionRequest:
-    """Restores what the last summary replaced."""
+    """Undoes the last compaction."""
 
     session_id: str = ""
-    """The bot's own chat id."""
 
 
 @dataclass(slots=True)
 class UndoCompactionResponse:
-    """What was restored."""
+    """The result of an undo."""
 
     session: SessionInfo | None = None
-    """The session after it."""
+    """The session after the undo."""
     restored_turns: int = 0
-    """How many turns came back."""
+    """Number of turns that windows can show again."""
 
 
 @dataclass(slots=True)
@@ -2418,9 +2369,8 @@ class ResetSessionRequest:
     """Clears a live session."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     run_hooks: bool = False
-    """True: the hooks of the generation that ends run."""
+    """Whether to run the hooks for the generation that ends."""
 
 
 @dataclass(slots=True)
@@ -2428,9 +2378,8 @@ class ResetSessionResponse:
     """A session after its reset."""
 
     session: SessionInfo | None = None
-    """The session, in its new generation."""
+    """The session in its new generation."""
     ended_generation: str = ""
-    """The generation that ended."""
 
 
 @dataclass(slots=True)
@@ -2438,7 +2387,6 @@ class EndSessionRequest:
     """Ends the live generation."""
 
     session_id: str = ""
-    """The bot's own chat id."""
 
 
 @dataclass(slots=True)
@@ -2446,7 +2394,7 @@ class EndSessionResponse:
     """The generation that ended."""
 
     session: SessionInfo | None = None
-    """The session as it was."""
+    """The session before it ended."""
 
 
 @dataclass(slots=True)
@@ -2454,28 +2402,27 @@ class EraseSessionRequest:
     """Erases a session."""
 
     session_id: str = ""
-    """The bot's own chat id."""
     generation: str = ""
-    """One life of the session: a ULID. Empty: all that it has had so far."""
+    """Erase only this generation, a ULID. If empty, all generations up to now."""
 
 
 @dataclass(slots=True)
 class EraseSessionResponse:
-    """A session that is erased."""
+    """Progress or result of an erasure."""
 
     job_id: str = ""
-    """The job's name: a ULID, for `GetErasure`."""
+    """Id of the job for `GetErasure`, a ULID."""
     done: bool = False
-    """True when all is gone, from the disk's pages too; but see `outside`."""
+    """Whether everything was removed, including from the disk's pages. See also `outside`."""
     erased: Erased | None = None
-    """What it removed so far. After a crash in its midst the numbers of memories and commits may
-    be too small.
+    """Data removed so far. After a crash during the job, the numbers of memories and commits may
+    be too low.
     """
     outside: list[str] = field(default_factory=list)
-    """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`; and one
-    where the tenant has documents, of which memoird does not know whose they are. Backups that
-    were made before are never listed.
+    """Human-readable list of data that memoird cannot remove. It has a line for each generation
+    passed to a hook, for each commit that still contains the data because of `erase:
+    tombstone`, and for the tenant's documents, if any, because they have no owner. Backups are
+    never listed.
     """
 
 
@@ -2489,153 +2436,148 @@ class EraseSubjectRequest:
 
 @dataclass(slots=True)
 class EraseSubjectResponse:
-    """A subject that is erased."""
+    """Progress or result of an erasure."""
 
     job_id: str = ""
-    """The job's name: a ULID, for `GetErasure`."""
+    """Id of the job for `GetErasure`, a ULID."""
     done: bool = False
-    """True when all is gone, from the disk's pages too; but see `outside`."""
+    """Whether everything was removed, including from the disk's pages. See also `outside`."""
     erased: Erased | None = None
-    """What it removed so far. After a crash in its midst the numbers of memories and commits may
-    be too small.
+    """Data removed so far. After a crash during the job, the numbers of memories and commits may
+    be too low.
     """
     outside: list[str] = field(default_factory=list)
-    """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`; and one
-    where the tenant has documents, of which memoird does not know whose they are. Backups that
-    were made before are never listed.
+    """Human-readable list of data that memoird cannot remove. It has a line for each generation
+    passed to a hook, for each commit that still contains the data because of `erase:
+    tombstone`, and for the tenant's documents, if any, because they have no owner. Backups are
+    never listed.
     """
 
 
 @dataclass(slots=True)
 class GetErasureRequest:
-    """Asks for an erasure."""
+    """Asks for the progress of an erasure."""
 
     job_id: str = ""
-    """What `EraseSession` or `EraseSubject` gave."""
+    """The `job_id` returned by `EraseSession` or `EraseSubject`."""
 
 
 @dataclass(slots=True)
 class GetErasureResponse:
-    """An erasure."""
+    """Progress or result of an erasure."""
 
     job_id: str = ""
-    """The job's name: a ULID, for `GetErasure`."""
+    """Id of the job, a ULID."""
     done: bool = False
-    """True when all is gone, from the disk's pages too; but see `outside`."""
+    """Whether everything was removed, including from the disk's pages. See also `outside`."""
     erased: Erased | None = None
-    """What it removed so far. After a crash in its midst the numbers of memories and commits may
-    be too small.
+    """Data removed so far. After a crash during the job, the numbers of memories and commits may
+    be too low.
     """
     outside: list[str] = field(default_factory=list)
-    """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`; and one
-    where the tenant has documents, of which memoird does not know whose they are. Backups that
-    were made before are never listed.
+    """Human-readable list of data that memoird cannot remove. It has a line for each generation
+    passed to a hook, for each commit that still contains the data because of `erase:
+    tombstone`, and for the tenant's documents, if any, because they have no owner. Backups are
+    never listed.
     """
     waits_for: str = ""
-    """What it waits for, or is busy with beside the journal, for people: a copy of the files that
-    is being made, a hook that has a session in its hands, a program that reads the journal,
-    what a hook wrote; and whether that has failed and is tried again. Empty where it waits for
-    nothing, and at a daemon that shares the journal and does not do the erasures.
+    """Human-readable reason why the job is waiting, or what it is doing outside the journal: a
+    running backup, a hook that is processing a session, a reader of the journal, or the output
+    of a hook; and whether that has failed and is retried. Empty if the job is not waiting, and
+    on a cluster member that does not run erasures.
     """
 
 
 @dataclass(slots=True)
 class Erased:
-    """What an erasure removed."""
+    """Counts of data removed by an erasure."""
 
     turns: int = 0
-    """Turns of the journal."""
+    """Turns in the journal."""
     summaries: int = 0
-    """Summaries."""
     keys: int = 0
     """Idempotency keys."""
     memories: int = 0
-    """Memories, older versions included."""
+    """Memories, including older versions."""
     deliveries: int = 0
-    """Deliveries that hooks were owed, and do not get."""
+    """Pending hook deliveries that were cancelled."""
     commits: int = 0
-    """Commits of checkpoints that were written anew without it, or left out."""
+    """Checkpoint commits that were rewritten without the data, or dropped."""
 
 
 @dataclass(slots=True)
 class WatchEventsRequest:
-    """Which events to watch."""
+    """Selects the events to watch."""
 
     after_event_id: int = 0
-    """Only events after this one; 0: from now on. Of what other daemons that share the journal
-    saw, what happened a moment before may be told as well.
+    """Send only events after this one. 0 means from now on. Events of other cluster members from
+    shortly before may be sent as well.
     """
     all_tenants: bool = False
-    """The events of every tenant, from now on. Needs a key with the role `admin`."""
+    """Whether to send the events of all tenants, from now on. Requires a key with the role
+    `admin`.
+    """
     after_cursor: str = ""
-    """Only events after this place: a `cursor` that a daemon gave with an event, this one or
-    another one that shares its journal. Empty: see `after_event_id`, with which it cannot be
-    used, nor with `all_tenants`. CURSOR_INVALID for any other text.
+    """Send only events after this `cursor`, which may come from any daemon that shares the
+    journal. Fails with CURSOR_INVALID if it is malformed or combined with `after_event_id` or
+    `all_tenants`.
     """
 
 
 @dataclass(slots=True)
 class WatchEventsResponse:
-    """One event, or the word that some were missed."""
+    """An event, or the number of events that were missed."""
 
     event: Event | None = None
-    """What happened."""
     missed: int = 0
-    """Events that had left the ring before they could be sent. The ring keeps the last 4,096 of a
-    tenant.
+    """Number of events that left the buffer before they could be sent. The buffer keeps the last
+    4,096 events of a tenant.
     """
     missed_tenant: str = ""
-    """Whose events were missed."""
+    """The tenant of the missed events."""
     cursor: str = ""
-    """The place behind this, for `after_cursor`. Empty where the events of all tenants are
-    watched.
-    """
+    """Position after this response, for `after_cursor`. Empty with `all_tenants`."""
 
 
 @dataclass(slots=True)
 class Event:
-    """What happened to a session."""
+    """An event of a session."""
 
     event_id: int = 0
-    """Counts the tenant's events one by one, in each start of the daemon from a higher number.
-    After an id of an earlier start come all events of this one that the ring has. Of daemons
-    that share a journal each counts what it tells, so an id means nothing to another one:
-    `cursor` does. Events of one daemon come in their order; of a session that several serve,
-    `seq` says what came first.
+    """Sequence number of the tenant's events. Each start of the daemon continues at a higher
+    number; an id of an earlier start is followed by all events of this start that are still in
+    the buffer. Cluster members number their events independently, so use `cursor` across them.
+    The events of one daemon are in order. If several daemons served a session, `seq` gives the
+    order.
     """
     time: datetime | None = None
-    """When."""
     kind: str = ""
-    """`created`, `appended`, `rewound`, `turn_updated`, `expired`, `evicted`, `ended` (by command:
+    """`created`, `appended`, `rewound`, `turn_updated`, `expired`, `evicted`, `ended` (by command,
     see `reason`), `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`,
-    `hook_failed`, `erased`, `learned` or `extraction_failed`; more kinds may come.
+    `hook_failed`, `erased`, `learned` or `extraction_failed`. New kinds may be added.
     """
     tenant: str = ""
-    """The tenant."""
     session_id: str = ""
-    """The bot's own chat id."""
     generation: str = ""
     """The generation's ULID."""
     reason: EndReason = EndReason.UNSPECIFIED
-    """Why it ended, where it did."""
+    """Why the generation ended, if it did."""
     detail_json: Json = ""
-    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`, and
-    `client_ids`: those of the turns that have one, in order and up to 1 KiB of them, left out
-    where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest seq that was
-    given until then). Of `turn_updated`: `seq`. Of hooks: `hook`, `delivery`, `tries`, and
-    where it failed `gave_up` and, for keys with the role admin, `error`. Of `compacted`:
-    `number` (of the summary, from 1), `trigger` (`preemptive`, `reactive`, `history` or
-    `command`), `by`, `first_seq`, `through_seq`, `tokens_before`, `tokens_after`. Of
-    `compaction_failed`: `trigger`, `reason`, `breaker` (what it lets through from now on) and
-    `error`, which bots are told where it repeats nothing that a summarizer answered. Of
-    `compaction_undone`: `number`. Of `learned`: `by` (the model), `first_seq`, `through_seq`,
-    `kept` and `refused` (facts), `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for
-    keys with the role admin, `error`.
+    """Details as a JSON object, by `kind`. `appended`: `first_seq`, `last_seq`, `dropped_turns`,
+    and `client_ids`, the client ids of the turns in order, up to 1 KiB, absent if there are
+    none. `rewound`: `after_seq`, and `through_seq`, the highest seq assigned before the rewind.
+    `turn_updated`: `seq`. `hook_delivered` and `hook_failed`: `hook`, `delivery`, `tries`, and
+    after a failure `gave_up` and, for keys with the role `admin`, `error`. `compacted`:
+    `number` of the summary, `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`,
+    `first_seq`, `through_seq`, `tokens_before`, `tokens_after`. `compaction_failed`: `trigger`,
+    `reason`, `breaker` (its new state), and `error`, which for keys without the role `admin` is
+    present only if it quotes no reply of a summarizer. `compaction_undone`: `number`.
+    `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused` (numbers of
+    facts), `tokens`. `extraction_failed`: `reason`, `gave_up` and, for keys with the role
+    `admin`, `error`.
     """
 
     @property
     def detail(self) -> Any:
-        """`detail_json` as a value; None where it is empty."""
+        """`detail_json` as a value. None if it is empty."""
         return _parsed(self.detail_json)
