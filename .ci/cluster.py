@@ -1,8 +1,8 @@
-"""Daemons that share a journal, as they are run: behind balancers, restarted in turn, killed, and over a
-database that fails over. Bots of the project's own client append meanwhile. All they were told must be
-there, once and in order.
+"""Checks a cluster of daemons behind balancers: rolling restarts, kills, and a failover of the
+database.
 
-`rolling` is part of .ci/run; `failover` is run by hand (just failover)."""
+Bots append with the project's own client in the meantime. All acknowledged turns must be stored
+once and in order. `rolling` is part of .ci/run; `failover` is run by hand (just failover)."""
 
 import argparse
 import atexit
@@ -19,7 +19,7 @@ import time
 import urllib.error
 import urllib.request
 
-# Programs are started while calls are under way.
+# Processes are started while calls are in progress.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 import memoird  # noqa: E402
 from memoird import HistoryScope  # noqa: E402
@@ -41,7 +41,7 @@ def page(daemon, path):
 
 
 def appends(daemon):
-    """Appends that a daemon has served."""
+    """Number of appends that a daemon has served."""
     for line in page(daemon, "/metrics")[1].splitlines():
         if line.startswith('memoird_call_seconds_count{method="Append"}'):
             return float(line.split()[-1])
@@ -64,7 +64,7 @@ def answers(client):
 
 
 class Cluster:
-    """Daemons over the databases at these ports, of which one takes changes."""
+    """Daemons over the databases at these ports, one of which is writable."""
 
     def __init__(self, memoird_bin, work, ports):
         hosts, numbers = ",".join("127.0.0.1" for _ in ports), ",".join(map(str, ports))
@@ -89,7 +89,7 @@ class Cluster:
 
 
 class Balancer:
-    """One of deploy/balancers, with nothing changed but addresses."""
+    """A configuration of deploy/balancers with other addresses."""
 
     def __init__(self, name, program, work, daemons):
         self.name, self.port, folder = name, kit.free_port(), work / name
@@ -106,7 +106,7 @@ class Balancer:
         self.process = subprocess.Popen([program, *argv[name]], stdout=log, stderr=log)
         atexit.register(self.process.kill)
         with memoird.Client(self.addr) as client:
-            # A client that has never reached a daemon gives up sooner than Envoy starts on a busy machine.
+            # A new client gives up before Envoy has started on a busy machine.
             eventually("the balancer answers", lambda: answers(client))
 
     @property
@@ -162,17 +162,17 @@ class Balancer:
 
 
 class Load:
-    """Bots that append one turn after the other to sessions of their own."""
+    """Bots that each append turns to their own sessions, one after another."""
 
     def __init__(self, addrs, prefix):
         self.clients = [memoird.Client(addr, timeout=30) for addr in addrs]
         self.sessions = [f"{prefix}/{number}" for number in range(SESSIONS)]
-        # What was acknowledged: the text and the seq.
+        # Acknowledged turns: text and seq.
         self.told = {session: [] for session in self.sessions}
         self.errors, self.slowest, self.stopped = [], 0.0, threading.Event()
-        # What was acknowledged, and not there when it was asked for.
+        # Acknowledged turns that were missing when read.
         self.missed = []
-        # A check that fails does not wait for them.
+        # Daemon threads, so that a failing check exits at once.
         self.bots = [threading.Thread(target=self.write, args=[number], daemon=True) for number in range(WRITERS)]
         for bot in self.bots:
             bot.start()
@@ -199,7 +199,7 @@ class Load:
         return sum(len(told) for told in self.told.values())
 
     def goes_on(self, turns=100):
-        """Waits until so many more were acknowledged."""
+        """Waits until this number of further turns is acknowledged."""
         before = self.count()
         eventually("appends go on", lambda: self.count() >= before + turns or self.errors)
 
@@ -210,14 +210,14 @@ class Load:
             assert not bot.is_alive(), "a call does not end"
 
     def answers(self):
-        """How long the slowest session takes to answer, all being asked at once."""
+        """Returns the latency of the slowest session if all are read at once."""
         began = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(SESSIONS) as pool:
             all(pool.map(lambda session: self.clients[0].get_session(session, timeout=10), self.sessions))
         return time.monotonic() - began
 
     def there(self, session):
-        """All that the journal has of a session, and each daemon that is called says the same."""
+        """Returns the journal's turns of a session, which must be the same from each daemon."""
         first, *others = [self.read(client, session) for client in self.clients]
         assert all(other == first for other in others), session
         return first
@@ -239,14 +239,14 @@ class Load:
 
 
 def check_whole(load):
-    """Every acknowledged turn is there, once and in order, and nothing else."""
+    """Checks that every acknowledged turn is stored once and in order, and no other."""
     assert not load.errors and not load.missed, (load.errors[:5], load.missed[:5])
     for session, told in load.told.items():
         assert load.there(session) == told, session
 
 
 def is_here(name, program):
-    """Whether there is such a program; CI does not go without."""
+    """Whether a program is installed. In CI it must be."""
     if not program:
         word = f"{name} is not here"
         if os.environ.get("CI") == "true":
@@ -256,7 +256,7 @@ def is_here(name, program):
 
 
 def says_that_nobody_is_there(memoird, balancer):
-    """In gRPC's words: a page in HTML would be a broken message to its clients."""
+    """Checks for a gRPC error if no daemon is reachable. A page in HTML would be a protocol error for clients."""
 
     def told():
         command = [memoird, "--addr", balancer.addr, "health"]
@@ -285,7 +285,7 @@ def rolling(args):
             load.goes_on()
             daemon.start()
             cluster.is_ready(daemon)
-            # The next one is stopped when the balancer has found it again.
+            # The next daemon is stopped once the balancer has found this one again.
             eventually("calls reach it", lambda: appends(daemon) or load.errors)
             load.goes_on()
         slowest = load.slowest
@@ -297,7 +297,7 @@ def rolling(args):
         cluster.is_ready(killed)
         load.stop()
         check_whole(load)
-        # The goal is 2 s; a machine that does other work may take longer.
+        # The goal is 2 s. A busy machine may take longer.
         assert answered < 10, f"{answered:.2f} s"
         print(
             f"{name}: {load.count()} turns, 0 lost, 0 twice, 0 errors; the slowest call beside a restart "
@@ -332,7 +332,7 @@ def failover(args):
         load = Load([f"http://{daemon.addr}" for daemon in cluster.daemons], name)
         load.goes_on(500)
         if not is_synchronous:
-            # From here on the standby is told nothing.
+            # Cuts off replication to the standby.
             sender = int(primary.sql("SELECT pid FROM pg_stat_replication"))
             os.kill(sender, signal.SIGSTOP)
             load.goes_on(200)
@@ -365,8 +365,8 @@ def failover(args):
 
 
 def check_lost(load, before):
-    """Lost are the last turns that were acknowledged before the failover, and nothing was built on them: what
-    came after it is there, once and in order, with the seqs that follow what the standby had."""
+    """Checks that the lost turns are the last ones acknowledged before the failover, and that later
+    turns are stored once and in order, with the seqs that follow those on the standby."""
     assert not load.errors, load.errors[:5]
     lost = []
     for session, told in load.told.items():

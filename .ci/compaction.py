@@ -1,9 +1,10 @@
-"""One conversation of 10,000 turns under a window of 8,000 tokens, with the summarizer that
-is built in: real conversations chained into one session, a window asked for before each
-model call, and the daemon killed now and then.
+"""Checks one conversation of 10,000 turns under a window of 8,000 tokens with the extractive
+summarizer.
 
-Every window is valid and within its budget, a summary survives a crash, and the journal has every
-turn. What windows keep is measured by tests/eval/after_cut.py.
+Real conversations are chained into one session. A window is requested before each model call, and
+the daemon is killed now and then. Every window must be valid and within its budget, a summary must
+survive a crash, and the journal must have every turn. tests/eval/after_cut.py measures the content
+of windows.
 """
 
 import argparse
@@ -22,7 +23,7 @@ KILLS = (2_500, 5_001, 7_777)
 
 
 def endless(conversations):
-    """Their messages one after the other, with ids of calls that are never used twice."""
+    """Chains the messages of conversations, with distinct ids of calls."""
     for round, conversation in enumerate(itertools.cycle(conversations)):
         for message in conversation["messages"]:
             if message["role"] == "system":
@@ -70,7 +71,7 @@ def append_of(session_pb2, api, messages):
 
 
 def check_journal(stub, session_pb2, turns):
-    """The journal has every turn, whatever a summary stands for."""
+    """Checks that the journal has every turn, including summarized ones."""
     after, seqs = 0, []
     while True:
         request = session_pb2.GetHistoryRequest(

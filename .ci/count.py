@@ -4,7 +4,7 @@
     python3 .ci/count.py --files    # and each file
 
 Tests are files under `tests`, `benches` and `examples`, files named `tests.rs` or `*_tests.rs`,
-and `#[cfg(test)] mod … { … }` blocks. The load generator is counted apart.
+and `#[cfg(test)] mod … { … }` blocks. The load generator is counted separately.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ def is_test(path: pathlib.Path) -> bool:
 
 
 def without_tests(text: str) -> list[str]:
-    """The lines of a file without its `#[cfg(test)]` modules, which stand at their end."""
+    """Returns the lines of a file without its `#[cfg(test)]` modules, which are at its end."""
     lines, kept, at = text.splitlines(), [], 0
     while at < len(lines):
         following = lines[at + 1] if at + 1 < len(lines) else ""

@@ -1,13 +1,13 @@
 """Compares the tokens that memoird counts for a request with what its provider charged.
 
-Each recorded request is appended to a session of its own, and the report of a window for it is read:
-before any report of usage, after the reports of the conversation's earlier requests, and after three
-reports of the session, each followed by a short exchange. Requests of Google and Bedrock are appended
-as Anthropic's messages.
+Each recorded request is appended to its own session, and the report of its window is read: before
+any report of usage, after the reports of the conversation's earlier requests, and after three
+reports of the session, each followed by a short exchange. Requests of Google and Bedrock are
+appended as Anthropic's messages.
 
-Half of the conversations, by a hash of their first message, were used to fit constants; the figures
-of the other half are printed next to theirs. The last columns are those of the simplest estimate,
-four bytes of JSON a token.
+Half of the conversations, selected by a hash of their first message, were used to fit constants.
+The numbers of the other half are printed next to theirs. The last columns are those of the simplest
+estimate, four bytes of JSON per token.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from kit import Daemon, generated
 
 OPENAI, ANTHROPIC, GOOGLE, OPEN = "openai", "anthropic", "google", "open"
 CONTEXT_WINDOW = 200_000
-# A window that is small enough for constants to matter.
+# A window small enough for constants to matter.
 SMALL_WINDOW = 8_192
 
-# The goals. Shares of requests, and of a full window's budget.
+# Maximum errors, as shares of requests and of a full window's budget.
 MEDIAN_MAX = 0.10
 SHORT_BEFORE_MAX, SHORT_AFTER_MAX = 0.01, 0.02
 MARGIN_BEFORE_MAX, MARGIN_AFTER_THREE_MAX = 0.04, 0.02
@@ -34,7 +34,8 @@ MARGIN_BEFORE_MAX, MARGIN_AFTER_THREE_MAX = 0.04, 0.02
 EXCHANGE = [{"role": "assistant", "content": "OK."}, {"role": "user", "content": "Go on."}]
 EXCHANGE_TOKENS = 13
 
-# A provider runs these within the call, and charges its model's whole prompt once more for each run.
+# Tools that a provider runs within the call. It charges the model's whole prompt once more for each
+# run.
 RUN_BY_PROVIDER = ("web_search", "image_generation", "openrouter:", "tool_search_tool")
 
 
@@ -43,7 +44,7 @@ def media_of(kind, media_type, data):
 
 
 def part_of(part):
-    """A part of Google's or Bedrock's as Anthropic's; `None` where there is none like it."""
+    """Converts a part of Google or Bedrock to Anthropic's format. None if there is no equivalent."""
     both = lambda camel, snake: part.get(camel) or part.get(snake)
     call = both("functionCall", "function_call") or part.get("toolUse")
     result = both("functionResponse", "function_response") or part.get("toolResult")
@@ -87,7 +88,7 @@ def part_of(part):
 
 
 class Request:
-    """One recorded request: what memoird is given of it, and what it cost."""
+    """A recorded request: the input for memoird, and its charge."""
 
     def __init__(self, row):
         body, usage = row["request"], row["usage"]
@@ -137,7 +138,7 @@ class Request:
             self.family = OPEN
 
     def is_run_by_provider(self):
-        """Whether the charge may be that of several prompts, because the provider runs tools itself."""
+        """Whether the charge may include several prompts, because the provider runs tools itself."""
         kinds = [tool.get("type") or "" for tool in self.tools]
         offers = any(kind.startswith(RUN_BY_PROVIDER) for kind in kinds)
         return offers or bool(self.body.get("mcp_servers")) or self.model.startswith("compound")
@@ -160,7 +161,7 @@ class Request:
         return "function tools" if self.tools else "no tools"
 
     def is_held_out(self):
-        """Whether its conversation belongs to the half that constants were not fitted to."""
+        """Whether its conversation belongs to the half that was not used to fit constants."""
         key = json.dumps([self.messages[0], self.model], sort_keys=True)
         return hashlib.sha256(key.encode()).digest()[0] % 2 == 1
 
@@ -170,13 +171,13 @@ class Request:
 
 
 class Count:
-    """What memoird counted for a request, after some reports of its conversation."""
+    """memoird's count of a request after some reports of its conversation."""
 
     def __init__(self, request, charged, reports, report, full):
         self.request, self.charged, self.reports = request, charged, reports
         self.tokens = report.tokens_total
         self.most = report.tokens_total * (1 + report.token_margin)
-        # Shares of the budget that the margin of a full window takes, by context window.
+        # Share of the budget taken by the margin of a full window, by context window.
         self.margins = full
 
     def error(self):
@@ -193,14 +194,14 @@ def recorded(file):
             request = Request(json.loads(line))
         except (KeyError, TypeError, AttributeError):
             continue
-        # An assistant's content that is an empty list is refused.
+        # An assistant's message with an empty list as content is rejected.
         if request.messages and request.charged and not any(message.get("content") == [] for message in request.messages):
             requests.append(request)
     return requests
 
 
 def chains(requests):
-    """Requests of one conversation, each with all messages of the one before."""
+    """Groups requests of one conversation, each of which has all messages of the previous one."""
     chains = []
     for request in requests:
         for chain in chains:
@@ -216,7 +217,7 @@ def chains(requests):
 
 
 def counted(args, requests):
-    """All requests before a report, and those of conversations after reports."""
+    """Counts all requests before a report, and those of conversations after reports."""
     profiles = {request.model: request.family for request in requests}
     models = "".join(
         f"    {json.dumps(model)}: {{ provider: {family}, tokenizer: {'o200k' if family == OPENAI else 'estimate'}, "
@@ -244,8 +245,8 @@ def counted(args, requests):
         report = window(request, session)
         full = {}
         for context_window in (CONTEXT_WINDOW, SMALL_WINDOW):
-            # A window as it is, and one that other tokens of the bot fill to half, tell the
-            # constant part of the margin from the part that grows with the window.
+            # Two windows, one of them filled to half by `overhead_tokens`, separate the constant
+            # part of the margin from the part that grows with the window.
             reserve = {} if context_window == CONTEXT_WINDOW else {
                 "max_reply_tokens": context_window // 8, "safety_headroom": context_window // 16,
                 "tool_result_headroom": context_window // 4}
@@ -300,7 +301,7 @@ def mean(values):
 
 
 def line(label, counts):
-    """Prints the figures of some requests: of all, of the fitted half, and of the held-out one."""
+    """Prints the numbers of some requests: of all, of the fitted half, and of the held-out one."""
     halves = [[count for count in counts if count.request.is_held_out() == held_out] for held_out in (False, True)]
     short = sum(count.is_short() for count in counts)
     simple = statistics.median(abs(count.request.quarter_of_bytes() / count.charged - 1) for count in counts)

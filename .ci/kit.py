@@ -1,4 +1,4 @@
-"""What the checks share: a daemon and a PostgreSQL of their own, and Python's bindings."""
+"""Shared by the checks: a daemon and a PostgreSQL of their own, and Python bindings."""
 
 import atexit
 import glob
@@ -22,9 +22,9 @@ def free_port():
 
 
 class Daemon:
-    """A memoird with its data in a folder of its own, always on the same port.
+    """A memoird with its own data folder, always on the same port.
 
-    `cap` is `max_history_turns`; with `None` the default applies.
+    `cap` is `max_history_turns`. With `None` the default applies.
     """
 
     def __init__(self, memoird, folder, cap=CAP, more="", admin_port=0):
@@ -74,11 +74,11 @@ class Daemon:
 
 
 class Postgres:
-    """A PostgreSQL in a folder of its own, always on the same port; a standby of `primary`, if there is one."""
+    """A PostgreSQL in its own folder, always on the same port. A standby of `primary`, if there is one."""
 
-    # Debian has them here, one folder for each version.
+    # Folders of Debian, one for each version.
     PROGRAMS = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda path: int(path.split("/")[4]))
-    # It does not run as root.
+    # PostgreSQL refuses to run as root.
     USER = {"user": "postgres"} if os.getuid() == 0 else {}
 
     def __init__(self, options="", primary=None):
@@ -118,7 +118,7 @@ class Postgres:
 
 
 def generated(work):
-    """Python's bindings of the contract."""
+    """Generates Python bindings of the contract."""
     import grpc_tools
     from grpc_tools import protoc
 

@@ -1,12 +1,13 @@
-"""Remembers what real users said, asks what real questions ask, and forgets it again.
+"""Remembers facts of real users, recalls them with real questions, and forgets them again.
 
-Each user message of the conversations becomes a memory of its domain's subject; a question
-is hit by the memory that holds the sentence which answers it. By words alone first; then,
-where a model is given, by meaning and by both, which may nowhere be worse than words alone. Dialogues of many days are
-asked where they answer a question, with and without saying in which turns a memory was said.
-Nobody finds what is another subject's or another tenant's. What is exported, imported and
-exported again is the same to the byte; what is forgotten is gone from the disk; and what was
-acknowledged survives `kill -9`, while facts are remembered and while they are embedded.
+Each user message of the conversations becomes a memory of its domain's subject. A question is a hit
+if the memory with the answering sentence is found. The checks search by words first. If a model is
+given, they also search by meaning and by both, which must not be worse than words alone. Questions
+about dialogues of many days are asked with and without the source turns of memories.
+
+No memory of another subject or tenant may be found. An export, its import and another export must
+be byte-identical. Forgotten data must be gone from disk, and acknowledged data must survive `kill
+-9`, while facts are remembered and while they are embedded.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from kit import Daemon, generated
 
 DEPTHS = (1, 2, 3, 5, 10, 20)
 IN_FLIGHT = 64
-# Who answers the question without a tenant's key.
+# Keys of the tenants.
 KEYS = {"all": "key-of-all-c0ffee", "other": "key-of-other-deface"}
 
 
@@ -32,14 +33,14 @@ class Asker:
 
     def __init__(self, daemon, modules, key=None):
         self.grpc, self.pb2, service = modules
-        # A channel of its own: another one's may still pause after a refused connection.
+        # A channel of its own, because a shared one may still back off after a refused connection.
         own = [("grpc.use_local_subchannel_pool", 1)]
         self.channel = self.grpc.insecure_channel(daemon.addr, options=own)
         self.stub = service.MemoryServiceStub(self.channel)
         self.metadata = (("authorization", f"Bearer {key}"),) if key else ()
 
     def call(self, name, request):
-        # A daemon that was just started is waited for; one that is killed is told at once.
+        # Wait for a daemon that was just started, but detect a killed one at once.
         waits = name != "Remember"
         call = getattr(self.stub, name)
         return call(request, metadata=self.metadata, timeout=60, wait_for_ready=waits)
@@ -50,7 +51,7 @@ class Asker:
         return self.call("Remember", request)
 
     def remember_all(self, facts):
-        """From many tasks at once; each of the facts is new."""
+        """Remembers facts concurrently. Each of them must be new."""
         started = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
             answers = list(pool.map(lambda fact: self.remember(*fact), facts))
@@ -72,7 +73,7 @@ class Asker:
         return self.call("GetMemoryStats", self.pb2.GetMemoryStatsRequest())
 
     def all(self):
-        """Every memory, page by page."""
+        """Returns all memories, page by page."""
         memories, token = [], ""
         while True:
             request = self.pb2.ListMemoriesRequest(page_size=100, page_token=token)
@@ -84,23 +85,23 @@ class Asker:
 
 
 def plain(text):
-    """Whatever quotes it was typed with, and in small letters."""
+    """Normalizes quotation marks and case."""
     return re.sub("[’‘“”\"]", "'", text).lower()
 
 
 @functools.cache
 def quoted(source):
-    """The longest piece of a source that is quoted without a gap."""
+    """Returns the longest contiguous quotation in a source."""
     pieces = (piece.strip(" '").rstrip(".,!?") for piece in plain(source).split("..."))
     return max(pieces, key=len)
 
 
-# What memoird writes behind a relative date.
+# Absolute date that memoird appends to a relative one.
 DATE = re.compile(r" \((?:week of )?\d{4}(?:-\d\d){0,2}\)")
 
 
 def undated(fact):
-    """A fact without the dates that memoird writes into it."""
+    """Removes the dates that memoird has added to a fact."""
     subject, content = fact
     return subject, DATE.sub("", content)
 
@@ -126,7 +127,7 @@ def read(data):
 
 
 def table(name, ask, questions, own):
-    """The share of questions that are hit at each depth from 1 to 20."""
+    """Returns the share of questions with a hit at each depth from 1 to 20."""
     places, own = [], set(map(undated, own))
     for question in questions:
         memories = ask(question)
@@ -147,8 +148,8 @@ def is_good(shares):
 
 
 def by_words(args, modules, facts, questions):
-    """Every subject in one tenant; each alone in another; and the same subjects with the
-    others' words in a third."""
+    """Searches by words: all subjects in one tenant, each alone in another, and the same subjects
+    with the words of others in a third."""
     domains = sorted({subject for subject, _ in facts})
     following = dict(zip(domains, domains[1:] + domains[:1]))
     strange = [(following[subject], content) for subject, content in facts]
@@ -185,7 +186,7 @@ def cli(daemon, key, *words, **options):
 
 
 def carried_over(args, modules, daemon, asker):
-    """What is exported, imported elsewhere and exported again is the same to the byte."""
+    """Checks that an export, its import elsewhere and another export are byte-identical."""
     first = cli(daemon, KEYS["all"], "export")
     lines = first.decode().splitlines()
     assert len(lines) == 323, len(lines)
@@ -202,7 +203,7 @@ def carried_over(args, modules, daemon, asker):
 
 
 def distinctive(facts, subject):
-    """Twenty words and sentences that only this subject's memories have."""
+    """Returns twenty words and sentences that only this subject's memories contain."""
     ours = " ".join(content for owner, content in facts if owner == subject)
     others = " ".join(content for owner, content in facts if owner != subject).lower()
     words = sorted(set(re.findall(r"[A-Za-z]{8,}", ours)), key=lambda word: (-len(word), word))
@@ -221,7 +222,7 @@ def on_disk(daemon, texts):
 
 
 def forgotten(args, modules, facts, questions):
-    """One subject goes; not a word of it is left, and the others lose nothing."""
+    """Checks that forgetting one subject removes all its words, and nothing of the others."""
     gone = "healthcare"
     daemon = Daemon(args.memoird, args.work / "forgotten")
     asker = Asker(daemon, modules)
@@ -246,7 +247,7 @@ def forgotten(args, modules, facts, questions):
 
 
 def killed_amid_remembering(args, modules, facts):
-    """What was acknowledged is there once, under its id; the rest once it is said again."""
+    """Checks that acknowledged facts are stored once under their id, and others after a retry."""
     daemon = Daemon(args.memoird, args.work / "killed")
     acknowledged, waiting, kills = {}, list(enumerate(facts)), 0
     while waiting:
@@ -288,7 +289,7 @@ def killed_amid_remembering(args, modules, facts):
 
 
 def embedded(asker, enough=None):
-    """Waits until so many are embedded; all, unless told."""
+    """Waits until all memories, or `enough` of them, are embedded."""
     deadline = time.monotonic() + 600
     while True:
         stats = asker.stats()
@@ -300,7 +301,7 @@ def embedded(asker, enough=None):
 
 
 def by_meaning(args, modules, facts, questions):
-    """Killed twice while it embeds; then words, meanings and both are compared."""
+    """Kills the daemon twice during embedding, then compares search by words, by meaning and by both."""
     more = f"long_term: {{ query_wait: 30s, embedder: {{ local: {{ dir: {args.embedder_dir} }} }} }}\n"
     daemon = Daemon(args.memoird, args.work / "meaning", more=more)
     asker = Asker(daemon, modules)
@@ -331,7 +332,7 @@ def by_meaning(args, modules, facts, questions):
 
 
 def dialogues(args, modules, daemon, modes):
-    """The share of questions of which one turn that answers them is found."""
+    """Returns the share of questions for which a turn with the answer is found."""
     lines = (args.data / "dialogues_with_questions.jsonl").read_text().splitlines()
     talks = [json.loads(line) for line in lines]
     asker = Asker(daemon, modules)

@@ -1,9 +1,9 @@
-"""Plays real conversations into a real daemon and reads them back with another client.
+"""Replays real conversations into a real daemon and reads them back with another client.
 
-What `memoird replay` sent must come back through Python's grpcio: the same messages in the
-same order, to the byte of their content, where the history holds them all; a history
-without orphans where it does not. The same again with the daemon killed in the middle.
-At last every session ends, and its checkpoint in git must hold all of it.
+Turns sent by `memoird replay` must be returned through Python's grpcio: the same messages in the
+same order with identical content if the history has them all, otherwise a history without orphaned
+calls and results. The replay is repeated while the daemon is killed. At last every session ends,
+and its checkpoint in git must contain all of it.
 """
 
 import argparse
@@ -18,7 +18,7 @@ KILLS = 3
 
 
 def expected_parts(message):
-    """What a turn made of an OpenAI message must hold."""
+    """Returns the parts that a turn of an OpenAI message must have."""
     if message["role"] == "tool":
         return [("result", message["tool_call_id"], message["content"])]
     parts = []
@@ -54,7 +54,7 @@ def check_whole(name, messages, turns, api):
 
 
 def check_bounded(name, messages, turns):
-    """The anchor, the newest request, then the newest turns, in whole units."""
+    """Checks that the history has the anchor, the newest request, and then the newest turns in whole units."""
     anchor = next(i for i, message in enumerate(messages, start=1) if message["role"] == "user")
     assert turns[0].seq == anchor, f"{name}: no anchor"
     assert CAP / 2 < len(turns) <= CAP + 1, f"{name}: {len(turns)} turns"
@@ -62,7 +62,7 @@ def check_bounded(name, messages, turns):
     request = max(i for i, message in enumerate(messages, start=1) if message["role"] == "user")
     assert request in tail, f"{name}: no request"
     if tail[0] == request:
-        # First in, first out has passed it.
+        # The history has dropped the request's place.
         tail = tail[1:]
     assert tail == list(range(tail[0], len(messages) + 1)), f"{name}: gaps in {tail}"
     waiting = []
@@ -99,7 +99,7 @@ def check_all(daemon, conversations, modules):
 
 
 def killed_in_the_middle(daemon, file, total):
-    """The daemon dies several times while the replay goes on, and is started again."""
+    """Kills and restarts the daemon several times during the replay."""
     replay = daemon.replay(file)
     for kill in range(1, KILLS + 1):
         wait_for_turns(daemon, total * kill // (KILLS + 1))
@@ -117,7 +117,7 @@ def wait_for_turns(daemon, turns):
 
 
 def check_checkpoints(daemon, conversations, modules):
-    """Every conversation ends while the daemon is killed; its checkpoint holds all of it."""
+    """Kills the daemon while every conversation ends. Each checkpoint must contain the whole conversation."""
     grpc, api, session_pb2, session_grpc = modules
     names = [conversation["id"] for conversation in conversations]
     for place, name in enumerate(names):
@@ -174,7 +174,7 @@ def stats(daemon):
 
 
 def with_buf_curl(buf, daemon, session):
-    """The server's own reflection is all that buf needs to know."""
+    """Checks that buf needs only the server's reflection."""
     url = f"http://{daemon.addr}/memoird.v1.SessionService/GetSession"
     argv = [buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge",
             "-d", json.dumps({"sessionId": session}), url]

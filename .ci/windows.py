@@ -1,11 +1,11 @@
-"""Asks a real daemon for windows of real conversations, as a bot does: one call a message.
+"""Requests windows of real conversations from a real daemon, once per message, as a bot does.
 
-Every prefix of every conversation, by every policy, under small budgets: the budget is
-kept, no call is without its result, the first user turn is there, and the messages are
-what the provider's own types take. Then the conversations chained, ten at a time: how much
-of what is sent stands in a prefix that was sent before, without summaries and, for each
-family of conversations, with all defaults. `replay --dry-run` must tell the same beforehand. What
-windows keep, and what they cost, is measured by tests/eval/after_cut.py.
+Every prefix of every conversation is requested with every policy and small budgets. Each window
+must be within its budget, have a result for each call and the first user turn, and match the
+provider's types. Then ten conversations at a time are chained, to measure the share of tokens in a
+prefix that was sent before: without summaries and, for each family of conversations, with all
+defaults. `replay --dry-run` must predict the same. tests/eval/after_cut.py measures the content and
+the cost of windows.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from pydantic import TypeAdapter
 
 from kit import Daemon, check_openai, generated, settled
 
-# What is measured here is windows by themselves.
+# These checks measure windows without summaries.
 WITHOUT_SUMMARIES = "compaction: { enabled: false }\n"
 BUDGETS = (3_000, 4_000, 8_000, 16_000)
-# With all defaults under 8,000 tokens: the minimum share of tokens in a prefix that was sent before.
+# With all defaults under 8,000 tokens: minimum share of tokens in a prefix that was sent before.
 FAMILIES = {"tau_airline": 0.93, "retail": 0.93, "agents": 0.82}
 ADAPTERS = {
     "OPENAI": TypeAdapter(ChatCompletionMessageParam),
@@ -35,7 +35,7 @@ ADAPTERS = {
 
 
 def consume(value):
-    """The types check lists only when somebody walks them."""
+    """Iterates over all lists, because the types validate them only then."""
     if isinstance(value, dict):
         value = value.values()
     elif isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
@@ -85,7 +85,7 @@ RULES = {
 
 
 class Bot:
-    """One session, asked for a window after each message."""
+    """A session from which a window is requested after each message."""
 
     def __init__(self, stub, modules, name, budget, policy, format):
         self.stub, (self.grpc, self.api, self.session_pb2, _) = stub, modules
@@ -117,7 +117,7 @@ def policies(api):
 
 
 def told(grpc, error):
-    """The metadata of a refusal: what it says in numbers."""
+    """Returns the numbers in the metadata of an error."""
     from google.rpc import error_details_pb2, status_pb2
 
     for key, value in error.trailing_metadata():
@@ -176,7 +176,7 @@ def every_prefix(daemon, conversations, modules):
 
 
 def shared(before, now):
-    """Tokens of the messages that both begin with, by the daemon's own counts."""
+    """Returns the tokens of the common prefix of messages, as the daemon counts them."""
     same = 0
     for (old, _), (new, tokens) in zip(before, now):
         if old != new:
@@ -186,7 +186,7 @@ def shared(before, now):
 
 
 def chained(daemon, conversations, modules, budget, policy):
-    """Ten conversations become one; the share of tokens in a prefix that was sent before."""
+    """Chains ten conversations. Returns the share of tokens in a prefix that was sent before."""
     grpc, api, session_pb2, session_grpc = modules
     sent = reused = told_reused = cuts = 0
     with grpc.insecure_channel(daemon.addr) as channel:
@@ -215,7 +215,7 @@ def chained(daemon, conversations, modules, budget, policy):
                 told_reused += window.report.stable_prefix_tokens
                 cuts += same < sum(tokens for _, tokens in before)
                 before = now
-                # A model takes longer to answer than a summary to be made.
+                # In practice, a model's reply takes longer than a summary.
                 settled(stub, session_pb2, name)
             stub.EndSession(session_pb2.EndSessionRequest(session_id=name))
     kind = policy.WhichOneof("policy")
@@ -225,7 +225,7 @@ def chained(daemon, conversations, modules, budget, policy):
 
 
 def check_exchange(window, said, policy):
-    """The request that is being answered is there, and nothing is left out in silence."""
+    """Checks that the window has the request that is being answered, and reports all omissions."""
     check_openai(json.loads(window.messages_json))
     report = window.report
     assert report.tokens_total <= report.input_budget, report
@@ -239,7 +239,7 @@ def check_exchange(window, said, policy):
 
 
 def simulated(daemon, file):
-    """Tokens, and those in a prefix sent before, as `replay --dry-run` tells them."""
+    """Returns all tokens, and those in a prefix sent before, as predicted by `replay --dry-run`."""
     argv = [daemon.memoird, "--json", "replay", "--dry-run", "--config", daemon.config,
             "--format", "openai", "--input-budget", "8000", "--chain", "10", file]
     out = subprocess.run(argv, check=True, stdout=subprocess.PIPE).stdout
@@ -248,7 +248,7 @@ def simulated(daemon, file):
 
 
 def families(daemon, data, modules, kinds):
-    """Each family with all defaults: the share in a prefix, also as `replay --dry-run` tells it."""
+    """Runs each family with all defaults, and compares the share in a prefix with `replay --dry-run`."""
     for family, share_min in FAMILIES.items():
         file = data / f"{family}_openai.jsonl"
         conversations = [json.loads(line) for line in file.read_text().splitlines()]

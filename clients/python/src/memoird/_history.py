@@ -47,10 +47,12 @@ POPS_TRIED_MAX = 64
 
 @dataclass(slots=True, frozen=True)
 class Window:
-    """Options for windows: model calls see the window of a session within a token budget, not the whole session.
+    """Options for windows: model calls see the window of a session within a token budget, not the
+    whole session.
 
-    Content that does not fit is cut where the conversation allows it, and replaced by a summary. Tool calls
-    stay with their results. Between two cuts the prefix stays the same, so that the provider can cache it.
+    Content that does not fit is cut where the conversation allows it, and replaced by a summary.
+    Tool calls stay with their results. Between two cuts the prefix stays the same, so that the
+    provider can cache it.
     """
 
     model: str = ""
@@ -68,9 +70,11 @@ class Window:
 def read_all(
     session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED, *, plain: bool = False
 ) -> Steps[list[Any]]:
-    """Reads all turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB. No page if none is live.
+    """Reads all turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB. No page if
+    none is live.
 
-    Returns pages as `get_history` does, or with `plain` as protobuf messages, for callers that need few fields.
+    Returns pages as `get_history` does, or with `plain` as protobuf messages, for callers that need
+    few fields.
     """
     pages: list[Any] = []
     after_seq, generation = 0, ""
@@ -163,9 +167,11 @@ def _tail(page: Any, seqs: list[int]) -> Tail:
 def turn_of_message(
     session_id: str, format: MessageFormat, read: MessagesRead, index: int
 ) -> Steps[tuple[int, int] | None]:
-    """Finds the turn of `read.messages[index]`: its position in `read.seqs`, and the index of its first message.
+    """Finds the turn of `read.messages[index]`: its position in `read.seqs`, and the index of its
+    first message.
 
-    A page does not show which messages belong to a turn, so this bisects. None if the session changed.
+    A page does not show which messages belong to a turn, so this bisects. None if the session
+    changed.
     """
     low, high, first = 0, len(read.seqs), 0
     while high - low > 1:
@@ -265,7 +271,8 @@ def replace(
     after_seq: int = 0,
     expected: Tail | None = None,
 ) -> Steps[Tail | None]:
-    """Rewinds all turns after `after_seq` and appends others: the first chunk atomically with the rewind.
+    """Rewinds all turns after `after_seq` and appends others: the first chunk atomically with the
+    rewind.
 
     Raises StaleSeq or StaleGeneration if the session no longer ends with `expected`.
     """
@@ -353,8 +360,8 @@ def pop(
 ) -> Steps[tuple[Turn, Any] | None]:
     """Rewinds the newest message. Returns its turn and, if a format is requested, the message.
 
-    Each message is returned to one caller only. The rest of its turn, and the calls that it answered, are
-    appended again.
+    Each message is returned to one caller only. The rest of its turn, and the calls that it
+    answered, are appended again.
     """
     for tried in range(POPS_TRIED_MAX):
         if tried:

@@ -75,7 +75,8 @@ def turn_format(parts: Sequence[Part], format: MessageFormat) -> MessageFormat:
 
 
 def opaque(fields: dict[str, Any]) -> list[Part]:
-    """Returns a part for an object that memoird only stores and counts. Empty if it is not valid JSON.
+    """Returns a part for an object that memoird only stores and counts. Empty if it is not valid
+    JSON.
 
     Fields that name a call, such as `tool_use_id` and `call_id`, keep it together with that call.
     """

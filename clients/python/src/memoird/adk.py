@@ -1,4 +1,5 @@
-"""Google's ADK on memoird: sessions with events as turns, and a memory with search by words and meaning.
+"""Google's ADK on memoird: sessions with events as turns, and a memory with search by words and
+meaning.
 
     pip install "memoird[adk]"
 
@@ -113,17 +114,19 @@ class MemoirdSessionService(BaseSessionService):
     `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
     `MEMOIRD_KEY`). Each event loop has its own connection.
 
-    With `window`, `get_session` returns the events of a window within a token budget instead of all events,
-    with a summary in place of omitted ones. A runner reads the session once, at the start of a run; use
-    `MemoirdWindowPlugin` for a new window before each model call. A `GetSessionConfig` that limits the events
-    takes precedence.
+    With `window`, `get_session` returns the events of a window within a token budget instead of all
+    events, with a summary in place of omitted ones. A runner reads the session once, at the start
+    of a run; use `MemoirdWindowPlugin` for a new window before each model call. A
+    `GetSessionConfig` that limits the events takes precedence.
 
-    An event is appended once, even if the response of the first try was lost. If another process has appended
-    to the session since it was read, `StaleSessionError` is raised, as with ADK's databases.
+    An event is appended once, even if the response of the first try was lost. If another process
+    has appended to the session since it was read, `StaleSessionError` is raised, as with ADK's
+    databases.
 
-    Limits: a session expires after `short_term.session_ttl`, an event has up to `limits.turn_bytes` (20 MiB), and
-    the state of a session up to `limits.state_bytes` (64 KiB). State with the prefix `app:` or `user:` does not
-    expire. With durability `off`, a session keeps `short_term.max_history_turns` events, else all.
+    Limits: a session expires after `short_term.session_ttl`, an event has up to `limits.turn_bytes`
+    (20 MiB), and the state of a session up to `limits.state_bytes` (64 KiB). State with the prefix
+    `app:` or `user:` does not expire. With durability `off`, a session keeps
+    `short_term.max_history_turns` events, else all.
     """
 
     def __init__(
@@ -248,7 +251,8 @@ class MemoirdSessionService(BaseSessionService):
     async def erase_user(self, *, app_name: str, user_id: str) -> EraseSubjectResponse:
         """Erases a user of an app: sessions, including ended ones, memories and state.
 
-        If `done` is False, it is still in progress: see GetErasure. `outside` lists the data passed to hooks.
+        If `done` is False, it is still in progress: see GetErasure. `outside` lists the data passed
+        to hooks.
         """
         erased = await self._client.erase_subject(_subject(app_name, user_id))
         # Sessions have a subject only from their first event on.
@@ -405,9 +409,9 @@ class MemoirdWindowPlugin(BasePlugin):
         app = App(name="trains", root_agent=agent, plugins=[MemoirdWindowPlugin(service)])
         runner = Runner(app=app, session_service=service)
 
-    Contents that do not come from the session, such as dynamic instructions, stay. A request is not changed while
-    a tool call of the session is open, as in agents that run in parallel, or if another plugin or processor has
-    changed its contents.
+    Contents that do not come from the session, such as dynamic instructions, stay. A request is not
+    changed while a tool call of the session is open, as in agents that run in parallel, or if
+    another plugin or processor has changed its contents.
     """
 
     def __init__(self, service: MemoirdSessionService, name: str = "memoird_window") -> None:
@@ -448,12 +452,13 @@ class MemoirdMemoryService(BaseMemoryService):
     """The messages of users in added sessions, found by words and, with an embedder, by meaning.
 
     `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
-    `MEMOIRD_KEY`). A user of an app is a subject. An event with text is a memory of `kind`. An event that is added
-    again, or two events with the same text, reinforce one memory. After a memory was deleted, older events with
-    its text are not added again. Events that memoird made are not added.
+    `MEMOIRD_KEY`). A user of an app is a subject. An event with text is a memory of `kind`. An
+    event that is added again, or two events with the same text, reinforce one memory. After a
+    memory was deleted, older events with its text are not added again. Events that memoird made are
+    not added.
 
-    A text of more than `long_term.content_bytes` (8 KiB) is truncated. A search returns up to `limit` memories,
-    at most 100. Suspected secrets are redacted before storing.
+    A text of more than `long_term.content_bytes` (8 KiB) is truncated. A search returns up to
+    `limit` memories, at most 100. Suspected secrets are redacted before storing.
     """
 
     def __init__(
@@ -616,7 +621,8 @@ def _digest(text: str) -> str:
 class _Delta:
     """A change of state, split by scope.
 
-    Each value of the session is in a list, so that a merge patch replaces it as a whole and stores None.
+    Each value of the session is in a list, so that a merge patch replaces it as a whole and stores
+    None.
     """
 
     def __init__(self, state: Mapping[str, Any] | None) -> None:

@@ -46,24 +46,26 @@ _NAMES = {role: name for name, role in _ROLES.items()}
 class MemoirdHistoryProvider(HistoryProvider):
     """Loads a session's messages before a run and stores those of the run after it.
 
-    The session id in memoird is `prefix` and the framework's `session_id`, together 1 to 256 bytes. `subject` is
-    the owner of the memories made from the session. `client` may be of either kind; by default it is configured
-    by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). With `skip_excluded`, messages that a compaction of the
-    framework excluded are stored and not loaded. `options` are those of every history provider:
-    `load_messages`, `store_inputs`, `store_outputs` and others.
+    The session id in memoird is `prefix` and the framework's `session_id`, together 1 to 256 bytes.
+    `subject` is the owner of the memories made from the session. `client` may be of either kind; by
+    default it is configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). With
+    `skip_excluded`, messages that a compaction of the framework excluded are stored and not loaded.
+    `options` are those of every history provider: `load_messages`, `store_inputs`, `store_outputs`
+    and others.
 
-    With a `window`, `get_messages` returns the window for the next model call. Content changed or made by
-    memoird, such as a summary, is in separate messages. Otherwise it returns the whole live session. A run loads
-    it once, unless the agent has `require_per_service_call_history_persistence=True`: then before each model
-    call. A session that ended, for example because it was not touched for its TTL, has no messages. With
-    durability `off`, the oldest are dropped at the daemon's `max_history_turns`.
+    With a `window`, `get_messages` returns the window for the next model call. Content changed or
+    made by memoird, such as a summary, is in separate messages. Otherwise it returns the whole live
+    session. A run loads it once, unless the agent has
+    `require_per_service_call_history_persistence=True`: then before each model call. A session that
+    ended, for example because it was not touched for its TTL, has no messages. With durability
+    `off`, the oldest are dropped at the daemon's `max_history_turns`.
 
-    A service that stores the conversation itself, as OpenAI's Responses do by default, would get the history
-    twice. Set `default_options={"store": False}` for the agent. Otherwise nothing is loaded, with a warning, as
-    long as the session names a conversation of the service.
+    A service that stores the conversation itself, as OpenAI's Responses do by default, would get
+    the history twice. Set `default_options={"store": False}` for the agent. Otherwise nothing is
+    loaded, with a warning, as long as the session names a conversation of the service.
 
-    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and media
-    (`limits.client_json_bytes`).
+    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and
+    media (`limits.client_json_bytes`).
     """
 
     def __init__(
@@ -118,8 +120,9 @@ class MemoirdHistoryProvider(HistoryProvider):
     ) -> None:
         """Appends messages, up to 256 per call, after reading the same number of the newest ones.
 
-        Messages that repeat the newest ones are skipped, because some clients send the whole transcript with
-        each message. They are compared by id, else by role and contents, as in the framework's own providers.
+        Messages that repeat the newest ones are skipped, because some clients send the whole
+        transcript with each message. They are compared by id, else by role and contents, as in the
+        framework's own providers.
         """
         await self._clients.ado(self._save(self._id(session_id), messages))
 

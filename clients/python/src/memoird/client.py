@@ -388,10 +388,10 @@ class Client(SyncCalls):
     """A client for threads. Thread-safe.
 
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`, by default `MEMOIRD_ADDR` or
-    the daemon on this machine. `key` is the tenant's API key, by default `MEMOIRD_KEY`. `timeout` is
-    the time limit of a call in seconds, including retries. A client that has never reached a daemon
-    gives up after 3 s. With `idempotent`, each append, patch, rewind and copy has a generated
-    idempotency key, and is retried if its response is lost.
+    the daemon on this machine. `key` is the tenant's API key, by default `MEMOIRD_KEY`. `timeout`
+    is the time limit of a call in seconds, including retries. A client that has never reached a
+    daemon gives up after 3 s. With `idempotent`, each append, patch, rewind and copy has a
+    generated idempotency key, and is retried if its response is lost.
     """
 
     def __init__(

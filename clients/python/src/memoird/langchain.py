@@ -76,19 +76,20 @@ _ROLES = {
 class MemoirdChatMessageHistory(BaseChatMessageHistory):
     """The messages of a session, returned exactly as they were added.
 
-    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session. By default
-    the clients are configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all
-    methods.
+    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session.
+    By default the clients are configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of
+    them is enough for all methods.
 
-    With a `window`, `messages` is the window for the next model call. Content changed or made by memoird, such
-    as a summary, is in separate messages. The window stays the same until this object adds or removes messages:
-    `RunnableWithMessageHistory` reads them before and after a run, and treats additional ones as new. Otherwise
-    `messages` is the whole live session. A session that ended, for example because it was not touched for its
-    TTL, has no messages. With durability `off`, the oldest are dropped at the daemon's `max_history_turns`.
+    With a `window`, `messages` is the window for the next model call. Content changed or made by
+    memoird, such as a summary, is in separate messages. The window stays the same until this object
+    adds or removes messages: `RunnableWithMessageHistory` reads them before and after a run, and
+    treats additional ones as new. Otherwise `messages` is the whole live session. A session that
+    ended, for example because it was not touched for its TTL, has no messages. With durability
+    `off`, the oldest are dropped at the daemon's `max_history_turns`.
 
-    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and media
-    (`limits.client_json_bytes`). Messages that cannot be encoded as JSON, for example because of their
-    `artifact`, raise a TypeError.
+    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and
+    media (`limits.client_json_bytes`). Messages that cannot be encoded as JSON, for example because
+    of their `artifact`, raise a TypeError.
     """
 
     def __init__(
@@ -176,9 +177,9 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 class MemoirdByteStore(BaseStore[str, bytes]):
     """Bytes by key, stored in documents that do not expire.
 
-    `namespace` separates the store's keys from those of others: up to 16 parts. A key has 1 to 512 bytes, a value
-    up to 4 MiB by default (`long_term.document_bytes`). Up to 256 keys and 6 MiB are read, set or deleted in one
-    call. Each call is atomic. If one fails, those before it stay.
+    `namespace` separates the store's keys from those of others: up to 16 parts. A key has 1 to 512
+    bytes, a value up to 4 MiB by default (`long_term.document_bytes`). Up to 256 keys and 6 MiB are
+    read, set or deleted in one call. Each call is atomic. If one fails, those before it stay.
     """
 
     def __init__(

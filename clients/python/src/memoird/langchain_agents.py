@@ -27,10 +27,10 @@ __all__ = ["MemoirdMiddleware", "Window"]
 class MemoirdMiddleware(AgentMiddleware[Any, Any, Any]):
     """Replaces the messages of each model call of an agent by a window.
 
-    The session has the thread's id, as with `memoird.langgraph.window`. The agent's state is not changed.
-    `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
-    `MEMOIRD_KEY`). The agent's system prompt and tools are not part of the window: reserve tokens for them with
-    `Window.overhead_tokens`.
+    The session has the thread's id, as with `memoird.langgraph.window`. The agent's state is not
+    changed. `client` may be of either kind; by default it is configured by the environment
+    (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). The agent's system prompt and tools are not part of the window:
+    reserve tokens for them with `Window.overhead_tokens`.
     """
 
     def __init__(

@@ -39,9 +39,9 @@ def local(
 ) -> Iterator[Client]:
     """Starts a daemon on this machine, yields a client of it, and stops the daemon at the end.
 
-    The daemon is stopped even if this process is killed.
-    `config` is YAML to append to its configuration, which sets the addresses and the data directory.
-    Without `data_dir`, the data is removed at the end. Other clients connect to `client.addr`.
+    The daemon is stopped even if this process is killed. `config` is YAML to append to its
+    configuration, which sets the addresses and the data directory. Without `data_dir`, the data is
+    removed at the end. Other clients connect to `client.addr`.
     """
     program = _binary(binary)
     with tempfile.TemporaryDirectory(prefix="memoird-") as scratch:

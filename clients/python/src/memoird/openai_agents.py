@@ -58,15 +58,17 @@ __all__ = ["MemoirdSession", "Window"]
 class MemoirdSession:
     """A conversation in memoird, as the SDK's `Session`.
 
-    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session. `client` may be
-    of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). Items are
-    returned exactly as they were added. Objects that are not items of OpenAI's API, such as the envelopes of
-    `EncryptedSession`, are stored, but memoird cannot read them.
+    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session.
+    `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
+    `MEMOIRD_KEY`). Items are returned exactly as they were added. Objects that are not items of
+    OpenAI's API, such as the envelopes of `EncryptedSession`, are stored, but memoird cannot read
+    them.
 
-    With a `window`, `get_items` without a limit returns the window for the next model call. A run reads it once,
-    at its start; use `filter_model_input` for a new window before each model call. Otherwise it returns all items
-    of the live session, or the newest `limit`. A session that ended, for example because it was not touched for
-    its TTL, has no items. With durability `off`, the oldest are dropped at the daemon's `max_history_turns`.
+    With a `window`, `get_items` without a limit returns the window for the next model call. A run
+    reads it once, at its start; use `filter_model_input` for a new window before each model call.
+    Otherwise it returns all items of the live session, or the newest `limit`. A session that ended,
+    for example because it was not touched for its TTL, has no items. With durability `off`, the
+    oldest are dropped at the daemon's `max_history_turns`.
     """
 
     session_settings: SessionSettings | None
@@ -146,8 +148,8 @@ class MemoirdSession:
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
         """Replaces all items, for the SDK's compaction session.
 
-        The first 256 items or 6 MiB are one step with the removal. Raises StaleSeq, and changes nothing,
-        if another client has written since this session was read: then compact again.
+        The first 256 items or 6 MiB are one step with the removal. Raises StaleSeq, and changes
+        nothing, if another client has written since this session was read: then compact again.
         """
         if _transforms_items(self):
             return False
@@ -163,8 +165,9 @@ class MemoirdSession:
     ) -> _CompactionSnapshot | None:
         """Reads the newest `limit` items, for the SDK's compaction session.
 
-        The snapshot replaces its suffix only while no client has written since. `prune_prefix` selects
-        items to remove from the beginning; they go if what stays fits one call, else only the suffix does.
+        The snapshot replaces its suffix only while no client has written since. `prune_prefix`
+        selects items to remove from the beginning; they go if what stays fits one call, else only
+        the suffix does.
         """
         if _transforms_items(self):
             return None
@@ -222,8 +225,9 @@ class MemoirdSession:
 
             RunConfig(call_model_input_filter=session.filter_model_input)
 
-        Items that the SDK has not stored yet follow the window. The input is unchanged without a `window`, or
-        if it does not contain the newest item of the session, for example after a filter of a handoff.
+        Items that the SDK has not stored yet follow the window. The input is unchanged without a
+        `window`, or if it does not contain the newest item of the session, for example after a
+        filter of a handoff.
         """
         given = data.model_data
         if self.window is None:

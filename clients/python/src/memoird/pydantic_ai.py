@@ -74,21 +74,21 @@ _FILES = ("audio-url", "binary", "document-url", "image-url", "video-url")
 class MemoirdHistory:
     """The messages of a session, returned exactly as they were added.
 
-    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session. By default
-    the clients are configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all
-    methods.
+    `session_id` has 1 to 256 bytes. `subject` is the owner of the memories made from the session.
+    By default the clients are configured by the environment (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of
+    them is enough for all methods.
 
-    With a `window`, `messages` returns the window for the next model call. Content changed or made by memoird,
-    such as a summary, is in separate messages. Otherwise it returns the whole live session. A session that
-    ended, for example because it was not touched for its TTL, has no messages. With durability `off`, the oldest
-    are dropped at the daemon's `max_history_turns`.
+    With a `window`, `messages` returns the window for the next model call. Content changed or made
+    by memoird, such as a summary, is in separate messages. Otherwise it returns the whole live
+    session. A session that ended, for example because it was not touched for its TTL, has no
+    messages. With durability `off`, the oldest are dropped at the daemon's `max_history_turns`.
 
-    A run reads its `message_history` once. With `capabilities=[history.window_per_call()]`, each model call of
-    the run gets a new window.
+    A run reads its `message_history` once. With `capabilities=[history.window_per_call()]`, each
+    model call of the run gets a new window.
 
-    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and media
-    (`limits.client_json_bytes`). If Pydantic AI could not load a message again, InvalidArgument is raised and
-    no message of the call is added.
+    A message has at most 20 MiB by default (`limits.turn_bytes`), and 256 KiB besides its texts and
+    media (`limits.client_json_bytes`). If Pydantic AI could not load a message again,
+    InvalidArgument is raised and no message of the call is added.
     """
 
     def __init__(
@@ -126,8 +126,8 @@ class MemoirdHistory:
                                      capabilities=[history.window_per_call()])
             await history.add(result.new_messages())
 
-        It appends the messages of the run before each call, and `add` skips these. A run that fails leaves its
-        question and the results of its tools in the session.
+        It appends the messages of the run before each call, and `add` skips these. A run that fails
+        leaves its question and the results of its tools in the session.
         """
         if self.window is None:
             raise InvalidSetting(

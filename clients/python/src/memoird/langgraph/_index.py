@@ -53,8 +53,9 @@ Name = tuple[Place, str]
 class MemoirdIndex:
     """Lets memoird find items by words and, if an embedder is configured, by meaning.
 
-    The texts of items are memories of a subject, the first label of the namespace. So they can be recalled into
-    windows of that subject's sessions. An erasure of the subject removes the memories, but not the items.
+    The texts of items are memories of a subject, the first label of the namespace. So they can be
+    recalled into windows of that subject's sessions. An erasure of the subject removes the
+    memories, but not the items.
     """
 
     fields: Sequence[str] = ("$",)

@@ -1,8 +1,9 @@
 """Checkpoints of LangGraph's threads, as documents.
 
-The checkpoints of a thread with the same `checkpoint_ns` are in one namespace. The key of a checkpoint is its id,
-and the keys of its writes have it as a prefix. So the newest checkpoint and its writes are the last documents
-of the namespace, and a thread is deleted by a prefix of its namespaces.
+The checkpoints of a thread with the same `checkpoint_ns` are in one namespace. The key of a
+checkpoint is its id, and the keys of its writes have it as a prefix. So the newest checkpoint and
+its writes are the last documents of the namespace, and a thread is deleted by a prefix of its
+namespaces.
 """
 
 from __future__ import annotations
@@ -49,13 +50,15 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
     """A checkpointer for graphs with and without event loops.
 
     `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
-    `MEMOIRD_KEY`). Checkpoints are documents below `namespace`. They belong to no session, and stay until their
-    thread is deleted or pruned. Each put is one call and one transaction, and can be repeated.
+    `MEMOIRD_KEY`). Checkpoints are documents below `namespace`. They belong to no session, and stay
+    until their thread is deleted or pruned. Each put is one call and one transaction, and can be
+    repeated.
 
-    Limits: a checkpoint or a write has up to `long_term.document_bytes` (4 MiB), the id of a thread up to 256
-    bytes, and subgraphs may be nested 13 deep.
+    Limits: a checkpoint or a write has up to `long_term.document_bytes` (4 MiB), the id of a thread
+    up to 256 bytes, and subgraphs may be nested 13 deep.
 
-    A checkpointer restores the state of a graph unchanged. To send the model a window of it, see `window`.
+    A checkpointer restores the state of a graph unchanged. To send the model a window of it, see
+    `window`.
     """
 
     def __init__(

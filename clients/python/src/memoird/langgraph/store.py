@@ -34,8 +34,8 @@ class MemoirdStore(BaseStore):
     """Items below `namespace`.
 
     `client` may be of either kind; by default it is configured by the environment (`MEMOIRD_ADDR`,
-    `MEMOIRD_KEY`). Items belong to no session. They stay until they are deleted or their ttl (in minutes)
-    expires, which reads restart. `ttl` sets the defaults, as in LangGraph.
+    `MEMOIRD_KEY`). Items belong to no session. They stay until they are deleted or their ttl (in
+    minutes) expires, which reads restart. `ttl` sets the defaults, as in LangGraph.
 
     `index` determines how `search` uses a `query`:
 
@@ -49,8 +49,8 @@ class MemoirdStore(BaseStore):
 
     A batch reads before it writes. Up to 256 documents and 8 MiB are written in one transaction.
 
-    Limits: an item has up to `long_term.document_bytes` (4 MiB) of JSON, a key up to 512 bytes, and a namespace
-    up to 13 labels of up to 256 bytes.
+    Limits: an item has up to `long_term.document_bytes` (4 MiB) of JSON, a key up to 512 bytes, and
+    a namespace up to 13 labels of up to 256 bytes.
     """
 
     supports_ttl = True

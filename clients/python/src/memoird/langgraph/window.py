@@ -54,16 +54,18 @@ def window(
     client: Client | AsyncClient | None = None,
     messages_key: str = "messages",
 ) -> RunnableLambda[Any, Any]:
-    """Returns a step to run before the model, which replaces its input by a window of the state's messages.
+    """Returns a step to run before the model, which replaces its input by a window of the state's
+    messages.
 
     It is a `pre_model_hook` of LangGraph's agents, and can be invoked in a node. It returns
-    `{"llm_input_messages": [...]}` and does not change the state. The session has the thread's id. For a subgraph,
-    the names of its nodes are appended (`THREAD|researcher`).
+    `{"llm_input_messages": [...]}` and does not change the state. The session has the thread's id.
+    For a subgraph, the names of its nodes are appended (`THREAD|researcher`).
 
-    Messages of the state that the session does not have are appended in the same call. If several steps do this
-    concurrently, one of them appends. If a thread continues from an earlier checkpoint, or its messages were
-    changed or removed, the session is rewound to the start of the thread and all messages are appended.
-    Messages from before the start of the thread stay in the session and its windows.
+    Messages of the state that the session does not have are appended in the same call. If several
+    steps do this concurrently, one of them appends. If a thread continues from an earlier
+    checkpoint, or its messages were changed or removed, the session is rewound to the start of the
+    thread and all messages are appended. Messages from before the start of the thread stay in the
+    session and its windows.
     """
     chooser = Chooser(how, client)
 
