@@ -256,7 +256,7 @@ def is_here(name, program):
 
 
 def says_that_nobody_is_there(memoird, balancer):
-    """Checks for a gRPC error if no daemon is reachable. A page in HTML would be a protocol error for clients."""
+    """Checks for a gRPC error if no daemon is reachable. Clients cannot parse a page in HTML."""
 
     def told():
         command = [memoird, "--addr", balancer.addr, "health"]

@@ -74,7 +74,7 @@ class Daemon:
 
 
 class Postgres:
-    """A PostgreSQL in its own folder, always on the same port. A standby of `primary`, if there is one."""
+    """A PostgreSQL in its own folder, always on the same port. A standby if `primary` is given."""
 
     # Folders of Debian, one for each version.
     PROGRAMS = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda path: int(path.split("/")[4]))

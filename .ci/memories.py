@@ -301,7 +301,7 @@ def embedded(asker, enough=None):
 
 
 def by_meaning(args, modules, facts, questions):
-    """Kills the daemon twice during embedding, then compares search by words, by meaning and by both."""
+    """Kills the daemon twice during embedding, then compares the modes of search."""
     more = f"long_term: {{ query_wait: 30s, embedder: {{ local: {{ dir: {args.embedder_dir} }} }} }}\n"
     daemon = Daemon(args.memoird, args.work / "meaning", more=more)
     asker = Asker(daemon, modules)

@@ -54,7 +54,7 @@ def check_whole(name, messages, turns, api):
 
 
 def check_bounded(name, messages, turns):
-    """Checks that the history has the anchor, the newest request, and then the newest turns in whole units."""
+    """Checks for the anchor, the newest request, and then the newest turns in whole units."""
     anchor = next(i for i, message in enumerate(messages, start=1) if message["role"] == "user")
     assert turns[0].seq == anchor, f"{name}: no anchor"
     assert CAP / 2 < len(turns) <= CAP + 1, f"{name}: {len(turns)} turns"
@@ -117,7 +117,7 @@ def wait_for_turns(daemon, turns):
 
 
 def check_checkpoints(daemon, conversations, modules):
-    """Kills the daemon while every conversation ends. Each checkpoint must contain the whole conversation."""
+    """Kills the daemon while conversations end. Checkpoints must contain them completely."""
     grpc, api, session_pb2, session_grpc = modules
     names = [conversation["id"] for conversation in conversations]
     for place, name in enumerate(names):

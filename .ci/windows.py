@@ -248,7 +248,7 @@ def simulated(daemon, file):
 
 
 def families(daemon, data, modules, kinds):
-    """Runs each family with all defaults, and compares the share in a prefix with `replay --dry-run`."""
+    """Checks the share in a prefix of each family with all defaults, also by a dry run."""
     for family, share_min in FAMILIES.items():
         file = data / f"{family}_openai.jsonl"
         conversations = [json.loads(line) for line in file.read_text().splitlines()]
