@@ -47,8 +47,7 @@ POPS_TRIED_MAX = 64
 
 @dataclass(slots=True, frozen=True)
 class Window:
-    """Options for windows: model calls see the window of a session within a token budget, not the
-    whole session.
+    """Options for windows, which replace the whole session in model calls, within a token budget.
 
     Content that does not fit is cut where the conversation allows it, and replaced by a summary.
     Tool calls stay with their results. Between two cuts the prefix stays the same, so that the
@@ -70,11 +69,10 @@ class Window:
 def read_all(
     session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED, *, plain: bool = False
 ) -> Steps[list[Any]]:
-    """Reads all turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB. No page if
-    none is live.
+    """Reads all turns of a session, oldest first, in pages of 1,000 turns or 2 MiB.
 
-    Returns pages as `get_history` does, or with `plain` as protobuf messages, for callers that need
-    few fields.
+    Yields no page if the session is not live. Returns pages as `get_history` does, or with `plain`
+    as protobuf messages, for callers that need few fields.
     """
     pages: list[Any] = []
     after_seq, generation = 0, ""
@@ -167,11 +165,10 @@ def _tail(page: Any, seqs: list[int]) -> Tail:
 def turn_of_message(
     session_id: str, format: MessageFormat, read: MessagesRead, index: int
 ) -> Steps[tuple[int, int] | None]:
-    """Finds the turn of `read.messages[index]`: its position in `read.seqs`, and the index of its
-    first message.
+    """Returns the position in `read.seqs` of the turn of `read.messages[index]`.
 
-    A page does not show which messages belong to a turn, so this bisects. None if the session
-    changed.
+    Also returns the index of the turn's first message. A page does not show which messages belong
+    to a turn, so this bisects. None if the session changed.
     """
     low, high, first = 0, len(read.seqs), 0
     while high - low > 1:
@@ -271,10 +268,10 @@ def replace(
     after_seq: int = 0,
     expected: Tail | None = None,
 ) -> Steps[Tail | None]:
-    """Rewinds all turns after `after_seq` and appends others: the first chunk atomically with the
-    rewind.
+    """Rewinds all turns after `after_seq` and appends others.
 
-    Raises StaleSeq or StaleGeneration if the session no longer ends with `expected`.
+    The first chunk is appended atomically with the rewind. Raises StaleSeq or StaleGeneration if
+    the session no longer ends with `expected`.
     """
     if not chunks:
         return (yield from clear(session_id, after_seq, expected))

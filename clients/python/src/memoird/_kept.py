@@ -75,10 +75,10 @@ def turn_format(parts: Sequence[Part], format: MessageFormat) -> MessageFormat:
 
 
 def opaque(fields: dict[str, Any]) -> list[Part]:
-    """Returns a part for an object that memoird only stores and counts. Empty if it is not valid
-    JSON.
+    """Returns a part for an object that memoird only stores and counts.
 
-    Fields that name a call, such as `tool_use_id` and `call_id`, keep it together with that call.
+    Returns an empty list if it is not valid JSON. Fields that name a call, such as `tool_use_id`
+    and `call_id`, keep it together with that call.
     """
     try:
         return [Part(text="", extra_json=_text(fields))]

@@ -1,5 +1,4 @@
-"""Google's ADK on memoird: sessions with events as turns, and a memory with search by words and
-meaning.
+"""Google's ADK on memoird: sessions with events as turns, and a memory service.
 
     pip install "memoird[adk]"
 

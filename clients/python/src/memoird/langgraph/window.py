@@ -54,8 +54,7 @@ def window(
     client: Client | AsyncClient | None = None,
     messages_key: str = "messages",
 ) -> RunnableLambda[Any, Any]:
-    """Returns a step to run before the model, which replaces its input by a window of the state's
-    messages.
+    """Returns a step that replaces the model's input by a window of the state's messages.
 
     It is a `pre_model_hook` of LangGraph's agents, and can be invoked in a node. It returns
     `{"llm_input_messages": [...]}` and does not change the state. The session has the thread's id.
