@@ -71,7 +71,7 @@ def read_all(
 ) -> Steps[list[Any]]:
     """Reads all turns of a session, oldest first, in pages of 1,000 turns or 2 MiB.
 
-    Yields no page if the session is not live. Returns pages as `get_history` does, or with `plain`
+    Returns no page if the session is not live, else pages as `get_history` does, or with `plain`
     as protobuf messages, for callers that need few fields.
     """
     pages: list[Any] = []
