@@ -1,11 +1,13 @@
-"""LangGraph's checkpointer and ADK's session service: memoird's beside their own of SQLite files, in one process and one run.
+"""Compares memoird with the SQLite implementations of LangGraph's checkpointer and ADK's session
+service.
 
     pip install 'memoird[langgraph,adk]' langgraph-checkpoint-sqlite && MEMOIRD_BIN=... python bench/langgraph_adk.py
 
-The newest checkpoint of a thread of 300, with 49 messages in its state; and of 300 sessions with 20 events each, 10 of a user: to append an event, to
-read a session, to list a user's sessions. Every round asks each of them once, in an order that changes, and
-the figure is the median of all rounds. The floor is a call of the same channel that is answered at once; of a
-checkpoint it is that and what LangGraph takes to make it of its bytes, which both savers let it do.
+Measures reading the newest of 300 checkpoints of a thread with 49 messages in its state; and with
+300 sessions of 20 events each, 10 of them of one user: appending an event, reading a session, and
+listing a user's sessions. Every round runs each operation once, in varying order, and the result is
+the median of all rounds. The floor is a call of the same channel with an immediate response. For a
+checkpoint it includes LangGraph's decoding, which both savers use.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def checkpoints(client: memoird.Client, folder: pathlib.Path, rounds: int) -> No
             checkpoint["channel_values"] = {"messages": said[: step % 50]}
             at = saver.put(at, checkpoint, {"source": "loop", "step": step}, {})
             saver.put_writes(at, [("messages", "said")], f"task-{step}")
-        # The newest one has none: so it is after each run of a graph.
+        # The newest checkpoint has no writes, as after each run of a graph.
         saver.put(at, create_checkpoint(checkpoint, None, CHECKPOINTS), {"source": "loop"}, {})
     check = client._channel.unary_unary(EMPTY)
     operations = {name: lambda saver=saver: saver.get_tuple(config) for name, saver in savers.items()}

@@ -1,12 +1,13 @@
-"""Sessions of the OpenAI Agents SDK: memoird's beside the SDK's own, in one process and one run.
+"""Compares memoird's session for the OpenAI Agents SDK with the SDK's own.
 
     pip install 'memoird[openai-agents]' redis && MEMOIRD_BIN=... python bench/sessions.py
 
-For 100 and 5,000 items before: to add 2 items, and to read the last 20. Every round asks each of them once, in an
-order that changes, and the figure is the median of all rounds. The floor is a call of the same channel that is
-answered at once (`grpc.health.v1.Health/Check`): no client by gRPC for Python is faster. The SDK's RedisSession is
-there where `redis-server` and `redis` are installed: a server of its own that writes each command to its disk
-before it answers (`--appendfsync always`), as durability `sync` does.
+Measures adding 2 items and reading the last 20, with 100 and 5,000 existing items. Every round runs
+each operation once, in varying order, and the result is the median of all rounds. The floor is a
+call of the same channel with an immediate response (`grpc.health.v1.Health/Check`): no gRPC client
+for Python is faster. The SDK's RedisSession is included if `redis-server` and `redis` are
+installed, with its own server, which writes each command to disk before it responds (`--appendfsync
+always`), like durability `sync`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def item(number: int) -> dict[str, str]:
 
 
 async def median_ms(operations: dict[str, Operation], rounds: int) -> dict[str, float]:
-    """Of each operation, in milliseconds."""
+    """Returns the median of each operation in milliseconds."""
     taken: dict[str, list[float]] = {name: [] for name in operations}
     names = list(operations)
     for round in range(rounds + rounds // 10):
@@ -56,7 +57,7 @@ async def median_ms(operations: dict[str, Operation], rounds: int) -> dict[str, 
 
 @contextlib.contextmanager
 def redis_server() -> Iterator[str | None]:
-    """Where a server of our own is; None where none is installed."""
+    """Starts a Redis server and yields its address. None if it is not installed."""
     program = shutil.which("redis-server")
     if not program or not importlib.util.find_spec("redis"):
         print("RedisSession is left out: `redis-server` or the package `redis` is not installed")
@@ -133,7 +134,7 @@ def main() -> None:
     with contextlib.ExitStack() as open:
         clients = {}
         for durability in ("sync", "off"):
-            # As many turns stay in both: without a journal the history is all there is.
+            # The same number of turns for both: without a journal, the history is all there is.
             config = (
                 f"journal: {{ durability: {durability} }}\n"
                 "short_term: { max_history_turns: 20000, max_history_bytes: 64MiB }\n"

@@ -1,4 +1,4 @@
-"""ADK's tests of services: wherever they make one of ADK's, it is memoird's. Each test has a daemon of its own."""
+"""ADK's tests of services with memoird's in place of ADK's own. Each test has its own daemon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _client: memoird.AsyncClient | None = None
 
 
 class _OfTheTest:
-    """Services are made as ADK's are, some before a test begins, and call its daemon."""
+    """A service made like ADK's, possibly before a test starts, that calls the test's daemon."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
@@ -34,20 +34,20 @@ class _OfTheTest:
         pass
 
     async def close(self) -> None:
-        """ADK's databases have it."""
+        """Exists in ADK's database services."""
 
 
 class SessionService(_OfTheTest, MemoirdSessionService):
-    """In the place of those in memory and in databases."""
+    """Replaces the in-memory and database services."""
 
 
 class MemoryService(_OfTheTest, MemoirdMemoryService):
-    """In the place of that in memory."""
+    """Replaces the in-memory service."""
 
 
 @pytest.fixture(autouse=True)
 def daemon() -> Iterator[None]:
-    """Tests use the same names."""
+    """Starts a daemon for each test, because tests use the same names."""
     global _client
     with memoird.local() as client:
         _client = client.for_event_loops()

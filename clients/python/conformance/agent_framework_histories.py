@@ -1,4 +1,4 @@
-"""The Agent Framework's tests of history providers: memoird's is in the place of those in memory and in files."""
+"""The Agent Framework's tests of history providers, with memoird's in place of its own."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from memoird.agent_framework import MemoirdHistoryProvider, _message
 
 
 class InMemoryHistoryProvider(MemoirdHistoryProvider):
-    """Has messages of its own, or those of a directory."""
+    """Has its own messages, or those of a directory."""
 
     def __init__(self, source_id: str = "in_memory", *, place: str = "", **options: Any) -> None:
         super().__init__(source_id, prefix=f"{place or uuid.uuid4().hex}:", **options)
 
 
 class FileHistoryProvider(InMemoryHistoryProvider):
-    """Is made as that of files is."""
+    """Has the constructor of the provider for files."""
 
     def __init__(self, path: Path, *, source_id: str = "file_history", **options: Any) -> None:
         super().__init__(source_id, place=str(path), **options)
 
 
 class ConcreteHistoryProvider(InMemoryHistoryProvider):
-    """The tests' own class, which has something from the beginning on and shows what it was given."""
+    """Replaces the tests' own class, which has initial messages and exposes the stored ones."""
 
     def __init__(self, source_id: str, stored_messages: Sequence[Message] = (), **options: Any) -> None:
         super().__init__(source_id, **options)
@@ -41,7 +41,7 @@ class ConcreteHistoryProvider(InMemoryHistoryProvider):
 
     @property
     def stored(self) -> list[Message]:
-        """All messages."""
+        """Returns all messages."""
         pages = Clients().do(read_all(self._id("s1")))
         return [_message(turn) for page in pages for turn in page.turns]
 

@@ -1,4 +1,4 @@
-"""LangChain's own tests of histories: what they keep in memory, memoird keeps."""
+"""LangChain's tests of chat histories, with memoird's in place of the in-memory one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memoird.langchain import MemoirdChatMessageHistory
 
 
 class InMemoryChatMessageHistory(MemoirdChatMessageHistory):
-    """A session of its own for each object."""
+    """Each object has its own session."""
 
     def __init__(self, messages: Sequence[BaseMessage] = ()) -> None:
         super().__init__(f"history-{uuid.uuid4().hex}")

@@ -1,4 +1,4 @@
-"""LangGraph's conformance package for checkpointers: each of its tests, of all capabilities."""
+"""LangGraph's conformance tests of checkpointers, with all capabilities."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""Tests of LangGraph's SQLite store: wherever they make one, it is one of memoird; a file's name is a namespace."""
+"""LangGraph's tests of its SQLite store on memoird's store. A file name is a namespace."""
 
 from __future__ import annotations
 

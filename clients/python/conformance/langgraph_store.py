@@ -1,4 +1,4 @@
-"""Tests of LangGraph's stores: what they keep in memory, memoird keeps; each store has a namespace of its own."""
+"""LangGraph's tests of stores on memoird's store. Each store has its own namespace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memoird.langgraph import MemoirdStore
 
 
 class InMemoryStore(MemoirdStore):
-    """A store that is made as LangGraph's is."""
+    """A store with the constructor of LangGraph's."""
 
     def __init__(self, *, index: Any = None) -> None:
         super().__init__(index=index, namespace=("suite", uuid.uuid4().hex))

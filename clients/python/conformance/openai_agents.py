@@ -1,6 +1,6 @@
-"""Tests of the OpenAI Agents SDK: wherever they make a `SQLiteSession`, it is one of memoird.
+"""Tests of the OpenAI Agents SDK with memoird's session in place of `SQLiteSession`.
 
-A session of a file is the same for every object of that file and id; one in memory is its object's own.
+Objects with the same file and id share a session. An in-memory session belongs to its object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memoird.openai_agents import MemoirdSession
 
 
 class Scoped(AsyncClient):
-    """A client whose sessions have a name of their own in front of their ids."""
+    """A client that prefixes session ids."""
 
     def __init__(self, scope: str) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ _clients: dict[str, Scoped] = {}
 
 
 class SQLiteSession(MemoirdSession):
-    """A session of memoird that is made as the SDK's is."""
+    """A session of memoird with the constructor of the SDK's."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SQLiteSession(MemoirdSession):
         self.db_path = db_path
 
 
-# Tests of expiry stop `time.time` for the whole process, by which gRPC says how long a call may take.
+# Tests of expiry freeze `time.time` for the whole process. gRPC needs the real one for deadlines.
 grpc.aio._utils.time = SimpleNamespace(time=time.time)
 agents.SQLiteSession = SQLiteSession
 agents.memory.SQLiteSession = SQLiteSession

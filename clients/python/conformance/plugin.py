@@ -1,4 +1,4 @@
-"""What all suites need: a daemon, the list of what is skipped, and the counts."""
+"""Shared by all suites: a daemon, the list of skipped tests, and counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Lines are `PATTERN  REASON`: the pattern is a part of the test's id."""
+    """Reads lines of the form `PATTERN  REASON`. The pattern is a part of the test's id."""
     file = pathlib.Path(os.environ["SUITE_SKIPPED"])
     for line in file.read_text().splitlines() if file.exists() else []:
         if not line or line.startswith("#"):
@@ -47,7 +47,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """A module that is skipped as a whole has no tests that a line could name."""
+    """Reports modules that are skipped as a whole, because no line can name their tests."""
     if report.skipped:
         _unlisted.append(report.nodeid)
 
@@ -56,7 +56,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and report.nodeid not in _listed and not hasattr(report, "wasxfail"):
         _unlisted.append(report.nodeid)
     if report.when == "call" or report.outcome != "passed":
-        # What fails in its preparation or its clearing up has failed.
+        # A test whose setup or teardown fails has failed.
         _counts[report.outcome] += 1
 
 

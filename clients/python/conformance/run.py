@@ -1,14 +1,14 @@
-"""Runs a framework's own tests against memoird, out of the framework's source package.
+"""Runs a framework's own tests, from its source package, against memoird.
 
     MEMOIRD_BIN=../../target/debug/memoird python conformance/run.py openai-agents [pytest's arguments]
     MEMOIRD_BIN=../../target/debug/memoird python conformance/run.py adk DIRECTORY [pytest's arguments]
 
-The package is fetched at the time of the run, of a pinned version and hash, and nothing of it is kept. Where no
-package holds the tests, the directory is a checkout of the suite's repository and commit. A module of
-this directory puts memoird's classes in the place of the framework's. What is skipped stands in
-`skipped/SUITE.txt`, a reason each. The run fails where a test fails, where fewer tests are found than the pinned
-number, where a line of that file fits no test, and where a test or a whole module is skipped that no line of
-it names, for instance because a package is not installed.
+The package is downloaded during the run, with a pinned version and hash, and deleted afterwards. If
+no package contains the tests, the directory must be a checkout of the suite's repository and
+commit. A module of this directory replaces the framework's classes by memoird's.
+`skipped/SUITE.txt` lists the skipped tests with a reason each. The run fails if a test fails, if
+fewer tests are found than the pinned number, if a line of that file matches no test, or if a test
+or a whole module is skipped without a line, for example because a package is not installed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Suite:
     """Tests of a framework."""
 
     plugin: str
-    """The module of this directory that prepares them."""
+    """Module of this directory that prepares the tests."""
     collected_min: int
-    """So many tests there are; less is a failure of the suite, not a success."""
+    """Minimum number of tests. Fewer are an error of the suite."""
     tests: list[str]
-    """Files or directories, of the source package, or of this directory where there is none."""
+    """Files or directories in the source package, or in this directory if there is no package."""
     package: str = ""
-    """The source package, with its version."""
+    """Source package with version."""
     sha256: str = ""
-    """Its hash."""
+    """SHA-256 of the package."""
     checkout: str = ""
-    """The repository and commit whose tests these are, where no package holds them."""
+    """Repository and commit of the tests, if no package contains them."""
     options: list[str] = field(default_factory=list)
-    """More arguments of pytest."""
+    """Additional arguments of pytest."""
 
 
 SUITES = {
@@ -51,7 +51,7 @@ SUITES = {
         plugin="openai_agents",
         package="openai-agents==0.24.0",
         sha256="4b4b285f4fed81fdf1b4ac426a9101658d9cd29b4fb1aaeee18f639b77e704e3",
-        # The rest are those of the runner that make sessions.
+        # The other tests are those of the runner that use sessions.
         tests=[
             "tests/memory",
             "tests/extensions/memory/test_encrypt_session.py",
@@ -110,7 +110,7 @@ SUITES["adk"] = Suite(
         "tests/unittests/memory/test_in_memory_memory_service.py",
     ],
     checkout="google/adk-python at d9f4d3d288257593471fc708a9ab851779005ca5",
-    # Those of other services, beside that in memory.
+    # Excludes tests of services other than the in-memory one.
     options=["-o", "asyncio_mode=auto", "-k", OTHERS],
 )
 SUITES["agent-framework"] = Suite(
@@ -160,7 +160,7 @@ def main() -> int:
 
 
 def _fetched(suite: Suite, folder: pathlib.Path) -> pathlib.Path:
-    """The unpacked source package."""
+    """Downloads and unpacks the source package. Returns its directory."""
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
          "--no-binary", ":all:", "--dest", str(folder), suite.package],

@@ -1,7 +1,8 @@
-"""A bot on OpenAI's API that answers each message once, whatever fails in between.
+"""A bot on OpenAI's API that answers each message once, despite failures at any point.
 
-What was said is appended before anything follows from it, and the window's last message says what is
-to be done next. So a message that a platform delivers again goes on where its first delivery stopped.
+Each message is appended before the bot acts on it, and the window's last message determines the
+next step. So if a platform delivers a message again, the bot continues where the first delivery
+stopped.
 """
 
 import json
@@ -23,7 +24,7 @@ class Bot:
         self.functions: dict[str, Callable[..., str]] = {}
 
     def answer(self, chat: str, message_id: str, text: str) -> str:
-        """The answer to a message; the same one when it is delivered again."""
+        """Returns the answer to a message: the same one if the message is delivered again."""
         window = self._say(chat, [{"role": "user", "content": text}], key=message_id)
         for _ in range(STEPS_MAX):
             last = window.messages[-1]
@@ -31,7 +32,7 @@ class Bot:
             if last["role"] == "assistant" and not calls:
                 return str(last["content"])
             if calls:
-                # memoird answers the calls of its own tool.
+                # memoird answers calls of its own tool.
                 own = [call for call in calls if call["function"]["name"] != READ_EARLIER_TURNS]
                 window = self._say(chat, [self._run(call) for call in own])
                 continue

@@ -1,10 +1,10 @@
-"""A bot on Telegram, by long polling: many chats at once, and each message answered once.
+"""A bot on Telegram with long polling: many concurrent chats, and each message answered once.
 
-Telegram delivers an update again until it is confirmed, and the bot confirms what it has done. Whatever
-the bot dies of in between, memoird has what was said by then, so that the next delivery goes on there,
-in the middle of a tool step too; and a document has the last update of each chat that is done. What has
-no such memory is done again where the bot dies before memoird has its result: a call of the model, a
-message to the chat, and a function, which is given the id of its call to know it by.
+Telegram delivers an update again until it is confirmed, and the bot confirms an update once it is
+done. If the bot crashes in between, memoird has all messages up to then, so the next delivery
+continues there, even in the middle of a tool step. A document has the last update that is done in
+each chat. Actions are repeated if the bot crashes before memoird has their result: a model call, a
+message to the chat, and a function call. Functions get the id of their call to detect this.
 
     TELEGRAM_TOKEN=... OPENAI_API_KEY=... python telegram_bot.py
 """
@@ -23,14 +23,16 @@ from memoird import AppendRequest, AsyncClient, MessageFormat, ModelUsage, Part,
 
 MODEL, SYSTEM, FORMAT = "gpt-5-mini", "You remind people of what they ask you to.", MessageFormat.OPENAI
 POLL_SECONDS, STEPS_MAX = 50, 8
-# A chat shows for 5 seconds that somebody is typing.
+# Telegram shows that the bot is typing for 5 seconds.
 TYPING_SECONDS, MODEL_SECONDS = 4.0, 60.0
-# Telegram takes 4,096 units of UTF-16 in a message, of which a character has one or two.
+# Maximum characters of a message. Telegram's limit is 4,096 UTF-16 code units, one or two per
+# character.
 TEXT_MAX = 2048
 NO_ANSWER = "I found no answer. Send /regenerate to let me try again."
-# Telegram keeps an update for a day.
+# Key of the documents with the last update, and their time to live. Telegram keeps an update for a
+# day.
 DONE, DONE_TTL = ["telegram", "done"], timedelta(days=2)
-# How far back an edited message is looked for.
+# Number of turns among which an edited message is looked up.
 TURNS = 200
 
 
@@ -51,13 +53,13 @@ class Telegram:
 
 
 class Bot:
-    """Answers chats until something but the model fails. Started again, it goes on where it was."""
+    """Answers chats until something other than the model fails. After a restart it continues."""
 
     def __init__(self, telegram: Telegram, client: AsyncClient, openai: Any) -> None:
         self.telegram, self.client, self.openai = telegram, client, openai
         self.model_seconds = MODEL_SECONDS
         self.tools: list[dict[str, Any]] = []
-        # By name; each takes the id of its call, and the arguments by name.
+        # By name. Each function takes the id of its call, and the arguments by name.
         self.functions: dict[str, Callable[..., str]] = {}
 
     async def run(self) -> None:
@@ -73,7 +75,7 @@ class Bot:
             await asyncio.gather(*(self._chat(chat, some) for chat, some in chats.items()))
 
     async def _chat(self, chat: int, updates: list[dict[str, Any]]) -> None:
-        """Does the updates of a chat, one after another."""
+        """Processes the updates of a chat, one after another."""
         try:
             done = (await self.client.get_document(DONE, str(chat))).document
         except errors.DocumentNotFound:
@@ -92,7 +94,7 @@ class Bot:
             try:
                 await self.telegram.call("sendMessage", chat_id=chat, text=piece)
             except urllib.error.HTTPError as refused:
-                # Whoever blocks the bot, for instance, stops no other chat.
+                # A user who blocks the bot, for example, must not stop other chats.
                 if refused.code not in (400, 403):
                     raise
                 logging.warning("the chat %s does not take what it is told: %s", chat, refused)
@@ -111,16 +113,16 @@ class Bot:
         return await self._answer(session, said)
 
     async def _regenerated(self, session: str, key: str) -> str | None:
-        """Takes back all that followed what was asked last, and answers it anew."""
+        """Rewinds to the last message of the user and answers it again."""
         asked = await self._asked(session)
         if not asked:
             return None
-        # Delivered again, it is not done again: the key says so.
+        # With an idempotency key, so that it is done once if the update is delivered again.
         await self.client.rewind_session(session, asked[-1].seq, idempotency_key=key)
         return await self._answer(session)
 
     async def _edited(self, session: str, message: dict[str, Any]) -> str | None:
-        """Answers the newest message anew; an older one only says something else from now on."""
+        """Updates an edited message. If it is the newest one, answers it again."""
         id, text = str(message["message_id"]), message["text"]
         asked = await self._asked(session)
         old = next((turn for turn in asked if turn.client_id == id), None)
@@ -136,7 +138,7 @@ class Bot:
         return await self._answer(session)
 
     async def _asked(self, session: str) -> list[Turn]:
-        """What the chat has said, of the newest turns."""
+        """Returns the messages of the user among the newest turns."""
         try:
             turns = (await self.client.get_history(session, last=TURNS)).turns
         except errors.SessionNotFound:
@@ -144,7 +146,7 @@ class Bot:
         return [turn for turn in turns if turn.role is Role.USER]
 
     async def _answer(self, session: str, said: AppendRequest | None = None) -> str:
-        """What the model says to the newest message, or has said to it before."""
+        """Returns the model's answer to the newest message, which may be stored already."""
         typing = asyncio.create_task(self._type(int(session.partition(":")[2])))
         try:
             for _ in range(STEPS_MAX):
@@ -166,14 +168,14 @@ class Bot:
             typing.cancel()
 
     async def _ask(self, messages: list[Any]) -> AppendRequest | None:
-        """What the model says next; None where it fails."""
-        # OpenAI takes no list of none.
+        """Returns the model's next message. None if the model fails."""
+        # OpenAI rejects an empty list.
         tools = {"tools": self.tools} if self.tools else {}
         asked = self.openai.chat.completions.create(model=MODEL, messages=messages, **tools)
         try:
             reply = await asyncio.wait_for(asked, self.model_seconds)
         except Exception:
-            # Nothing is lost: what was asked is stored, and can be answered later.
+            # Nothing is lost: the message is stored and can be answered later.
             logging.exception("the model gave no answer")
             return None
         usage = ModelUsage(reply.model, reply.usage.prompt_tokens, reply.usage.completion_tokens)
@@ -205,7 +207,7 @@ def main() -> None:
     reminders: dict[str, str] = {}
 
     def remind(call_id: str, what: str, when: str) -> str:
-        # Under the id of its call, so that a reminder is made once.
+        # Stored by the id of its call, so that a repeated call makes no second reminder.
         reminders[call_id] = f"{when}: {what}"
         return f"You will be reminded of {what} at {when}."
 

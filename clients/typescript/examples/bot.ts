@@ -1,8 +1,8 @@
 /**
- * A bot on OpenAI's API that answers each message once, whatever fails in between.
+ * A bot on OpenAI's API that answers each message once, despite failures at any point.
  *
- * What was said is appended before anything follows from it, and the window's last message says what is
- * to be done next. So a message that a platform delivers again goes on where its first delivery stopped.
+ * Each message is appended before the bot acts on it, and the window's last message determines the next step. So if a
+ * platform delivers a message again, the bot continues where the first delivery stopped.
  */
 
 import { MessageFormat } from "memoird";
@@ -11,7 +11,7 @@ import type { Client, GetContextResponse } from "memoird";
 const STEPS_MAX = 8;
 const READ_EARLIER_TURNS = "read_earlier_turns";
 
-/** A message of OpenAI's chat completions, as far as a bot looks into it. */
+/** The fields of an OpenAI chat completions message that a bot reads. */
 export interface Message {
   role: string;
   content?: string | null;
@@ -23,7 +23,7 @@ export interface ToolCall {
   function: { name: string; arguments: string };
 }
 
-/** What is called of OpenAI's package. */
+/** The part of OpenAI's package that is used. */
 export interface OpenAi {
   chat: {
     completions: {
@@ -48,14 +48,14 @@ export class Bot {
     private readonly system: string,
   ) {}
 
-  /** The answer to a message; the same one when it is delivered again. */
+  /** Returns the answer to a message: the same one if the message is delivered again. */
   async answer(chat: string, messageId: string, text: string): Promise<string> {
     let window = await this.say(chat, [{ role: "user", content: text }], { idempotencyKey: messageId });
     for (let step = 0; step < STEPS_MAX; step++) {
       const messages: Message[] = JSON.parse(window.messagesJson);
       const last = messages.at(-1)!;
       if (last.tool_calls?.length) {
-        // memoird answers the calls of its own tool.
+        // memoird answers calls of its own tool.
         const own = last.tool_calls.filter((call) => call.function.name !== READ_EARLIER_TURNS);
         window = await this.say(chat, await Promise.all(own.map((call) => this.run(call))));
       } else if (last.role === "assistant") {
