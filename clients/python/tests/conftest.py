@@ -1,4 +1,4 @@
-"""Tests of an adapter are run where its framework is installed."""
+"""Skips the tests of an adapter if its framework is not installed."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""A provider in the place of OpenAI's client, which fails where a test wants it to."""
+"""A replacement for OpenAI's client that fails at the calls a test selects."""
 
 import importlib.util
 import json
@@ -9,7 +9,7 @@ EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
 
 class Provider:
-    """Asks for a train once, then answers with what it was told; fails at these calls."""
+    """Calls the train tool once, then answers with its result. Fails at the given calls."""
 
     def __init__(self, fails_at=()):
         self.asked, self.fails_at = [], set(fails_at)
@@ -35,14 +35,14 @@ class Provider:
 
 
 def completion(model, said):
-    """What OpenAI's client answers where the model says this."""
+    """Returns a response of OpenAI's client with this content of the model."""
     message = SimpleNamespace(model_dump=lambda exclude_none: dict(said), content=said["content"])
     usage = SimpleNamespace(prompt_tokens=100, completion_tokens=10)
     return SimpleNamespace(model=model, usage=usage, choices=[SimpleNamespace(message=message)])
 
 
 def example(name):
-    """A module of the examples."""
+    """Imports a module of the examples."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -8,7 +8,7 @@ LINES_MAX = 20
 
 
 def example(section, names, instead={}):
-    """What the first example of a section leaves. `instead` says what stands for a piece of it."""
+    """Runs the first example of a section and returns its variables. `instead` replaces pieces of it."""
     text = README.read_text().split(f"### `{section}`", 1)[1]
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
     assert code.count("\n") < LINES_MAX

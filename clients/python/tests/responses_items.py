@@ -1,4 +1,4 @@
-"""Items of OpenAI's responses, one of each shape, as an agent's session holds them."""
+"""Items of OpenAI's responses, one of each shape, as in an agent's session."""
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 

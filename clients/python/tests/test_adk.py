@@ -1,4 +1,4 @@
-"""The services for Google's ADK: what `tests/unittests/sessions` and `.../memory` of google/adk-python ask of theirs."""
+"""The services for Google's ADK, with the requirements of `tests/unittests/sessions` and `.../memory` of google/adk-python."""
 
 import asyncio
 import itertools
@@ -348,7 +348,7 @@ def test_a_write_of_shared_state_whose_answer_was_lost_is_done(run, client, app)
 
 
 class Racing(memoird.AsyncClient):
-    """A client whose first pages have the turns of one moment, and the session of a later one."""
+    """A client whose first pages have a session that is newer than the turns."""
 
     def __init__(self, addr, meanwhile):
         super().__init__(addr)
@@ -372,7 +372,7 @@ def test_an_event_that_comes_amid_a_read_is_read(run, service, client, app):
     of = {"app_name": app, "user_id": "ann"}
     session = run(service.create_session(**of))
     run(service.append_event(session, event(text="one")))
-    # The newest turns of memory, and those of the journal.
+    # The newest turns in memory, and those in the journal.
     meanwhile = [service.append_event(session, event(text=text)) for text in ("two", "three")]
     racing = Racing(client.addr, meanwhile)
     read = run(MemoirdSessionService(racing).get_session(**of, session_id=session.id))
@@ -434,7 +434,7 @@ def test_what_a_user_has(run, service, app):
 
 
 def test_a_call_that_is_answered_twice(run, service, client, app):
-    """As the tools of ADK do that run long."""
+    """ADK's long-running tools send several results."""
     of = {"app_name": app, "user_id": "ann"}
     session = run(service.create_session(**of))
     call = types.FunctionCall(id="c1", name="refund", args={})
@@ -503,7 +503,7 @@ def test_what_a_window_says_in_memoirds_words_is_no_memory(run, client, app):
     assert kept == {"Ann lives in Oslo", *(f"parcel {number}" for number in range(5, 9))}
 
 
-# Some 24,000 tokens.
+# About 24,000 tokens.
 MUCH = " ".join(str(number * 7919) for number in range(6_000))
 
 
@@ -546,7 +546,7 @@ def test_files_of_a_result_are_media(run, service, client, app):
     session = run(service.create_session(**of))
     call = types.FunctionCall(id="c1", name="look", args={})
     answer = types.FunctionResponse(id="c1", name="look", response={"seen": "a window"}, parts=[screen])
-    # The second answer is told in words.
+    # The second result is appended as text.
     for part in (types.Part(function_call=call), *[types.Part(function_response=answer)] * 2):
         said = Event(author="agent", content=types.Content(role="model", parts=[part]))
         run(service.append_event(session, said))
@@ -558,7 +558,7 @@ def test_files_of_a_result_are_media(run, service, client, app):
 
 
 class Model(BaseLlm):
-    """Asks for a train once, and then says what it was told."""
+    """Requests a train once, then reports the result."""
 
     model: str = "fake"
     asked: list = []
@@ -593,7 +593,7 @@ class Caller(BaseLlm):
         yield LlmResponse(content=types.Content(role="model", parts=parts))
 
 
-# Some 800 tokens.
+# About 800 tokens.
 FOUND = " ".join(str(number * 7919) for number in range(350))
 SMALL = memoird.Budget(
     context_window=4_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
@@ -635,7 +635,7 @@ def test_a_window_is_chosen_for_each_model_call(run, client, app, at_once):
         calls = ids_of(contents, "function_call")
         assert calls == ids_of(contents, "function_response")
     if at_once == 1:
-        # The newest result, as it was.
+        # The newest result, unchanged.
         assert all(FOUND in contents[-1].parts[-1].model_dump_json() for contents in asked[1:])
     everything = MemoirdSessionService(client)
     read = run(everything.get_session(app_name=app, user_id="ann", session_id="1"))

@@ -54,7 +54,7 @@ MESSAGES = [
 
 
 class Provider(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
-    """Asks for a tool where there is one, then says how much it was shown."""
+    """Calls a tool if there is one, then reports the number of messages it got."""
 
     def __init__(self, **_):
         super().__init__()
@@ -176,7 +176,7 @@ def test_memoird_chooses_the_window(calls):
     asyncio.run(read())
 
 
-# Some 1,200 tokens.
+# About 1,200 tokens.
 FOUND = " ".join(str(number * 7919) for number in range(350))
 
 
@@ -208,7 +208,7 @@ def test_a_window_is_chosen_for_each_model_call(calls):
         budget = memoird.Budget(
             context_window=4_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
         )
-        # The result that a call is about is added after it.
+        # The result of the pending call is added afterwards.
         window = Window(budget=budget, overhead_tokens=1_300)
         history = MemoirdHistoryProvider(client=calls, window=window)
         caller = Caller()
@@ -261,7 +261,7 @@ def test_a_service_that_stores_the_conversation_is_not_sent_it_again(calls, capl
     assert asyncio.run(talk("not stored", store=False)) == [["one"], ["one", "1 messages", "two"]]
 
 
-# Some 24,000 tokens.
+# About 24,000 tokens.
 MUCH = " ".join(str(number * 7919) for number in range(6_000))
 
 

@@ -1,4 +1,4 @@
-"""The example bot, with a provider that fails where a test wants it to."""
+"""The example bot with a provider that fails at the calls a test selects."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Both clients against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH."""
+"""Both clients against a real daemon, named by `MEMOIRD_BIN` if it is not on PATH."""
 
 import asyncio
 import contextlib
@@ -252,7 +252,7 @@ ODD = [
 
 
 def odd_requests(kind, at="", inside=0):
-    """Requests of a kind that have something odd in one field, with the field's place."""
+    """Yields requests of a kind with an invalid value in one field, and the field's path."""
     for field in dataclasses.fields(kind):
         place = f"{at}{field.name}"
         for value in [*ODD, (it for it in ["x"])]:
@@ -297,7 +297,7 @@ def test_an_argument_that_there_is_not_is_refused_with_its_name(client, field, s
             if calls is not client:
                 asyncio.run(answer)
         assert refused.value.facts == {"field": field}
-        # As Python has it, too.
+        # Also an error as Python raises it.
         assert isinstance(refused.value, (TypeError, ValueError))
 
 
@@ -356,7 +356,7 @@ def test_a_rewind_has_a_key_and_is_done_once(client):
     client.rewind_session("popped", 3)
     with pytest.raises(errors.IdempotencyKeyRewound):
         client.append("popped", **appended)
-    # Without a key each is one of its own.
+    # Without idempotency keys, each call is separate.
     taken = [client.rewind_session("popped", seq).removed_turns for seq in (2, 1)]
     assert (taken, client.get_session("popped").session.last_seq) == ([1, 1], 1)
 
@@ -407,7 +407,7 @@ def test_a_call_whose_answer_was_lost_is_repeated_where_it_has_a_key(
 
 @contextlib.contextmanager
 def scripted(*answers):
-    """The address of a daemon that answers so, one after another, and the calls that it had."""
+    """Yields the address of a daemon that sends these responses in order, and the calls it received."""
     script, seen = list(answers), []
 
     class Scripted(grpc.GenericRpcHandler):
@@ -427,14 +427,14 @@ def answered(context):
 
 
 class Answering(grpc.GenericRpcHandler):
-    """A daemon that answers each call with nothing."""
+    """A daemon that sends an empty response to each call."""
 
     def service(self, details):
         return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
 
 
 def refused(code, reason, seconds=None):
-    """A refusal as the daemon's are; it says when to try again, or does not."""
+    """Returns an error like the daemon's, optionally with a retry delay."""
     status = status_pb2.Status(code=code.value[0])
     status.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason))
     if seconds is not None:
@@ -517,7 +517,7 @@ def test_what_a_balancer_may_choose_a_daemon_by():
 
 
 def test_an_id_that_is_too_long_is_refused_by_the_daemon(client):
-    # As metadata it would be more than a connection takes, and end the calls of others.
+    # As metadata it would exceed the limit of a connection, and end the calls of others.
     long = "é" * 20_000
     for call in (client.get_session, client.list_memories):
         with pytest.raises(errors.InvalidArgument) as refused:
@@ -578,7 +578,7 @@ with memoird.local() as own:
         os.killpg(0, signal.SIGINT)
         signal.sigtimedwait([], 5)
     except KeyboardInterrupt:
-        # A daemon that was told to stop takes nothing new by now, or soon.
+        # A daemon that is shutting down soon accepts no new calls.
         for _ in range(200):
             own.append("kept", [memoird.user("after")], timeout=5)
 """
@@ -607,7 +607,7 @@ def test_who_is_killed_leaves_no_daemon_behind():
         except ConnectionRefusedError:
             break
         except ConnectionResetError:
-            # It stops just now.
+            # It is shutting down.
             pass
         assert time.monotonic() < ends, "it serves on"
 
@@ -779,13 +779,13 @@ def test_a_daemon_that_comes_back_is_reached_soon():
         server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Answering()])
         assert server.add_insecure_port(f"127.0.0.1:{port}") == port
         server.start()
-        # gRPC's own first pause is of 0.8 s and more.
+        # gRPC's default first backoff is at least 0.8 s.
         assert other.get_session("chat", timeout=0.75)
         server.stop(None)
 
 
 def test_a_connection_that_died_without_a_word_is_made_anew(monkeypatch):
-    # A thirtieth of the time.
+    # Shortens the times to a thirtieth.
     options = [(name, value // 30 if "alive" in name or "ping" in name else value) for name, value in clients._OPTIONS]
     monkeypatch.setattr(clients, "_OPTIONS", options)
     died = threading.Event()
@@ -815,7 +815,7 @@ def test_a_connection_that_died_without_a_word_is_made_anew(monkeypatch):
 
 def test_an_idle_connection_is_closed_before_a_proxy_drops_it(monkeypatch):
     idle = dict(clients._OPTIONS)["grpc.client_idle_timeout_ms"]
-    # gRPC closes it within twice the time; proxies that drop connections do so after a minute and more.
+    # gRPC closes it within twice the time. Proxies drop idle connections after a minute or more.
     assert 0 < 2 * idle < 60_000
     options = [(name, 1_000 if "idle" in name else value) for name, value in clients._OPTIONS]
     monkeypatch.setattr(clients, "_OPTIONS", options)
@@ -871,7 +871,7 @@ def test_a_client_that_never_reached_a_daemon_names_the_command(monkeypatch, kin
     with socket.create_server(("127.0.0.1", 0)) as silent:
         addr = "http://127.0.0.1:%d" % (silent.getsockname()[1] if end == "is silent" else 1)
         with pytest.raises(errors.Unavailable, match="memoird serve") as failed:
-            # By far not as long as the call might take.
+            # Much sooner than the call's timeout.
             call_in(kind, addr, timeout=3600)
         assert addr in str(failed.value) and failed.value.code is grpc.StatusCode.UNAVAILABLE
 
@@ -939,7 +939,7 @@ def test_nobody_listens():
 
 
 def test_a_socket_in_the_file_system(client, tmp_path):
-    # It is the daemon's that says so: what it makes of a call's authority is not a fake server's.
+    # Needs the real daemon: a fake server would not check the authority of a call.
     path = tmp_path / "memoird.sock"
     settings = pathlib.Path(tmp_path / "memoird.yaml")
     data = json.dumps(str(tmp_path / "data"))
@@ -1021,7 +1021,7 @@ def test_a_client_that_is_closed_between_two_tries_says_so(monkeypatch):
 
 def test_event_loops_of_many_threads_begin_at_once():
     class Loop:
-        """One that lasts: to look through many takes long."""
+        """A long-lived loop, because searching through many takes long."""
 
         def is_closed(self):
             return False
@@ -1087,6 +1087,6 @@ def test_the_package_has_its_licenses_and_no_link_that_leaves_it():
     root = HERE.parent.parent.parent
     for name in ("LICENSE-APACHE", "LICENSE-MIT"):
         assert (HERE.parent / name).read_bytes() == (root / name).read_bytes()
-    # In a wheel a path of the repository leads nowhere.
+    # Relative links would be broken in a wheel.
     links = re.findall(r"\]\(([^)]+)\)", (HERE.parent / "README.md").read_text())
     assert [link for link in links if not link.startswith(("#", "https://"))] == []

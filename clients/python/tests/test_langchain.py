@@ -23,7 +23,7 @@ import memoird
 from memoird import errors
 from memoird.langchain import MemoirdByteStore, MemoirdChatMessageHistory, Window
 
-# Nine of these are more than one call takes.
+# Nine of these exceed the size of one call.
 LARGE = "parcel " * 130_000
 PNG = "iVBORw0KGgo=" * 40_000
 CALL = {"id": "c1", "name": "find", "args": {"order": 7.5, "deep": [{"a": None}]}}
@@ -142,7 +142,7 @@ def test_in_an_event_loop(daemon, own):
 
 @pytest.mark.parametrize("kind", ["client", "async_client"])
 def test_a_client_of_one_kind_is_enough_for_all_calls(daemon, monkeypatch, kind):
-    # Whoever asked for the environment's daemon would be refused.
+    # Using the environment's daemon would fail.
     monkeypatch.setenv("MEMOIRD_ADDR", "ftp://nowhere")
     calls = {kind: daemon if kind == "client" else daemon.for_event_loops()}
     history = MemoirdChatMessageHistory(f"one {kind}", **calls)
@@ -192,7 +192,7 @@ def test_a_run_adds_what_is_new_whatever_becomes_of_the_window_meanwhile(daemon)
 
     class Slow(FakeListChatModel):
         def _call(self, *args, **kwargs):
-            # Another message of the chat is answered; a compaction would make the window shorter.
+            # Another message of the chat is answered. A compaction would shorten the window.
             for number in range(6):
                 daemon.append("amid", [memoird.user(str(number))])
             return super()._call(*args, **kwargs)
@@ -260,12 +260,12 @@ def test_the_example_of_the_readme(daemon, monkeypatch):
     assert [message.content for message in said] == ["Where is my parcel?", "In Oslo."]
 
 
-# Some 24,000 tokens.
+# About 24,000 tokens.
 FOUND = " ".join(str(number * 7919) for number in range(6_000))
 
 
 def blocks_of(provider):
-    """An answer with reasoning and a tool of the provider's, as LangChain has it."""
+    """Returns an answer with reasoning and a provider's tool, in LangChain's form."""
     if provider == "anthropic":
         return [
             {"type": "thinking", "thinking": "He asks. " * 500, "signature": "c2ln" * 500},
@@ -307,10 +307,10 @@ def test_what_the_model_is_sent_again_is_counted(daemon, provider):
     plain, kept = (daemon.get_context(f"{name} {provider}", format=format) for name in ("plain", "counted"))
     assert plain.report.tokens_total > 20_000
     assert abs(kept.report.tokens_total - plain.report.tokens_total) < plain.report.tokens_total / 100
-    # The provider's blocks are for this provider.
+    # The provider's blocks are sent to this provider only.
     other = memoird.MessageFormat.OPENAI
     assert FOUND not in str(daemon.get_context(f"counted {provider}", format=other).messages)
-    # They are stored once.
+    # They are stored only once.
     [turn] = [turn for turn in daemon.get_history(f"counted {provider}").turns if turn.client_id == "m1"]
     assert len(turn.client_json) < 2_000
 
@@ -327,7 +327,7 @@ def test_reasoning_beside_the_content_is_counted(daemon):
     history = MemoirdChatMessageHistory("beside", client=daemon)
     history.add_messages([HumanMessage("Where is it?"), message])
     assert history.messages[1] == message
-    # Calls are in `tool_calls`, and what was parsed is not sent.
+    # Calls are in `tool_calls`, and parsed results are not sent.
     counted = daemon.get_context("beside").report.tokens_total
     assert 45_000 < counted < 55_000
 

@@ -15,7 +15,7 @@ from memoird import errors
 from memoird.langchain_agents import MemoirdMiddleware, Window
 from memoird.langgraph import MemoirdSaver
 
-# Some 1,200 tokens.
+# About 1,200 tokens.
 FOUND = " ".join(str(number * 7919) for number in range(350))
 SMALL = memoird.Budget(
     context_window=4_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
@@ -77,7 +77,7 @@ def test_a_window_is_chosen_for_each_model_call(client, mode):
         assert called == [it.tool_call_id for it in messages if isinstance(it, ToolMessage)]
         if number:
             assert messages[-1].content == FOUND
-    # The state has all of it, and the session, too.
+    # Both the state and the session have all messages.
     assert len(state["messages"]) == 52
     assert client.get_session(f"calls {mode}").session.last_seq == 51
 

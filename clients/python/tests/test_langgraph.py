@@ -1,4 +1,4 @@
-"""The checkpointer and the store for LangGraph, beyond what its own suites ask."""
+"""The checkpointer and the store for LangGraph, beyond LangGraph's own test suites."""
 
 import asyncio
 import itertools
@@ -33,7 +33,7 @@ class State(TypedDict, total=False):
 
 
 def graph(saver, store=None):
-    """Asks somebody in its second step."""
+    """A graph with an interrupt in its second step."""
 
     def first(state: State) -> State:
         return {"steps": ["first"]}
@@ -59,7 +59,7 @@ def test_the_same_in_an_event_loop(client, thread):
         return await graph(saver).ainvoke(Command(resume="yes"), thread)
 
     assert asyncio.run(go()) == {"steps": ["first", "second: yes"]}
-    # And a thread may be begun in the one way, and read in the other.
+    # A thread can be started with one kind of client and read with the other.
     assert graph(MemoirdSaver(client)).get_state(thread).values["steps"][-1] == "second: yes"
 
 
@@ -212,7 +212,7 @@ def test_what_finds_an_item_ends_with_the_item_and_not_before(client, index):
     store.put(ann, "kept", {"text": "Ann drinks tea."}, ttl=minutes)
     store.put(ann, "gone", {"text": "Bob drinks tea, too."}, ttl=minutes)
     while store.get(ann, "gone", refresh_ttl=False):
-        # Each read begins its time anew.
+        # Each read restarts its time to live.
         assert store.get(ann, "kept")
     found = store.search(ann, query="tea")
     assert [(it.key, it.score is not None) for it in found] == [("kept", True)]
@@ -264,7 +264,7 @@ def test_an_item_that_is_put_twice_at_once_is_forgotten_whole(client, monkeypatc
     ann, batch, raced = ("ann-at-once",), client.batch_documents, []
 
     def batch_documents(operations):
-        # Between the reads of a put and what it writes of its memories.
+        # Runs between the reads of a put and its writes of memories.
         if len(raced) < 2 and any(it.put and "memories" in it.put.namespace for it in operations):
             raced.append(operations)
             store.put(ann, "1", {"text": f"Ann has {len(raced)} umbrellas."})
@@ -318,7 +318,7 @@ def test_items_that_memoird_finds(client, store):
     store.put(ann, "1", {"text": "Ann drinks coffee."})
     store.put((*ann, "below"), "2", {"text": "Ann drinks coffee."})
     assert (ann, "1") not in found("tea")
-    # Of the same words the newer ones.
+    # For equal texts, the newer item.
     assert found("coffee") == [((*ann, "below"), "2"), (ann, "1")]
     store.delete(ann, "1")
     assert found("coffee") == [((*ann, "below"), "2")]

@@ -98,11 +98,11 @@ def test_a_call_reads_only_the_new_messages_of_a_long_thread(client, thread, mon
     dumps = json.dumps
     monkeypatch.setattr(window_module.json, "dumps", lambda it, **how: written.append(it) or dumps(it, **how))
     assert asked(thread, chosen, messages)[-1] is messages[-1]
-    # Other objects with the same contents, as a checkpointer makes them, are the same messages.
+    # Copies with the same contents, as a checkpointer makes them, are the same messages.
     copies = [message.model_copy() for message in messages]
     assert asked(thread, chosen, copies)[-1] is copies[-1]
     assert [it[0] for it in written if isinstance(it, list)] == ["m2000"]
-    # One that was changed in its place is not.
+    # A message that was changed in place is a different one.
     copies[3].content = "other words"
     asked(thread, chosen, copies)
     first = client.get_history(
@@ -162,7 +162,7 @@ def test_steps_that_run_at_once_have_the_same_window(client, thread):
 
 
 class Interrupted(memoird.Client):
-    """Something happens before it asks for a window."""
+    """Runs a callback before it requests a window."""
 
     before = None
 
@@ -226,7 +226,7 @@ def test_subgraphs_have_sessions_of_their_own(client, thread):
         said = graph.invoke(Command(resume={it.id: "on" for it in waiting}), thread)
         assert len(said["messages"]) == 2 * turn
     id = thread["configurable"]["thread_id"]
-    # What the model answers is told with the next message.
+    # The model's answer is appended with the next message.
     for name in (id, f"{id}|one", f"{id}|two"):
         assert client.get_session(name).session.last_seq == 5
 
@@ -257,7 +257,7 @@ def test_messages_of_more_bytes_than_one_call_takes(client, thread):
 
 
 class Model(GenericFakeChatModel):
-    """Says what it is told to, and notes what it was asked."""
+    """Gives scripted answers and records its input."""
 
     asked: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""The example notebook, executed cell by cell: each one says what the notebook shows."""
+"""Executes the example notebook cell by cell and compares the outputs with those in the notebook."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ from provider import EXAMPLES, completion
 
 
 def openai():
-    """OpenAI's module with a model that knows what it was told about a parcel."""
+    """OpenAI's module with a model that knows the parcel's number from its input."""
 
     def create(*, model, messages):
         assert messages[0]["role"] == "system"

@@ -1,4 +1,4 @@
-"""`MemoirdSession` against a real daemon: what the SDK's own tests do not ask."""
+"""`MemoirdSession` against a real daemon, beyond the SDK's own tests."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ set_tracing_disabled(True)
 
 
 class Provider(Model):
-    """Says how much it was shown."""
+    """Reports the number of items it got."""
 
     def __init__(self):
         self.shown = []
@@ -56,7 +56,7 @@ SUMMARY = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
 
 
 class Compactor:
-    """OpenAI's client, as far as it compacts. `meanwhile` is awaited during each call."""
+    """The compaction call of OpenAI's client. `meanwhile` is awaited during each call."""
 
     responses = property(lambda self: self)
 
@@ -162,7 +162,7 @@ def test_everything_can_be_taken_back(calls):
         session = MemoirdSession("back", client=calls)
         items = [made(number) for number in range(300)]
         await session.add_items(items)
-        # More than the history keeps: what it let go is in the journal.
+        # More than the history keeps. Dropped items are read from the journal.
         for item in reversed(items):
             assert await session.pop_item() == item
         assert await session.get_items() == []
@@ -221,7 +221,7 @@ def test_a_compaction_of_the_sdk_takes_the_place_of_all_in_one_step(calls):
         page = await calls.get_history("compacted", scope=memoird.HistoryScope.JOURNAL, last=2)
         assert [turn.removed for turn in page.turns] == [True, False]
         assert page.session.last_seq == 301
-        # More than one call takes.
+        # More than one call accepts.
         items = [made(number) for number in range(300)]
         assert await session._atomic_replace_items(items)
         assert await session.get_items() == items
@@ -245,7 +245,7 @@ def test_compaction_during_a_run_keeps_messages_of_another_worker(calls):
         items = await session.get_items()
         assert items[:20] == before and items[20]["content"] == "question"
         assert items[-1] == made(21) and len(items) == 23
-        # With no other worker, the next run compacts all of it.
+        # Without a concurrent change, the next run compacts everything.
         compactor.meanwhile = None
         await Runner.run(agent, "again", session=compacting)
         assert await session.get_items() == [SUMMARY]
@@ -266,7 +266,7 @@ def test_a_run_with_a_limit_compacts_only_what_it_sent(calls):
         agent = Agent(name="bot", model=Provider())
         await Runner.run(agent, "question", session=compacting, run_config=config)
         assert await session.get_items() == [*before[:20], SUMMARY]
-        # What stays is not added again.
+        # Items that stay are not appended again.
         assert [turn.timestamp for turn in (await calls.get_history("suffix")).turns][:20] == ids[:20]
 
     asyncio.run(compact())
@@ -363,7 +363,7 @@ def test_a_compaction_by_hand_keeps_messages_of_another_worker(calls, read):
             session.session_id, session, client=Compactor(meanwhile), compaction_mode="input"
         )
         if read == "cached":
-            # The SDK holds on to what it read.
+            # The SDK caches the items it read.
             compacting.should_trigger_compaction = lambda _: False
             await compacting.run_compaction()
         await compacting.add_items([made(4)])
@@ -378,7 +378,7 @@ def test_a_compaction_by_hand_keeps_messages_of_another_worker(calls, read):
             compacting.client.meanwhile = None
             await compacting.run_compaction({"force": True})
         assert await session.get_items() == [SUMMARY]
-        # What is added here does not make it stale.
+        # Items added here do not make it stale.
         await compacting.add_items([made(1)])
         await compacting.run_compaction({"force": True})
         await compacting.clear_session()
@@ -457,7 +457,7 @@ def test_memoird_chooses_the_window(daemon, calls):
         for number in range(8):
             await Runner.run(agent, f"question {number}", session=session)
         shown = provider.shown[-1]
-        # A gap marker of memoird stands for the turns that are missing.
+        # A marker replaces the omitted turns.
         assert len(shown) <= 6 and "are not shown here" in shown[0]["content"]
         assert shown[-1]["content"] == "question 7"
         assert len(await session.get_items(1000)) == 16
@@ -469,7 +469,7 @@ def test_memoird_chooses_the_window(daemon, calls):
 
 
 class Caller(Provider):
-    """Calls a tool `calls` times, each time anew."""
+    """Calls a tool `calls` times in every run."""
 
     def __init__(self, calls):
         super().__init__()
@@ -497,7 +497,7 @@ class Caller(Provider):
         yield event
 
 
-# Some 800 tokens.
+# About 800 tokens.
 FOUND = " ".join(str(number * 7919) for number in range(350))
 
 
@@ -538,12 +538,12 @@ def test_a_window_is_chosen_for_each_model_call(calls, streamed, limit):
         assert provider.shown[0] == [made(1), made(2), {"content": "Where is it?", "role": "user"}]
         for number, shown in enumerate(provider.shown[1:], 1):
             assert len(str(shown)) < 14_000
-            # The question, and the newest result, as it was.
+            # The question, and the newest result, unchanged.
             assert any(item.get("content") == "Where is it?" for item in shown)
             assert shown[-1]["call_id"] == f"c{number}" and shown[-1]["output"] == FOUND
             called = {item["call_id"] for item in shown if item.get("type") == "function_call"}
             assert called == {it["call_id"] for it in shown if it.get("type") == "function_call_output"}
-        # All of it is stored, once.
+        # All items are stored once.
         assert len(await session.get_items(1000)) == 54
 
     asyncio.run(talk())

@@ -62,7 +62,7 @@ MESSAGES = [
     ModelResponse([]),
 ]
 
-# As the framework's own JSON gives them back: it sees a picture in bytes that are one.
+# As loaded from the framework's own JSON, which detects images in bytes.
 MESSAGES = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(MESSAGES))
 
 
@@ -94,7 +94,7 @@ def test_all_messages_and_those_set_instead(daemon):
 
 @pytest.mark.parametrize("kind", ["client", "sync_client"])
 def test_a_client_of_one_kind_is_enough_for_all_calls(daemon, monkeypatch, kind):
-    # Whoever asked for the environment's daemon would be refused.
+    # Using the environment's daemon would fail.
     monkeypatch.setenv("MEMOIRD_ADDR", "ftp://nowhere")
     calls = {kind: daemon if kind == "sync_client" else daemon.for_event_loops()}
     history = MemoirdHistory(f"one {kind}", **calls)
@@ -251,7 +251,7 @@ def test_a_message_of_another_version_does_not_hide_the_others(daemon):
     assert first == MESSAGES[0] and second.parts[0].content == "Since when?"
 
 
-# Some 1,200 tokens.
+# About 1,200 tokens.
 FOUND = " ".join(str(number * 7919) for number in range(350))
 SMALL = memoird.Budget(
     context_window=4_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
@@ -307,7 +307,7 @@ def test_a_window_is_chosen_for_each_model_call(daemon):
             assert messages[-1].parts[-1].content == FOUND
     new = result.new_messages()
     assert len(new) == 52
-    # The same object or another one: what the run added is left out.
+    # The messages added by the run are skipped, by the same object or another one.
     for it in (history, MemoirdHistory("calls", sync_client=daemon, window=Window())):
         it.add_sync(new)
     plain = MemoirdHistory("calls", sync_client=daemon)
@@ -321,7 +321,7 @@ def test_a_run_that_fails_goes_on_with_what_it_had(daemon):
         caller.agent().run_sync("Where is it?", capabilities=[history.window_per_call()])
     messages = history.messages_sync()
     assert ids_in(messages, ToolReturnPart) == ["c1", "c2", "c3"]
-    # Without a prompt it goes on with the last request of its history.
+    # Without a prompt, the run continues with the last request of its history.
     caller.asked = [None] * 25
     result = caller.agent().run_sync(
         message_history=messages, capabilities=[history.window_per_call()]
@@ -343,7 +343,7 @@ def test_messages_of_a_run_that_are_added_piece_by_piece(daemon):
         MemoirdHistory("pieces", sync_client=daemon).window_per_call()
 
 
-# Some 24,000 tokens.
+# About 24,000 tokens.
 MUCH = " ".join(str(number * 7919) for number in range(6_000))
 
 
@@ -384,7 +384,7 @@ def test_what_the_model_is_sent_again_is_counted(daemon, parts, tokens):
     assert history.messages_sync() == messages
     counted = daemon.get_context(name).report.tokens_total
     assert abs(counted - tokens) < tokens / 20
-    # Stored once.
+    # Stored only once.
     assert len(daemon.get_history(name).turns[1].client_json) < 2_000
 
 
@@ -408,7 +408,7 @@ def test_files_of_a_result_are_media(daemon):
     messages = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
     history = MemoirdHistory("screens", sync_client=daemon)
     history.add_sync(messages[:2])
-    # Each of some 400 kB as JSON has it.
+    # Each about 400 kB as JSON.
     for part in messages[2].parts:
         history.add_sync([ModelRequest([part])])
     stored = history.messages_sync()
@@ -420,5 +420,5 @@ def test_files_of_a_result_are_media(daemon):
         assert len(part.tool_result.parts) == count and len(turn.client_json) < 2_000
     assert turns[3].parts[0].tool_result.content.startswith('["a window", "See file ')
     assert turns[2].parts[0].tool_result.parts[0].media.uri.startswith("data:image/png;base64,iVBOR")
-    # Two of them and a picture of unknown size.
+    # The tokens of two of them and of an image of unknown size.
     assert daemon.get_context("screens").report.tokens_total < 10_000

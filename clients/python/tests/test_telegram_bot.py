@@ -1,4 +1,4 @@
-"""The example bot on Telegram, with Telegram and a model of the test's own, and deaths at each of its steps."""
+"""The example bot on Telegram with fakes of Telegram and a model, and with a crash at each of its steps."""
 
 import asyncio
 import itertools
@@ -18,15 +18,15 @@ CHAT = 4711
 
 
 class Killed(BaseException):
-    """The process dies here."""
+    """Simulates a crash of the process."""
 
 
 class Finished(BaseException):
-    """All updates are done."""
+    """Raised when all updates are done."""
 
 
 class World:
-    """All that the bot reaches. It dies before or after the step of this number."""
+    """Everything the bot calls. It crashes before or after the step of this number."""
 
     def __init__(self, dies_at=None):
         self.dies_at, self.steps = dies_at, 0
@@ -38,7 +38,7 @@ class World:
 
 
 class Telegram(ThreadingHTTPServer):
-    """Telegram's API, as far as the bot goes: gives updates again until a higher offset confirms them."""
+    """Telegram's API as used by the bot. Delivers updates again until a higher offset confirms them."""
 
     daemon_threads = True
 
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Caller(telegram_bot.Telegram):
-    """The bot's side of it; may die before and after a message is sent."""
+    """The bot's client of Telegram. May crash before and after a message is sent."""
 
     def __init__(self, server, world):
         super().__init__("token", f"http://127.0.0.1:{server.server_port}")
@@ -99,7 +99,7 @@ class Caller(telegram_bot.Telegram):
 
 
 class Client(memoird.AsyncClient):
-    """May die before and after each call of memoird."""
+    """May crash before and after each call of memoird."""
 
     async def _call(self, call, request, timeout):
         self.world.step()
@@ -109,7 +109,7 @@ class Client(memoird.AsyncClient):
 
 
 class Model:
-    """Asks to be reminded of what is said, then says what it was told, with the number of the asking."""
+    """Calls the reminder tool for each message, then answers with its result and a call number."""
 
     def __init__(self):
         self.asked, self.fails, self.world = [], [], World()
@@ -149,14 +149,14 @@ def telegram():
 
 
 class Bots:
-    """The bot, started again whenever it dies, with the same model and the same reminders."""
+    """The bot, restarted after each crash, with the same model and the same reminders."""
 
     def __init__(self, daemon, telegram):
         self.daemon, self.telegram = daemon, telegram
         self.model, self.reminders, self.has_tools = Model(), {}, True
 
     def work(self, dies_at=None):
-        """Does all updates, the first bot until this step. Gives what the last one had of the world."""
+        """Processes all updates. The first bot crashes at this step. Returns the world of the last one."""
         world = World(dies_at)
         try:
             asyncio.run(self._live(world))
@@ -203,17 +203,17 @@ def test_a_message_is_answered_once_wherever_the_bot_dies(daemon, telegram):
         world = bots.work(dies_at=chat)
         turns = daemon.get_history(f"telegram:{chat}").turns
         assert [turn.role for turn in turns] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
-        # What was sent may be sent again, and says the same.
+        # A message may be sent twice, with the same text.
         answer = turns[-1].parts[0].text
         assert {text for to, text in telegram.sent if to == chat} == {answer}
         assert answer.startswith("Noted: tea at five.")
         assert list(bots.reminders.values()) == ["tea at five"], "a call that is made again is the same one"
         if world.dies_at:
-            # It lived through all of its steps.
+            # The bot survived all of its steps.
             break
         assert chat < 50
     assert len(bots.model.asked) == 2 and telegram.sent.count((chat, answer)) == 1
-    # A document that is not there, the model twice; before and after: four windows, a function, a message, a document.
+    # A missing document, the model twice, and before and after each of: four windows, a function, a message, a document.
     assert world.steps == 1 + 2 + 2 * 7
 
 

@@ -1,4 +1,4 @@
-/** Chats of the AI SDK, saved as its routes do: all messages, again and again. */
+/** Chats of the AI SDK, saved as its routes do: the whole list of messages each time. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -337,7 +337,7 @@ test("run_keeps_the_newer_messages_of_another_tab", async () => {
   await saveChat(client, "newer", [asked, newer]);
   await windowPerStep(client, "newer", run)(next);
   assert.deepEqual(await loadChat(client, "newer"), [asked, newer]);
-  // An answer that is generated again goes.
+  // A regenerated answer replaces the old one.
   await saveChat(client, "newer", [asked, textMessage("a1", "assistant", "Hi")]);
   await windowPerStep(client, "newer", run)(next);
   assert.deepEqual(await loadChat(client, "newer"), [asked, newer]);
@@ -370,7 +370,7 @@ test("tabs_that_add_edit_and_regenerate_at_random_lose_no_message", async () => 
     return Math.floor(seed / 65_536) % below;
   };
   for (let round = 0; round < 12; round++) {
-    // The model: each message with its parent.
+    // The expected state: each message with its parent.
     const chat = new Map<string, { message: UIMessage; parent: string }>();
     const children = (id: string) => [...chat].filter(([, { parent }]) => parent === id).map(([child]) => child);
     const remove = (id: string) => {
@@ -387,7 +387,7 @@ test("tabs_that_add_edit_and_regenerate_at_random_lose_no_message", async () => 
     const tabs: string[][] = [[], [], []];
     for (let change = 0; change < 20; change++) {
       const tab = random(tabs.length);
-      // A tab whose messages were taken back is loaded again.
+      // A tab reloads if its messages were removed.
       const isWhole = tabs[tab]!.every((id) => chat.has(id));
       let list = isWhole ? tabs[tab]!.map((id) => chat.get(id)!.message) : newest();
       const tip = list.at(-1);
@@ -678,7 +678,7 @@ test("without a journal a chat ends with its session", async () => {
 
 test("a turn that comes amid a read is not taken back", async () => {
   await saveChat(client, "raced", [QUESTION, THANKS]);
-  // The turns of a page are of one moment, and its session of a later one.
+  // The session of a page may be newer than its turns.
   let others = 0;
   const racing = (times: number): Client => ({
     ...client,
@@ -693,7 +693,7 @@ test("a turn that comes amid a read is not taken back", async () => {
   });
   await assert.rejects(saveChat(racing(1), "raced", [QUESTION]), errors.StaleSeq);
   assert.equal((await client.getHistory({ sessionId: "raced" })).turns.length, 3);
-  // What takes nothing back is added after turns that come between.
+  // A save that removes nothing is appended after turns that were added concurrently.
   await saveChat(racing(4), "raced", [QUESTION, THANKS, EMPTY]);
   assert.equal((await client.getHistory({ sessionId: "raced" })).turns.length, 7);
   assert.deepEqual(await loadChat(client, "raced"), [QUESTION, THANKS, EMPTY]);

@@ -1,4 +1,4 @@
-/** The example bot, with a provider that fails where a test wants it to. */
+/** The example bot with a provider that fails at the calls a test selects. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -15,7 +15,7 @@ before(async () => {
 });
 after(() => client.close());
 
-/** Asks for a train once, then answers with what it was told; fails at these calls. */
+/** Calls the train tool once, then answers with its result. Fails at the given calls. */
 class Provider implements OpenAi {
   asked = 0;
   constructor(private readonly failsAt: number[] = []) {}

@@ -1,4 +1,4 @@
-/** The client against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH. */
+/** The client against a real daemon, named by `MEMOIRD_BIN` if it is not on PATH. */
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
@@ -34,7 +34,7 @@ async function listen(server: Server): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-/** A directory for one test. */
+/** A temporary directory for one test. */
 function temporary(name: string): string {
   const folder = mkdtempSync(join(tmpdir(), `memoird-${name}-`));
   after(() => rmSync(folder, { recursive: true }));
@@ -43,7 +43,7 @@ function temporary(name: string): string {
 
 function toDaemon(socket: Socket): void {
   const daemon = connectSocket(Number(client.addr.split(":").at(-1)), "127.0.0.1");
-  // Whichever end goes takes the other with it.
+  // If either end closes, the other one does too.
   pipeline(socket, daemon, socket, () => undefined);
 }
 
@@ -150,7 +150,7 @@ test("a stream ends where its loop is left", async () => {
 test("a stream begins with its loop", async () => {
   await scripted([answer()], async ({ addr, seen }) => {
     await using other = memoird.connect({ addr });
-    // What nobody reads could not be ended, and its failure would end the program.
+    // A response that is not read cannot be closed, and its failure would end the process.
     other.watchEvents({});
     await other.listSessions({});
     assert.deepEqual(seen.map((headers) => headers[":path"]), ["/memoird.v1.SessionService/ListSessions"]);
@@ -420,7 +420,7 @@ describe("where a daemon is", () => {
     try {
       await using right = memoird.connect({ addr: daemon.addr });
       assert.equal((await right.append(append)).lastSeq, 2n);
-      // A daemon of one's own wants no key.
+      // A local daemon requires no key.
       await using keyless = await memoird.local();
       assert.equal((await keyless.append(append)).lastSeq, 1n);
     } finally {
@@ -434,7 +434,7 @@ describe("where a daemon is", () => {
   });
 });
 
-/** A daemon that answers as a test tells it, once for each entry; then UNIMPLEMENTED. */
+/** A daemon that sends the scripted responses, one per call, and then UNIMPLEMENTED. */
 async function scripted(
   script: ((stream: ServerHttp2Stream) => void)[],
   calls: (memo: { addr: string; seen: Record<string, string>[] }) => Promise<void>,
@@ -493,18 +493,18 @@ function hangUp(stream: ServerHttp2Stream): void {
   stream.session!.destroy();
 }
 
-/** Breaks the connection as a machine does that is gone. */
+/** Breaks the connection without a goodbye, as a machine that disappears. */
 function reset(stream: ServerHttp2Stream): void {
   stream.session!.socket.resetAndDestroy();
 }
 
-/** Breaks it in the midst of an answer. */
+/** Breaks the connection in the middle of a response. */
 function halve(stream: ServerHttp2Stream): void {
   stream.respond({ ":status": 200, "content-type": "application/grpc" });
   stream.write(Buffer.from([0, 0, 0]), () => reset(stream));
 }
 
-/** Ends an answer without its status, as a balancer does whose daemon died meanwhile. */
+/** Ends a response without its status, as a load balancer does if its daemon died. */
 function cut(stream: ServerHttp2Stream): void {
   stream.respond({ ":status": 200, "content-type": "application/grpc" });
   stream.end();
@@ -631,7 +631,7 @@ describe("what is tried again", () => {
         toDaemon(socket);
         return;
       }
-      // The daemon hears what the client says, and is not heard.
+      // The daemon receives packets of the client, but its own are lost.
       const daemon = connectSocket(Number(client.addr.split(":").at(-1)), "127.0.0.1");
       daemon.resume();
       pipeline(socket, daemon, () => undefined);
@@ -841,7 +841,7 @@ describe("what is tried again", () => {
       }
       it.mock.timers.tick(10_000);
       isDropping = true;
-      // No timer has to expire for this call.
+      // This call must not have to wait for a timer.
       await other.getSession({ sessionId: "chat" });
       it.mock.timers.reset();
       assert.deepEqual([seen.length, connections], [2, 2]);
@@ -1086,11 +1086,11 @@ test("the examples of the README", async () => {
   const readme = readFileSync(join(ROOT, "README.md"), "utf8");
   const examples = [...readme.matchAll(/```ts\n(.*?)```/gs)];
   assert.equal(examples.length, 5);
-  // A model that has no network.
+  // A model without network access.
   const fake =
     'new (await import("ai/test")).MockLanguageModelV3({ doGenerate: async () => ({ finishReason: { unified: "stop" },' +
     'usage: { inputTokens: {}, outputTokens: {} }, content: [{ type: "text", text: "In Oslo." }], warnings: [] }) })';
-  // Inside the package its name means itself.
+  // Inside the package, its name refers to itself.
   const folder = mkdtempSync(join(ROOT, "dist/readme-"));
   try {
     const env = { ...process.env, MEMOIRD_ADDR: client.addr };

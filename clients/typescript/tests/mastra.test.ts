@@ -1,6 +1,6 @@
 /**
- * Mastra's storage. What Mastra asks of every store is asked of its own store in memory first, so that these tests
- * know what it is.
+ * Mastra's storage. Expectations of all stores are checked against Mastra's in-memory store first, to prove that they
+ * are correct.
  */
 
 import assert from "node:assert/strict";
@@ -63,14 +63,14 @@ function message(of: StorageThreadType, text: string, more: Partial<MastraDBMess
   };
 }
 
-/** As the client has it where an answer was lost. */
+/** An error as the client throws it if a response was lost. */
 const unavailable = () => {
   const [code, message] = [Code.Unavailable, "the answer was lost"];
   const cause = new ConnectError(message, code);
   return new errors.Unavailable(message, { code, reason: "", facts: {}, retryAfter: undefined, cause });
 };
 
-// As JSON has it.
+// As encoded in JSON.
 const plain = (value: unknown) => JSON.parse(JSON.stringify(value));
 const texts = (messages: MastraDBMessage[]) => messages.map(({ content }) => content.content);
 const call = (id: string, more: object) => ({
@@ -662,7 +662,7 @@ describe("memoird beneath Mastra", () => {
   }
   const AGENTS = { orderBy: { field: "createdAt", direction: "DESC" }, includeTotal: false } as const;
 
-  /** A model that asks for a train where it is asked for one, and otherwise says how many messages it was sent. */
+  /** A model that requests a train if asked for one, and otherwise reports the number of messages. */
   function model(prompts: any[][]) {
     const usage = { inputTokens: { total: 10 }, outputTokens: { total: 3 } } as any;
     return new MockLanguageModelV3({
@@ -711,7 +711,7 @@ describe("memoird beneath Mastra", () => {
         ["text", "text", "text", "toolUse", "toolResult", "text", "text", "text"],
       );
       assert.equal(session!.subject, "ann", "what is remembered is of the resource");
-      // A provider gets what the messages say, and nothing else of them.
+      // A provider gets the content of the messages, and no other fields.
       const { messagesJson } = await client.getContext({
         sessionId: `${prefix}web:4711`,
         format: MessageFormat.OPENAI,
@@ -931,7 +931,7 @@ describe("memoird beneath Mastra", () => {
     const { memory } = store({ prefix: "" }).stores;
     const { of, messages } = await filled(memory, "one", "two");
     let isRaced = false;
-    // The turns of a page are of one moment, and its session of a later one.
+    // The session of a page may be newer than its turns.
     const getHistory: Client["getHistory"] = async (which) => {
       const page = await client.getHistory(which);
       if (isRaced) {
