@@ -1,4 +1,4 @@
-"""The services for Google's ADK, with the requirements of `tests/unittests/sessions` and `.../memory` of google/adk-python."""
+"""The services for Google's ADK. ADK's own tests of sessions and memory have the same checks."""
 
 import asyncio
 import itertools

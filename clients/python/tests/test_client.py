@@ -578,7 +578,7 @@ with memoird.local() as own:
         os.killpg(0, signal.SIGINT)
         signal.sigtimedwait([], 5)
     except KeyboardInterrupt:
-        # A daemon that is shutting down soon accepts no new calls.
+        # A daemon that got the signal as well would soon reject new calls.
         for _ in range(200):
             own.append("kept", [memoird.user("after")], timeout=5)
 """

@@ -213,7 +213,8 @@ def test_a_message_is_answered_once_wherever_the_bot_dies(daemon, telegram):
             break
         assert chat < 50
     assert len(bots.model.asked) == 2 and telegram.sent.count((chat, answer)) == 1
-    # A missing document, the model twice, and before and after each of: four windows, a function, a message, a document.
+    # A missing document, the model twice, and before and after each of: four windows, a function, a
+    # message, a document.
     assert world.steps == 1 + 2 + 2 * 7
 
 

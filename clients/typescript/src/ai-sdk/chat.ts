@@ -61,7 +61,7 @@ export async function writeChat(
   messages: readonly UiMessage[],
   { isRun = false } = {},
 ): Promise<void> {
-  // Compare messages in the form in which they are loaded: without values that JSON cannot represent.
+  // As they are loaded again: without values that JSON cannot represent.
   const wanted = JSON.parse(json(messages)) as UiMessage[];
   check(wanted);
   for (let tries = 1; ; tries += 1) {
