@@ -1228,12 +1228,12 @@ class SyncCalls:
         timeout: float | None = None,
     ) -> EraseSessionResponse:
         """Permanently removes all data of a session: turns, summaries, state, idempotency keys,
-        memories made from it, the search index, and checkpoints. A live session is ended first,
-        and its pending hook deliveries are cancelled. The erasure is a job that is durable
-        before the first row is removed, and it continues after a crash. Returns when the job is
-        done, or after a few seconds with `done` false: poll `GetErasure`. For a session that
-        does not exist nothing is removed. Fails with ERASURES_TOO_MANY if many erasures of the
-        tenant are in progress.
+        memories made from it, entries in the search index, and checkpoints. A live session is
+        ended first, and its pending hook deliveries are cancelled. The erasure is a job that is
+        durable before the first row is removed, and it continues after a crash. Returns when
+        the job is done, or after a few seconds with `done` false: poll `GetErasure`. For a
+        session that does not exist nothing is removed. Fails with ERASURES_TOO_MANY if many
+        erasures of the tenant are in progress.
         """
         request = EraseSessionRequest(
             session_id=session_id,
@@ -2152,12 +2152,12 @@ class AsyncCalls:
         timeout: float | None = None,
     ) -> EraseSessionResponse:
         """Permanently removes all data of a session: turns, summaries, state, idempotency keys,
-        memories made from it, the search index, and checkpoints. A live session is ended first,
-        and its pending hook deliveries are cancelled. The erasure is a job that is durable
-        before the first row is removed, and it continues after a crash. Returns when the job is
-        done, or after a few seconds with `done` false: poll `GetErasure`. For a session that
-        does not exist nothing is removed. Fails with ERASURES_TOO_MANY if many erasures of the
-        tenant are in progress.
+        memories made from it, entries in the search index, and checkpoints. A live session is
+        ended first, and its pending hook deliveries are cancelled. The erasure is a job that is
+        durable before the first row is removed, and it continues after a crash. Returns when
+        the job is done, or after a few seconds with `done` false: poll `GetErasure`. For a
+        session that does not exist nothing is removed. Fails with ERASURES_TOO_MANY if many
+        erasures of the tenant are in progress.
         """
         request = EraseSessionRequest(
             session_id=session_id,

@@ -2770,11 +2770,11 @@ export const SessionService: GenService<{
   },
   /**
    * Permanently removes all data of a session: turns, summaries, state, idempotency keys, memories
-   * made from it, the search index, and checkpoints. A live session is ended first, and its pending
-   * hook deliveries are cancelled. The erasure is a job that is durable before the first row is
-   * removed, and it continues after a crash. Returns when the job is done, or after a few seconds
-   * with `done` false: poll `GetErasure`. For a session that does not exist nothing is removed.
-   * Fails with ERASURES_TOO_MANY if many erasures of the tenant are in progress.
+   * made from it, entries in the search index, and checkpoints. A live session is ended first, and
+   * its pending hook deliveries are cancelled. The erasure is a job that is durable before the
+   * first row is removed, and it continues after a crash. Returns when the job is done, or after a
+   * few seconds with `done` false: poll `GetErasure`. For a session that does not exist nothing is
+   * removed. Fails with ERASURES_TOO_MANY if many erasures of the tenant are in progress.
    *
    * @generated from rpc memoird.v1.SessionService.EraseSession
    */
