@@ -65,7 +65,7 @@ _OPTIONS: list[tuple[str, Any]] = [
     # Windows may be larger than gRPC's default of 4 MiB.
     ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
-    # What is to be tried again is decided here.
+    # This package decides about retries.
     ("grpc.enable_retries", 0),
     # By default, gRPC waits up to two minutes before it reconnects to a daemon that was away.
     ("grpc.initial_reconnect_backoff_ms", 100),
