@@ -497,7 +497,7 @@ async fn messages_that_are_not_the_providers_are_refused_with_their_place() {
         assert!(said.contains(place), "{json}: {said}");
     }
     let orphan = AppendRequest {
-        messages_json: r#"[{"role":"tool","tool_call_id":"lost","content":"x"}]"#.into(),
+        messages_json: r#"[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"lost","content":"x"}]"#.into(),
         format: openai.into(),
         ..append("chat", [])
     };

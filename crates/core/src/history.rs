@@ -265,7 +265,11 @@ impl History {
                 false => {
                     let ids = record.refs().iter();
                     let named = ids.filter_map(|id| history.named_before(record.seq, id));
-                    let joined = BTreeSet::from_iter(named.chain(history.led_by(&record, None)));
+                    let mut joined =
+                        BTreeSet::from_iter(named.chain(history.led_by(&record, None)));
+                    if !record.takes_orphans && targets.contains(&Target::Unknown) {
+                        joined.extend(history.opening_orphan());
+                    }
                     history.place(record, results, &targets, &Vec::from_iter(joined));
                 }
             }
@@ -396,7 +400,8 @@ impl History {
     /// Finds the calls of a turn's results. The results must be valid.
     fn targets_of(&self, record: &TurnRecord, results: &[Box<str>]) -> Vec<Target> {
         // Results that came too late were never stored.
-        let otherwise = if record.takes_orphans {
+        let is_opening = record.seq == 1 || self.opening_orphan().is_some();
+        let otherwise = if is_opening || record.takes_orphans {
             Target::Unknown
         } else {
             Target::Departed
@@ -457,6 +462,14 @@ impl History {
         let before = before.or(newest)?;
         let is_led = before.leads_on && record.role == Role::Assistant;
         (is_led && !self.has_gap(before.seq, record.seq)).then_some(before.seq)
+    }
+
+    /// The newest turn, if the generation so far has only results whose calls it never had.
+    fn opening_orphan(&self) -> Option<u64> {
+        let newest = self.tail.back().or(self.pinned().last());
+        newest
+            .filter(|newest| newest.is_opening_orphan())
+            .map(TurnRecord::seq)
     }
 
     fn join(&mut self, named: u64, seq: u64) {

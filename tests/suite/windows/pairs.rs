@@ -218,6 +218,45 @@ async fn approval_after_the_session_expired_is_shown_as_a_note() {
 }
 
 #[tokio::test]
+async fn a_session_may_begin_with_results_of_its_expired_generation_in_any_format() {
+    let openai = [
+        json!({ "role": "tool", "tool_call_id": "c", "content": "paid" }),
+        json!({ "role": "tool", "tool_call_id": "d", "content": "sent" }),
+    ];
+    let block =
+        |id: &str, text: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": text });
+    let anthropic =
+        [json!({ "role": "user", "content": [block("c", "paid"), block("d", "sent")] })];
+    for (format, results) in [
+        (MessageFormat::Openai, &openai[..]),
+        (ANTHROPIC, &anthropic),
+    ] {
+        let daemon = Daemon::start().await;
+        let mut client = daemon.sessions();
+        add(&mut client, format, results).await;
+        for shown in [
+            history(&mut client, format).await,
+            window(&mut client, ANTHROPIC, 8_000).await,
+            window(&mut client, MessageFormat::Openai, 8_000).await,
+        ] {
+            let text = json!(shown).to_string();
+            assert!(text.contains("not shown here"), "{text}");
+            assert!(text.contains("paid") && text.contains("sent"), "{text}");
+            let mut roles = shown.iter().map(|message| message["role"].as_str());
+            assert!(roles.all(|role| role == Some("user")), "{text}");
+        }
+        add(
+            &mut client,
+            format,
+            &[json!({ "role": "assistant", "content": "Done." })],
+        )
+        .await;
+        let late = client.append(append(format, results)).await;
+        refused(late, Code::InvalidArgument, "TOOL_USE_UNKNOWN");
+    }
+}
+
+#[tokio::test]
 async fn id_of_a_call_may_have_4_kib() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();

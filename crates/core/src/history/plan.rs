@@ -40,7 +40,7 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, CoreError> {
         let targets = match_results(history, arrivals)?;
-        let joined = match_refs(history, arrivals);
+        let joined = match_refs(history, arrivals, &targets);
         let held = held_by_pins(history, arrivals, (&targets, &joined), limits)?;
         Ok(Self {
             targets,
@@ -51,6 +51,9 @@ impl Plan {
 }
 
 /// Finds the call of every result, which is the latest call of its id without a result.
+///
+/// A generation may begin with results. Their calls were in an earlier one, which expired or was
+/// evicted while a tool or an approval took its time.
 fn match_results(
     history: &History,
     arrivals: &[Arrival<'_>],
@@ -59,7 +62,9 @@ fn match_results(
     let mut closed: BTreeMap<&str, usize> = BTreeMap::new();
     let mut arrived_late: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all = Vec::with_capacity(arrivals.len());
+    let mut is_opening = history.opening_orphan().is_some();
     for (index, (record, results)) in arrivals.iter().enumerate() {
+        is_opening = (is_opening || record.seq == 1) && !results.is_empty();
         let mut targets = Vec::with_capacity(results.len());
         for id in *results {
             let id = &**id;
@@ -76,7 +81,7 @@ fn match_results(
                     *late += 1;
                     match history.has_departed(id, *late) {
                         true => Target::Departed,
-                        false if record.takes_orphans => Target::Unknown,
+                        false if is_opening || record.takes_orphans => Target::Unknown,
                         false => return Err(unknown(index, id)),
                     }
                 }
@@ -92,8 +97,16 @@ fn match_results(
 
 /// Finds the turns that each turn references, and the reasoning turn that led to it.
 ///
-/// A reference resolves to the latest earlier turn with its id.
-fn match_refs(history: &History, arrivals: &[Arrival<'_>]) -> Vec<Vec<u64>> {
+/// A reference resolves to the latest earlier turn with its id. Turns of results that open a
+/// generation form one unit.
+fn match_refs(
+    history: &History,
+    arrivals: &[Arrival<'_>],
+    targets: &[Vec<Target>],
+) -> Vec<Vec<u64>> {
+    let opens = |index: &usize| {
+        !arrivals[*index].0.takes_orphans && targets[*index].contains(&Target::Unknown)
+    };
     let joined = |(index, (record, _)): (usize, &Arrival<'_>)| {
         let ids = record.refs().iter();
         let found = ids.filter_map(|id| {
@@ -104,9 +117,14 @@ fn match_refs(history: &History, arrivals: &[Arrival<'_>]) -> Vec<Vec<u64>> {
                 |(earlier, _)| Some(earlier.seq),
             )
         });
-        let before = index.checked_sub(1).map(|before| &arrivals[before].0);
+        let index_before = index.checked_sub(1);
+        let before = index_before.map(|before| &arrivals[before].0);
         let mut found: Vec<u64> = found.collect();
         found.extend(history.led_by(record, before));
+        if opens(&index) {
+            let before = index_before.filter(opens).map(|at| arrivals[at].0.seq);
+            found.extend(before.or_else(|| history.opening_orphan()));
+        }
         found.sort_unstable();
         found.dedup();
         found

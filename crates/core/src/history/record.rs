@@ -163,6 +163,11 @@ impl TurnRecord {
         self.ties.as_ref().map_or(&[], |ties| &ties.answers)
     }
 
+    /// Whether the turn has a result without a call, and may have it because it opens a generation.
+    pub(super) fn is_opening_orphan(&self) -> bool {
+        !self.takes_orphans && self.answers().contains(&self.seq)
+    }
+
     /// Seqs of the turns with results of its calls, possibly with repetitions.
     pub(crate) fn answered_by(&self) -> impl Iterator<Item = u64> {
         self.calls().filter_map(|(_, answer)| *answer)

@@ -194,6 +194,21 @@ fn rewind_keeps_turns_that_name_each_other() {
 }
 
 #[test]
+fn results_that_open_a_generation_are_kept_and_dropped_together() {
+    let (mut history, mut last_seq) = (History::default(), 0);
+    append(&mut history, &mut last_seq, "t-x t-y", &caps(3)).unwrap();
+    append(&mut history, &mut last_seq, "t-z", &caps(3)).unwrap();
+    assert_eq!(seqs(&history), [1, 2, 3]);
+    let again = restore(&history, last_seq);
+    assert_eq!(seqs(&again), [1, 2, 3]);
+    assert_eq!(again.unit_of(1), BTreeSet::from([1, 2, 3]));
+    append(&mut history, &mut last_seq, "a", &caps(3)).unwrap();
+    assert_eq!(seqs(&history), [4]);
+    let later = append(&mut history, &mut last_seq, "t-x", &caps(3));
+    assert!(matches!(later, Err(CoreError::ToolUseUnknown { .. })));
+}
+
+#[test]
 fn refuses_whole_what_it_refuses() {
     let (mut history, mut last_seq) = (History::default(), 0);
     append(&mut history, &mut last_seq, "u a+x t-x", &caps(9)).unwrap();
