@@ -103,6 +103,10 @@ impl From<SummaryTokens> for SummaryTokensText {
     }
 }
 
+/// Maximum tokens of the user turns in a summary other than the opening. In a window of a million
+/// tokens, a fixed share would repeat every old message of the user.
+const USER_TURNS_TOKENS_MAX: u64 = 8_192;
+
 /// Maximum sizes of a summary's parts, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SummaryBudget {
@@ -125,7 +129,7 @@ impl SummaryBudget {
             // In a small window, leave room for the turns.
             summary: most.min(rest / 4).max(128),
             opening: rest / 5,
-            user_turns: rest / 16,
+            user_turns: (rest / 16).min(USER_TURNS_TOKENS_MAX),
         }
     }
 
