@@ -105,9 +105,10 @@ impl Iterator for Runs<'_> {
             loop {
                 let line = end;
                 end += line_bytes(&bytes[end..]);
-                let break_bytes = match end - line >= LINE_BYTES_MIN {
-                    true => line_break_bytes(&bytes[end..]),
-                    false => 0,
+                let break_bytes = if end - line >= LINE_BYTES_MIN {
+                    line_break_bytes(&bytes[end..])
+                } else {
+                    0
                 };
                 let goes_on = bytes
                     .get(end + break_bytes)

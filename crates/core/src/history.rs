@@ -260,18 +260,16 @@ impl History {
                 continue;
             }
             let targets = history.targets_of(&record, results);
-            match targets.contains(&Target::Departed) {
-                true => orphans.push(record.seq),
-                false => {
-                    let ids = record.refs().iter();
-                    let named = ids.filter_map(|id| history.named_before(record.seq, id));
-                    let mut joined =
-                        BTreeSet::from_iter(named.chain(history.led_by(&record, None)));
-                    if !record.takes_orphans && targets.contains(&Target::Unknown) {
-                        joined.extend(history.opening_orphan());
-                    }
-                    history.place(record, results, &targets, &Vec::from_iter(joined));
+            if targets.contains(&Target::Departed) {
+                orphans.push(record.seq);
+            } else {
+                let ids = record.refs().iter();
+                let named = ids.filter_map(|id| history.named_before(record.seq, id));
+                let mut joined = BTreeSet::from_iter(named.chain(history.led_by(&record, None)));
+                if !record.takes_orphans && targets.contains(&Target::Unknown) {
+                    joined.extend(history.opening_orphan());
                 }
+                history.place(record, results, &targets, &Vec::from_iter(joined));
             }
         }
         for pin in pins {

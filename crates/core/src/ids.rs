@@ -123,11 +123,12 @@ impl HookName {
     /// [`CoreError::HookNameInvalid`] for any other text.
     pub fn parse(text: &str) -> Result<Self, CoreError> {
         let is_good = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
-        match (1..=HOOK_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good) {
-            true => Ok(Self(text.into())),
-            false => Err(CoreError::HookNameInvalid {
+        if (1..=HOOK_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good) {
+            Ok(Self(text.into()))
+        } else {
+            Err(CoreError::HookNameInvalid {
                 text: text.chars().take(80).collect(),
-            }),
+            })
         }
     }
 }

@@ -164,9 +164,10 @@ impl Limits {
             what: "encoded bytes",
             actual,
             limit,
-            setting: match self.turn_bytes < self.max_history_bytes {
-                true => "limits.turn_bytes",
-                false => "max_history_bytes, in short_term or the tenant's limits",
+            setting: if self.turn_bytes < self.max_history_bytes {
+                "limits.turn_bytes"
+            } else {
+                "max_history_bytes, in short_term or the tenant's limits"
             },
         })
     }

@@ -90,9 +90,10 @@ impl Mark {
 
     /// Replaces the nonce in `text` with other digits. JSON stays valid.
     pub fn hidden_in<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.is_in(text.as_bytes()) {
-            true => Cow::Owned(text.replace(self.as_str(), INSTEAD)),
-            false => Cow::Borrowed(text),
+        if self.is_in(text.as_bytes()) {
+            Cow::Owned(text.replace(self.as_str(), INSTEAD))
+        } else {
+            Cow::Borrowed(text)
         }
     }
 }

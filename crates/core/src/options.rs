@@ -94,9 +94,10 @@ impl SessionOptions {
     ) -> Result<Option<Self>, CoreError> {
         let mut patched = self.clone();
         for (name, value) in &patch.labels {
-            match value.is_empty() {
-                true => drop(patched.labels.remove(name)),
-                false => drop(patched.labels.insert(name.clone(), value.clone())),
+            if value.is_empty() {
+                patched.labels.remove(name);
+            } else {
+                patched.labels.insert(name.clone(), value.clone());
             }
         }
         let actual = patched.labels.len();

@@ -387,9 +387,10 @@ impl Session {
             self.history.totals().bytes + more,
             tenants.max_history_bytes as u64,
         );
-        match is_bounded && more > 0 && actual > limit {
-            true => Err(CoreError::HistoryFull { actual, limit }),
-            false => Ok(()),
+        if is_bounded && more > 0 && actual > limit {
+            Err(CoreError::HistoryFull { actual, limit })
+        } else {
+            Ok(())
         }
     }
 

@@ -173,15 +173,18 @@ impl Turn {
     /// [`CoreError::TurnInvalid`] or [`CoreError::TurnTooLarge`], with the position.
     pub fn check(&self, index: usize, limits: &Limits) -> Result<(), CoreError> {
         let invalid = |problem: String| CoreError::TurnInvalid { index, problem };
-        let at_most = |(what, setting), actual, limit| match actual <= limit {
-            true => Ok(()),
-            false => Err(CoreError::TurnTooLarge {
-                index,
-                what,
-                actual,
-                limit,
-                setting,
-            }),
+        let at_most = |(what, setting), actual, limit| {
+            if actual <= limit {
+                Ok(())
+            } else {
+                Err(CoreError::TurnTooLarge {
+                    index,
+                    what,
+                    actual,
+                    limit,
+                    setting,
+                })
+            }
         };
         if self.parts.is_empty() {
             let problem = "no parts; send at least one, an empty text if need be";
@@ -275,9 +278,10 @@ impl Part {
 
 fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), String> {
     let bytes = text.len();
-    match (min..=max).contains(&bytes) {
-        true => Ok(()),
-        false => Err(format!("{what} has {bytes} bytes; it takes {min} to {max}")),
+    if (min..=max).contains(&bytes) {
+        Ok(())
+    } else {
+        Err(format!("{what} has {bytes} bytes; it takes {min} to {max}"))
     }
 }
 

@@ -223,9 +223,10 @@ fn newest(
 fn user_turns(body: &Body, standing: &[Standing], room: SummaryRoom) -> Vec<UserTurn> {
     let all = &body.user_turns;
     let is_standing = |turn: &UserTurn| standing.iter().any(|one| one.text == turn.text.trim());
-    let opening_bytes = match body.is_answered {
-        true => room.opening.min(ANSWERED_BYTES),
-        false => room.opening,
+    let opening_bytes = if body.is_answered {
+        room.opening.min(ANSWERED_BYTES)
+    } else {
+        room.opening
     };
     let shortened = |turn: &UserTurn, bytes_max: usize| UserTurn {
         text: mostly_head(&turn.text, bytes_max, " … "),

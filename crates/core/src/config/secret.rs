@@ -65,9 +65,10 @@ impl SecretRef {
 ///
 /// Shows its name only if it looks like one, because a user may have put the secret itself here.
 fn shown_variable(name: &str) -> String {
-    match is_spoken(name) {
-        true => format!("variable {name}"),
-        false => "variable of this name".to_owned(),
+    if is_spoken(name) {
+        format!("variable {name}")
+    } else {
+        "variable of this name".to_owned()
     }
 }
 
@@ -98,9 +99,10 @@ fn is_spoken(name: &str) -> bool {
 
 /// Describes a file in a problem. Shows the path only if it contains a directory.
 fn shown_file(path: &Path) -> String {
-    match path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
-        true => path.display().to_string(),
-        false => "the file of this name".to_owned(),
+    if path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
+        path.display().to_string()
+    } else {
+        "the file of this name".to_owned()
     }
 }
 

@@ -201,9 +201,10 @@ impl Unit<Option<usize>> for Auto {
     const EXPECTED: &'static str = "auto, or a size such as 512MiB";
 
     fn parse(text: &str) -> Option<Option<usize>> {
-        match text == Self::WORD {
-            true => Some(None),
-            false => Size::parse(text).map(Some),
+        if text == Self::WORD {
+            Some(None)
+        } else {
+            Size::parse(text).map(Some)
         }
     }
 

@@ -79,10 +79,12 @@ fn match_results(
                 None => {
                     let late = arrived_late.entry(id).or_default();
                     *late += 1;
-                    match history.has_departed(id, *late) {
-                        true => Target::Departed,
-                        false if is_opening || record.takes_orphans => Target::Unknown,
-                        false => return Err(unknown(index, id)),
+                    if history.has_departed(id, *late) {
+                        Target::Departed
+                    } else if is_opening || record.takes_orphans {
+                        Target::Unknown
+                    } else {
+                        return Err(unknown(index, id));
                     }
                 }
             });
@@ -208,14 +210,15 @@ fn check_held(
     let bytes = all.iter().map(|record| record.content.len()).sum();
     let turns_max = limits.pinned_turns_effective();
     let bytes_max = limits.pinned_bytes_effective();
-    match turns <= turns_max && bytes <= bytes_max {
-        true => Ok(()),
-        false => Err(CoreError::PinnedTooMany {
+    if turns <= turns_max && bytes <= bytes_max {
+        Ok(())
+    } else {
+        Err(CoreError::PinnedTooMany {
             index,
             turns,
             bytes,
             turns_max,
             bytes_max,
-        }),
+        })
     }
 }

@@ -344,9 +344,10 @@ impl<'a> Maker<'a> {
         let mut tokens = known.map_or(0, |turn| turn.text.len() as u64 / BYTES_PER_TOKEN);
         let mut is_later = false;
         for record in view.tail_from(composer.through_seq() + 1) {
-            let is_opening = match record.begins_exchange() {
-                true => openings.observe(Role::User, &self.text(record), None),
-                false => openings.observe(
+            let is_opening = if record.begins_exchange() {
+                openings.observe(Role::User, &self.text(record), None)
+            } else {
+                openings.observe(
                     if record.role == Role::User {
                         Role::Tool
                     } else {
@@ -354,7 +355,7 @@ impl<'a> Maker<'a> {
                     },
                     "",
                     None,
-                ),
+                )
             };
             if is_opening && record.seq < end {
                 let is_request = self
@@ -422,9 +423,10 @@ impl<'a> Maker<'a> {
         for (place, record) in records.iter().enumerate() {
             let share = room / (records.len() - place) as u64;
             let whole = self.composer.shown_tokens(&self.made, record);
-            let used = match whole <= share {
-                true => whole,
-                false => self.shorten_to(record, share.max(EXCERPT_TOKENS_MIN)),
+            let used = if whole <= share {
+                whole
+            } else {
+                self.shorten_to(record, share.max(EXCERPT_TOKENS_MIN))
             };
             room = room.saturating_sub(used);
         }
@@ -436,9 +438,10 @@ impl<'a> Maker<'a> {
         let whole = composer.tokens(record).max(1);
         let bytes = reduce::text_bytes(record, ask) as u64;
         // Media are dropped before text.
-        let mut wanted = match self.has_media(record) {
-            true => bytes,
-            false => bytes.saturating_mul(tokens) / whole,
+        let mut wanted = if self.has_media(record) {
+            bytes
+        } else {
+            bytes.saturating_mul(tokens) / whole
         };
         let mut shown = composer.shown_tokens(&self.made, record);
         for _ in 0..TRIES_MAX {
@@ -537,9 +540,10 @@ impl<'a> Maker<'a> {
                 if text.len() <= times(USER_RESULTS) {
                     return None;
                 }
-                let bytes = match self.is_opening(record, &text) {
-                    true => small(self.summary.opening * BYTES_PER_TOKEN),
-                    false => times(TEXT_RESULTS),
+                let bytes = if self.is_opening(record, &text) {
+                    small(self.summary.opening * BYTES_PER_TOKEN)
+                } else {
+                    times(TEXT_RESULTS)
                 };
                 (text.len() > bytes).then_some(bytes)
             }

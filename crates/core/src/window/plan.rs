@@ -384,9 +384,10 @@ fn finish(
         turns_included: small(included),
         turns_omitted: small(composer.view.turns().saturating_sub(included)),
         results_trimmed: small(cut.reduced.values().map(results).sum()),
-        stable_prefix_tokens: match is_first {
-            true => 0,
-            false => laid.shown(laid.stable.counted, ask),
+        stable_prefix_tokens: if is_first {
+            0
+        } else {
+            laid.shown(laid.stable.counted, ask)
         },
         token_factor: ask.factor,
         token_margin: ask.margin,

@@ -18,9 +18,10 @@ pub(super) fn is_picture(c: char) -> bool {
 ///
 /// In many scripts a vowel is a mark, and a word without it is a different word.
 pub(super) fn is_of_word(c: char) -> bool {
-    match c.is_ascii() {
-        true => c.is_ascii_alphanumeric(),
-        false => c.is_alphanumeric() || is_combining_mark(c) || is_joiner(c),
+    if c.is_ascii() {
+        c.is_ascii_alphanumeric()
+    } else {
+        c.is_alphanumeric() || is_combining_mark(c) || is_joiner(c)
     }
 }
 

@@ -173,9 +173,10 @@ fn has_letter_of(word: &str) -> u16 {
 pub fn stem(folded: &str) -> Cow<'_, str> {
     let has_stem = (STEM_LETTERS_MIN..=STEM_LETTERS_MAX).contains(&folded.len())
         && folded.bytes().all(|b| b.is_ascii_lowercase());
-    match has_stem {
-        true => STEMMERS[0].stem(folded),
-        false => Cow::Borrowed(folded),
+    if has_stem {
+        STEMMERS[0].stem(folded)
+    } else {
+        Cow::Borrowed(folded)
     }
 }
 

@@ -146,9 +146,10 @@ impl Term {
         let small = |word: &str| -> String { word.to_lowercase().nfc().collect() };
         let own = small(&self.word);
         let word = small(word);
-        match word == own {
-            true => 1.0,
-            false => STEM_SHARE + STEM_LIKENESS * common(&word, &own),
+        if word == own {
+            1.0
+        } else {
+            STEM_SHARE + STEM_LIKENESS * common(&word, &own)
         }
     }
 }
@@ -301,9 +302,10 @@ impl<'a> Scorer<'a> {
             // The index may miss a form that is found in the text.
             let (with, all) = (found_in.max(1) as f64, statistics.memories.max(1) as f64);
             let weight = (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p();
-            match statistics.alike.contains(term) {
-                true => weight * ALIKE_SHARE,
-                false => weight,
+            if statistics.alike.contains(term) {
+                weight * ALIKE_SHARE
+            } else {
+                weight
             }
         };
         let weights = (0..query.terms.len()).map(weight).collect();

@@ -30,9 +30,10 @@ pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
         return Err(wrong(format!("the answer has {} bytes", answer.len())));
     }
     let Some(start) = answer.find('{') else {
-        return Err(match is_refusal(answer) {
-            true => Rejection::Refusal,
-            false => wrong("the answer is no JSON object".to_owned()),
+        return Err(if is_refusal(answer) {
+            Rejection::Refusal
+        } else {
+            wrong("the answer is no JSON object".to_owned())
         });
     };
     let mut values = serde_json::Deserializer::from_str(&answer[start..]).into_iter::<Value>();

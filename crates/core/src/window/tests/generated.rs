@@ -122,9 +122,10 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
             is_json,
         } => {
             let id = waiting.remove((waiting.len().checked_sub(1)?).min(*place));
-            let content = match is_json {
-                true => serde_json::json!({ "rows": vec![words(40); bytes / 40] }).to_string(),
-                false => words(*bytes),
+            let content = if *is_json {
+                serde_json::json!({ "rows": vec![words(40); bytes / 40] }).to_string()
+            } else {
+                words(*bytes)
             };
             let mut turn = result(&id, content);
             if *as_user {
