@@ -379,9 +379,10 @@ impl ErasureWorker {
             )
         };
         let next = ready.iter().min_by_key(order)?;
-        self.turn = match has_turn(&next.tenant) {
-            true => turn,
-            false => Some((next.tenant.clone(), now)),
+        self.turn = if has_turn(&next.tenant) {
+            turn
+        } else {
+            Some((next.tenant.clone(), now))
         };
         Some(next)
     }
@@ -469,9 +470,10 @@ impl Shared {
     async fn collect(&self, erasure: Erasure) -> Result<Step, EngineError> {
         let id = erasure.id;
         let collect = move |store: &dyn Store| store.collect_erased(id, ROWS_MAX);
-        match self.outbox.with_store(collect).await? {
-            true => self.enter(erasure, ErasureStage::End).await,
-            false => Ok(Step::GoOn),
+        if self.outbox.with_store(collect).await? {
+            self.enter(erasure, ErasureStage::End).await
+        } else {
+            Ok(Step::GoOn)
         }
     }
 

@@ -221,15 +221,16 @@ impl EventSignal {
     pub(crate) fn watched(&self) -> Watched {
         let watched = self.lock();
         let tenants = watched.keys().flatten();
-        match watched.contains_key(&None) || watched.len() > WATCHED_MAX {
-            true => Watched {
+        if watched.contains_key(&None) || watched.len() > WATCHED_MAX {
+            Watched {
                 all: true,
                 ..Watched::default()
-            },
-            false => Watched {
+            }
+        } else {
+            Watched {
                 all: false,
                 tenants: tenants.cloned().collect(),
-            },
+            }
         }
     }
 

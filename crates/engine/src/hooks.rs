@@ -139,9 +139,10 @@ impl Hooks {
     pub async fn drop_delivery(&self, id: DeliveryId) -> Result<(), EngineError> {
         let wanted = id.clone();
         let drop = move |store: &dyn Store| store.drop_delivery(&wanted);
-        match self.shared.outbox.with_store(drop).await? {
-            true => Ok(()),
-            false => Err(EngineError::DeliveryNotFound { id }),
+        if self.shared.outbox.with_store(drop).await? {
+            Ok(())
+        } else {
+            Err(EngineError::DeliveryNotFound { id })
         }
     }
 

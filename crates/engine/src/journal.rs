@@ -352,9 +352,10 @@ impl<C> Journal<C> {
         tenant: &Tenant,
         bytes: usize,
     ) -> Result<Permit, EngineError> {
-        let share = match self.is_sync() && tenant.is_one_of_several() {
-            true => Some(self.share(tenant, bytes).await?),
-            false => None,
+        let share = if self.is_sync() && tenant.is_one_of_several() {
+            Some(self.share(tenant, bytes).await?)
+        } else {
+            None
         };
         let permit = self.permit(bytes).await?;
         Ok(Permit {

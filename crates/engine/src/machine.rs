@@ -47,13 +47,14 @@ impl SystemMachine {
     pub fn resume(last: Option<&ClockAnchor>) -> Self {
         let (boot_id, boot_ms) = boot().unwrap_or_default();
         let steady_at_start = last.map_or(Steady::default(), |last| {
-            let away_ms = match !boot_id.is_empty() && last.boot_id == boot_id {
-                true => boot_ms.saturating_sub(last.boot_ms),
-                false => wall()
+            let away_ms = if !boot_id.is_empty() && last.boot_id == boot_id {
+                boot_ms.saturating_sub(last.boot_ms)
+            } else {
+                wall()
                     .as_ms()
                     .saturating_sub(last.wall.as_ms())
                     .max(0)
-                    .unsigned_abs(),
+                    .unsigned_abs()
             };
             Steady(last.steady.0.saturating_add(away_ms))
         });

@@ -197,18 +197,20 @@ impl MemoryUse {
     /// Checks that `more_bytes` can be used.
     pub(crate) fn check_room(&self, more_bytes: u64) -> Result<(), EngineError> {
         let now = self.snapshot();
-        match now.used_bytes().saturating_add(more_bytes) > limit(now.limit_bytes) {
-            true => Err(full(now, now.used_bytes())),
-            false => Ok(()),
+        if now.used_bytes().saturating_add(more_bytes) > limit(now.limit_bytes) {
+            Err(full(now, now.used_bytes()))
+        } else {
+            Ok(())
         }
     }
 
     /// Checks that one more session would fit if all content were unloaded.
     pub(crate) fn check_session_room(&self) -> Result<(), EngineError> {
         let now = self.snapshot();
-        match now.session_bytes >= limit(now.limit_bytes) {
-            true => Err(full(now, now.session_bytes)),
-            false => Ok(()),
+        if now.session_bytes >= limit(now.limit_bytes) {
+            Err(full(now, now.session_bytes))
+        } else {
+            Ok(())
         }
     }
 

@@ -48,9 +48,10 @@ impl ModelFault {
     ///
     /// A rejected input counts as a success, because it says nothing about other requests.
     pub(crate) fn note(&self, breaker: &mut Breaker, now: Steady, policy: &BreakerPolicy) {
-        match self.is_refusal() {
-            true => breaker.succeeded(),
-            false => breaker.failed(now, policy),
+        if self.is_refusal() {
+            breaker.succeeded();
+        } else {
+            breaker.failed(now, policy);
         }
         if let Some(asked) = self.after {
             let asked_ms = u64::try_from(asked.min(PAUSE_MAX).as_millis()).unwrap_or(u64::MAX);

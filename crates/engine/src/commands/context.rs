@@ -377,9 +377,10 @@ impl Commands {
                     next_cut,
                 });
                 let built = Look::Built(built, None);
-                Ok(match plan.peek {
-                    true => Decision::unused(built, None),
-                    false => Decision::used(built, effect),
+                Ok(if plan.peek {
+                    Decision::unused(built, None)
+                } else {
+                    Decision::used(built, effect)
                 })
             });
         Ok(match built.await? {

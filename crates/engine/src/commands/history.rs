@@ -99,12 +99,13 @@ impl Commands {
             HistoryScope::Journal => false,
             HistoryScope::Longest => !self.shared.sessions.have_journal(),
         };
-        let page = match is_live {
-            true => self.live_history(&session, query).await?,
-            false => match self.newest_in_memory(&session, query).await? {
+        let page = if is_live {
+            self.live_history(&session, query).await?
+        } else {
+            match self.newest_in_memory(&session, query).await? {
                 Some(page) => Some(page),
                 None => self.journal_history(&session, query).await?,
-            },
+            }
         };
         page.ok_or_else(|| EngineError::GenerationNotFound {
             session: session.key.session.clone(),

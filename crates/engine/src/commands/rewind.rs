@@ -90,9 +90,10 @@ impl Commands {
         let adds_turns = !command.append.turns.is_empty();
         let bytes = queue_bytes(&command.append, &session.tenant);
         let options = UpdateOptions {
-            when_absent: match command.after_seq == 0 && adds_turns {
-                true => WhenAbsent::Start,
-                false => WhenAbsent::Fail,
+            when_absent: if command.after_seq == 0 && adds_turns {
+                WhenAbsent::Start
+            } else {
+                WhenAbsent::Fail
             },
             needs_keys: command.append.idempotency.is_some(),
             ..UpdateOptions::of_live(bytes)
@@ -171,16 +172,18 @@ impl Commands {
                     }
                 }
                 for name in links.names.into_iter().chain(links.uses.clone()) {
-                    match is_behind {
-                        true => named.remove(&name),
-                        false => named.insert(name, seq),
-                    };
+                    if is_behind {
+                        named.remove(&name);
+                    } else {
+                        named.insert(name, seq);
+                    }
                 }
                 for call in links.uses {
-                    match is_behind {
-                        true => open.remove(&call),
-                        false => open.insert(call, seq),
-                    };
+                    if is_behind {
+                        open.remove(&call);
+                    } else {
+                        open.insert(call, seq);
+                    }
                 }
             }
         }
@@ -288,15 +291,16 @@ pub(super) fn effect_of(
     dropped_turns: u64,
     must_reload: bool,
 ) -> Option<Effect> {
-    match must_reload {
-        true => Some(Effect::ChangeAndUnload {
+    if must_reload {
+        Some(Effect::ChangeAndUnload {
             changes,
             dropped_turns,
-        }),
-        false => (!changes.is_empty()).then_some(Effect::Change {
+        })
+    } else {
+        (!changes.is_empty()).then_some(Effect::Change {
             changes,
             dropped_turns,
-        }),
+        })
     }
 }
 

@@ -91,9 +91,10 @@ impl Compaction {
                 }
             }
         }
-        let through_seq = match after_seq >= span.through_seq {
-            true => span.through_seq,
-            false => cut_at_boundary(&mut turns).ok_or(CompactionError::Discarded)?,
+        let through_seq = if after_seq >= span.through_seq {
+            span.through_seq
+        } else {
+            cut_at_boundary(&mut turns).ok_or(CompactionError::Discarded)?
         };
         turns.retain(|(seq, _)| snapshot.apart.binary_search(seq).is_err());
         Ok((turns, through_seq))

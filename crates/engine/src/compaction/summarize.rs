@@ -85,12 +85,13 @@ impl Compaction {
             }
         }
         let watch = Stopwatch::start();
-        let written = match summarizer.is_remote() {
-            true => Some(
+        let written = if summarizer.is_remote() {
+            Some(
                 self.written(session, snapshot, &summarizer, &material)
                     .await?,
-            ),
-            false => None,
+            )
+        } else {
+            None
         };
         let validated = validator.validate(written, summarizer.name()).await?;
         self.shared
@@ -290,12 +291,13 @@ impl Validator {
         // The nonce must not make a summary too long.
         let marked = self.text_tokens(&Summary::marked_beginning(snapshot.mark));
         let mark_tokens = marked.saturating_sub(self.text_tokens(Summary::BEGINNING));
-        let replaced = match snapshot.is_needed {
+        let replaced = if snapshot.is_needed {
             // Turns would be left out without it, so it may be longer than the turns.
-            true => (tokens_before + mark_tokens)
+            (tokens_before + mark_tokens)
                 .max(NEEDED_TOKENS)
-                .max(snapshot.budget.total().saturating_mul(2)),
-            false => tokens_before + mark_tokens,
+                .max(snapshot.budget.total().saturating_mul(2))
+        } else {
+            tokens_before + mark_tokens
         };
         check_sizes(Sizes {
             summary: tokens_after,

@@ -141,12 +141,12 @@ impl Dispatcher {
         let is_idle = |queue: &&HookQueue| queue.hook.is_some() && queue.is_idle();
         let idle = self.queues.values().filter(is_idle).count();
         let kept_for = |queues: usize| queues.min(places / 2);
-        match queue.is_idle() {
-            true => free
-                .saturating_sub(kept_for(idle.saturating_sub(1)))
+        if queue.is_idle() {
+            free.saturating_sub(kept_for(idle.saturating_sub(1)))
                 .max(1)
-                .min(free),
-            false => free.saturating_sub(kept_for(idle)),
+                .min(free)
+        } else {
+            free.saturating_sub(kept_for(idle))
         }
     }
 
@@ -166,9 +166,12 @@ impl Dispatcher {
                 let Some((hook, batch)) = self.running.remove(&error.id()) else {
                     return;
                 };
-                let outcome = || match error.is_panic() {
-                    true => Outcome::Failed(HookError::later("the hook panicked; see the log")),
-                    false => Outcome::NotTried,
+                let outcome = || {
+                    if error.is_panic() {
+                        Outcome::Failed(HookError::later("the hook panicked; see the log"))
+                    } else {
+                        Outcome::NotTried
+                    }
                 };
                 let results = batch
                     .into_iter()
@@ -433,13 +436,12 @@ impl Dispatcher {
         self.queues.values_mut().for_each(HookQueue::look_again);
         self.waits_for_batches = false;
         loop {
-            let round = match is_last_chance {
-                true => self.round().await,
-                false => {
-                    self.collect();
-                    let recorded = self.record_outcomes().await;
-                    recorded.map_err(|error| WorkError(error.to_string()))
-                }
+            let round = if is_last_chance {
+                self.round().await
+            } else {
+                self.collect();
+                let recorded = self.record_outcomes().await;
+                recorded.map_err(|error| WorkError(error.to_string()))
             };
             if let Err(WorkError(detail)) = round {
                 warn!(detail, "deliveries could not be drained");

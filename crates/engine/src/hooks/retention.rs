@@ -79,9 +79,10 @@ impl Worker for RetentionWorker {
     }
 
     async fn wait(&mut self) {
-        let pause = match self.has_more {
-            true => PAUSE_BETWEEN_STEPS,
-            false => PAUSE_BETWEEN_RUNS,
+        let pause = if self.has_more {
+            PAUSE_BETWEEN_STEPS
+        } else {
+            PAUSE_BETWEEN_RUNS
         };
         tokio::time::sleep(pause).await;
     }
@@ -91,9 +92,10 @@ impl Worker for RetentionWorker {
         let shared = &self.hooks.shared;
         let now_ms = shared.sessions.now().steady.0;
         let config = shared.retention.load();
-        let turns_ms = match shared.sessions.have_journal() {
-            true => config.turns_ms,
-            false => KEPT_WITHOUT_JOURNAL_MS,
+        let turns_ms = if shared.sessions.have_journal() {
+            config.turns_ms
+        } else {
+            KEPT_WITHOUT_JOURNAL_MS
         };
         let before = PruneBefore {
             ended: Steady(now_ms.saturating_sub(turns_ms)),
@@ -101,9 +103,10 @@ impl Worker for RetentionWorker {
         };
         let bounds = PruneBounds {
             rows_max: ROWS_MAX,
-            pages_max: match is_idle {
-                true => PAGES_MAX_WHEN_IDLE,
-                false => PAGES_MAX,
+            pages_max: if is_idle {
+                PAGES_MAX_WHEN_IDLE
+            } else {
+                PAGES_MAX
             },
         };
         let pruned = shared

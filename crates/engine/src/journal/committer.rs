@@ -251,9 +251,10 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             .progress
             .send_modify(|progress| progress.failure = Some(failure.clone()));
         backend.is_failing.store(true, Ordering::Relaxed);
-        match is_first {
-            true => error!(%failure, detail = ?failure, sets, "a commit failed"),
-            false => debug!(%failure, detail = ?failure, sets, "a commit failed again"),
+        if is_first {
+            error!(%failure, detail = ?failure, sets, "a commit failed");
+        } else {
+            debug!(%failure, detail = ?failure, sets, "a commit failed again");
         }
     }
 

@@ -322,9 +322,10 @@ impl Worker for JournalKeeper {
     }
 
     async fn wait(&mut self) {
-        let least = match self.leads() {
-            true => COUNT_PAUSE,
-            false => COUNT_PAUSE_OF_OTHERS,
+        let least = if self.leads() {
+            COUNT_PAUSE
+        } else {
+            COUNT_PAUSE_OF_OTHERS
         };
         let pause = least.max(self.count_time * COUNT_SHARE);
         let Some(shared) = &self.sessions.shared.cluster else {
@@ -334,9 +335,10 @@ impl Worker for JournalKeeper {
         let mut cluster = shared.cluster.clone();
         let led = cluster.leads();
         let begins = async {
-            match led {
-                true => std::future::pending().await,
-                false => cluster.lead().await,
+            if led {
+                std::future::pending().await
+            } else {
+                cluster.lead().await
             }
         };
         tokio::select! {

@@ -114,9 +114,10 @@ impl Sessions {
     ) -> EndAttempt {
         let mut inner = slot.lock();
         let Some(head) = inner.head() else {
-            return match inner.has_ended() {
-                true => EndAttempt::NotEnded,
-                false => EndAttempt::NeedsLoad,
+            return if inner.has_ended() {
+                EndAttempt::NotEnded
+            } else {
+                EndAttempt::NeedsLoad
             };
         };
         let may_end = match request.condition {
@@ -150,9 +151,10 @@ impl Sessions {
         } = request;
         let head = inner.head()?;
         let at = self.now();
-        let reason = match head.is_expired(at.steady, slot.tenant.ttl_ms(head)) {
-            true => EndReason::Expired,
-            false => reason,
+        let reason = if head.is_expired(at.steady, slot.tenant.ttl_ms(head)) {
+            EndReason::Expired
+        } else {
+            reason
         };
         let ended = EndedSession {
             tenant: slot.key.tenant.clone(),
@@ -194,9 +196,10 @@ impl Sessions {
     pub(super) fn end_change(&self, ending: Ending<'_>) -> Change {
         let listener = &self.shared.end_listener;
         let is_empty = ending.head.last_seq == 0 && ending.head.state_version == 0;
-        let owed = match is_empty {
-            true => Arc::default(),
-            false => listener.owed_hooks(&ending.key.tenant, ending.reason),
+        let owed = if is_empty {
+            Arc::default()
+        } else {
+            listener.owed_hooks(&ending.key.tenant, ending.reason)
         };
         if !owed.is_empty() {
             listener.ending(&ending, &owed);
@@ -304,15 +307,16 @@ impl Sessions {
         at: Now,
     ) -> Vec<Change> {
         let reason = EndReason::Reset;
-        let end = match run_hooks {
-            true => self.end_change(Ending {
+        let end = if run_hooks {
+            self.end_change(Ending {
                 key,
                 head: session.head(),
                 session: Some(session),
                 reason,
                 at,
-            }),
-            false => session.head().end(reason, at, Arc::default()),
+            })
+        } else {
+            session.head().end(reason, at, Arc::default())
         };
         let (mut fresh, begin) = self.begin(key, at);
         if let Some(keys) = session.take_keys() {

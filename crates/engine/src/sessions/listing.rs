@@ -291,9 +291,10 @@ impl<'a> Search<'a> {
         count: usize,
     ) -> Found {
         // If every session matches, one extra session reveals whether there is another page.
-        let batch_max = match self.ranges().is_empty() {
-            true => BATCH_SESSIONS.min(count + 1),
-            false => BATCH_SESSIONS,
+        let batch_max = if self.ranges().is_empty() {
+            BATCH_SESSIONS.min(count + 1)
+        } else {
+            BATCH_SESSIONS
         };
         let mut after = after.cloned();
         let (mut slots, mut looked_at) = (Vec::new(), 0);

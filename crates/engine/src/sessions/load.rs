@@ -49,9 +49,10 @@ impl Sessions {
     /// Loads a session that is only in the journal, unless its slot was replaced.
     pub(super) async fn load(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
         let _flight = self.shared.single_flight.enter(&slot.key).await;
-        match self.is_replaced(slot) {
-            true => Ok(()),
-            false => self.reload(slot).await,
+        if self.is_replaced(slot) {
+            Ok(())
+        } else {
+            self.reload(slot).await
         }
     }
 
@@ -68,10 +69,11 @@ impl Sessions {
         };
         let journal = &self.shared.journal;
         journal.wait_processed_of_session(ticket).await?;
-        let saved = match self.shared.journal.is_on() {
-            true => self.read_session(&slot.key, &slot.tenant).await?,
+        let saved = if self.shared.journal.is_on() {
+            self.read_session(&slot.key, &slot.tenant).await?
+        } else {
             // Without a journal, a session that a panic left half changed is lost.
-            false => None,
+            None
         };
         let mut inner = slot.lock();
         // It may have ended, been discarded again, or been loaded and changed in the meantime.

@@ -26,9 +26,10 @@ impl Sessions {
         if self.is_live(session) {
             return Ok(None);
         }
-        let keys = match options.needs_keys {
-            true => Some(self.keys_of(session).await?),
-            false => None,
+        let keys = if options.needs_keys {
+            Some(self.keys_of(session).await?)
+        } else {
+            None
         };
         // The end of the previous generation may not have been written after all.
         if self.is_live(session) {

@@ -263,9 +263,10 @@ impl Sessions {
     fn end_in(&self, slot: &Arc<Slot>, reason: EndReason, permit: Permit) -> Attempt<SessionView> {
         let mut inner = slot.lock();
         let Some(head) = inner.head() else {
-            return match inner.has_ended() {
-                true => Attempt::HasEnded,
-                false => Attempt::NeedsLoad,
+            return if inner.has_ended() {
+                Attempt::HasEnded
+            } else {
+                Attempt::NeedsLoad
             };
         };
         let now = self.now();
@@ -355,10 +356,13 @@ impl Sessions {
     ) -> Result<(), EngineError> {
         let bytes = options.bytes as u64;
         let brings_turns = options.when_absent == WhenAbsent::Start;
-        match self.have_journal() {
-            true if brings_turns => session.tenant.check_journal_room(bytes),
-            false if bytes > 0 => session.tenant.check_memory_room(bytes),
-            _ => Ok(()),
+        let have_journal = self.have_journal();
+        if have_journal && brings_turns {
+            session.tenant.check_journal_room(bytes)
+        } else if !have_journal && bytes > 0 {
+            session.tenant.check_memory_room(bytes)
+        } else {
+            Ok(())
         }
     }
 
@@ -368,11 +372,12 @@ impl Sessions {
         options: UpdateOptions,
     ) -> Result<Option<Permit>, EngineError> {
         let (journal, tenant) = (&self.shared.journal, &session.tenant);
-        match options.is_optional {
-            true => Ok(journal
+        if options.is_optional {
+            Ok(journal
                 .try_permit(options.bytes)
-                .filter(|_| !journal.is_failing())),
-            false => journal.permit_of(tenant, options.bytes).await.map(Some),
+                .filter(|_| !journal.is_failing()))
+        } else {
+            journal.permit_of(tenant, options.bytes).await.map(Some)
         }
     }
 

@@ -450,9 +450,10 @@ impl Model {
             let place = usize::try_from(place).unwrap();
             place.checked_sub(1).map_or(0, |place| self.said[place].0)
         });
-        let texts = match is_rewind {
-            true => dice.below(3),
-            false => 1 + dice.below(3),
+        let texts = if is_rewind {
+            dice.below(3)
+        } else {
+            1 + dice.below(3)
         };
         let texts = (0..texts).map(|part| format!("{}.{part}", self.steps));
         (format!("step {}", self.steps), after_seq, texts.collect())

@@ -272,9 +272,10 @@ impl Faults {
     }
 
     fn read(&self) -> Result<(), StoreError> {
-        match take_one(&self.reads_to_fail) {
-            true => Err(unreadable()),
-            false => Ok(()),
+        if take_one(&self.reads_to_fail) {
+            Err(unreadable())
+        } else {
+            Ok(())
         }
     }
 

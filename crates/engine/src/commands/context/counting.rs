@@ -47,9 +47,10 @@ impl TokenCounting {
         bytes: usize,
         count: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, EngineError> {
-        match is_short(bytes) {
-            true => Ok(count()),
-            false => self.executor.run(Some(&tenant.id), count).await,
+        if is_short(bytes) {
+            Ok(count())
+        } else {
+            self.executor.run(Some(&tenant.id), count).await
         }
     }
 }

@@ -99,15 +99,16 @@ async fn deliver(
         }
     }
     let limit = hook.timeout;
-    let answers = match calls.is_empty() {
-        true => Vec::new(),
-        false => match tokio::time::timeout(limit, hook.hook.deliver(calls)).await {
+    let answers = if calls.is_empty() {
+        Vec::new()
+    } else {
+        match tokio::time::timeout(limit, hook.hook.deliver(calls)).await {
             Ok(answers) => answers,
             Err(_) => {
                 let problem = format!("not done within {limit:?}");
                 vec![Err(HookError::later(problem)); indices.len()]
             }
-        },
+        }
     };
     let mut answers = answers.into_iter();
     for index in indices {

@@ -53,9 +53,10 @@ impl HookQueue {
         if fails == std::mem::replace(&mut self.is_failing, fails) {
             return;
         }
-        match fails {
-            true => warn!(hook = %id.hook, delivery = %id, problem = %last_error, "a hook fails"),
-            false => info!(hook = %id.hook, "a hook works again"),
+        if fails {
+            warn!(hook = %id.hook, delivery = %id, problem = %last_error, "a hook fails");
+        } else {
+            info!(hook = %id.hook, "a hook works again");
         }
     }
 

@@ -342,9 +342,10 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
     if systems.any(|pair| pair[1]["role"] != "assistant") {
         return Err("a system message before the user's".into());
     }
-    match waiting.is_empty() {
-        true => Ok(()),
-        false => Err(format!("{waiting:?} wait at the end")),
+    if waiting.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{waiting:?} wait at the end"))
     }
 }
 
@@ -373,9 +374,10 @@ fn openai(messages: &[Value]) -> Result<(), String> {
                 .filter_map(|call| call["id"].as_str()),
         );
     }
-    match waiting.is_empty() {
-        true => Ok(()),
-        false => Err(format!("{waiting:?} wait at the end")),
+    if waiting.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{waiting:?} wait at the end"))
     }
 }
 
@@ -413,8 +415,9 @@ fn responses(items: &[Value]) -> Result<(), String> {
             _ => {}
         }
     }
-    match waiting.is_empty() {
-        true => Ok(()),
-        false => Err(format!("{waiting:?} wait at the end")),
+    if waiting.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{waiting:?} wait at the end"))
     }
 }

@@ -222,9 +222,10 @@ impl Client {
                 }
             }
             Op::Reset { run_hooks } => {
-                let reset = match run_hooks {
-                    true => self.bot.reset_with_hooks(&self.session).await,
-                    false => self.bot.reset(&self.session).await,
+                let reset = if run_hooks {
+                    self.bot.reset_with_hooks(&self.session).await
+                } else {
+                    self.bot.reset(&self.session).await
                 };
                 if let Ok((view, ended)) = reset {
                     let record = self.store.record();
@@ -278,9 +279,10 @@ impl Client {
                     EngineError::SessionNotFound { .. }
                         | EngineError::Core(CoreError::CurrentTurnTooLarge { .. })
                 );
-                match is_window {
-                    true => self.model.lock().unwrap().says[number].under_way -= 1,
-                    false => self.note(number, expected, Err(error)),
+                if is_window {
+                    self.model.lock().unwrap().says[number].under_way -= 1;
+                } else {
+                    self.note(number, expected, Err(error));
                 }
             }
             (None, _) => {}

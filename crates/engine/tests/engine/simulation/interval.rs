@@ -81,9 +81,10 @@ async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, 
             0..6 => {
                 // A unique text.
                 let text = format!("{} {number}", world.machine_now().0);
-                let said = match dice.once_in(2) {
-                    true => bot.append(&id, named(&text, &[&text])).await,
-                    false => bot.say(&id, &text).await,
+                let said = if dice.once_in(2) {
+                    bot.append(&id, named(&text, &[&text])).await
+                } else {
+                    bot.say(&id, &text).await
                 };
                 match said {
                     Ok(_) => {

@@ -59,9 +59,10 @@ async fn live(mut dice: Dice) -> usize {
             let bytes = usize::try_from(dice.below(6_000)).unwrap();
             let text = format!("{round}.{number} {}", "x".repeat(bytes));
             calls.spawn(async move {
-                let answer = match ends {
-                    true => bot.end(&session.1).await.map(|_| None),
-                    false => bot.say(&session.1, &text).await.map(|_| Some(text)),
+                let answer = if ends {
+                    bot.end(&session.1).await.map(|_| None)
+                } else {
+                    bot.say(&session.1, &text).await.map(|_| Some(text))
                 };
                 (session, answer)
             });

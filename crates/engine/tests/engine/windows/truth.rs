@@ -108,9 +108,10 @@ async fn a_window_waits_for_what_it_shows_and_does_not_show_what_was_never_writt
         let shown: &[&str] = if fails { &["old"] } else { &["old", "new"] };
         assert_eq!(soon(window).await.unwrap(), shown);
         assert_eq!(texts(&soon(peek).await.unwrap().turns), shown);
-        match fails {
-            true => assert!(is_not_found(&soon(new).await)),
-            false => assert_eq!(soon(new).await.unwrap(), ["new"]),
+        if fails {
+            assert!(is_not_found(&soon(new).await));
+        } else {
+            assert_eq!(soon(new).await.unwrap(), ["new"]);
         }
         settle().await;
         bot.recount().await;
@@ -191,10 +192,14 @@ async fn a_cut_outlives_restarts() {
         Bot::acme(&engine).say("a", &long(number)).await.unwrap();
         let now = Bot::acme(&engine).context("a", request()).await.unwrap();
         let now = texts(&now.turns);
-        match now.len() > before.len() {
-            true if now.starts_with(&before) => growths += 1,
-            true => panic!("{now:?} is not {before:?} and more"),
-            false => cuts += 1,
+        if now.len() > before.len() {
+            assert!(
+                now.starts_with(&before),
+                "{now:?} is not {before:?} and more"
+            );
+            growths += 1;
+        } else {
+            cuts += 1;
         }
         before = now;
         if number % 2 == 0 {
