@@ -170,9 +170,10 @@ impl CallPlace {
     /// # Errors
     /// If there is no room for them.
     pub(crate) fn add_bytes(&self, more: u64) -> Result<(), Status> {
-        match self.try_change(|held| held.saturating_add(more)) {
-            true => Ok(()),
-            false => Err(self.no_room()),
+        if self.try_change(|held| held.saturating_add(more)) {
+            Ok(())
+        } else {
+            Err(self.no_room())
         }
     }
 

@@ -429,9 +429,10 @@ impl Shared {
         if self.is_in_cluster {
             cluster::check_served(path)?;
         }
-        let meter = match is_admin_call {
-            true => self.rates.enter_operator(path),
-            false => self.rates.enter(&caller.tenant, path)?,
+        let meter = if is_admin_call {
+            self.rates.enter_operator(path)
+        } else {
+            self.rates.enter(&caller.tenant, path)?
         };
         let caller = caller.clone();
         // Limits on the number of a tenant's calls belong before this line, where no permit is
@@ -612,9 +613,10 @@ impl AuthService {
             Err(_) => {}
         }
         let Some(call) = self.connection.begin_keyless_call() else {
-            return match self.connection.count_refusal() {
-                true => self.refuse(status::too_many_calls().into(), timer),
-                false => unanswered(),
+            return if self.connection.count_refusal() {
+                self.refuse(status::too_many_calls().into(), timer)
+            } else {
+                unanswered()
             };
         };
         let this = self.clone();

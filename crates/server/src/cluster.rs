@@ -66,9 +66,10 @@ const METHODS: [&str; 1] = ["SearchTranscripts"];
 /// Rejects a call that is not served in a cluster.
 pub(crate) fn check_served(path: &str) -> Result<(), Status> {
     let method = path.rsplit('/').next().unwrap_or_default();
-    match METHODS.contains(&method) {
-        true => Err(status::not_in_cluster(method)),
-        false => Ok(()),
+    if METHODS.contains(&method) {
+        Err(status::not_in_cluster(method))
+    } else {
+        Ok(())
     }
 }
 

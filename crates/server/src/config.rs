@@ -492,9 +492,10 @@ fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Probl
         }
     }
     Keyless {
-        by_certificate: match takes_certificates {
-            true => ids().collect(),
-            false => Vec::new(),
+        by_certificate: if takes_certificates {
+            ids().collect()
+        } else {
+            Vec::new()
         },
         by_uid,
     }
@@ -684,9 +685,10 @@ fn long_term_files(file: &File, problems: &mut Problems) -> LongTerm {
 
 fn memories_dir(file: &File) -> PathBuf {
     let dir = &file.long_term.third.dir;
-    match dir == Path::new(AUTO) {
-        true => file.data_dir.join(MEMORIES_DIR),
-        false => dir.clone(),
+    if dir == Path::new(AUTO) {
+        file.data_dir.join(MEMORIES_DIR)
+    } else {
+        dir.clone()
     }
 }
 

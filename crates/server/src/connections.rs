@@ -329,13 +329,15 @@ impl Connection {
 
     /// Sets how much it may read and write in the following poll.
     fn begin_turn(&self) {
-        let (readable, writable) = match self.owner.is_nobody() {
-            true => (BYTES_AT_ONCE, usize::MAX),
-            false => (BYTES_IN_TURN, WRITTEN_BYTES_IN_TURN),
+        let (readable, writable) = if self.owner.is_nobody() {
+            (BYTES_AT_ONCE, usize::MAX)
+        } else {
+            (BYTES_IN_TURN, WRITTEN_BYTES_IN_TURN)
         };
-        self.readable.set(match self.is_stranger() {
-            true => STRANGER_BYTES_AT_ONCE,
-            false => readable,
+        self.readable.set(if self.is_stranger() {
+            STRANGER_BYTES_AT_ONCE
+        } else {
+            readable
         });
         self.writable.set(writable);
     }

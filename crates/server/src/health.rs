@@ -58,9 +58,10 @@ impl Health {
     }
 
     async fn set(&self, name: &str, is_served: bool) {
-        let status = match is_served {
-            true => ServingStatus::Serving,
-            false => ServingStatus::NotServing,
+        let status = if is_served {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
         };
         if let Some(reporter) = &*self.reporter.lock().await {
             reporter.set_service_status(name, status).await;

@@ -514,9 +514,10 @@ mod postgres {
         }
 
         async fn wait(&mut self) {
-            match self.lost.is_cancelled() {
-                true => std::future::pending().await,
-                false => self.store.lost().await,
+            if self.lost.is_cancelled() {
+                std::future::pending().await
+            } else {
+                self.store.lost().await
             }
         }
 

@@ -91,9 +91,10 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     let layer = fmt::layer().with_writer(output);
-    match stderr().is_terminal() {
-        true => layer.with_target(false).boxed(),
-        false => layer.json().flatten_event(true).boxed(),
+    if stderr().is_terminal() {
+        layer.with_target(false).boxed()
+    } else {
+        layer.json().flatten_event(true).boxed()
     }
 }
 

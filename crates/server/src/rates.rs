@@ -278,9 +278,10 @@ impl RequestMeter {
     /// If the request exceeds its size limit, or the tenant its byte rate.
     pub(crate) fn add(&mut self, data: &[u8]) -> Result<(), Status> {
         let bytes = data.len() as u64;
-        let announced = match std::mem::replace(&mut self.has_begun, true) {
-            true => bytes,
-            false => announced_bytes(data).max(bytes),
+        let announced = if std::mem::replace(&mut self.has_begun, true) {
+            bytes
+        } else {
+            announced_bytes(data).max(bytes)
         };
         if announced > self.bytes_left {
             return Err(status::request_too_large(self.bytes_max, self.is_large));

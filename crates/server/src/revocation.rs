@@ -32,9 +32,10 @@ impl KeyValidity {
     /// # Errors
     /// If the key was revoked.
     pub(crate) fn check(&self) -> Result<(), Status> {
-        match self.0.load(Ordering::Acquire) {
-            true => Err(status::denied(Denied::WrongKey)),
-            false => Ok(()),
+        if self.0.load(Ordering::Acquire) {
+            Err(status::denied(Denied::WrongKey))
+        } else {
+            Ok(())
         }
     }
 }

@@ -68,9 +68,10 @@ impl Taken {
             return Poll::Ready(());
         }
         *self.waiting() = Some(context.waker().clone());
-        match self.has_unsent() {
-            true => Poll::Pending,
-            false => Poll::Ready(()),
+        if self.has_unsent() {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
         }
     }
 

@@ -128,10 +128,11 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
         let at = clock::written(Some(at), super::transcript::TO_THE_SECOND);
         output::note(&format!("restored as of {at} UTC"));
     }
-    match manifest.files.iter().any(|file| file.path != CONFIG) {
-        true => verify::report(&verify::check(&args.data, key)?, json),
+    if manifest.files.iter().any(|file| file.path != CONFIG) {
+        verify::report(&verify::check(&args.data, key)?, json)
+    } else {
         // The daemon had neither a journal nor memories.
-        false => Ok(()),
+        Ok(())
     }
 }
 

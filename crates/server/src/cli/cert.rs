@@ -64,9 +64,10 @@ pub(crate) fn run(args: &CertArgs, json: bool) -> Result<(), CliError> {
         write(&output).map_err(CliError::io(format!("cannot write {file}")))?;
         files.push(file);
     }
-    match json {
-        true => output::print_json(&json!({ "files": files })),
-        false => output::print(&files.join("\n")),
+    if json {
+        output::print_json(&json!({ "files": files }))
+    } else {
+        output::print(&files.join("\n"))
     }
 }
 

@@ -72,12 +72,11 @@ fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
     let limit = all_if_zero(args.limit);
     let checkpoints = args.location.open()?;
     let found = checkpoints.list(limit, args.session.as_ref())?;
-    match json {
-        true => {
-            let found: Vec<Value> = found.iter().map(entry).collect();
-            output::print_json(&json!({ "checkpoints": found }))
-        }
-        false => output::print(&table(&found)),
+    if json {
+        let found: Vec<Value> = found.iter().map(entry).collect();
+        output::print_json(&json!({ "checkpoints": found }))
+    } else {
+        output::print(&table(&found))
     }
 }
 
@@ -90,12 +89,13 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
         let problem = format!("there is no checkpoint of {}{life}", args.session);
         CliError::failed(Exit::NoInput, problem)
     })?;
-    match json {
-        true => output::print_json(&json!({
+    if json {
+        output::print_json(&json!({
             "session_id": args.session.as_str(),
             "markdown": markdown,
-        })),
-        false => output::print(&markdown),
+        }))
+    } else {
+        output::print(&markdown)
     }
 }
 

@@ -56,9 +56,10 @@ pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Res
 fn undone(reply: &UndoCompactionResponse) -> String {
     let turns = output::counted(reply.restored_turns, "turn", "turns");
     let session = reply.session.as_ref();
-    let now = match session.is_some_and(|session| session.has_summary) {
-        true => "the summary before it stands again",
-        false => "there is no summary any more",
+    let now = if session.is_some_and(|session| session.has_summary) {
+        "the summary before it stands again"
+    } else {
+        "there is no summary any more"
     };
     format!("taken back: windows show {turns} again, and {now}")
 }

@@ -161,9 +161,12 @@ impl Auth {
     /// A copy with a routing value.
     fn of(&self, place: &str) -> Self {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-        let quoted = place.bytes().map(|byte| match is_plain(&byte) {
-            true => char::from(byte).to_string(),
-            false => format!("%{byte:02X}"),
+        let quoted = place.bytes().map(|byte| {
+            if is_plain(&byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
         });
         let quoted: String = quoted.collect();
         Self {

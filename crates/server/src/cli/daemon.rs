@@ -32,9 +32,10 @@ pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
     let answer = answer.map_err(|status| CliError::of_call(&addr.to_string(), &status))?;
     let status = answer.into_inner().status();
     let name = status.as_str_name();
-    match client.json {
-        true => output::print_json(&json!({ "status": name }))?,
-        false => output::print(name)?,
+    if client.json {
+        output::print_json(&json!({ "status": name }))?;
+    } else {
+        output::print(name)?;
     }
     match status {
         ServingStatus::Serving => Ok(()),

@@ -528,9 +528,10 @@ fn drawn(turns: &[Turn]) -> String {
         if !line.is_empty() {
             line.push(if is_answer { '─' } else { ' ' });
         }
-        match anchor == Some(turn.seq) {
-            true => line.push_str(&format!("[{}]", turn.seq)),
-            false => line.push_str(&turn.seq.to_string()),
+        if anchor == Some(turn.seq) {
+            line.push_str(&format!("[{}]", turn.seq));
+        } else {
+            line.push_str(&turn.seq.to_string());
         }
     }
     line
@@ -610,9 +611,10 @@ impl Stage {
     }
 
     fn styled(&self, style: &str, text: &str) -> Result<(), CliError> {
-        match self.has_styles && !text.is_empty() {
-            true => output::print(&format!("\x1b[{style}m{text}\x1b[0m")),
-            false => output::print(text),
+        if self.has_styles && !text.is_empty() {
+            output::print(&format!("\x1b[{style}m{text}\x1b[0m"))
+        } else {
+            output::print(text)
         }
     }
 }

@@ -231,11 +231,12 @@ async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError>
     let (value, file, is_bytes) = (args.value, args.file, args.bytes);
     let read = tokio::task::spawn_blocking(move || read_value(value, file)).await;
     let value = read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-    let value = match is_bytes {
-        true => Put::Bytes(value.into()),
-        false => Put::Json(String::from_utf8(value).map_err(|_| {
+    let value = if is_bytes {
+        Put::Bytes(value.into())
+    } else {
+        Put::Json(String::from_utf8(value).map_err(|_| {
             CliError::failed(Exit::Data, "the value is no text; say --bytes to store it")
-        })?),
+        })?)
     };
     let ttl = args.ttl.map(prost_types::Duration::try_from).transpose();
     let request = PutDocumentRequest {
@@ -262,12 +263,11 @@ fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, C
             let mut stdin = io::stdin().lock().take(VALUE_BYTES_MAX + 1);
             let read = stdin.read_to_end(&mut bytes);
             let read = read.map_err(CliError::io("cannot read stdin"))?;
-            match read as u64 > VALUE_BYTES_MAX {
-                false => Ok(bytes),
-                true => {
-                    let problem = "stdin: is longer than 64 MiB, and no document";
-                    Err(CliError::failed(Exit::Data, problem))
-                }
+            if read as u64 > VALUE_BYTES_MAX {
+                let problem = "stdin: is longer than 64 MiB, and no document";
+                Err(CliError::failed(Exit::Data, problem))
+            } else {
+                Ok(bytes)
             }
         }
     }

@@ -72,9 +72,10 @@ pub(super) fn run(args: &EncryptArgs, target: Target, json: bool) -> Result<(), 
         return Err(CliError::failed(Exit::NoInput, problem));
     }
     let _data_lock = DirLock::take(&files.data_dir)?;
-    let _memories_lock = match files.memories_dir.exists() {
-        true => Some(DirLock::take(&files.memories_dir)?),
-        false => None,
+    let _memories_lock = if files.memories_dir.exists() {
+        Some(DirLock::take(&files.memories_dir)?)
+    } else {
+        None
     };
     // Check all files first, so that a wrong key changes nothing.
     for path in &paths {

@@ -90,9 +90,10 @@ pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<()
 async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
     let call = listing(target, args.filter, args.state);
     let found = Pages::of(call).first(args.limit).await?;
-    match json {
-        true => print_json(&found),
-        false => output::print(&table(&found)),
+    if json {
+        print_json(&found)
+    } else {
+        output::print(&table(&found))
     }
 }
 
@@ -102,12 +103,12 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
         return Err(CliError::usage(problem));
     }
     let (retried, failed) = each(target, args.ids, |id| retry(target, id)).await;
-    match json {
-        true if retried.is_empty() => {}
-        true => print_json(&retried)?,
-        false => retried.iter().try_for_each(|delivery| {
-            output::print(&format!("due now  {}", output::printable(&delivery.id)))
-        })?,
+    if !json {
+        for delivery in &retried {
+            output::print(&format!("due now  {}", output::printable(&delivery.id)))?;
+        }
+    } else if !retried.is_empty() {
+        print_json(&retried)?;
     }
     failed
 }
@@ -160,12 +161,11 @@ async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), C
             }
         }
     }
-    match json {
-        true => output::print_json(&json!({ "retried": count })),
-        false => {
-            let deliveries = output::counted(count, "delivery is", "deliveries are");
-            output::print(&format!("{deliveries} due now"))
-        }
+    if json {
+        output::print_json(&json!({ "retried": count }))
+    } else {
+        let deliveries = output::counted(count, "delivery is", "deliveries are");
+        output::print(&format!("{deliveries} due now"))
     }
 }
 
@@ -176,12 +176,12 @@ async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(),
         Ok(id)
     })
     .await;
-    match json {
-        true if dropped.is_empty() => {}
-        true => output::print_json(&json!({ "dropped": dropped }))?,
-        false => dropped
-            .iter()
-            .try_for_each(|id| output::print(&format!("dropped  {}", output::printable(id))))?,
+    if !json {
+        for id in &dropped {
+            output::print(&format!("dropped  {}", output::printable(id)))?;
+        }
+    } else if !dropped.is_empty() {
+        output::print_json(&json!({ "dropped": dropped }))?;
     }
     failed
 }

@@ -347,10 +347,7 @@ impl Importer<'_> {
         if state.is_none() && !create {
             return Ok(());
         }
-        let options = match create {
-            true => info,
-            false => SessionInfo::default(),
-        };
+        let options = if create { info } else { SessionInfo::default() };
         let request = PatchStateRequest {
             session_id,
             create,

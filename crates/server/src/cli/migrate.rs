@@ -83,9 +83,10 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     drop(progress);
     place.give_to_owner()?;
     report(&compared, json)?;
-    match json {
-        true => Ok(()),
-        false => output::print(&place.next(args, &files, &journal)),
+    if json {
+        Ok(())
+    } else {
+        output::print(&place.next(args, &files, &journal))
     }
 }
 
@@ -95,9 +96,10 @@ impl MigrateArgs {
             .iter()
             .any(|scheme| self.to.starts_with(scheme))
             || self.to.contains("host=");
-        match is_database {
-            true => self.database(),
-            false => Ok(Place::Dir(PathBuf::from(&self.to))),
+        if is_database {
+            self.database()
+        } else {
+            Ok(Place::Dir(PathBuf::from(&self.to)))
         }
     }
 
@@ -168,9 +170,10 @@ impl Place {
                 if files.memories_dir != DataFiles::of_dir(&files.data_dir, None).memories_dir {
                     lines += "\nlong_term:\n  dir: auto";
                 }
-                let rest = match journal.is_elsewhere() {
-                    true => "and take journal.postgres out.",
-                    false => "",
+                let rest = if journal.is_elsewhere() {
+                    "and take journal.postgres out."
+                } else {
+                    ""
                 };
                 (lines, rest)
             }

@@ -309,9 +309,10 @@ async fn rewind(target: &Target, args: RewindArgs, json: bool) -> Result<(), Cli
 fn rewound(reply: &RewindSessionResponse) -> String {
     let turns = output::counted(reply.removed_turns, "turn", "turns");
     let table = transcript::table(&reply.removed);
-    match reply.removed.is_empty() {
-        true => format!("taken back: {turns}"),
-        false => format!("taken back: {turns}\n{table}"),
+    if reply.removed.is_empty() {
+        format!("taken back: {turns}")
+    } else {
+        format!("taken back: {turns}\n{table}")
     }
 }
 
@@ -340,9 +341,10 @@ async fn give_labels(target: &Target, args: LabelArgs, json: bool) -> Result<(),
     output::show(json, &reply, |reply| {
         let info = reply.session.clone().unwrap_or_default();
         let id = output::printable(&info.session_id);
-        match info.labels.is_empty() {
-            true => format!("{id} has no labels"),
-            false => format!("{id}: {}", labels(&info)),
+        if info.labels.is_empty() {
+            format!("{id} has no labels")
+        } else {
+            format!("{id}: {}", labels(&info))
         }
     })
 }

@@ -108,9 +108,10 @@ impl Watch<'_> {
             self.is_away = false;
             self.is_back = true;
             // Streams of all tenants cannot resume: a cursor belongs to one tenant.
-            let place = match self.cursor.is_empty() && self.after == 0 {
-                true => "from now on",
-                false => "where it was",
+            let place = if self.cursor.is_empty() && self.after == 0 {
+                "from now on"
+            } else {
+                "where it was"
             };
             output::note(&format!("connected again, {place}"));
         }
@@ -151,9 +152,10 @@ impl Watch<'_> {
             whole: true,
             tenant: self.all,
         };
-        let line = match self.json {
-            true => json::of(told).to_string(),
-            false => line(told, columns),
+        let line = if self.json {
+            json::of(told).to_string()
+        } else {
+            line(told, columns)
         };
         output::print(&line)
     }
@@ -311,9 +313,10 @@ fn with_error(what: String, detail: &Value) -> String {
 }
 
 fn turns(first_seq: u64, last_seq: u64) -> String {
-    match first_seq == last_seq {
-        true => format!("turn {last_seq}"),
-        false => format!("turns {first_seq}-{last_seq}"),
+    if first_seq == last_seq {
+        format!("turn {last_seq}")
+    } else {
+        format!("turns {first_seq}-{last_seq}")
     }
 }
 

@@ -159,12 +159,13 @@ pub(super) fn without_values(message: &str, text: &str) -> String {
     for secret in &values.secrets {
         shown = shown.replace(secret.as_str(), NOT_SHOWN);
     }
-    match values.secrets.is_empty() {
-        true => shown,
-        false => format!(
+    if values.secrets.is_empty() {
+        shown
+    } else {
+        format!(
             "{shown}\na key is never written here: name where it is, {{ env: NAME }} or \
              {{ file: PATH }}"
-        ),
+        )
     }
 }
 

@@ -93,9 +93,10 @@ impl PostgresSpec {
         }
         let options = PgOptions::parse(&url, password.as_deref(), ca.as_deref());
         let mut options = options.map_err(at("ca"))?;
-        options.sharing = match self.cluster {
-            true => Sharing::Members,
-            false => Sharing::Nobody,
+        options.sharing = if self.cluster {
+            Sharing::Members
+        } else {
+            Sharing::Nobody
         };
         // A test shows what the fence prevents. Not in release builds.
         if cfg!(debug_assertions) && environment.variable("MEMOIRD_TEST_NO_FENCE").is_some() {

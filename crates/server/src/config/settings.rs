@@ -111,12 +111,11 @@ impl Settings {
             if was == is {
                 continue;
             }
-            match is_at_start(path) {
-                true => {
-                    let stays = was.cloned().unwrap_or_default();
-                    difference.at_start.push((path.clone(), stays));
-                }
-                false => difference.at_once.push(path.clone()),
+            if is_at_start(path) {
+                let stays = was.cloned().unwrap_or_default();
+                difference.at_start.push((path.clone(), stays));
+            } else {
+                difference.at_once.push(path.clone());
             }
         }
         difference

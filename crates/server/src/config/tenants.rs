@@ -136,9 +136,10 @@ impl KeySpec {
         match (&self.env, &self.file, &self.sha256) {
             (None, None, Some(hex)) => {
                 let digest = digest_of_hex(hex).ok_or("sha256 takes 64 hexadecimal digits")?;
-                match is_of_no_key(&digest) {
-                    true => Err("is the sha256 of nothing, or of one byte, which is no key".into()),
-                    false => Ok(digest),
+                if is_of_no_key(&digest) {
+                    Err("is the sha256 of nothing, or of one byte, which is no key".into())
+                } else {
+                    Ok(digest)
                 }
             }
             (Some(_), None, None) | (None, Some(_), None) => {

@@ -156,10 +156,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let readable = ready!(self.connection.readable.poll(context));
         let before = buffer.filled().len();
-        let polled = match self.connection.is_stranger() {
-            true => self.read_stranger(readable, context, buffer),
+        let polled = if self.connection.is_stranger() {
+            self.read_stranger(readable, context, buffer)
+        } else {
             // May exceed `readable` by one buffer, which does no harm.
-            false => Pin::new(&mut self.stream).poll_read(context, buffer),
+            Pin::new(&mut self.stream).poll_read(context, buffer)
         };
         let read = buffer.filled().len() - before;
         self.connection.readable.take(read);

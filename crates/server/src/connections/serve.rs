@@ -269,9 +269,10 @@ impl Life {
         }
         let mut begun = 0;
         loop {
-            let limit = match connection.has_key.load(Ordering::Relaxed) {
-                true => config.idle_timeout,
-                false => config.keyless_timeout,
+            let limit = if connection.has_key.load(Ordering::Relaxed) {
+                config.idle_timeout
+            } else {
+                config.keyless_timeout
             };
             tokio::time::sleep(limit).await;
             let is_used = connection.calls.load(Ordering::Relaxed) > 0;

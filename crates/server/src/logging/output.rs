@@ -59,9 +59,10 @@ impl<W: AsFd + Write> Target<W> {
     fn write_chunk(&mut self, chunk: &[u8]) -> io::Result<()> {
         let mut ready = [PollFd::new(&self.file, PollFlags::OUT)];
         let can_write = poll(&mut ready, Some(&Timespec::default()))? > 0;
-        match can_write {
-            true => self.file.write_all(chunk),
-            false => Err(io::ErrorKind::WouldBlock.into()),
+        if can_write {
+            self.file.write_all(chunk)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
         }
     }
 }

@@ -119,9 +119,10 @@ impl<'a> Copies<'a> {
 
     fn copy(&self, source: &Path, path: String, to: &Steps) -> Result<Copied, MaintenanceError> {
         let copy = self.dir.join(&path);
-        match snapshot::copy(source, &copy, self.files.key.as_ref(), || to.is_closed())? {
-            true => Ok((path, copy)),
-            false => Err(MaintenanceError::Stopped),
+        if snapshot::copy(source, &copy, self.files.key.as_ref(), || to.is_closed())? {
+            Ok((path, copy))
+        } else {
+            Err(MaintenanceError::Stopped)
         }
     }
 }

@@ -110,10 +110,13 @@ impl Watching {
         caller: &Caller,
         request: &v1::WatchEventsRequest,
     ) -> Result<EventStream, Status> {
-        let scope = match request.all_tenants {
-            true if caller.role != Role::Admin => return Err(status::role_required()),
-            true => WatchScope::All,
-            false => WatchScope::Tenant(Arc::clone(&caller.tenant)),
+        if request.all_tenants && caller.role != Role::Admin {
+            return Err(status::role_required());
+        }
+        let scope = if request.all_tenants {
+            WatchScope::All
+        } else {
+            WatchScope::Tenant(Arc::clone(&caller.tenant))
         };
         let from = self.from(request)?;
         let counted = self.add_watcher(&caller.tenant.id)?;

@@ -209,9 +209,10 @@ pub(crate) fn within_append(append: Option<AppendFields>, refusal: &Status) -> S
 /// Makes the field of an engine error relative to the whole request.
 pub(crate) fn refused(append: Option<AppendFields>, refusal: &Status) -> Status {
     let is_of_window = |field: &str| ["model", "budget"].contains(&field);
-    match fields::named_in(refusal).is_some_and(|field| is_of_window(&field)) {
-        true => refusal.clone(),
-        false => within_append(append, refusal),
+    if fields::named_in(refusal).is_some_and(|field| is_of_window(&field)) {
+        refusal.clone()
+    } else {
+        within_append(append, refusal)
     }
 }
 

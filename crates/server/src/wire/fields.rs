@@ -95,10 +95,11 @@ pub(super) fn malformed(said: &str) -> String {
         (is_name(message) && is_name(field)).then_some(field)
     });
     let names: Vec<&str> = names.collect();
-    match names.is_empty() {
-        true => WHOLE.to_owned(),
+    if names.is_empty() {
+        WHOLE.to_owned()
+    } else {
         // The innermost field comes first.
-        false => names.into_iter().rev().collect::<Vec<_>>().join("."),
+        names.into_iter().rev().collect::<Vec<_>>().join(".")
     }
 }
 

@@ -204,23 +204,22 @@ pub(crate) fn rewind(
         idempotency_key,
         ..
     } = request;
-    let mut command = match turns.is_empty() && messages_json.is_empty() {
-        true => AppendCommand {
+    let mut command = if turns.is_empty() && messages_json.is_empty() {
+        AppendCommand {
             expected_seq,
             expected_generation: generation("expected_generation", &expected_generation)?,
             ..AppendCommand::default()
-        },
-        false => {
-            let request = v1::AppendRequest {
-                turns,
-                messages_json,
-                format,
-                expected_seq,
-                expected_generation,
-                ..v1::AppendRequest::default()
-            };
-            append(request, limits)?
         }
+    } else {
+        let request = v1::AppendRequest {
+            turns,
+            messages_json,
+            format,
+            expected_seq,
+            expected_generation,
+            ..v1::AppendRequest::default()
+        };
+        append(request, limits)?
     };
     let content = || {
         let none = OptionsPatch::default();
@@ -534,12 +533,13 @@ fn encoded(turns: Vec<Turn>, limits: &Limits) -> Result<Vec<NewTurn>, CoreError>
 }
 
 fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
-    match (1..=limits.turns_per_append).contains(&actual) {
-        true => Ok(()),
-        false => Err(CoreError::TurnCountInvalid {
+    if (1..=limits.turns_per_append).contains(&actual) {
+        Ok(())
+    } else {
+        Err(CoreError::TurnCountInvalid {
             actual,
             limit: limits.turns_per_append,
-        }),
+        })
     }
 }
 

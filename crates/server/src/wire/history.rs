@@ -93,22 +93,25 @@ fn answer(
     last: bool,
     rendered: Option<Rendered>,
 ) -> spliced::GetHistoryResponse {
-    let (next_after_seq, previous_before_seq) = match last {
-        true => (0, page.previous_before_seq()),
-        false => (page.next_after_seq(), 0),
+    let (next_after_seq, previous_before_seq) = if last {
+        (0, page.previous_before_seq())
+    } else {
+        (page.next_after_seq(), 0)
     };
     let (messages_json, system) = rendered
         .map(|rendered| (rendered.messages_json, rendered.system))
         .unwrap_or_default();
     let is_rewound = |seq: u64| page.rewound.binary_search(&seq).is_ok();
     let turns = page.turns.into_iter().map(|turn| {
-        let seq = match page.rewound.is_empty() {
-            true => None,
-            false => encoding::seq_of(&turn),
+        let seq = if page.rewound.is_empty() {
+            None
+        } else {
+            encoding::seq_of(&turn)
         };
-        match seq.is_some_and(is_rewound) {
-            true => with_mark(&turn),
-            false => Bytes::from_owner(turn),
+        if seq.is_some_and(is_rewound) {
+            with_mark(&turn)
+        } else {
+            Bytes::from_owner(turn)
         }
     });
     spliced::GetHistoryResponse {

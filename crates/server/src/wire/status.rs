@@ -352,9 +352,10 @@ pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) 
 
 /// A request above the size limit of its method.
 pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
-    let setting = match is_large {
-        true => " (server.max_request_bytes; with auto it follows limits.turn_bytes)",
-        false => "",
+    let setting = if is_large {
+        " (server.max_request_bytes; with auto it follows limits.turn_bytes)"
+    } else {
+        ""
     };
     let problem = format!("the request has more than the {bytes_max} bytes of this call{setting}");
     status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)

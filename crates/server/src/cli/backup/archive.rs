@@ -165,9 +165,10 @@ pub(crate) fn place(dir: &Path, path: &str) -> Result<PathBuf, CliError> {
         || path
             .split_once('/')
             .is_some_and(|(parent, name)| parent == MEMORIES && is_memories(name));
-    match is_known {
-        true => Ok(dir.join(path)),
-        false => Err(bad(dir, &format!("{path:?} is no file of a backup"))),
+    if is_known {
+        Ok(dir.join(path))
+    } else {
+        Err(bad(dir, &format!("{path:?} is no file of a backup")))
     }
 }
 

@@ -28,9 +28,10 @@ pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<
     let reply = target.done(target.admin().run_dream(request).await)?;
     let report = reply.report_json;
     let report: Value = serde_json::from_str(&report).unwrap_or(Value::String(report));
-    match json {
-        true => output::print_json(&report),
-        false => output::print(&readable(&report)),
+    if json {
+        output::print_json(&report)
+    } else {
+        output::print(&readable(&report))
     }
 }
 
@@ -38,9 +39,10 @@ pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<
 fn readable(report: &Value) -> String {
     let mut text = String::new();
     write(&mut text, report, 0);
-    match text.is_empty() {
-        true => "nothing to report\n".to_owned(),
-        false => text,
+    if text.is_empty() {
+        "nothing to report\n".to_owned()
+    } else {
+        text
     }
 }
 

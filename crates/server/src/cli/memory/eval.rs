@@ -111,13 +111,12 @@ pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(
             "note: {name}: {degraded} of {of} degraded: {note}"
         ));
     }
-    match json {
-        true => {
-            let modes = results.iter().map(|(way, found)| found.json(*way));
-            let modes: Vec<Value> = modes.collect();
-            output::print_json(&json!({ "questions": questions.len(), "modes": modes }))
-        }
-        false => output::print(&table(&results)),
+    if json {
+        let modes = results.iter().map(|(way, found)| found.json(*way));
+        let modes: Vec<Value> = modes.collect();
+        output::print_json(&json!({ "questions": questions.len(), "modes": modes }))
+    } else {
+        output::print(&table(&results))
     }
 }
 
@@ -150,9 +149,10 @@ fn ways(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<Way
 
 impl Way {
     fn title(self) -> String {
-        match self.is_reranked {
-            true => format!("{}, reranked", self.name),
-            false => self.name.to_owned(),
+        if self.is_reranked {
+            format!("{}, reranked", self.name)
+        } else {
+            self.name.to_owned()
         }
     }
 }
@@ -178,12 +178,13 @@ async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
         }
         questions.push(question);
     }
-    match questions.is_empty() {
-        true => Err(CliError::failed(
+    if questions.is_empty() {
+        Err(CliError::failed(
             Exit::Data,
             format!("{name}: has no question"),
-        )),
-        false => Ok(questions),
+        ))
+    } else {
+        Ok(questions)
     }
 }
 
@@ -233,9 +234,10 @@ impl Question {
             return Err("says nothing of what should be found: give ids, words or sources");
         }
         self.words = self.words.iter().map(|words| padded(words)).collect();
-        match self.words.iter().any(|words| words.trim().is_empty()) {
-            true => Err("words has a text without a word"),
-            false => Ok(self),
+        if self.words.iter().any(|words| words.trim().is_empty()) {
+            Err("words has a text without a word")
+        } else {
+            Ok(self)
         }
     }
 

@@ -114,14 +114,15 @@ pub(super) async fn run(
         let page = chart::page(&asked.bars(), &summary(&asked, &compared, &price));
         std::fs::write(path, page).map_err(CliError::cannot_create(path))?;
     }
-    match json {
-        true => output::print_json(&json!({
+    if json {
+        output::print_json(&json!({
             "outcome": asked,
             "cost": price.cost(asked.tokens, asked.cached_tokens),
             "sliding_window_10": compared,
             "sliding_window_10_cost": price.cost(compared.tokens, compared.cached_tokens),
-        })),
-        false => output::print(&output::rows(summary(&asked, &compared, &price))),
+        }))
+    } else {
+        output::print(&output::rows(summary(&asked, &compared, &price)))
     }
 }
 

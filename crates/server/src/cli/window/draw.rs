@@ -157,9 +157,12 @@ fn merged<'a>(omissions: impl Iterator<Item = &'a Omission>) -> Vec<(u64, u64)> 
 }
 
 fn named(ranges: &[(u64, u64)]) -> String {
-    let name = |(first, last): &(u64, u64)| match first == last {
-        true => format!("{first}"),
-        false => format!("{first}-{last}"),
+    let name = |(first, last): &(u64, u64)| {
+        if first == last {
+            format!("{first}")
+        } else {
+            format!("{first}-{last}")
+        }
     };
     let names: Vec<String> = ranges.iter().take(RANGES_MAX).map(name).collect();
     match ranges.len().saturating_sub(RANGES_MAX) {

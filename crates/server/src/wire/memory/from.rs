@@ -53,9 +53,10 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
         expires_at: time("expires_at", request.expires_at)?,
         supersedes: optional("supersedes_id", &request.supersedes_id, str::parse)?,
         pinned: request.pinned,
-        near_duplicate: match request.keep_apart {
-            true => NearDuplicate::Apart,
-            false => near_duplicate(request.near_duplicate)?,
+        near_duplicate: if request.keep_apart {
+            NearDuplicate::Apart
+        } else {
+            near_duplicate(request.near_duplicate)?
         },
         key,
         external_key: given(request.external_key),
@@ -134,12 +135,13 @@ fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, S
     let invalid = |field: &str, problem: String| {
         status::invalid("MEMORY_INVALID", field, format!("{field}: {problem}"))
     };
-    let by_json = match json.is_empty() {
-        true => None,
-        false => Some(
+    let by_json = if json.is_empty() {
+        None
+    } else {
+        Some(
             DocumentFilter::parse(json)
                 .map_err(|problem| invalid("metadata_filter_json", problem))?,
-        ),
+        )
     };
     if texts.is_empty() {
         return Ok(by_json);
@@ -355,9 +357,10 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
         origin: origin(memory.origin)?,
         external_key: given(memory.external_key),
         // Exports contain both forms. Only `metadata_json` is complete.
-        metadata: match memory.metadata_json.is_empty() {
-            true => metadata(String::new(), &memory.metadata)?,
-            false => Some(memory.metadata_json),
+        metadata: if memory.metadata_json.is_empty() {
+            metadata(String::new(), &memory.metadata)?
+        } else {
+            Some(memory.metadata_json)
         },
     })
 }
