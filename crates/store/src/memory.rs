@@ -335,9 +335,12 @@ impl Store for MemoryStore {
         let (mut page, mut bytes) = (page, 0);
         let first = range.after_seq.saturating_add(1);
         let mut turns = row.turns.range(first..range.before_seq.max(first));
-        let mut next = || match range.last {
-            true => turns.next_back(),
-            false => turns.next(),
+        let mut next = || {
+            if range.last {
+                turns.next_back()
+            } else {
+                turns.next()
+            }
         };
         while let Some((seq, content)) = next() {
             let is_rewound = row.rewound.contains(*seq);

@@ -177,12 +177,13 @@ pub fn decode_status(row: &[u8]) -> Option<CompactionStatus> {
 
 /// Returns the status after a reload, when no compaction is running.
 pub fn kept_status(status: &Arc<CompactionStatus>) -> Arc<CompactionStatus> {
-    match status.running {
-        false => Arc::clone(status),
-        true => Arc::new(CompactionStatus {
+    if status.running {
+        Arc::new(CompactionStatus {
             running: false,
             ..CompactionStatus::clone(status)
-        }),
+        })
+    } else {
+        Arc::clone(status)
     }
 }
 

@@ -116,13 +116,15 @@ impl FileCheck {
 
     fn turns(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        let columns = match version >= CHECKSUMS_SINCE {
-            true => "header, checksum",
-            false => "NULL, NULL",
+        let columns = if version >= CHECKSUMS_SINCE {
+            "header, checksum"
+        } else {
+            "NULL, NULL"
         };
-        let content = match version >= CONTENTS_SINCE {
-            true => CONTENT,
-            false => "content",
+        let content = if version >= CONTENTS_SINCE {
+            CONTENT
+        } else {
+            "content"
         };
         let select = format!("SELECT id, generation, seq, {content}, {columns} FROM turns");
         let mut batch = connection.prepare(&format!(
@@ -304,9 +306,10 @@ fn readable_from(seek: &mut Statement<'_>, damaged: i64) -> rusqlite::Result<Opt
     };
     while good - bad > 1 {
         let middle = bad + (good - bad) / 2;
-        match can_be_read(middle)? {
-            true => good = middle,
-            false => bad = middle,
+        if can_be_read(middle)? {
+            good = middle;
+        } else {
+            bad = middle;
         }
     }
     Ok(Some(good))

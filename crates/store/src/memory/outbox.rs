@@ -212,10 +212,11 @@ impl Outbox {
     }
 
     fn note_settled(&mut self, generation: Generation) {
-        match self.owes(generation) {
-            true => self.settled.remove(&generation),
-            false => self.settled.insert(generation),
-        };
+        if self.owes(generation) {
+            self.settled.remove(&generation);
+        } else {
+            self.settled.insert(generation);
+        }
     }
 }
 

@@ -246,9 +246,10 @@ pub(super) fn rows(
         .prepare_cached("UPDATE erasures SET counts = ? WHERE job = ?")?
         .execute(params![counts.pack(), name])?;
     transaction.commit()?;
-    Ok(match is_all {
-        true => ErasedRows::AllGone,
-        false => ErasedRows::More,
+    Ok(if is_all {
+        ErasedRows::AllGone
+    } else {
+        ErasedRows::More
     })
 }
 

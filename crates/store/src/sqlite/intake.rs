@@ -250,9 +250,10 @@ impl Intake {
         last_turn: i64,
     ) -> Result<(), StoreError> {
         let changes = self.newest.changes - self.newest.key_changes;
-        match changes >= (self.changes_max / 2).max(1) {
-            true => self.begin_fold(connection, last_turn),
-            false => Ok(()),
+        if changes >= (self.changes_max / 2).max(1) {
+            self.begin_fold(connection, last_turn)
+        } else {
+            Ok(())
         }
     }
 

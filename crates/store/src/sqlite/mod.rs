@@ -204,9 +204,10 @@ impl SqliteStore {
 
     /// Returns where reads of a session must search.
     fn reach(&self, key: &SessionKey) -> Reach {
-        match self.unfolded.contains(key) {
-            true => Reach::IntakeToo,
-            false => Reach::Folded,
+        if self.unfolded.contains(key) {
+            Reach::IntakeToo
+        } else {
+            Reach::Folded
         }
     }
 

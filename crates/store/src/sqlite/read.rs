@@ -285,9 +285,10 @@ fn kept_turns(
         let known = content.and_then(|content| encoding::read_back(seq, content));
         let unknown = || {
             has_unknown = true;
-            let role = match kept.anchor == Some(seq) {
-                true => v1::Role::User,
-                false => v1::Role::System,
+            let role = if kept.anchor == Some(seq) {
+                v1::Role::User
+            } else {
+                v1::Role::System
             };
             encoding::read_back(seq, unknown_turn(seq, role))
         };

@@ -50,9 +50,10 @@ struct Bound<'a>(Kind, &'a Value);
 
 /// Rejects a directory that is the target of an unfinished migration.
 pub(super) fn check_finished(dir: &Path) -> Result<(), StoreError> {
-    match dir.join(MARK).exists() {
-        true => Err(StoreError::MigrationUnfinished { place: shown(dir) }),
-        false => Ok(()),
+    if dir.join(MARK).exists() {
+        Err(StoreError::MigrationUnfinished { place: shown(dir) })
+    } else {
+        Ok(())
     }
 }
 

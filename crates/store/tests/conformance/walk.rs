@@ -293,9 +293,10 @@ impl Walk {
         let Some(chat) = self.live.get_mut(key) else {
             return Vec::new();
         };
-        let append = match name < NAMES {
-            true => named(words, name, 1),
-            false => command(words),
+        let append = if name < NAMES {
+            named(words, name, 1)
+        } else {
+            command(words)
         };
         let after_seq = chat.session.head().last_seq.saturating_sub(count);
         let Ok(decision) = rewind::decide(chat, after_seq, append, self.at) else {

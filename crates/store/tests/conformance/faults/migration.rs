@@ -56,9 +56,10 @@ fn back_to_version(version: i64, dir: &Path) {
 fn a_journal_of_an_older_version_is_taken_over_whole() {
     for (version, is_crashed) in (1..=8).flat_map(|version| [(version, false), (version, true)]) {
         let dir = tempfile::tempdir().unwrap();
-        match is_crashed {
-            true => after_a_crash(dir.path()),
-            false => at_rest(dir.path()),
+        if is_crashed {
+            after_a_crash(dir.path());
+        } else {
+            at_rest(dir.path());
         }
         let seen = |store: &dyn Store| {
             let heads = live_heads(store);
