@@ -276,9 +276,12 @@ impl Search {
             roles: request.roles.clone(),
             tool: request.tool.clone(),
             // Without words, the next page consists of older turns.
-            turns: page.map(|page| match is_by_words {
-                true => page.turns,
-                false => page.number.saturating_sub(1),
+            turns: page.map(|page| {
+                if is_by_words {
+                    page.turns
+                } else {
+                    page.number.saturating_sub(1)
+                }
             }),
         };
         let index = locked(&self.shared.index).clone();
@@ -432,9 +435,10 @@ impl Judge {
             let Some(turn) = SearchedTurn::open(written.seq, &written.content) else {
                 continue;
             };
-            let score = match self.sought.is_empty() {
-                true => 0.0,
-                false => scorer.score(&turn.text),
+            let score = if self.sought.is_empty() {
+                0.0
+            } else {
+                scorer.score(&turn.text)
             };
             let is_late = self.after.is_none_or(|after| turn.at >= after);
             let is_early = self.before.is_none_or(|before| turn.at < before);

@@ -48,12 +48,13 @@ impl Sought {
         let start = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));
         let start = text.ceil_char_boundary(start);
         // Skip a truncated first word.
-        let start = match text[..start].ends_with(char::is_whitespace) || start == 0 {
-            true => start,
-            false => text[start..]
+        let start = if text[..start].ends_with(char::is_whitespace) || start == 0 {
+            start
+        } else {
+            text[start..]
                 .find(char::is_whitespace)
                 .filter(|blank| *blank < SNIPPET_LEAD_BYTES)
-                .map_or(start, |blank| start + blank),
+                .map_or(start, |blank| start + blank)
         };
         let end = text.floor_char_boundary(start + SNIPPET_BYTES);
         let words: Vec<&str> = text[start..end].split_whitespace().collect();

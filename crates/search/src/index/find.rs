@@ -123,9 +123,10 @@ impl Index {
                     ..Matches::default()
                 });
             };
-            let mut matches = match sought.is_empty() {
-                true => plan.newest(connection, max)?,
-                false => plan.with_words(connection, sought, max)?,
+            let mut matches = if sought.is_empty() {
+                plan.newest(connection, max)?
+            } else {
+                plan.with_words(connection, sought, max)?
             };
             matches.turns = turns;
             plan.put_numbers(connection, &mut matches.candidates)?;
@@ -269,13 +270,13 @@ impl Plan {
                     count += 1;
                     last_seen = row;
                 })?;
-                Answer::Ok(match count < noted_max as u64 {
-                    true => count,
+                Answer::Ok(if count < noted_max as u64 {
+                    count
+                } else {
                     // Extrapolates from the rows seen, assuming that the word is spread evenly.
-                    false => {
-                        let seen = (self.last - last_seen + 1).unsigned_abs().max(1);
-                        (count.saturating_mul(all) / seen).min(all)
-                    }
+
+                    let seen = (self.last - last_seen + 1).unsigned_abs().max(1);
+                    (count.saturating_mul(all) / seen).min(all)
                 })
             };
             let mut count = look(term.forms(), MATCHES_MAX)?;
