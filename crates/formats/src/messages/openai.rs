@@ -95,9 +95,10 @@ fn tool_use(mut call: Fields<'_>) -> Result<Part, CoreError> {
 
 /// Names of a call's inner object and of the arguments in it.
 pub(super) fn called_fields(is_custom: bool) -> (&'static str, &'static str) {
-    match is_custom {
-        true => ("custom", "input"),
-        false => ("function", "arguments"),
+    if is_custom {
+        ("custom", "input")
+    } else {
+        ("function", "arguments")
     }
 }
 

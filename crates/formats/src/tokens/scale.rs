@@ -254,9 +254,10 @@ impl Scale {
     ///
     /// In other text, base64 counts as the model reads it.
     fn structured(&self, text: &str) -> u64 {
-        match text.trim_start().starts_with(['{', '[']) {
-            true => self.mixed(text, Other::Text),
-            false => self.text(text),
+        if text.trim_start().starts_with(['{', '[']) {
+            self.mixed(text, Other::Text)
+        } else {
+            self.text(text)
         }
     }
 
@@ -347,9 +348,10 @@ impl Scale {
     /// Tokens of base64 media. `None` if it counts like the text around it.
     fn embedded(&self, embedded: &Embedded<'_>) -> Option<u64> {
         let is_broken = |c| matches!(c, '\\' | '\r' | '\n');
-        let data: Cow<'_, str> = match embedded.data.contains(is_broken) {
-            true => unescaped(embedded.data).into(),
-            false => embedded.data.into(),
+        let data: Cow<'_, str> = if embedded.data.contains(is_broken) {
+            unescaped(embedded.data).into()
+        } else {
+            embedded.data.into()
         };
         let media = media::Media {
             media_type: embedded.media_type,

@@ -147,9 +147,10 @@ impl<'a> Reader<'a, '_> {
 
     /// Returns the fields to send along. An object of the provider is not split into fields.
     fn fields(&self, extra: Extra) -> Map<String, Value> {
-        match self.is_ours() && extra.kind().is_none() {
-            true => extra.rest,
-            false => Map::new(),
+        if self.is_ours() && extra.kind().is_none() {
+            extra.rest
+        } else {
+            Map::new()
         }
     }
 
@@ -194,9 +195,10 @@ impl<'a> Reader<'a, '_> {
     /// Converts media, to a label if only text is allowed here.
     fn media(&self, part: &'a Part, extra: Extra, in_result: bool) -> Option<Piece<'a>> {
         let media = Media::read(part, &extra, self.from, self.to)?;
-        match in_result || matches!(self.role, Role::User | Role::Tool) {
-            true => Some(Piece::Media(media, self.fields(extra))),
-            false => Some(text(media.label().into())),
+        if in_result || matches!(self.role, Role::User | Role::Tool) {
+            Some(Piece::Media(media, self.fields(extra)))
+        } else {
+            Some(text(media.label().into()))
         }
     }
 

@@ -42,9 +42,10 @@ impl<'a> Content<'a> {
         let mut words = prefix.split(';');
         let media_type = words.clone().next().unwrap_or_default();
         let is_base64 = words.any(|word| word.trim().eq_ignore_ascii_case("base64"));
-        Some(match is_base64 {
-            true => Self::Base64 { media_type, data },
-            false => Self::Plain { media_type, data },
+        Some(if is_base64 {
+            Self::Base64 { media_type, data }
+        } else {
+            Self::Plain { media_type, data }
         })
     }
 
