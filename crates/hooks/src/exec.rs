@@ -104,9 +104,10 @@ impl ExecHook {
             .finish(&input)
             .await
             .map_err(|error| HookError::later(format!("cannot wait for the program: {error}")))?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(HookError::later(failed(status, &said))),
+        if status.success() {
+            Ok(())
+        } else {
+            Err(HookError::later(failed(status, &said)))
         }
     }
 

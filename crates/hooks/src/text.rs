@@ -39,9 +39,10 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut line = String::with_capacity(text.len());
     for char in text.trim().chars() {
         let is_joiner = matches!(char, '\u{200c}' | '\u{200d}');
-        match char.is_control() || is_joiner || is_hidden(char) {
-            true => line.extend(char.escape_default()),
-            false => line.push(char),
+        if char.is_control() || is_joiner || is_hidden(char) {
+            line.extend(char.escape_default());
+        } else {
+            line.push(char);
         }
     }
     line

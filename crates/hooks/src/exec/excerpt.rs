@@ -33,9 +33,10 @@ impl Excerpt {
         }
         let whole = [self.first.as_slice(), &self.last].concat();
         let shown = line(&whole, usize::MAX);
-        match shown.chars().count() <= chars_max {
-            true => shown,
-            false => line_of_ends(&whole, &whole, chars_max),
+        if shown.chars().count() <= chars_max {
+            shown
+        } else {
+            line_of_ends(&whole, &whole, chars_max)
         }
     }
 }

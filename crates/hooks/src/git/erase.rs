@@ -277,9 +277,10 @@ impl History<'_> {
         if !entries.is_at_end() {
             return Err(self.repo.damaged(&id, "is no tree"));
         }
-        let is = match new == bytes {
-            true => id,
-            false => self.new.add(ObjectType::Tree, new)?,
+        let is = if new == bytes {
+            id
+        } else {
+            self.new.add(ObjectType::Tree, new)?
         };
         self.folders.insert(id, is);
         Ok(is)
@@ -308,9 +309,10 @@ impl History<'_> {
         for line in head.split_inclusive(|byte| *byte == b'\n') {
             let is_more = line.starts_with(b" ");
             let goes = [&b"tree "[..], b"parent ", b"gpgsig"];
-            is_left_out = match is_more {
-                true => is_left_out,
-                false => goes.iter().any(|field| line.starts_with(field)),
+            is_left_out = if is_more {
+                is_left_out
+            } else {
+                goes.iter().any(|field| line.starts_with(field))
             };
             if !is_left_out {
                 new.extend_from_slice(line);

@@ -204,12 +204,13 @@ impl ExistingPack {
             .file
             .read_exact_at(&mut bytes, entry.range.start as u64);
         read.doing("read", &self.path)?;
-        match crc32fast::hash(&bytes) == entry.crc32 {
-            true => Ok(bytes),
-            false => Err(GitError::damaged(
+        if crc32fast::hash(&bytes) == entry.crc32 {
+            Ok(bytes)
+        } else {
+            Err(GitError::damaged(
                 &self.path,
                 format!("{} has changed", entry.id),
-            )),
+            ))
         }
     }
 

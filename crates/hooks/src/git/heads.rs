@@ -39,9 +39,10 @@ pub fn heads(config: &GitConfig) -> Result<Vec<Head>, GitError> {
 
 fn head(repository: &Path, branch: &str) -> Option<Head> {
     let work_tree = repository.join(".git");
-    let git_dir = match work_tree.exists() {
-        true => &*work_tree,
-        false => repository,
+    let git_dir = if work_tree.exists() {
+        &*work_tree
+    } else {
+        repository
     };
     let git = Repository::open_bare(git_dir).ok()?;
     let tip = git.find_reference(&format!("refs/heads/{branch}")).ok()?;

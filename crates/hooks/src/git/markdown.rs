@@ -87,9 +87,10 @@ fn string(value: &str) -> String {
         let is_strange = matches!(char, '<' | '\u{fffe}' | '\u{ffff}');
         if char.is_control() || is_hidden(char) || is_strange {
             // Longer than in JSON, as in YAML.
-            let _ = match code > 0xffff {
-                true => write!(line, "\\U{code:08x}"),
-                false => write!(line, "\\u{code:04x}"),
+            let _ = if code > 0xffff {
+                write!(line, "\\U{code:08x}")
+            } else {
+                write!(line, "\\u{code:04x}")
             };
         } else {
             line.push(char);
@@ -136,9 +137,10 @@ fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, 
             let _ = write!(text, "\n**{what}** of {}\n", inline(name));
             if !content.is_empty() {
                 let is_json = serde_json::from_str::<Value>(content).is_ok();
-                let (kind, content) = match is_json {
-                    true => ("json", pretty(content)),
-                    false => ("text", content.clone()),
+                let (kind, content) = if is_json {
+                    ("json", pretty(content))
+                } else {
+                    ("text", content.clone())
                 };
                 fenced(text, kind, &content);
             }
@@ -234,10 +236,11 @@ fn inline(text: &str) -> String {
         if "\\`*_[]<>#&~|".contains(char) {
             line.push('\\');
         }
-        match is_hidden(char) {
+        if is_hidden(char) {
             // An escaped backslash is shown as one backslash.
-            true => line.extend(['\\'].into_iter().chain(char.escape_default())),
-            false => line.push(picture(char)),
+            line.extend(['\\'].into_iter().chain(char.escape_default()));
+        } else {
+            line.push(picture(char));
         }
     }
     line

@@ -190,9 +190,10 @@ pub(super) fn write_part(
             Content::Delta => Some(base_of(&old.read(entry)?, repo, entry.id)?),
             Content::Folder | Content::Other => None,
         };
-        match base.is_none_or(|base| kept.contains(&base) && here.contains(&base)) {
-            true => copied.push(entry),
-            false => whole.push(entry.id),
+        if base.is_none_or(|base| kept.contains(&base) && here.contains(&base)) {
+            copied.push(entry);
+        } else {
+            whole.push(entry.id);
         }
     }
     if copied.is_empty() && whole.is_empty() {

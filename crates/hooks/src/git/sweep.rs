@@ -86,9 +86,10 @@ fn walk(repo: &Repo, root: Oid, reachable: &mut HashSet<Oid>) -> Result<(), GitE
         let bytes = repo.read(id, ObjectType::Tree)?;
         for entry in Entries::of(&bytes) {
             let below = repo.id(entry.id)?;
-            match entry.is_folder() {
-                true => left.push(below),
-                false => _ = reachable.insert(below),
+            if entry.is_folder() {
+                left.push(below);
+            } else {
+                reachable.insert(below);
             }
         }
     }

@@ -27,9 +27,10 @@ pub(super) async fn judge(answer: Response, at: Timestamp) -> Result<(), HookErr
         (true, Some(pause)) => Retry::After(pause),
     };
     let excerpt = line(&excerpt(answer, EXCERPT_BYTES_MAX).await, EXCERPT_CHARS_MAX);
-    let problem = match excerpt.is_empty() {
-        true => status_text(status),
-        false => format!("{}: {excerpt}", status_text(status)),
+    let problem = if excerpt.is_empty() {
+        status_text(status)
+    } else {
+        format!("{}: {excerpt}", status_text(status))
     };
     Err(HookError { problem, retry })
 }

@@ -30,9 +30,10 @@ pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, Hoo
     if keeps_method && is_same_host && to.username().is_empty() && to.password().is_none() {
         return Ok(Some(to));
     }
-    let problem = match is_same_host {
-        true => "only 307 and 308 are followed",
-        false => "redirects to another host are not followed",
+    let problem = if is_same_host {
+        "only 307 and 308 are followed"
+    } else {
+        "redirects to another host are not followed"
     };
     let to = shown(&to);
     Err(HookError::later(format!(

@@ -28,9 +28,10 @@ impl WebhookSecret {
             Some(encoded) => STANDARD.decode(encoded).unwrap_or_default(),
             None => text.as_bytes().to_vec(),
         };
-        match key.is_empty() {
-            true => Err("the secret of the webhook is empty, or not base64 after whsec_".into()),
-            false => Ok(Self(key)),
+        if key.is_empty() {
+            Err("the secret of the webhook is empty, or not base64 after whsec_".into())
+        } else {
+            Ok(Self(key))
         }
     }
 

@@ -63,9 +63,10 @@ async fn a_program_that_ends_takes_along_whom_it_left_behind_with_its_pipes() {
         let dir = tempdir().unwrap();
         let hook = script(&[WITH_CHILD, "echo bye >&2; ", end].concat(), dir.path());
         let answer = deliver(&hook, large_call(1_000_000)).await;
-        match is_made {
-            true => assert_eq!(answer, Ok(())),
-            false => assert_eq!(answer.unwrap_err().problem, "exit code 9: bye"),
+        if is_made {
+            assert_eq!(answer, Ok(()));
+        } else {
+            assert_eq!(answer.unwrap_err().problem, "exit code 9: bye");
         }
         let pids = read(dir.path().join("pids"));
         until(|| !pids.split_whitespace().any(is_alive)).await;

@@ -108,9 +108,10 @@ async fn a_service_that_never_stops_talking_is_not_listened_to() {
             sent
         })
         .await;
-        match is_made {
-            true => assert_eq!(answer, Ok(())),
-            false => assert_eq!(answer.unwrap_err().retry, Retry::Never),
+        if is_made {
+            assert_eq!(answer, Ok(()));
+        } else {
+            assert_eq!(answer.unwrap_err().retry, Retry::Never);
         }
         // The capacity of the buffers of two sockets.
         assert!(sent < 50_000_000, "{sent}");
