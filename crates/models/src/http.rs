@@ -167,9 +167,10 @@ impl Provider {
         let private = key.into_iter().chain(request.private.iter().copied());
         let fault = refusal(status, &headers, &excerpt, &private);
         let is_unknown = |field| is_unknown_field(status, &excerpt, field);
-        match request.optional_field.is_some_and(is_unknown) {
-            true => Ok(Outcome::UnknownField(fault)),
-            false => Err(fault),
+        if request.optional_field.is_some_and(is_unknown) {
+            Ok(Outcome::UnknownField(fault))
+        } else {
+            Err(fault)
         }
     }
 }

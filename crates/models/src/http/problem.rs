@@ -121,9 +121,10 @@ pub(crate) fn is_unknown_field(status: StatusCode, body: &[u8], field: &str) -> 
 
 /// Converts an error in the body of a response with status 200, as some gateways send it.
 pub(crate) fn refusal_inside(body: &[u8]) -> ModelFault {
-    let kind = match Refusal::read(body).is_too_long() {
-        true => FaultKind::TooLong,
-        false => FaultKind::Unusable,
+    let kind = if Refusal::read(body).is_too_long() {
+        FaultKind::TooLong
+    } else {
+        FaultKind::Unusable
     };
     ModelFault::new(kind, "the answer is an error")
 }

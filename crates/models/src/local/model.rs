@@ -158,11 +158,12 @@ fn tokenizer(folder: &Folder) -> Result<Tokenizer, ModelError> {
     let tokenizer = tokenizer.map_err(|error| unusable(format!("its tokenizer: {error}")))?;
     let last = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
     let known = folder.config.vocab_size;
-    match usize::try_from(last).is_ok_and(|last| last >= known) {
-        true => Err(unusable(format!(
+    if usize::try_from(last).is_ok_and(|last| last >= known) {
+        Err(unusable(format!(
             "its tokenizer: it has a token {last}, the model {known}"
-        ))),
-        false => Ok(tokenizer),
+        )))
+    } else {
+        Ok(tokenizer)
     }
 }
 

@@ -67,9 +67,10 @@ pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
         // The rest is for training, and for weights with the prefix `bert`.
         ..Config::default()
     };
-    match bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
-        true => Ok(bert),
-        false => Err(config.invalid("num_attention_heads does not divide hidden_size".to_owned())),
+    if bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
+        Ok(bert)
+    } else {
+        Err(config.invalid("num_attention_heads does not divide hidden_size".to_owned()))
     }
 }
 

@@ -51,9 +51,10 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelF
     }
     let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
     let dimensions = vectors.first().map_or(0, Vec::len);
-    match vectors.iter().all(|vector| vector.len() == dimensions) {
-        true => Ok(vectors),
-        false => Err(strange("has vectors of different dimensions")),
+    if vectors.iter().all(|vector| vector.len() == dimensions) {
+        Ok(vectors)
+    } else {
+        Err(strange("has vectors of different dimensions"))
     }
 }
 

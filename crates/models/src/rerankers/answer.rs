@@ -51,9 +51,10 @@ pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFau
     }
     let scores: Vec<f64> = scores.into_iter().flatten().collect();
     // Scores outside 0 to 1 are logits.
-    match scores.iter().all(|score| (0.0..=1.0).contains(score)) {
-        true => Ok(scores),
-        false => Ok(scores.into_iter().map(probability).collect()),
+    if scores.iter().all(|score| (0.0..=1.0).contains(score)) {
+        Ok(scores)
+    } else {
+        Ok(scores.into_iter().map(probability).collect())
     }
 }
 

@@ -169,9 +169,10 @@ async fn what_a_server_finds_too_much_is_sent_in_halves_and_shorter() {
     let (vectors, sizes) = exchange(&embedder, &[&long, "a"], async {
         let mut sizes = Vec::new();
         for is_good in [false, false, false, true, true] {
-            let got = match is_good {
-                true => service.good().await,
-                false => service.answer("413 Too Large", "", CHATTY).await,
+            let got = if is_good {
+                service.good().await
+            } else {
+                service.answer("413 Too Large", "", CHATTY).await
             };
             sizes.push(
                 got.texts()
