@@ -209,10 +209,10 @@ impl Lane {
                 Err(none) => StoreError::from(none).to_string(),
             };
             let Some(found) = self.resolve(database, &problem, is_unwritten).await? else {
-                match tries < TRIES_MAX {
-                    true => continue,
-                    false => return Err(StoreError::Unavailable { detail: problem }),
+                if tries < TRIES_MAX {
+                    continue;
                 }
+                return Err(StoreError::Unavailable { detail: problem });
             };
             return Ok(Some(found));
         }
@@ -284,14 +284,11 @@ impl Lane {
         database: &Database,
     ) -> Result<Option<(i64, i64, BTreeSet<usize>)>, StoreError> {
         let client = database.connect().await?;
-        let sql = match database.options().has_fence {
-            true => {
-                "UPDATE memoird.lanes SET epoch = epoch + 1 WHERE node = $1 AND lane = $2
+        let sql = if database.options().has_fence {
+            "UPDATE memoird.lanes SET epoch = epoch + 1 WHERE node = $1 AND lane = $2
                  RETURNING epoch, number, missed"
-            }
-            false => {
-                "SELECT epoch, number, missed FROM memoird.lanes WHERE node = $1 AND lane = $2"
-            }
+        } else {
+            "SELECT epoch, number, missed FROM memoird.lanes WHERE node = $1 AND lane = $2"
         };
         let args: [Arg<'_>; 2] = [(&self.node, Type::UUID), (&self.lane, Type::INT2)];
         let row = first(&client, sql, &args).await?;

@@ -79,9 +79,10 @@ impl Needs {
                     }
                     _ => {}
                 }
-                let versions = match begun.contains(&name) {
-                    true => &mut of_begun,
-                    false => &mut needs.versions,
+                let versions = if begun.contains(&name) {
+                    &mut of_begun
+                } else {
+                    &mut needs.versions
                 };
                 versions.entry(name).or_insert(change.expected_revision);
             }

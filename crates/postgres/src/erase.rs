@@ -242,9 +242,10 @@ pub(crate) async fn rows(
     let sql = "UPDATE memoird.erasures SET counts = $2 WHERE job = $1";
     let args: [Arg<'_>; 2] = [(&name, Type::UUID), (&counts.pack(), Type::BYTEA)];
     query(client, sql, &args).await?;
-    Ok(match is_all {
-        true => ErasedRows::AllGone,
-        false => ErasedRows::More,
+    Ok(if is_all {
+        ErasedRows::AllGone
+    } else {
+        ErasedRows::More
     })
 }
 

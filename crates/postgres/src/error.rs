@@ -20,10 +20,12 @@ pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
         return StoreError::Full;
     }
     let detail = format!("{} ({}){}", db.message(), db.code().code(), hint(db.code()));
-    match is_refused(&error) {
-        true if *db.code() == SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked { detail },
-        true => StoreError::Database { detail },
-        false => StoreError::Unavailable { detail },
+    if !is_refused(&error) {
+        StoreError::Unavailable { detail }
+    } else if *db.code() == SqlState::LOCK_NOT_AVAILABLE {
+        StoreError::Locked { detail }
+    } else {
+        StoreError::Database { detail }
     }
 }
 

@@ -231,11 +231,11 @@ impl PgStore {
         }
         let has_all =
             needs.versions.is_empty() && needs.begins.is_empty() && needs.summaries.is_empty();
-        let mut known = match has_all {
-            true => Known::default(),
-            false => self
-                .database
-                .call(async |client: &Client| read::known(client, &needs).await)?,
+        let mut known = if has_all {
+            Known::default()
+        } else {
+            self.database
+                .call(async |client: &Client| read::known(client, &needs).await)?
         };
         known.versions.extend(versions);
         Ok(known)

@@ -309,11 +309,12 @@ impl Renewing {
             Sharing::Members => {
                 let options = self.database.options();
                 let standing = members::heartbeat(client, self.node, options, LEASE).await?;
-                match standing.is_taken {
-                    true => Renewed::Lost,
-                    false => Renewed::Held {
+                if standing.is_taken {
+                    Renewed::Lost
+                } else {
+                    Renewed::Held {
                         leads: standing.leads,
-                    },
+                    }
                 }
             }
             Sharing::Nobody | Sharing::Unseen => {

@@ -97,9 +97,10 @@ pub(crate) async fn live_page(
     };
     // Upper bound of the prefix: 255 is not a byte of UTF-8. Without a prefix, a condition that
     // matches every id would keep the planner from using the index for the order.
-    let prefixed = match live.id_prefix.is_empty() {
-        true => "$2::bytea IS NOT NULL AND $3::bytea IS NOT NULL",
-        false => "session >= $2 AND session < $3",
+    let prefixed = if live.id_prefix.is_empty() {
+        "$2::bytea IS NOT NULL AND $3::bytea IS NOT NULL"
+    } else {
+        "session >= $2 AND session < $3"
     };
     // The inner order matches an index, so the planner's row estimates do not matter.
     let sql = format!(
@@ -450,9 +451,10 @@ pub(crate) async fn journal(
         ..JournalPage::default()
     };
     let order = if range.last { "DESC" } else { "ASC" };
-    let filter = match range.with_rewound {
-        true => "true".to_owned(),
-        false => format!("NOT {IS_REWOUND}"),
+    let filter = if range.with_rewound {
+        "true".to_owned()
+    } else {
+        format!("NOT {IS_REWOUND}")
     };
     let sql = format!(
         "SELECT {TURN}, t.seq AS place, {IS_REWOUND} AS extra FROM memoird.turns AS t
@@ -587,9 +589,10 @@ fn kept_turns(
         let known = content.and_then(|content| encoding::read_back(seq, content));
         let turn = known.or_else(|| {
             has_unknown = true;
-            let role = match kept.anchor == Some(seq) {
-                true => v1::Role::User,
-                false => v1::Role::System,
+            let role = if kept.anchor == Some(seq) {
+                v1::Role::User
+            } else {
+                v1::Role::System
             };
             encoding::read_back(seq, unknown_turn(seq, role))
         });

@@ -367,9 +367,10 @@ impl OpenTransaction {
             Some(Use::Times(times)) => times + 1,
             None => 1,
         };
-        let prepared = match times < PREPARED_FROM {
-            true => None,
-            false => Some(self.after_all(self.client.prepare_typed(sql, &key.1))?),
+        let prepared = if times < PREPARED_FROM {
+            None
+        } else {
+            Some(self.after_all(self.client.prepare_typed(sql, &key.1))?)
         };
         let known = prepared.clone().map_or(Use::Times(times), Use::Prepared);
         self.uses.borrow_mut().insert(key, known);

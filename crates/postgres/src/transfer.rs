@@ -246,9 +246,10 @@ impl TransferSource for PgTransfer {
         let sizes: Vec<String> = sizes
             .map(|column| format!("coalesce(octet_length({}), 0)", column.name))
             .collect();
-        let size = match sizes.is_empty() {
-            true => "0".to_owned(),
-            false => sizes.join(" + "),
+        let size = if sizes.is_empty() {
+            "0".to_owned()
+        } else {
+            sizes.join(" + ")
         };
         // No row is sent once the byte limit is reached.
         let sql = format!(

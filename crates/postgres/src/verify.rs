@@ -63,12 +63,13 @@ pub(crate) fn check(database: &Database) -> Result<FileCheck, StoreError> {
         scan.turns(RowPlace { block, row: 0 }, until)?;
         block = until;
     }
-    match database.call(self::table)?.file == table.file {
-        true => Ok(scan.check),
-        false => Err(StoreError::Database {
+    if database.call(self::table)?.file == table.file {
+        Ok(scan.check)
+    } else {
+        Err(StoreError::Database {
             detail: "memoird.turns was written anew meanwhile, as by VACUUM FULL; check it again"
                 .to_owned(),
-        }),
+        })
     }
 }
 
