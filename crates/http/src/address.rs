@@ -79,9 +79,10 @@ fn public_of(host: String, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, No
     }
     let public = found.into_iter().filter(|address| is_public(address.ip()));
     let public: Vec<SocketAddr> = public.collect();
-    match public.is_empty() {
-        true => Err(NoAddress::Private { host }),
-        false => Ok(public),
+    if public.is_empty() {
+        Err(NoAddress::Private { host })
+    } else {
+        Ok(public)
     }
 }
 

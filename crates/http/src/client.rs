@@ -78,11 +78,11 @@ fn tls(is_https: bool) -> Result<rustls::ClientConfig, rustls::Error> {
     let config: rustls::ConfigBuilder<rustls::ClientConfig, _> =
         rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?;
-    let config: rustls::ConfigBuilder<rustls::ClientConfig, client::WantsClientCert> =
-        match is_https {
-            true => config.with_platform_verifier()?,
-            false => config.with_root_certificates(RootCertStore::empty()),
-        };
+    let config: rustls::ConfigBuilder<rustls::ClientConfig, client::WantsClientCert> = if is_https {
+        config.with_platform_verifier()?
+    } else {
+        config.with_root_certificates(RootCertStore::empty())
+    };
     Ok(config.with_no_client_auth())
 }
 
