@@ -72,9 +72,10 @@ pub(super) async fn run(common: &CommonArgs, mut args: CompactionArgs) -> Result
         ],
     };
     let measured = comparison.measure().await?;
-    let name = match args.run.is_against() {
-        true => "window with compaction",
-        false => "window, with compaction to without",
+    let name = if args.run.is_against() {
+        "window with compaction"
+    } else {
+        "window, with compaction to without"
     };
     let goal = |goal| Some(goal).filter(|_| !args.run.is_against());
     let headlines = [

@@ -58,9 +58,10 @@ impl ConnectArgs {
 impl Target {
     /// Connects on the first call, and reconnects when the connection is lost.
     pub(crate) fn new(addr: &str, key: Option<&str>) -> Result<Self> {
-        let url = match addr.starts_with("http://") {
-            true => addr.to_owned(),
-            false => format!("http://{addr}"),
+        let url = if addr.starts_with("http://") {
+            addr.to_owned()
+        } else {
+            format!("http://{addr}")
         };
         let endpoint = Endpoint::from_shared(url)
             .with_context(|| format!("{addr} is no address"))?

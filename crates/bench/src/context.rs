@@ -84,12 +84,11 @@ pub(super) async fn run(common: &CommonArgs, args: ContextArgs) -> Result<()> {
         .rev()
         .map(u32::to_string)
         .collect();
-    let headline = match args.run.is_against() {
-        true => Headline::new(format!("window of {} turns", lengths[0]), Figure::Cpu, None),
-        false => {
-            let name = format!("window, sessions of {} turns", lengths.join(" to "));
-            Headline::new(name, Figure::Cpu, Some(GOAL))
-        }
+    let headline = if args.run.is_against() {
+        Headline::new(format!("window of {} turns", lengths[0]), Figure::Cpu, None)
+    } else {
+        let name = format!("window, sessions of {} turns", lengths.join(" to "));
+        Headline::new(name, Figure::Cpu, Some(GOAL))
     };
     report.print(&measured, &[headline])
 }

@@ -300,9 +300,10 @@ impl Settings {
     /// `knows_open_mode`: whether `allow_without_keys` must be set.
     fn yaml(&self, dir: &Path, knows_open_mode: bool, journal: &str) -> String {
         let checkpoints = quoted(&dir.join("checkpoints"));
-        let hooks = match self.checkpoints {
-            true => format!("[ {{ name: checkpoint, git: {{ dir: {checkpoints} }} }} ]"),
-            false => "[]".to_owned(),
+        let hooks = if self.checkpoints {
+            format!("[ {{ name: checkpoint, git: {{ dir: {checkpoints} }} }} ]")
+        } else {
+            "[]".to_owned()
         };
         let context = self.context_window.map_or_else(String::new, |tokens| {
             format!(
@@ -318,9 +319,10 @@ impl Settings {
             format!("{{ id: {id}, keys: [ {{ file: {file} }} ] }}")
         };
         let tenants: Vec<String> = self.tenants.iter().map(tenant).collect();
-        let open = match knows_open_mode && self.tenants.is_empty() {
-            true => ", allow_without_keys: true",
-            false => "",
+        let open = if knows_open_mode && self.tenants.is_empty() {
+            ", allow_without_keys: true"
+        } else {
+            ""
         };
         format!(
             "version: 1\n\

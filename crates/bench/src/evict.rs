@@ -62,12 +62,11 @@ pub(super) async fn run(common: &CommonArgs, args: EvictArgs) -> Result<()> {
     let evicted: Vec<u64> = measured.iter().map(|side| side.stats().evicted).collect();
     report.note("evicted", json!(evicted));
     let caps: Vec<String> = caps.map(|cap| count(*cap)).collect();
-    let headline = match args.run.is_against() {
-        true => Headline::new(format!("evict, cap {}", caps[0]), Figure::Cpu, None),
-        false => {
-            let name = format!("evict, cap {}", caps.join(" to "));
-            Headline::new(name, Figure::Cpu, Some(GOAL))
-        }
+    let headline = if args.run.is_against() {
+        Headline::new(format!("evict, cap {}", caps[0]), Figure::Cpu, None)
+    } else {
+        let name = format!("evict, cap {}", caps.join(" to "));
+        Headline::new(name, Figure::Cpu, Some(GOAL))
     };
     report.print(&measured, &[headline])
 }

@@ -222,9 +222,10 @@ async fn unread(target: &Target, done: Arc<AtomicU64>) {
 }
 
 async fn answered(done: &AtomicU64, is_done: bool) {
-    match is_done {
-        true => drop(done.fetch_add(1, Ordering::Relaxed)),
-        false => tokio::time::sleep(PAUSE_AFTER_REFUSAL).await,
+    if is_done {
+        done.fetch_add(1, Ordering::Relaxed);
+    } else {
+        tokio::time::sleep(PAUSE_AFTER_REFUSAL).await;
     }
 }
 

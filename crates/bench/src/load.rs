@@ -198,9 +198,10 @@ impl LoadArgs {
                 }
             }
             None => {
-                let modes: &[Durability] = match self.compare_durability {
-                    true => &[Durability::Sync, Durability::Off],
-                    false => &[self.durability],
+                let modes: &[Durability] = if self.compare_durability {
+                    &[Durability::Sync, Durability::Off]
+                } else {
+                    &[self.durability]
                 };
                 for mode in modes {
                     let name = format!("memoird {}", mode.name());
@@ -238,9 +239,10 @@ impl LoadArgs {
             Mix::Windows { .. } => Bodies::with_windows(turns, bytes, None, &mut rng),
             _ => Bodies::new(turns, bytes, &mut rng).with_vectors(self.dimensions),
         };
-        let ids = match self.mix.is_of_memories() {
-            true => self.subjects,
-            false => self.sessions,
+        let ids = if self.mix.is_of_memories() {
+            self.subjects
+        } else {
+            self.sessions
         };
         Work {
             mix: self.mix,
@@ -371,10 +373,12 @@ impl LoadArgs {
     }
 
     fn goal_of_recalls(&self) -> f64 {
-        match self.memories > MANY_MEMORIES {
-            true => GOAL_OF_RECALL_OF_MANY_MS,
-            false if self.dimensions > 0 => GOAL_OF_HYBRID_RECALL_MS,
-            false => GOAL_OF_RECALL_IN_FILES_MS,
+        if self.memories > MANY_MEMORIES {
+            GOAL_OF_RECALL_OF_MANY_MS
+        } else if self.dimensions > 0 {
+            GOAL_OF_HYBRID_RECALL_MS
+        } else {
+            GOAL_OF_RECALL_IN_FILES_MS
         }
     }
 

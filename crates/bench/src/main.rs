@@ -195,9 +195,10 @@ fn main() -> ExitCode {
     };
     // Nothing can be done if stderr is closed.
     let _ = writeln!(io::stderr(), "error: {error:#}");
-    match error.is::<Usage>() {
-        true => ExitCode::from(2),
-        false => ExitCode::FAILURE,
+    if error.is::<Usage>() {
+        ExitCode::from(2)
+    } else {
+        ExitCode::FAILURE
     }
 }
 

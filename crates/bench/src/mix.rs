@@ -112,9 +112,10 @@ impl Mix {
             Self::Recalls => return CallKind::Recall,
             Self::Lists => return CallKind::List,
         };
-        match other == 0 || rng.below(u64::from(append + other)) < append.into() {
-            true => CallKind::Append,
-            false => kind,
+        if other == 0 || rng.below(u64::from(append + other)) < append.into() {
+            CallKind::Append
+        } else {
+            kind
         }
     }
 }

@@ -135,12 +135,13 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
         measured.push(row);
     }
     spinner.finish_and_clear();
-    match common.json {
-        true => print_json(&json!({
+    if common.json {
+        print_json(&json!({
             "victim_calls_per_second": rate,
             "floods": measured.iter().map(Beside::json).collect::<Vec<_>>(),
-        })),
-        false => print_table(rate, &measured),
+        }))
+    } else {
+        print_table(rate, &measured)
     }
 }
 
