@@ -336,9 +336,9 @@ impl Worker for JournalKeeper {
         let led = cluster.leads();
         let begins = async {
             if led {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             } else {
-                cluster.lead().await
+                cluster.lead().await;
             }
         };
         tokio::select! {
