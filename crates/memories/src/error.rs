@@ -228,13 +228,14 @@ impl MemoryError {
     ///
     /// Other errors stay as they are.
     pub(crate) fn in_list(self, list: &'static str, index: usize) -> Self {
-        match self.is_refusal() {
-            true => Self::InList {
+        if self.is_refusal() {
+            Self::InList {
                 list,
                 index,
                 error: Box::new(self),
-            },
-            false => self,
+            }
+        } else {
+            self
         }
     }
 

@@ -406,12 +406,13 @@ impl Memories {
         let state = self.state(&tenant.id);
         let now = self.now();
         // Writes of other daemons do not invalidate the local cache.
-        let version = match self.are_shared() {
-            true => None,
-            false => match state.manifests.get(&key, now) {
+        let version = if self.are_shared() {
+            None
+        } else {
+            match state.manifests.get(&key, now) {
                 Ok(known) => return Ok(known),
                 Err(version) => Some(version),
-            },
+            }
         };
         let subject = key.0.clone();
         let read = move |reader: &MemoryReader<'_>| reader.manifest(&subject, now, caps.lines);

@@ -234,9 +234,10 @@ pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
         copied = end;
     }
     made.push_str(&content[copied..]);
-    match made.len() <= bytes_max {
-        true => made,
-        false => content.to_owned(),
+    if made.len() <= bytes_max {
+        made
+    } else {
+        content.to_owned()
     }
 }
 
@@ -330,9 +331,10 @@ fn is_quoted(before: &str, after: &str) -> bool {
     let is_single = has(&SINGLE_OPEN, before) && has(&SINGLE_CLOSE, after);
     is_single
         || QUOTES.iter().any(|&(open, close)| {
-            let is_open = match open == close {
-                true => before.matches(open).count() % 2 == 1,
-                false => before.rfind(open) > before.rfind(close),
+            let is_open = if open == close {
+                before.matches(open).count() % 2 == 1
+            } else {
+                before.rfind(open) > before.rfind(close)
             };
             let is_whole = before.trim_start().rfind(open) == Some(0)
                 && after.trim_end().find(close)
@@ -399,13 +401,12 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
     if let Some(name) = word("weekday") {
         let weekday = weekday(&name)?;
         let is_today = steps == 0 && today.weekday() == weekday;
-        return match is_today {
-            true => Some(today.to_string()),
-            false => {
-                let nth = if steps < 0 { -1 } else { 1 };
-                let date = today.nth_weekday(nth, weekday).ok()?;
-                Some(date.to_string())
-            }
+        return if is_today {
+            Some(today.to_string())
+        } else {
+            let nth = if steps < 0 { -1 } else { 1 };
+            let date = today.nth_weekday(nth, weekday).ok()?;
+            Some(date.to_string())
         };
     }
     if let Some(name) = found.name("month") {

@@ -218,9 +218,10 @@ impl NamespacePath {
             path.push(0);
         }
         let (bytes, limit) = (path.len() - parts.len(), Self::BYTES_MAX);
-        match bytes <= limit {
-            true => Ok(Self(path)),
-            false => invalid(format!("has {bytes} bytes, the limit is {limit}")),
+        if bytes <= limit {
+            Ok(Self(path))
+        } else {
+            invalid(format!("has {bytes} bytes, the limit is {limit}"))
         }
     }
 
@@ -322,9 +323,10 @@ impl DocumentRange {
 
     /// Bounds of the paths: inclusive lower, exclusive upper.
     pub(crate) fn paths(&self) -> (Vec<u8>, Vec<u8>) {
-        let before = match self.is_exact {
-            true => self.namespace.behind_itself(),
-            false => self.namespace.behind(),
+        let before = if self.is_exact {
+            self.namespace.behind_itself()
+        } else {
+            self.namespace.behind()
         };
         (self.namespace.as_bytes().to_vec(), before)
     }

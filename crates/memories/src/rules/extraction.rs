@@ -193,9 +193,10 @@ pub fn judge(entries: &[Value], shown: &Shown<'_>) -> Vec<Judged> {
         .map(|(place, entry)| {
             let mut notes = Vec::new();
             let content = entry["content"].as_str().unwrap_or_default().trim();
-            let fact = match place < MemoryLimits::EXTRACTED {
-                true => fact(entry, content, shown, &said, &mut notes),
-                false => Err(Refusal::TooMany),
+            let fact = if place < MemoryLimits::EXTRACTED {
+                fact(entry, content, shown, &said, &mut notes)
+            } else {
+                Err(Refusal::TooMany)
             };
             Judged {
                 content: masked(content),
@@ -396,9 +397,10 @@ fn is_secret(text: &str) -> bool {
 
 /// The content as a report may show it.
 fn masked(content: &str) -> String {
-    match is_secret(content) {
-        true => "(looks like a secret)".to_owned(),
-        false => content.to_owned(),
+    if is_secret(content) {
+        "(looks like a secret)".to_owned()
+    } else {
+        content.to_owned()
     }
 }
 

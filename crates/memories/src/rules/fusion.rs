@@ -228,9 +228,10 @@ impl HalfLives {
             // Only the answer to a question may outrank its neighbor.
             let up_to = |one: usize, other: usize| (parts[one].fused - parts[other].fused).max(0.0);
             let to_first = given(second, BEFORE).min(up_to(second, first));
-            let to_second = match asks {
-                true => given(first, AFTER_QUESTION),
-                false => given(first, AFTER).min(up_to(first, second)),
+            let to_second = if asks {
+                given(first, AFTER_QUESTION)
+            } else {
+                given(first, AFTER).min(up_to(first, second))
             };
             parts[first].beside = parts[first].beside.max(to_first);
             parts[second].beside = parts[second].beside.max(to_second);
@@ -377,9 +378,12 @@ fn shares(scores: impl Iterator<Item = Option<f64>>) -> Vec<Option<f64>> {
     // If even the best cosine is not positive, keep the order by scaling from the lowest possible
     // one.
     let zero = if best > 0.0 { 0.0 } else { COSINE_MIN };
-    let share = |score: f64| match best > zero {
-        true => ((score - zero).max(0.0) / (best - zero)).min(1.0),
-        false => 1.0,
+    let share = |score: f64| {
+        if best > zero {
+            ((score - zero).max(0.0) / (best - zero)).min(1.0)
+        } else {
+            1.0
+        }
     };
     scores.into_iter().map(|score| score.map(share)).collect()
 }

@@ -25,9 +25,10 @@ fn candidates(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Candidates<u32> 
         id,
         observed_at: Timestamp::from_ms(0),
         words: score(lexical, id).unwrap_or(0.0),
-        cosine: match vector.is_empty() {
-            true => None,
-            false => Some(score(vector, id).unwrap_or(0.0)),
+        cosine: if vector.is_empty() {
+            None
+        } else {
+            Some(score(vector, id).unwrap_or(0.0))
         },
         is_lexical: score(lexical, id).is_some(),
         is_near: score(vector, id).is_some(),

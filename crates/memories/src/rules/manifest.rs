@@ -54,10 +54,11 @@ pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
     if lines.len() as u64 == total {
         return Manifest::of(&lines, false);
     }
-    let bitten = match is_out_of_bytes {
-        true => format!("{} bytes", caps.bytes),
+    let bitten = if is_out_of_bytes {
+        format!("{} bytes", caps.bytes)
+    } else {
         // The caller may have passed only `caps.lines` memories.
-        false => format!("{} lines", caps.lines),
+        format!("{} lines", caps.lines)
     };
     // The notice replaces as many lines as needed.
     lines.truncate(caps.lines.saturating_sub(1));

@@ -126,9 +126,10 @@ fn without_end(text: &str) -> &str {
         _ if last.is_numeric() => !is_loud,
         _ => !last.is_ascii_punctuation() || CLOSING.contains(last),
     };
-    match body.chars().next_back().is_some_and(is_end) {
-        true => body,
-        false => text,
+    if body.chars().next_back().is_some_and(is_end) {
+        body
+    } else {
+        text
     }
 }
 

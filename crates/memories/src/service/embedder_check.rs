@@ -73,15 +73,16 @@ impl EmbedderCheck {
     }
 
     fn usable(&self) -> Result<(), ModelFault> {
-        match self.is_collapsed() {
-            false => Ok(()),
-            true => Err(ModelFault {
+        if self.is_collapsed() {
+            Err(ModelFault {
                 after: Some(CHECK_PAUSE),
                 ..ModelFault::new(
                     FaultKind::Later,
                     "the embedder returns one vector for all texts",
                 )
-            }),
+            })
+        } else {
+            Ok(())
         }
     }
 

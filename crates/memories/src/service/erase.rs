@@ -63,9 +63,10 @@ impl Memories {
         request: ForgetRequest,
     ) -> Result<u64, MemoryError> {
         let outcome = self.forget_all(tenant, request, self.now()).await?;
-        match outcome.erased {
-            true => Ok(outcome.memories + outcome.superseded),
-            false => Err(crate::FileError::LogInUse.into()),
+        if outcome.erased {
+            Ok(outcome.memories + outcome.superseded)
+        } else {
+            Err(crate::FileError::LogInUse.into())
         }
     }
 }

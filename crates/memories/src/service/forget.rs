@@ -72,9 +72,10 @@ impl Memories {
             unfinished.is_done = true;
         }
         let begun = begun?;
-        let mut outcome = match begun.is_done {
-            true => begun.counts,
-            false => self.go_on_forgetting(tenant, job).await?,
+        let mut outcome = if begun.is_done {
+            begun.counts
+        } else {
+            self.go_on_forgetting(tenant, job).await?
         };
         let state = self.state(tenant);
         state.counters.raise().forgotten += outcome.memories + outcome.superseded;
@@ -178,10 +179,11 @@ impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         let state = self.memories.state(self.tenant);
         if let Some(job) = self.job {
-            match self.is_done {
-                true => state.forgetting().remove(&job),
-                false => state.forgetting().insert(job, false),
-            };
+            if self.is_done {
+                state.forgetting().remove(&job);
+            } else {
+                state.forgetting().insert(job, false);
+            }
         }
         if !self.is_done {
             state.leave_unfinished();

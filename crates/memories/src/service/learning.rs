@@ -108,9 +108,10 @@ impl Memories {
         let outcome = LearnOutcome {
             generation: Some(prepared.lease.generation),
             turns: Some((prepared.from_seq, prepared.lease.to_seq)),
-            cursor_seq: match dry_run {
-                true => prepared.cursor_seq,
-                false => prepared.lease.to_seq,
+            cursor_seq: if dry_run {
+                prepared.cursor_seq
+            } else {
+                prepared.lease.to_seq
             },
             by: extractor.name().to_owned(),
             tokens: answer.tokens,
@@ -283,12 +284,11 @@ impl Memories {
         prepared: &Prepared,
         mut facts: Vec<ExtractedFact>,
     ) -> Result<Vec<RememberOutcome>, MemoryError> {
-        let once = async |facts: Vec<ExtractedFact>| match prepared.held.is_some() {
-            true => {
+        let once = async |facts: Vec<ExtractedFact>| {
+            if prepared.held.is_some() {
                 let committed = self.commit_extraction(tenant, prepared.lease.id, facts);
                 committed.await.map(|outcome| outcome.results)
-            }
-            false => {
+            } else {
                 self.preview_extraction(tenant, &prepared.lease, facts)
                     .await
             }
@@ -457,9 +457,10 @@ fn resting(after: Duration) -> MemoryError {
 fn with_outcomes(judged: Vec<Judged>, outcomes: Vec<RememberOutcome>) -> Vec<LearnedEntry> {
     let mut outcomes = outcomes.into_iter();
     let entries = judged.into_iter().map(|judged| LearnedEntry {
-        outcome: match judged.fact.is_ok() {
-            true => outcomes.next(),
-            false => None,
+        outcome: if judged.fact.is_ok() {
+            outcomes.next()
+        } else {
+            None
         },
         judged,
     });

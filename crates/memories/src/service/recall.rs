@@ -153,9 +153,10 @@ impl Memories {
         };
         let now = self.now();
         let mut search = request.clone();
-        let reranker = match request.without_reranker {
-            true => None,
-            false => self.config().reranker.clone(),
+        let reranker = if request.without_reranker {
+            None
+        } else {
+            self.config().reranker.clone()
         };
         let judged_max = reranker
             .as_ref()
@@ -234,12 +235,15 @@ impl Memories {
         request.query.truncate(end);
         request.subjects.sort_unstable();
         request.subjects.dedup();
-        let too_many = |field, count: usize, limit: usize, verb| match count > limit {
-            true => Err(MemoryError::invalid(
-                field,
-                format!("{count} {verb} more than {limit}"),
-            )),
-            false => Ok(()),
+        let too_many = |field, count: usize, limit: usize, verb| {
+            if count > limit {
+                Err(MemoryError::invalid(
+                    field,
+                    format!("{count} {verb} more than {limit}"),
+                ))
+            } else {
+                Ok(())
+            }
         };
         let subjects = request.subjects.len();
         too_many("subjects", subjects, MemoryLimits::SUBJECTS, "are")?;

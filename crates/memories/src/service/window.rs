@@ -205,13 +205,12 @@ impl RecalledMemories for Candidates {
         };
         let new = (0..self.hits.len()).filter(|&index| !is_held(&self.hits[index]));
         let mut shown: Vec<usize> = new.collect();
-        let block = match shown.len() == self.hits.len() {
-            true => self.whole.clone(),
+        let block = if shown.len() == self.hits.len() {
+            self.whole.clone()
+        } else {
             // The window reserved only the room that all hits need.
-            false => {
-                let hits = shown.iter().map(|&index| &self.hits[index]);
-                block_of(hits, self.now, self.whole.tokens, scale)
-            }
+            let hits = shown.iter().map(|&index| &self.hits[index]);
+            block_of(hits, self.now, self.whole.tokens, scale)
         };
         shown.truncate(block.taken);
         MemoryBlock {

@@ -118,9 +118,10 @@ impl MemoryReader<'_> {
     fn list_span(&self, span: &Span, now: Timestamp, listing: &mut Listing<'_>) -> Answer<bool> {
         let query = listing.query;
         let direction = if query.is_descending { "DESC" } else { "ASC" };
-        let (value, at_once) = match query.with_values || query.filter.is_some() {
-            true => ("value", VALUES_AT_ONCE),
-            false => ("NULL", LISTED_AT_ONCE),
+        let (value, at_once) = if query.with_values || query.filter.is_some() {
+            ("value", VALUES_AT_ONCE)
+        } else {
+            ("NULL", LISTED_AT_ONCE)
         };
         let sql = format!(
             "SELECT path, key, version, created, updated, expires, form, length(value), {value}
@@ -472,9 +473,10 @@ impl Listing<'_> {
         if filter.map_or(Ok(true), |filter| fits(filter, row))? {
             let mut document = read(row)?;
             self.bytes += name_bytes(&document.name);
-            match self.query.with_values {
-                true => self.bytes += size,
-                false => document.value = None,
+            if self.query.with_values {
+                self.bytes += size;
+            } else {
+                document.value = None;
             }
             self.last = Some(document.name.clone());
             self.page.documents.push(document);
@@ -522,19 +524,18 @@ fn spans(query: &DocumentQuery, after: Option<&DocumentName>) -> Vec<Span> {
     };
     let (path, key) = (&last.namespace, last.key.as_bytes().to_vec());
     let within = (path.as_bytes().to_vec(), path.behind_itself());
-    let (rest, behind) = match query.is_descending {
-        true => (
+    let (rest, behind) = if query.is_descending {
+        (
             (keys.0.clone(), key.min(keys.1.clone())),
             (paths.0, within.0.clone().min(paths.1)),
-        ),
-        false => {
-            // The smallest key after it.
-            let next = [&key[..], &[0]].concat();
-            (
-                (next.max(keys.0.clone()), keys.1.clone()),
-                (within.1.clone().max(paths.0), paths.1),
-            )
-        }
+        )
+    } else {
+        // The smallest key after it.
+        let next = [&key[..], &[0]].concat();
+        (
+            (next.max(keys.0.clone()), keys.1.clone()),
+            (within.1.clone().max(paths.0), paths.1),
+        )
     };
     vec![
         Span {

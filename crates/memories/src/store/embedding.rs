@@ -134,9 +134,10 @@ impl MemoryReader<'_> {
             return Ok(None);
         };
         let sql = "SELECT no FROM vectors WHERE model = ? LIMIT 1";
-        let no: Option<i64> = match vectors::are_kept(self.connection) {
-            true => self.value(sql, params![model.no])?,
-            false => None,
+        let no: Option<i64> = if vectors::are_kept(self.connection) {
+            self.value(sql, params![model.no])?
+        } else {
+            None
         };
         let Some(row) = no
             .map(|no| MemoryRow::by_no(self.connection, no))

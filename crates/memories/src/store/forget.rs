@@ -96,9 +96,10 @@ impl MemoryReader<'_> {
     }
 
     fn weigh(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
-        match doomed.is_history {
-            true => counts.superseded += 1,
-            false => counts.memories += 1,
+        if doomed.is_history {
+            counts.superseded += 1;
+        } else {
+            counts.memories += 1;
         }
         counts.vectors += u64::from(vectors::model_of(self.connection, doomed.no)?.is_some());
         let queued = "SELECT count(*) FROM embeddings_due WHERE no = ?";

@@ -48,9 +48,10 @@ fn try_job(
         Ok(()) => Ok(std::mem::take(&mut pending.borrow_mut().touch)),
         Err(refusal) if is_decided && transaction.changes() == changes => {
             pending.borrow_mut().reset(mark);
-            match refusal.is_refusal() {
-                true => Err(refusal),
-                false => return Err(refusal),
+            if refusal.is_refusal() {
+                Err(refusal)
+            } else {
+                return Err(refusal);
             }
         }
         Err(refusal) if refusal.is_refusal() && !is_decided => {

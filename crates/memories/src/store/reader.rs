@@ -176,9 +176,10 @@ impl MemoryReader<'_> {
         let (from, behind) = prefix_bounds(prefix);
         let parameters = params![from, behind, limit(most + 1)];
         let found = self.all(&sql, parameters, |row| row.get(0))?;
-        match found.len() > most {
-            true => Err(MemoryError::SubjectsTooMany { limit: most }),
-            false => Ok(found),
+        if found.len() > most {
+            Err(MemoryError::SubjectsTooMany { limit: most })
+        } else {
+            Ok(found)
         }
     }
 

@@ -163,9 +163,10 @@ impl MemoryWriter<'_> {
             Some(key) => self.by_key(&fact.subject, key)?,
             None => None,
         };
-        let alike = match is_apart {
-            true => None,
-            false => self.said_already(command, writing.prepared.says, vector, replaced_id)?,
+        let alike = if is_apart {
+            None
+        } else {
+            self.said_already(command, writing.prepared.says, vector, replaced_id)?
         };
         if let (Some((was, how)), NearDuplicate::Refuse) = (&alike, fact.near_duplicate)
             && *how != Alike::Exact
@@ -261,9 +262,10 @@ impl MemoryWriter<'_> {
         limits: &MemoryLimits,
     ) -> Answer<()> {
         let sql = "SELECT 1 FROM memories WHERE superseded_by = ? AND content = ?";
-        match self.has(sql, params![old.id.to_bytes(), old.content])? {
-            true => Ok(()),
-            false => self.add_history(old, command, limits),
+        if self.has(sql, params![old.id.to_bytes(), old.content])? {
+            Ok(())
+        } else {
+            self.add_history(old, command, limits)
         }
     }
 

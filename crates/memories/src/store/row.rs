@@ -353,9 +353,10 @@ pub(super) fn outcome_of(number: u8) -> Outcome {
 
 /// Kinds as a bit set. No kinds means all.
 pub(super) fn kind_bits(kinds: &[MemoryKind]) -> u8 {
-    match kinds.is_empty() {
-        true => u8::MAX,
-        false => kinds.iter().fold(0, |bits, kind| bits | 1 << *kind as u8),
+    if kinds.is_empty() {
+        u8::MAX
+    } else {
+        kinds.iter().fold(0, |bits, kind| bits | 1 << *kind as u8)
     }
 }
 

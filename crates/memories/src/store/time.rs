@@ -15,23 +15,23 @@ pub(super) const DAY: i64 = 24 * 60 * 60 * NANOS;
 /// Encodes a time.
 pub(super) fn moment(at: Timestamp) -> i64 {
     let (seconds, nanos) = (at.seconds(), i64::from(at.nanos()));
-    match seconds < COARSE_FROM_SECONDS {
-        true => seconds * NANOS + nanos,
-        false => {
-            COARSE_FROM_SECONDS * NANOS + (seconds - COARSE_FROM_SECONDS) * MICROS + nanos / 1_000
-        }
+    if seconds < COARSE_FROM_SECONDS {
+        seconds * NANOS + nanos
+    } else {
+        COARSE_FROM_SECONDS * NANOS + (seconds - COARSE_FROM_SECONDS) * MICROS + nanos / 1_000
     }
 }
 
 /// Decodes a time.
 pub(super) fn timestamp(moment: i64) -> Timestamp {
     let coarse = moment - COARSE_FROM_SECONDS * NANOS;
-    let (seconds, nanos) = match coarse < 0 {
-        true => (moment.div_euclid(NANOS), moment.rem_euclid(NANOS)),
-        false => (
+    let (seconds, nanos) = if coarse < 0 {
+        (moment.div_euclid(NANOS), moment.rem_euclid(NANOS))
+    } else {
+        (
             COARSE_FROM_SECONDS + coarse / MICROS,
             coarse % MICROS * 1_000,
-        ),
+        )
     };
     Timestamp::new(seconds, u32::try_from(nanos).unwrap_or(0)).unwrap_or_default()
 }

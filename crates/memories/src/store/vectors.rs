@@ -226,9 +226,10 @@ pub(super) fn vectors_of(
 
 pub(super) fn count_of(connection: Connection<'_>, model: Model) -> Answer<u64> {
     let sql = "SELECT count(*) FROM vectors WHERE model = ?";
-    match are_kept(connection) {
-        true => connection.count(sql, params![model.no]),
-        false => Ok(0),
+    if are_kept(connection) {
+        connection.count(sql, params![model.no])
+    } else {
+        Ok(0)
     }
 }
 

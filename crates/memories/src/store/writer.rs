@@ -155,9 +155,10 @@ impl<'a> MemoryWriter<'a> {
             }
         }
         // A memory that moves may leave the range that a backfill has yet to visit.
-        match is_current && is_elsewhere {
-            true => self.enqueue(row.no, new.updated_at),
-            false => Ok(()),
+        if is_current && is_elsewhere {
+            self.enqueue(row.no, new.updated_at)
+        } else {
+            Ok(())
         }
     }
 
@@ -173,12 +174,11 @@ impl<'a> MemoryWriter<'a> {
     pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
         let no = doomed.no;
         self.touch_all();
-        match doomed.is_history {
-            true => counts.superseded += 1,
-            false => {
-                counts.memories += 1;
-                self.pending.borrow_mut().remove(no, &doomed.content);
-            }
+        if doomed.is_history {
+            counts.superseded += 1;
+        } else {
+            counts.memories += 1;
+            self.pending.borrow_mut().remove(no, &doomed.content);
         }
         places::remove(self.connection, no)?;
         counts.vectors += u64::from(vectors::remove(self.connection, no)?);

@@ -89,23 +89,20 @@ impl EmbeddingWorker {
         }
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
         let wanted = model.clone();
-        let (due, next) = match memories.are_shared() {
+        let (due, next) = if memories.are_shared() {
             // Claim the texts, so that no other daemon embeds them concurrently.
-            true => {
-                let until = after(now, CLAIM);
-                let claim = move |writer: &MemoryWriter<'_>| {
-                    let due = writer.claim_embeddings(&model, now, count, until)?;
-                    Ok((due, writer.embeddings_next_due(now)?))
-                };
-                memories.write(tenant, claim).await?
-            }
-            false => {
-                let read = move |reader: &MemoryReader<'_>| {
-                    let due = reader.embeddings_due(&model, now, count)?;
-                    Ok((due, reader.embeddings_next_due(now)?))
-                };
-                memories.read(tenant, read).await?
-            }
+            let until = after(now, CLAIM);
+            let claim = move |writer: &MemoryWriter<'_>| {
+                let due = writer.claim_embeddings(&model, now, count, until)?;
+                Ok((due, writer.embeddings_next_due(now)?))
+            };
+            memories.write(tenant, claim).await?
+        } else {
+            let read = move |reader: &MemoryReader<'_>| {
+                let due = reader.embeddings_due(&model, now, count)?;
+                Ok((due, reader.embeddings_next_due(now)?))
+            };
+            memories.read(tenant, read).await?
         };
         if !due.is_empty() {
             memories.embed_batch(tenant, &embedder, due).await?;
@@ -210,11 +207,12 @@ impl Memories {
             Err(fault) => {
                 self.put_off(tenant, due, &fault).await?;
                 // Other texts would fail as well, so an error makes the worker pause.
-                match fault.is_refusal() {
-                    true => Ok(()),
-                    false => Err(MemoryError::EmbedderFailed {
+                if fault.is_refusal() {
+                    Ok(())
+                } else {
+                    Err(MemoryError::EmbedderFailed {
                         detail: fault.problem,
-                    }),
+                    })
                 }
             }
         }

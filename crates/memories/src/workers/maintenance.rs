@@ -76,13 +76,12 @@ impl MaintenanceWorker {
         let leads = self.memories.leads();
         let is_of_all = !self.leads || self.rounds.is_multiple_of(ROUNDS_OF_ALL);
         if leads {
-            self.round = match is_of_all {
-                true => self.memories.tenants().await?,
-                false => {
-                    let kept = self.memories.config().expired_kept;
-                    let expired_before = before(self.memories.now(), kept);
-                    self.memories.tenants_due(expired_before).await?
-                }
+            self.round = if is_of_all {
+                self.memories.tenants().await?
+            } else {
+                let kept = self.memories.config().expired_kept;
+                let expired_before = before(self.memories.now(), kept);
+                self.memories.tenants_due(expired_before).await?
             };
         }
         if leads && (!self.leads || self.memories.are_shared()) {

@@ -287,12 +287,13 @@ async fn a_fact_that_is_refused_fails_alone() {
         let bot = bot.clone();
         calls.spawn(async move {
             let refused = number % 3 == 0;
-            let ask = match refused {
-                true => RememberRequest {
+            let ask = if refused {
+                RememberRequest {
                     near_duplicate: NearDuplicate::Refuse,
                     ..fact(ANN, "Likes TEA")
-                },
-                false => fact(ANN, &format!("fact {number}")),
+                }
+            } else {
+                fact(ANN, &format!("fact {number}"))
             };
             (refused, bot.remember(ask).await)
         });

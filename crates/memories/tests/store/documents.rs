@@ -589,9 +589,10 @@ fn random_documents_are_found_as_a_sorted_map_has_them() {
                 ..DocumentQuery::default()
             };
             let is_meant = |((namespace, key), _): &(&(NamespacePath, String), &u64)| {
-                let is_in = match range.is_exact {
-                    true => *namespace == range.namespace,
-                    false => namespace.as_bytes().starts_with(range.namespace.as_bytes()),
+                let is_in = if range.is_exact {
+                    *namespace == range.namespace
+                } else {
+                    namespace.as_bytes().starts_with(range.namespace.as_bytes())
                 };
                 is_in
                     && key.starts_with(&range.key_prefix)

@@ -388,9 +388,10 @@ impl Both {
             let found: BTreeSet<u64> = lists.lexical.iter().map(|hit| number(hit.id)).collect();
             assert_eq!(found, expected, "{who} by words");
             let near: BTreeSet<u64> = lists.vector.iter().map(|hit| number(hit.id)).collect();
-            match self.is_embedded {
-                true => assert_eq!(near, expected, "{who} by meaning"),
-                false => assert!(near.is_subset(&expected), "{who} by meaning"),
+            if self.is_embedded {
+                assert_eq!(near, expected, "{who} by meaning");
+            } else {
+                assert!(near.is_subset(&expected), "{who} by meaning");
             }
             let manifest = kit
                 .memories
@@ -407,9 +408,10 @@ impl Both {
 }
 
 fn visibility(is_team: bool) -> Visibility {
-    match is_team {
-        true => Visibility::Team,
-        false => Visibility::Private,
+    if is_team {
+        Visibility::Team
+    } else {
+        Visibility::Private
     }
 }
 

@@ -139,9 +139,10 @@ fn operator(name: &str, value: Value) -> Result<Test, String> {
             return Err(problem);
         }
     };
-    match value.is_number() || value.is_string() {
-        true => Ok(Test::IsOrdered(value, orders)),
-        false => Err(format!("{name} takes a number or a text")),
+    if value.is_number() || value.is_string() {
+        Ok(Test::IsOrdered(value, orders))
+    } else {
+        Err(format!("{name} takes a number or a text"))
     }
 }
 
