@@ -116,11 +116,14 @@ impl Writer {
             let place = usize::try_from(acked.seq - 1).expect("a place");
             let turn = turns.get(place);
             let is_there = turn.is_some_and(|turn| text_of(turn) == self.text(acked.number));
-            match acked.number < there {
-                true if is_there => {}
-                true => tally.misplaced += 1,
-                false if acked.at_ms > promised_ms => tally.unflushed += 1,
-                false => tally.lost += 1,
+            if acked.number < there {
+                if !is_there {
+                    tally.misplaced += 1;
+                }
+            } else if acked.at_ms > promised_ms {
+                tally.unflushed += 1;
+            } else {
+                tally.lost += 1;
             }
         }
         self.acked.retain(|acked| acked.number < there);

@@ -47,12 +47,11 @@ fn files() -> Vec<String> {
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(&dir).expect("a directory") {
             let path = entry.expect("an entry").path();
-            match path.is_dir() {
-                true => dirs.push(path),
-                false => {
-                    let name = path.strip_prefix(deploy()).expect("under deploy/");
-                    names.push(name.display().to_string());
-                }
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                let name = path.strip_prefix(deploy()).expect("under deploy/");
+                names.push(name.display().to_string());
             }
         }
     }
@@ -163,9 +162,10 @@ async fn every_configuration_is_good_once_its_keys_are_there() {
         let checked = run(&["config", "check", &copy.display().to_string()], &[]).await;
         assert_eq!(checked.code, Some(0), "{name}: {checked:?}");
         // The only warnings concern ports that the container network must protect.
-        let expected = match name.starts_with("systemd") {
-            true => &[][..],
-            false => &["server.listen", "server.admin_listen"],
+        let expected = if name.starts_with("systemd") {
+            &[][..]
+        } else {
+            &["server.listen", "server.admin_listen"]
         };
         let lines = checked.stdout.lines();
         let warned = lines.filter_map(|line| line.strip_prefix("warning: "));

@@ -224,9 +224,10 @@ fn every_crate_uses_what_its_layer_may_use() {
             continue;
         };
         for used in uses(package) {
-            let is_allowed = match ours.contains(used) {
-                true => layer.ours.contains(&used),
-                false => layer.only.is_none_or(|only| only.contains(&used)),
+            let is_allowed = if ours.contains(used) {
+                layer.ours.contains(&used)
+            } else {
+                layer.only.is_none_or(|only| only.contains(&used))
             };
             if !is_allowed || layer.banned.contains(&used) {
                 mistakes.push(format!("{name} may not use {used}"));

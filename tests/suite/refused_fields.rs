@@ -46,14 +46,13 @@ fn bad_values(field: &FieldDescriptor) -> Vec<Value> {
         }
         other => panic!("the contract has no {other:?}"),
     };
-    match field.is_list() {
-        true => {
-            let lists = values
-                .iter()
-                .flat_map(|value| [1, 300].map(|count| Value::List(vec![value.clone(); count])));
-            lists.collect()
-        }
-        false => values,
+    if field.is_list() {
+        let lists = values
+            .iter()
+            .flat_map(|value| [1, 300].map(|count| Value::List(vec![value.clone(); count])));
+        lists.collect()
+    } else {
+        values
     }
 }
 
@@ -75,9 +74,10 @@ fn spoilt(message: &DynamicMessage, depth: usize) -> Vec<DynamicMessage> {
         }
         for inner in spoilt(&filled(&inner), depth - 1) {
             let value = Value::Message(inner);
-            put(match field.is_list() {
-                true => Value::List(vec![value]),
-                false => value,
+            put(if field.is_list() {
+                Value::List(vec![value])
+            } else {
+                value
             });
         }
     }

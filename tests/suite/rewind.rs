@@ -415,9 +415,10 @@ impl Writer {
         let place = random.below(self.said.len() + 1);
         let place = place.max(self.said.len().saturating_sub(4));
         let after_seq = place.checked_sub(1).map_or(0, |before| self.said[before].0);
-        let new = match self.said.len() < 3 {
-            true => 2,
-            false => random.below(3),
+        let new = if self.said.len() < 3 {
+            2
+        } else {
+            random.below(3)
         };
         let texts = (0..new).map(|part| format!("{}.{part}", self.step));
         let mut then = self.said[..place].to_vec();

@@ -187,9 +187,10 @@ fn every_reason_of_a_refusal_is_documented_with_its_code() {
             let (before, reason) = (pair[0].trim_end().trim_end_matches(','), pair[1]);
             known.insert(reason.to_owned());
             let code = before.rsplit(|c: char| !c.is_ascii_alphabetic()).next();
-            let code = match before.ends_with("invalid(") {
-                true => "InvalidArgument",
-                false => code.unwrap_or_default(),
+            let code = if before.ends_with("invalid(") {
+                "InvalidArgument"
+            } else {
+                code.unwrap_or_default()
             };
             let is_code = code.starts_with(|c: char| c.is_ascii_uppercase());
             match documented.get(reason) {

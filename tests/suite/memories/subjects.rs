@@ -78,9 +78,10 @@ async fn what_is_private_is_found_and_changed_by_its_subject_only() {
         (&team.id, "bob", true),
     ] {
         let answer = client.get_memory(look(id, subject)).await;
-        match is_seen {
-            true => drop(answer.expect("it is visible")),
-            false => drop(refused(answer, Code::NotFound, "MEMORY_NOT_FOUND")),
+        if is_seen {
+            drop(answer.expect("it is visible"));
+        } else {
+            drop(refused(answer, Code::NotFound, "MEMORY_NOT_FOUND"));
         }
     }
     for id in [&private.id, &team.id] {

@@ -144,9 +144,10 @@ pub(crate) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
 /// Asserts that the text is the marker for these missing turns.
 #[track_caller]
 pub(crate) fn is_gap(text: &str, first_seq: u64, last_seq: u64) {
-    let turns = match first_seq == last_seq {
-        true => format!("turn {first_seq} is"),
-        false => format!("turns {first_seq}-{last_seq} are"),
+    let turns = if first_seq == last_seq {
+        format!("turn {first_seq} is")
+    } else {
+        format!("turns {first_seq}-{last_seq} are")
     };
     let marker = format!("[memoird: {turns} not shown here");
     assert!(bare(text).starts_with(&marker), "{text} is no {marker}");
