@@ -110,12 +110,12 @@ impl Chat {
                 panic!("turn {place}: {error}");
             }
         }
-        let counted = chat
+        let counted: Vec<_> = chat
             .session
             .uncounted(SCALE, u64::MAX)
             .into_iter()
-            .map(|(seq, _)| (seq, TOKENS));
-        let counted: Vec<_> = counted.collect();
+            .map(|(seq, _)| (seq, TOKENS))
+            .collect();
         chat.session
             .windows_mut()
             .expect("windows")

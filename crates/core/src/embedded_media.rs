@@ -148,10 +148,13 @@ fn line_break_bytes(bytes: &[u8]) -> usize {
     let all = bytes.iter().take_while(|byte| is_break(byte)).count();
     let breaks = &bytes[..all];
     // `r` and `n` are base64 letters too. They are part of the break only after a backslash.
-    let end = breaks.iter().enumerate().take_while(|(at, byte)| {
-        matches!(byte, b'\r' | b'\n' | b'\\') || breaks[..*at].last() == Some(&b'\\')
-    });
-    let end = end.count();
+    let end = breaks
+        .iter()
+        .enumerate()
+        .take_while(|(at, byte)| {
+            matches!(byte, b'\r' | b'\n' | b'\\') || breaks[..*at].last() == Some(&b'\\')
+        })
+        .count();
     let has_break = breaks[..end].iter().any(|byte| b"rn\r\n".contains(byte));
     if has_break { end } else { 0 }
 }
@@ -191,9 +194,9 @@ fn embedded(text: &str, run: Range<usize>) -> Option<Embedded<'_>> {
 
 /// Length and media type of the head of a `data:` URI that ends directly before the base64.
 fn data_uri(before: &str) -> Option<(usize, &str)> {
-    let head = before.strip_suffix(',')?;
-    let start = head.rfind("data:")?;
-    let head = &head[start + "data:".len()..];
+    let before_comma = before.strip_suffix(',')?;
+    let start = before_comma.rfind("data:")?;
+    let head = &before_comma[start + "data:".len()..];
     let is_uri = head.to_ascii_lowercase().ends_with(";base64") && !head.contains(['"', ' ', '\n']);
     let media_type = head.split(';').next().unwrap_or_default();
     is_uri.then_some((before.len() - start, media_type))
@@ -204,8 +207,8 @@ fn stated_type<'a>(before: &'a str, after: &'a str) -> Option<&'a str> {
     let start = before.rfind('{').map_or(0, |at| at + 1);
     let end = after.find('}').unwrap_or(after.len());
     let outer = &before[..start];
-    let named = [&after[..end], &before[start..]].into_iter();
-    let mut named = named.filter_map(|fields| {
+    let sides = [&after[..end], &before[start..]].into_iter();
+    let mut named = sides.filter_map(|fields| {
         ["image/", "audio/", "video/", "application/"]
             .iter()
             .find_map(|family| {

@@ -80,9 +80,9 @@ impl History {
     ) -> Result<u64, CoreError> {
         let plan = Plan::make(self, &arrivals, limits)?;
         let before = self.count() + arrivals.len();
-        let mut is_new = arrivals.iter();
-        let is_new =
-            is_new.any(|(record, results)| record.role == Role::User && results.is_empty());
+        let is_new = arrivals
+            .iter()
+            .any(|(record, results)| record.role == Role::User && results.is_empty());
         let mut late = Vec::new();
         let ties = plan.targets.into_iter().zip(plan.joined);
         for ((record, results), (targets, joined)) in arrivals.into_iter().zip(ties) {
@@ -320,8 +320,11 @@ impl History {
     /// The turns after `after_seq`, oldest first.
     pub fn turns_after(&self, after_seq: u64) -> impl Iterator<Item = &TurnRecord> {
         let start = self.tail.partition_point(|record| record.seq <= after_seq);
-        let rest = self.pinned().iter().chain(self.tail.range(start..));
-        let mut rest = rest.peekable();
+        let mut rest = self
+            .pinned()
+            .iter()
+            .chain(self.tail.range(start..))
+            .peekable();
         let mut anchor = self.anchor.as_ref();
         std::iter::from_fn(move || match (anchor, rest.peek()) {
             (Some(first), Some(next)) if next.seq < first.seq => rest.next(),
@@ -334,8 +337,10 @@ impl History {
     /// Records which turns contain the nonce of their session.
     pub(crate) fn note_mark(&mut self, mark: Mark) {
         self.reshaped += 1;
-        let aside = self.aside.iter_mut();
-        let aside = aside.flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
+        let aside = self
+            .aside
+            .iter_mut()
+            .flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
         let all = self.anchor.iter_mut().chain(&mut self.tail).chain(aside);
         all.for_each(|record| record.note_mark(mark));
     }
@@ -359,8 +364,9 @@ impl History {
     fn find(&self, seq: u64) -> Option<&TurnRecord> {
         // If no turn was dropped from the middle, the index follows from the seq.
         let front = self.tail.front().map_or(0, |front| front.seq);
-        let guess = usize::try_from(seq.saturating_sub(front)).ok();
-        let guess = guess.and_then(|index| self.tail.get(index));
+        let guess = usize::try_from(seq.saturating_sub(front))
+            .ok()
+            .and_then(|index| self.tail.get(index));
         if guess.is_some_and(|guess| guess.seq == seq) {
             return guess;
         }
@@ -521,8 +527,11 @@ impl History {
     /// Whether a turn other than its results follows the call.
     fn is_abandoned(&self, use_seq: u64) -> bool {
         let start = self.tail.partition_point(|record| record.seq <= use_seq);
-        let apart = self.pinned().iter().chain(self.preamble());
-        let apart = apart.chain(&self.anchor);
+        let apart = self
+            .pinned()
+            .iter()
+            .chain(self.preamble())
+            .chain(&self.anchor);
         let mut later = apart.chain(self.tail.range(start..));
         later.any(|later| later.seq > use_seq && !later.answers().contains(&use_seq))
     }

@@ -115,9 +115,9 @@ impl Limits {
     /// It is 8 bytes per token of the largest `context_window`, but at least 4 MiB and two turns of
     /// `turn_bytes`.
     pub fn history_bytes_for(context_window: u64, turn_bytes: usize) -> usize {
-        let bytes = context_window.saturating_mul(HISTORY_BYTES_PER_TOKEN);
+        let wanted_bytes = context_window.saturating_mul(HISTORY_BYTES_PER_TOKEN);
         // Cap the value, so that products with percentages do not overflow.
-        let bytes = usize::try_from(bytes)
+        let bytes = usize::try_from(wanted_bytes)
             .unwrap_or(usize::MAX)
             .min(OUT_OF_REACH);
         let turns = turn_bytes.saturating_mul(LARGE_TURNS).min(OUT_OF_REACH);

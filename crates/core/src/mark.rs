@@ -58,10 +58,12 @@ impl MarkSecret {
         let digest = Sha256::new()
             .chain_update(self.0)
             .chain_update(generation.to_bytes())
-            .chain_update(number.to_le_bytes());
-        let digest = digest.finalize();
-        let number = digest.iter().take(8);
-        let number = number.fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+            .chain_update(number.to_le_bytes())
+            .finalize();
+        let number = digest
+            .iter()
+            .take(8)
+            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
         let mut left = FIRST + number % COUNT;
         let mut digits = [b'0'; DIGITS];
         for digit in digits.iter_mut().rev() {

@@ -86,8 +86,10 @@ impl RetryPolicy {
             return None;
         }
         let doublings = tries.saturating_sub(1).min(63);
-        let most = self.pause_ms_min.saturating_mul(1 << doublings);
-        let most = most.clamp(1, self.pause_ms_max.max(1));
+        let most = self
+            .pause_ms_min
+            .saturating_mul(1 << doublings)
+            .clamp(1, self.pause_ms_max.max(1));
         let jitter = random % (most / 2 + 1);
         let pause = most - most / 2 + jitter;
         Some(pause.max(asked_ms.unwrap_or(0).min(self.pause_ms_max)))

@@ -152,12 +152,12 @@ fn corrected(problem: &str, has_search: bool) -> String {
 
 /// Reads a seq, which models also write as a string or as `12.0`.
 fn seq(name: &str, value: &Value) -> Result<u64, String> {
-    let number = match value {
+    let parsed = match value {
         Value::String(text) => text.trim().parse().ok(),
         Value::Number(number) => number.as_u64().or_else(|| whole(number.as_f64()?)),
         _ => None,
     };
-    let number = number.ok_or_else(|| format!("{name} is not a turn number"))?;
+    let number = parsed.ok_or_else(|| format!("{name} is not a turn number"))?;
     if number == 0 {
         return Err(format!("{name} is 0, and turns are numbered from 1"));
     }

@@ -115,8 +115,10 @@ mod tests {
         assert_eq!(in_them, [3, 4, 7, 10, 11, 12]);
         for first in 0..15 {
             for end in 0..15 {
-                let rest = ranges.rest(first, end);
-                let rest: Vec<u64> = rest.flat_map(|(first, end)| first..end).collect();
+                let rest: Vec<u64> = ranges
+                    .rest(first, end)
+                    .flat_map(|(first, end)| first..end)
+                    .collect();
                 let one_by_one: Vec<u64> =
                     (first..end).filter(|seq| !ranges.contains(*seq)).collect();
                 assert_eq!(rest, one_by_one, "{first}..{end}");

@@ -217,8 +217,10 @@ impl Session {
         let keys = self.keys.as_ref().map_or(0, |keys| keys.len());
         let state = self.state.as_ref().map_or(0, |state| state.json.len());
         let summary = self.compacting.as_ref().map_or(0, |it| it.text_bytes());
-        let windows = self.windows.as_ref();
-        let windows = windows.map_or(0, |it| it.kept_bytes() + it.earlier_bytes());
+        let windows = self
+            .windows
+            .as_ref()
+            .map_or(0, |it| it.kept_bytes() + it.earlier_bytes());
         let beside = keys as u64 * KEY_BYTES + (state + summary + windows) as u64;
         totals.bytes + totals.turns * TURN_BYTES + beside
     }
@@ -304,9 +306,11 @@ impl Session {
         now: Now,
         seal: Seal<'_>,
     ) -> Result<AppendDecision, CoreError> {
-        let state = command.state.as_ref();
-        let state = state.map(|patch| self.state().patched(patch, limits));
-        let state = state.transpose()?;
+        let state = command
+            .state
+            .as_ref()
+            .map(|patch| self.state().patched(patch, limits))
+            .transpose()?;
         let options = self.patched_options(&command.options, limits)?;
         let decided = options.as_ref().or(self.head.options.as_ref());
         let own = limits.of_session(decided.map(|decided| &**decided));
@@ -336,8 +340,10 @@ impl Session {
         }
         self.head.totals = self.history.totals();
         self.head.partial = command.partial;
-        let subject = command.subject.clone();
-        let subject = subject.filter(|new| self.head.subject.as_ref() != Some(new));
+        let subject = command
+            .subject
+            .clone()
+            .filter(|new| self.head.subject.as_ref() != Some(new));
         self.head.subject = subject.clone().or(self.head.subject.take());
         let record = KeyRecord {
             content: command.idempotency.map_or([0; 16], |named| named.content),

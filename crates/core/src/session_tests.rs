@@ -220,15 +220,15 @@ fn what_a_rewind_refuses_leaves_no_trace() {
         last_seq: 2,
     };
     assert_eq!(beyond, expected);
-    let stale = AppendCommand {
+    let stale_rewind = AppendCommand {
         expected_seq: Some(1),
         ..AppendCommand::default()
     };
-    let stale = rewind(&mut session, 1, stale, 2).unwrap_err();
+    let stale = rewind(&mut session, 1, stale_rewind, 2).unwrap_err();
     assert!(matches!(stale, CoreError::StaleSeq { .. }));
-    let mut orphan = command(&["a"]);
-    orphan.turns[0].links.results.push("x".into());
-    let orphan = rewind(&mut session, 1, orphan, 2).unwrap_err();
+    let mut orphan_rewind = command(&["a"]);
+    orphan_rewind.turns[0].links.results.push("x".into());
+    let orphan = rewind(&mut session, 1, orphan_rewind, 2).unwrap_err();
     assert!(matches!(orphan, CoreError::ToolUseUnknown { .. }));
     assert_eq!(format!("{session:?}"), before);
 }

@@ -54,8 +54,12 @@ impl Part {
             return PartIds::default();
         }
         let fields = serde_json::from_str(&self.extra_json).unwrap_or_else(|_| Fields::default());
-        let callers = fields.caller.as_ref().and_then(Value::as_object);
-        let callers = callers.map(callers_of).unwrap_or_default();
+        let callers = fields
+            .caller
+            .as_ref()
+            .and_then(Value::as_object)
+            .map(callers_of)
+            .unwrap_or_default();
         let kind = fields.r#type.as_ref().and_then(Value::as_str);
         let Some(kind) = kind.filter(|_| is_opaque) else {
             return PartIds {
@@ -67,8 +71,8 @@ impl Part {
             Some(kind) => (None, Some(kind.into())),
             None => (kind.strip_suffix("_call").map(Box::from), None),
         };
-        let answered = text(fields.tool_use_id.as_ref());
-        let answered = answered.or_else(|| text(fields.approval_request_id.as_ref()));
+        let answered =
+            text(fields.tool_use_id.as_ref()).or_else(|| text(fields.approval_request_id.as_ref()));
         let (name, answers) = match (&fields.call_id, text(fields.call_id.as_ref())) {
             // Calls that the provider executes itself need no id and are paired by order.
             (Some(Value::Null), _) => by_order(),

@@ -163,8 +163,9 @@ type Words = LazyLock<HashSet<&'static str>>;
 
 /// Loads the list of this name from `lists.txt`.
 fn words_of(name: &str) -> HashSet<&'static str> {
-    let rows = include_str!("words/lists.txt").lines();
-    let rows = rows.filter_map(|row| row.split_once(' '));
+    let rows = include_str!("words/lists.txt")
+        .lines()
+        .filter_map(|row| row.split_once(' '));
     rows.filter(|(list, _)| *list == name)
         .flat_map(|(_, words)| words.split(' '))
         .collect()

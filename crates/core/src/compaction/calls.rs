@@ -40,8 +40,8 @@ const GIT_LOOKS: &str = "blame branch diff grep log ls-files ls-tree rev-parse s
 /// `mcp__server__list`), unless another of its words is mutating. If the tool runs commands, the
 /// commands decide. Names in other languages and unclear ones count as mutating.
 pub fn is_change(name: &str, input: &str) -> bool {
-    let name = name.rsplit("__").next().unwrap_or(name);
-    let name = name.rsplit(['.', '/', ':']).next().unwrap_or(name);
+    let own_name = name.rsplit("__").next().unwrap_or(name);
+    let name = own_name.rsplit(['.', '/', ':']).next().unwrap_or(own_name);
     let words = words(name);
     let first = &words[..words.len().min(2)];
     let is_shell = first.iter().any(|word| has(SHELLS, word));
@@ -61,8 +61,8 @@ pub fn is_change(name: &str, input: &str) -> bool {
         if fields.get("method").is_some_and(is_get) {
             return false;
         }
-        let action = ACTIONS.iter().find_map(|key| command(fields.get(*key)?));
-        let action = action
+        let called = ACTIONS.iter().find_map(|key| command(fields.get(*key)?));
+        let action = called
             .as_deref()
             .and_then(|action| action.split_whitespace().next());
         if action.is_some_and(|action| has(READS, action)) {
@@ -76,12 +76,12 @@ pub fn is_change(name: &str, input: &str) -> bool {
 ///
 /// If the first word of a list is a shell, the last one is the script.
 fn command(value: &Value) -> Option<Cow<'_, str>> {
-    let words = match value {
+    let entries = match value {
         Value::String(text) => return Some(Cow::Borrowed(text)),
         Value::Array(words) => words,
         _ => return None,
     };
-    let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+    let words: Vec<&str> = entries.iter().filter_map(Value::as_str).collect();
     let shell = words.first()?.rsplit('/').next().unwrap_or_default();
     Some(match words.last() {
         Some(script) if words.len() > 1 && has(SHELLS, shell) => Cow::Borrowed(*script),
@@ -105,8 +105,8 @@ fn is_change_command(command: &str) -> bool {
         .filter(|part| !part.is_empty());
     parts.any(|part| {
         let mut words = part.split_whitespace().filter(|word| !word.contains('='));
-        let verb = words.next().unwrap_or_default();
-        let verb = verb.rsplit('/').next().unwrap_or(verb);
+        let program = words.next().unwrap_or_default();
+        let verb = program.rsplit('/').next().unwrap_or(program);
         let next = words.next().unwrap_or_default();
         match verb {
             "" => false,

@@ -74,8 +74,8 @@ pub(super) fn call_line(name: &str, input: &str) -> String {
     let arguments = match serde_json::from_str::<Value>(input) {
         Ok(Value::Object(fields)) => {
             let pairs = fields.iter().map(|(key, value)| {
-                let value = one_line(&rows(value), ARGUMENTS_BYTES_MAX);
-                let value = head_and_tail(&value, ARGUMENT_BYTES_MAX, "…");
+                let line = one_line(&rows(value), ARGUMENTS_BYTES_MAX);
+                let value = head_and_tail(&line, ARGUMENT_BYTES_MAX, "…");
                 // A single argument needs no name.
                 match fields.len() {
                     1 => value,

@@ -52,10 +52,10 @@ pub fn merge(
     standing::collect(&mut body.standing, turns, following);
     let mut openings = Openings::with_starts(&body.starts);
     for turn in turns {
-        let text = turn.spoken().collect::<Vec<_>>().join("\n");
-        let role = spoken_role(turn, &text);
+        let spoken = turn.spoken().collect::<Vec<_>>().join("\n");
+        let role = spoken_role(turn, &spoken);
         let before = (body.user_turns.last()).is_some_and(|last| last.seq + 1 == turn.seq);
-        let opens = openings.observe(role, &text, turn.said_at);
+        let opens = openings.observe(role, &spoken, turn.said_at);
         if role != Role::User {
             continue;
         }
@@ -66,10 +66,10 @@ pub fn merge(
             // Consecutive user turns are one opening.
             last.opens = true;
         }
-        let text = if text.is_empty() {
+        let text = if spoken.is_empty() {
             turn.text.clone()
         } else {
-            text
+            spoken
         };
         body.user_turns.push(UserTurn {
             seq: turn.seq,
@@ -147,9 +147,10 @@ impl Merged {
         }
         for text in written.standing.iter().filter(|text| !text.is_empty()) {
             let words = standing::words(text);
-            let same = body.standing.iter_mut();
-            let mut same =
-                same.filter(|one| standing::is_same(&words, &standing::words(&one.text)));
+            let mut same = body
+                .standing
+                .iter_mut()
+                .filter(|one| standing::is_same(&words, &standing::words(&one.text)));
             if let Some(known) = same.next() {
                 // Keep the user's wording.
                 known.score = known.score.max(1.0);
@@ -179,8 +180,8 @@ impl Merged {
             .sum();
         let mut left = room.summary.saturating_sub(used);
         let lengths = all.done.iter().map(|done| done.text.len() + 3);
-        let done = newest(lengths, room.summary * DONE_PERCENT / 100);
-        let done = all.done[done..].to_vec();
+        let done_from = newest(lengths, room.summary * DONE_PERCENT / 100);
+        let done = all.done[done_from..].to_vec();
         left = left.saturating_sub(done.iter().map(|done| done.text.len() + 3).sum());
         let lengths = all.open_questions.iter().map(|text| text.len() + 3);
         let questions = newest(lengths, left / 4);

@@ -57,8 +57,11 @@ pub fn prompt(ask: &Ask<'_>) -> String {
         let mark = ask.mark;
         prompt.push_str(&format!("<transcript {mark}>\n"));
         for turn in ask.turns.iter().filter(|turn| !turn.text.is_empty()) {
-            let at = turn.said_at.map(minute).map(|at| format!(" {at}"));
-            let at = at.unwrap_or_default();
+            let at = turn
+                .said_at
+                .map(minute)
+                .map(|at| format!(" {at}"))
+                .unwrap_or_default();
             prompt.push_str(&format!("[{} {}{at}] ", turn.seq, turn.role.name()));
             prompt.push_str(&within(&mark.hidden_in(&turn.text), TAGS));
             prompt.push('\n');

@@ -224,8 +224,9 @@ fn has_something(view: &View<'_>, span: &Span) -> bool {
         return false;
     }
     let is_gone = |seq: u64| view.record(seq).is_none();
-    let here = view.tail_from(span.first_seq);
-    let mut here = here.take_while(|turn| turn.seq <= span.through_seq);
+    let mut here = view
+        .tail_from(span.first_seq)
+        .take_while(|turn| turn.seq <= span.through_seq);
     let end = view.front_seq().min(span.through_seq + 1);
     here.any(|record| !is_apart(view, record)) || (span.first_seq..end).any(is_gone)
 }

@@ -186,13 +186,15 @@ impl TranscriptTurn {
                 parts,
                 is_error,
             } => {
-                let texts = parts.iter().map(|part| match &part.kind {
+                let of_parts = parts.iter().map(|part| match &part.kind {
                     PartKind::Text(text) => compact(&without_media(text)).into_owned(),
                     kind => media(kind),
                 });
                 let content = compact(&without_media(content)).into_owned();
-                let texts = std::iter::once(content).chain(texts);
-                let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+                let texts: Vec<String> = std::iter::once(content)
+                    .chain(of_parts)
+                    .filter(|text| !text.is_empty())
+                    .collect();
                 let text = texts.join("\n");
                 let range = if *is_error {
                     // The range excludes the prefix.
@@ -268,7 +270,9 @@ fn was_said(part: &Part) -> bool {
 
 /// One decision per line.
 fn lines(decisions: &str) -> Vec<String> {
-    let lines = decisions.lines().map(str::trim);
-    let lines = lines.filter(|line| !line.is_empty());
+    let lines = decisions
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
     lines.map(str::to_owned).collect()
 }

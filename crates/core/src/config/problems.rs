@@ -89,8 +89,8 @@ impl Problems {
     pub fn within<T>(&mut self, section: &str, check: impl FnOnce(&mut Self) -> T) -> T {
         let mut found = Self::default();
         let outcome = check(&mut found);
-        let found = found.0.into_iter().map(|problem| problem.within(section));
-        self.0.extend(found);
+        let within = found.0.into_iter().map(|problem| problem.within(section));
+        self.0.extend(within);
         outcome
     }
 

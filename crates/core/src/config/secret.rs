@@ -40,8 +40,9 @@ impl SecretRef {
                 return Err("env takes the name of a variable, such as ACME_KEY".to_owned());
             }
             (Some(name), None) => {
-                let text = environment.variable(name);
-                let text = text.and_then(|text| text.into_string().ok());
+                let text = environment
+                    .variable(name)
+                    .and_then(|text| text.into_string().ok());
                 let named = shown_variable(name);
                 let none = || format!("the environment has no {named}, or it is no text");
                 (text.ok_or_else(none)?, format!("the {named}"))

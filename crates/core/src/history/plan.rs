@@ -111,7 +111,7 @@ fn match_refs(
     };
     let joined = |(index, (record, _)): (usize, &Arrival<'_>)| {
         let ids = record.refs().iter();
-        let found = ids.filter_map(|id| {
+        let found_by_id = ids.filter_map(|id| {
             let mut arrived = arrivals[..index].iter().rev();
             let named = arrived.find(|(earlier, _)| earlier.is_named(id));
             named.map_or_else(
@@ -121,7 +121,7 @@ fn match_refs(
         });
         let index_before = index.checked_sub(1);
         let before = index_before.map(|before| &arrivals[before].0);
-        let mut found: Vec<u64> = found.collect();
+        let mut found: Vec<u64> = found_by_id.collect();
         found.extend(history.led_by(record, before));
         if opens(&index) {
             let before = index_before.filter(opens).map(|at| arrivals[at].0.seq);
@@ -202,8 +202,9 @@ fn check_held(
     limits: &Limits,
 ) -> Result<(), CoreError> {
     let arrived = arrivals.iter().map(|(record, _)| record);
-    let all = history.capped_turns().chain(arrived);
-    let all: Vec<&TurnRecord> = all
+    let all: Vec<&TurnRecord> = history
+        .capped_turns()
+        .chain(arrived)
         .filter(|record| record.held || held.contains(&record.seq))
         .collect();
     let turns = all.len();

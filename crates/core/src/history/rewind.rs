@@ -21,8 +21,10 @@ impl History {
         if after_seq >= last_seq {
             return Ok(Vec::new());
         }
-        let preamble = self.preamble().iter();
-        let preamble = preamble.filter(|record| record.seq > after_seq);
+        let preamble = self
+            .preamble()
+            .iter()
+            .filter(|record| record.seq > after_seq);
         let mut removed: Vec<TurnRecord> = preamble
             .chain(self.turns_after(after_seq))
             .cloned()
@@ -74,8 +76,8 @@ impl History {
             .anchor
             .iter()
             .chain(self.pinned())
-            .chain(self.preamble());
-        let apart = apart.filter(|record| (after_seq + 1..front).contains(&record.seq));
+            .chain(self.preamble())
+            .filter(|record| (after_seq + 1..front).contains(&record.seq));
         let aside = self.aside.as_ref();
         let holes = aside.map_or(0, |aside| aside.holes.range(after_seq + 1..).count());
         let said = self.turns_before(front) - self.turns_before(front.min(after_seq + 1));

@@ -18,8 +18,8 @@ use crate::turn::{Links, NewTurn};
 const BYTES: usize = 10;
 
 fn turn(word: &str) -> NewTurn {
-    let (role, rest) = word.split_at(1);
-    let role = match role {
+    let (letter, rest) = word.split_at(1);
+    let role = match letter {
         "u" => Role::User,
         "a" => Role::Assistant,
         "t" => Role::Tool,
@@ -375,8 +375,12 @@ fn a_rewind_takes_the_newest_units_and_gives_no_seq_again() {
         let (mut history, mut last_seq) = (History::default(), 0);
         append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
         let had = seqs(&history);
-        let removed = history.rewind(after_seq, last_seq).unwrap();
-        let removed: Vec<u64> = removed.iter().map(|record| record.seq).collect();
+        let removed: Vec<u64> = history
+            .rewind(after_seq, last_seq)
+            .unwrap()
+            .iter()
+            .map(|record| record.seq)
+            .collect();
         assert_eq!(seqs(&history), left, "{words}");
         assert_eq!([left, &removed].concat(), had, "{words}");
         append(&mut history, &mut last_seq, more, &caps(cap)).unwrap();

@@ -25,8 +25,10 @@ impl History {
         client_bytes: usize,
         mark: Mark,
     ) -> bool {
-        let aside = self.aside.iter_mut();
-        let aside = aside.flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
+        let aside = self
+            .aside
+            .iter_mut()
+            .flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
         let mut all = self.anchor.iter_mut().chain(&mut self.tail).chain(aside);
         let Some(record) = all.find(|record| record.seq == seq) else {
             return false;

@@ -18,8 +18,12 @@ pub(crate) struct View<'a> {
 impl History {
     /// Creates a view for a window. `last_seq` is the newest turn of the generation.
     pub(crate) fn view(&self, last_seq: u64) -> View<'_> {
-        let apart = self.preamble().iter().chain(&self.anchor);
-        let mut apart: Vec<&TurnRecord> = apart.chain(self.pinned()).collect();
+        let mut apart: Vec<&TurnRecord> = self
+            .preamble()
+            .iter()
+            .chain(&self.anchor)
+            .chain(self.pinned())
+            .collect();
         apart.sort_by_key(|record| record.seq);
         View {
             history: self,
@@ -74,8 +78,11 @@ impl<'a> View<'a> {
     /// before.
     pub(crate) fn current_unit(&self) -> Vec<u64> {
         let mut unit = Vec::new();
-        let newest = self.tail_from(0).next_back().into_iter();
-        let newest = newest.chain(self.apart.iter().copied());
+        let newest = self
+            .tail_from(0)
+            .next_back()
+            .into_iter()
+            .chain(self.apart.iter().copied());
         let mut rest = Vec::from_iter(newest.map(|record| record.seq).max());
         while let Some(seq) = rest.pop() {
             if let Some(record) = self.record(seq).filter(|_| !unit.contains(&seq)) {

@@ -112,8 +112,8 @@ fn shown(bytes: &[u8]) -> impl Iterator<Item = char> + Clone {
     let seen = Chars(&bytes[..bytes.len().min(BYTES_MAX)]).filter(is_seen);
     seen.flat_map(|c| {
         let is_plain = c.is_ascii() || c.is_whitespace();
-        let parts = (!is_plain).then(|| std::iter::once(c).nfkd());
-        let parts = parts
+        let parts = (!is_plain)
+            .then(|| std::iter::once(c).nfkd())
             .into_iter()
             .flatten()
             .filter(|part| !is_combining_mark(*part));

@@ -59,8 +59,10 @@ impl EarlierTurns {
     ///
     /// `first_seq` is the first expected turn. `words` are the words of a search.
     pub fn new(bytes_max: usize, mark: Mark, first_seq: u64, words: &str) -> Self {
-        let words = words.split_whitespace().map(str::to_ascii_lowercase);
-        let mut words: Vec<String> = words.collect();
+        let mut words: Vec<String> = words
+            .split_whitespace()
+            .map(str::to_ascii_lowercase)
+            .collect();
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         Self {
             text: String::new(),
@@ -128,8 +130,11 @@ impl EarlierTurns {
     pub fn finish(mut self, to_seq: u64) -> String {
         let missing = std::mem::take(&mut self.missing);
         if !missing.is_empty() {
-            let listed = missing.iter().take(MISSING_MAX);
-            let mut listed: Vec<String> = listed.map(|range| name_of(*range)).collect();
+            let mut listed: Vec<String> = missing
+                .iter()
+                .take(MISSING_MAX)
+                .map(|range| name_of(*range))
+                .collect();
             if missing.len() > MISSING_MAX {
                 listed.push("others".to_owned());
             }
@@ -175,15 +180,15 @@ impl EarlierTurns {
     /// Adds about `room` bytes of long content: around the search words, or its start and end.
     fn push_cut(&mut self, content: &str, room: usize) {
         let found = find(content, &self.words);
-        let start = found.map_or(0, |at| at.saturating_sub(room / 3));
+        let wanted_start = found.map_or(0, |at| at.saturating_sub(room / 3));
         let head_bytes = if found.is_some() { room } else { room / 3 * 2 };
-        let start = content.floor_char_boundary(start);
+        let start = content.floor_char_boundary(wanted_start);
         let head_end = content.floor_char_boundary(start + head_bytes);
-        let tail = content
+        let wanted_tail = content
             .len()
             .saturating_sub(room - head_bytes)
             .max(head_end);
-        let tail = content.ceil_char_boundary(tail);
+        let tail = content.ceil_char_boundary(wanted_tail);
         if start > 0 {
             self.note(&omission(start));
         }

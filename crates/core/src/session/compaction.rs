@@ -202,8 +202,9 @@ impl Session {
         }
         // FIFO drops the turns that the summary covers first, which makes room.
         let view = self.history.view(self.head.last_seq);
-        let covered = view.tail_before(through + 1);
-        let covered = covered.filter(|record| !view.is_kept(record));
+        let covered = view
+            .tail_before(through + 1)
+            .filter(|record| !view.is_kept(record));
         let mut left = totals;
         // Stop as soon as a tenth of the cap is free.
         covered.map(TurnRecord::totals).all(|covered| {
@@ -293,8 +294,9 @@ impl Session {
         if must_wait {
             return Err(CompactionBlocked::Waiting);
         }
-        let span = self.span(trigger, exchanges, Some(limits));
-        let span = span.ok_or(CompactionBlocked::Nothing)?;
+        let span = self
+            .span(trigger, exchanges, Some(limits))
+            .ok_or(CompactionBlocked::Nothing)?;
         let mut snapshot = self.snapshot(span, policy, &status);
         snapshot.is_needed = matches!(trigger, Trigger::History | Trigger::Reactive);
         status.running = true;
@@ -312,36 +314,44 @@ impl Session {
         let view = self.history.view(self.head.last_seq);
         let in_span = |record: &&TurnRecord| record.seq <= span.through_seq;
         let older = || view.tail_from(span.first_seq).take_while(in_span);
-        let passed = view.apart.iter().copied();
-        let apart = passed.clone().filter(|record| is_apart(&view, record));
-        let apart = apart.chain(older().filter(|record| !is_summarized(&view, record)));
-        let mut apart: Vec<u64> = apart.map(|record| record.seq).collect();
+        let all_passed = view.apart.iter().copied();
+        let mut apart: Vec<u64> = all_passed
+            .clone()
+            .filter(|record| is_apart(&view, record))
+            .chain(older().filter(|record| !is_summarized(&view, record)))
+            .map(|record| record.seq)
+            .collect();
         apart.sort_unstable();
         apart.dedup();
         // The first user turn and the request are summarized like other turns, even if FIFO has
         // passed them.
-        let passed = passed.filter(|record| !is_apart(&view, record));
-        let passed = passed.filter(|record| record.seq >= span.first_seq && in_span(record));
-        let turns = older().filter(|record| is_summarized(&view, record));
-        let mut turns: Vec<&TurnRecord> = passed.chain(turns).collect();
+        let passed = all_passed
+            .filter(|record| !is_apart(&view, record))
+            .filter(|record| record.seq >= span.first_seq && in_span(record));
+        let mut turns: Vec<&TurnRecord> = passed
+            .chain(older().filter(|record| is_summarized(&view, record)))
+            .collect();
         turns.sort_by_key(|record| record.seq);
         turns.dedup_by_key(|record| record.seq);
         let target = self.target();
         let counts = target.zip(self.windows.as_ref());
         let tokens = |seq| counts.and_then(|(target, counts)| counts.tokens(target.scale, seq));
-        let counted = turns.iter().map(|record| record.seq);
-        let counted = counted.filter_map(|seq| Some((seq, tokens(seq)?)));
-        let mut counted: Vec<(u64, u32)> = counted.collect();
+        let mut counted: Vec<(u64, u32)> = turns
+            .iter()
+            .map(|record| record.seq)
+            .filter_map(|seq| Some((seq, tokens(seq)?)))
+            .collect();
         counted.sort_unstable();
-        let shown = apart.iter().filter_map(|&seq| view.record(seq));
+        let shown_apart = apart.iter().filter_map(|&seq| view.record(seq));
         let both = |record: &&TurnRecord| is_summarized(&view, record) && is_apart(&view, record);
-        let shown = shown.chain(older().filter(both));
-        let shown = shown.chain(view.tail_from(span.through_seq + 1));
+        let shown = shown_apart
+            .chain(older().filter(both))
+            .chain(view.tail_from(span.through_seq + 1));
         let rest = target.map(|target| self.rest(target, &view));
         let room = rest.map_or(u64::MAX, |rest| rest.saturating_sub(span.tail_tokens));
-        let budget = rest.unwrap_or(UNKNOWN_REST);
-        let budget = SummaryBudget::of_rest(budget, policy.summary_tokens);
-        let budget = budget.within(room.saturating_mul(3) / 4);
+        let rest_tokens = rest.unwrap_or(UNKNOWN_REST);
+        let budget = SummaryBudget::of_rest(rest_tokens, policy.summary_tokens)
+            .within(room.saturating_mul(3) / 4);
         Snapshot {
             generation: self.head.generation,
             last_seq: self.head.last_seq,
@@ -443,8 +453,10 @@ impl Session {
     /// A system prompt that is a turn counts as fixed, like one that comes with the call.
     fn rest(&self, target: WindowTokens, view: &View<'_>) -> u64 {
         let first = view.apart.iter().copied().chain(view.tail_from(0).take(8));
-        let leading = first.filter(|record| view.leads(record));
-        let leading: u64 = leading.map(|record| self.tokens_of(record)).sum();
+        let leading: u64 = first
+            .filter(|record| view.leads(record))
+            .map(|record| self.tokens_of(record))
+            .sum();
         target
             .budget
             .saturating_sub(target.fixed.saturating_add(leading))
@@ -452,9 +464,9 @@ impl Session {
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {
         let target = self.target();
-        let counted = target.zip(self.windows.as_ref());
-        let counted =
-            counted.and_then(|(target, windows)| windows.tokens(target.scale, record.seq));
+        let counted = target
+            .zip(self.windows.as_ref())
+            .and_then(|(target, windows)| windows.tokens(target.scale, record.seq));
         counted.unwrap_or(record.tokens).into()
     }
 }

@@ -87,11 +87,13 @@ impl Session {
         // Work on a copy, so that a later rejection leaves no trace.
         let mut next = self.clone();
         let removed = next.history.rewind(after_seq, last_seq)?;
-        let taken = append.idempotency.filter(|_| !removed.is_empty());
-        let taken = taken.map(|named| {
-            let seqs = removed.iter().map(|turn| (turn.seq, turn.seq));
-            (named.key, SeqRanges::restore(seqs))
-        });
+        let taken = append
+            .idempotency
+            .filter(|_| !removed.is_empty())
+            .map(|named| {
+                let seqs = removed.iter().map(|turn| (turn.seq, turn.seq));
+                (named.key, SeqRanges::restore(seqs))
+            });
         if let Some(windows) = next.windows.as_mut().filter(|_| after_seq < last_seq) {
             // Before the cuts are written, remove those that show rewound turns.
             windows.rewind(after_seq, last_seq);

@@ -114,8 +114,10 @@ impl Session {
         let span = summary.first_seq..=summary.through_seq;
         // The first user turn is summarized like any other, but stored separately.
         let apart = view.apart.iter().copied();
-        let back = view.tail_from(summary.first_seq).chain(apart);
-        let back = back.filter(|record| span.contains(&record.seq) && !is_apart(&view, record));
+        let back = view
+            .tail_from(summary.first_seq)
+            .chain(apart)
+            .filter(|record| span.contains(&record.seq) && !is_apart(&view, record));
         let restored = back.map(|record| record.seq).collect::<BTreeSet<_>>().len() as u64;
         let change = self.compaction_change(status, SummaryChange::Undone(summary.number));
         Some((change, restored))

@@ -16,8 +16,9 @@ impl Session {
     pub fn uncounted(&mut self, scale: ScaleId, budget: u64) -> Vec<(u64, Arc<[u8]>)> {
         let last_seq = self.head.last_seq;
         let windows = self.windows.get_or_insert_default();
-        let turns = windows.uncounted(&self.history, last_seq, scale, budget);
-        let turns = turns.into_iter();
+        let turns = windows
+            .uncounted(&self.history, last_seq, scale, budget)
+            .into_iter();
         turns
             .map(|record| (record.seq, Arc::clone(&record.content)))
             .collect()

@@ -78,10 +78,11 @@ pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
     };
     let through = block.through_seq();
     let view = composer.view;
-    let older = view.tail_from(0);
-    let older = older.take_while(|record| record.seq <= through);
-    let kept = older.filter(|record| view.is_kept(record) || record.role == Role::System);
-    let mut kept: Vec<u64> = kept.map(|record| record.seq).collect();
+    let older = view.tail_from(0).take_while(|record| record.seq <= through);
+    let mut kept: Vec<u64> = older
+        .filter(|record| view.is_kept(record) || record.role == Role::System)
+        .map(|record| record.seq)
+        .collect();
     kept.sort_unstable();
     Cut {
         seq: through + 1,

@@ -93,9 +93,9 @@ pub(super) fn cut_ahead(
     maker.fit_newest_results();
     let whole = maker.made.clone();
     let caps = maker.caps();
-    let floor = maker.floor(ask.settings.floor_percent);
+    let goal = maker.floor(ask.settings.floor_percent);
     let least = maker.floor(TAIL_PERCENT_MIN);
-    let floor = floor.saturating_sub(growth).max(least);
+    let floor = goal.saturating_sub(growth).max(least);
     maker.trim_older(floor);
     let least = maker.tokens_of_newest().min(maker.most());
     let enough = if is_fresh {
@@ -167,8 +167,10 @@ impl<'a> Maker<'a> {
     fn new(composer: &'a Composer<'a>, from: &Cut, ask: &'a Ask<'a>) -> Self {
         let view = composer.view;
         let current = view.current_unit();
-        let request = view.request_under_way().or_else(|| view.request());
-        let request = request.filter(|request| request.seq > composer.through_seq());
+        let request = view
+            .request_under_way()
+            .or_else(|| view.request())
+            .filter(|request| request.seq > composer.through_seq());
         let mut maker = Self {
             composer,
             ask,
@@ -233,8 +235,10 @@ impl<'a> Maker<'a> {
 
     /// First turn of the tail that belongs to the exchange in progress, or `u64::MAX`.
     pub(super) fn exchange_seq(&self) -> u64 {
-        let first = self.request.map(|request| request.seq.max(self.made.seq));
-        let first = first.and_then(|seq| self.composer.view.tail_from(seq).next());
+        let first = self
+            .request
+            .map(|request| request.seq.max(self.made.seq))
+            .and_then(|seq| self.composer.view.tail_from(seq).next());
         first.map_or(u64::MAX, |first| first.seq)
     }
 
@@ -316,8 +320,10 @@ impl<'a> Maker<'a> {
                 None => shown,
             };
             let most = (self.most() + shown).saturating_sub(summary);
-            let tokens = (floor + shown).saturating_sub(summary);
-            let tokens = tokens.max(tail_min).min(most.max(least));
+            let tokens = (floor + shown)
+                .saturating_sub(summary)
+                .max(tail_min)
+                .min(most.max(least));
             Target { tokens, ..caps }
         };
         if self.ask.summary_tokens.is_none() {
@@ -336,11 +342,11 @@ impl<'a> Maker<'a> {
     /// 0 if the window shows the request itself.
     fn opening_tokens(&self, end: u64) -> u64 {
         let (composer, view) = (self.composer, self.composer.view);
-        let known = composer.block.map(|block| &block.summary.body);
-        let mut openings = known.map_or_else(Openings::default, |body| {
+        let summarized = composer.block.map(|block| &block.summary.body);
+        let mut openings = summarized.map_or_else(Openings::default, |body| {
             Openings::with_starts(&body.starts)
         });
-        let known = known.and_then(|body| body.user_turns.iter().rfind(|turn| turn.opens));
+        let known = summarized.and_then(|body| body.user_turns.iter().rfind(|turn| turn.opens));
         let mut tokens = known.map_or(0, |turn| turn.text.len() as u64 / BYTES_PER_TOKEN);
         let mut is_later = false;
         for record in view.tail_from(composer.through_seq() + 1) {
@@ -387,11 +393,13 @@ impl<'a> Maker<'a> {
     /// The text of a turn, without calls and results.
     fn text(&self, record: &TurnRecord) -> String {
         let turn: Option<Turn> = (self.ask.codec.open)(&record.content);
-        let texts = turn.iter().flat_map(|turn| &turn.parts);
-        let texts = texts.filter_map(|part| match &part.kind {
-            PartKind::Text(text) => Some(text.as_str()),
-            _ => None,
-        });
+        let texts = turn
+            .iter()
+            .flat_map(|turn| &turn.parts)
+            .filter_map(|part| match &part.kind {
+                PartKind::Text(text) => Some(text.as_str()),
+                _ => None,
+            });
         texts.collect::<Vec<_>>().join("\n")
     }
 
@@ -400,9 +408,9 @@ impl<'a> Maker<'a> {
     /// Each gets an equal share of the room. The unused part of a share goes to the others.
     fn fit_newest_results(&mut self) {
         let view = self.composer.view;
-        let records = self.newest_results.clone();
+        let newest = self.newest_results.clone();
         let mut records: Vec<&TurnRecord> =
-            records.iter().filter_map(|&seq| view.record(seq)).collect();
+            newest.iter().filter_map(|&seq| view.record(seq)).collect();
         records.retain(|record| !view.is_kept(record) && record.seq >= self.made.seq);
         let tokens = |record: &&TurnRecord| self.composer.shown_tokens(&self.made, record);
         let sum: u64 = records.iter().map(tokens).sum();
@@ -496,7 +504,7 @@ impl<'a> Maker<'a> {
     /// The request is only shortened if it does not fit next to the current turn, the first user
     /// turn to the share of an opening.
     fn trim_request(&mut self) {
-        let anchor =
+        let shown_anchor =
             self.composer.view.anchor().filter(|anchor| {
                 self.composer.with_anchor && anchor.seq > self.composer.through_seq()
             });
@@ -505,7 +513,7 @@ impl<'a> Maker<'a> {
                 .is_some_and(|request| request.seq == anchor.seq)
         };
         let opening = self.summary.opening.max(EXCERPT_TOKENS_MIN);
-        let anchor = anchor
+        let anchor = shown_anchor
             .filter(|anchor| !is_request(anchor))
             .map(|anchor| (anchor, opening));
         let request = self.request.map(|request| {

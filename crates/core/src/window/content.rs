@@ -28,11 +28,11 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
         }
         Kind::ResultsFor(_) | Kind::Rest => {
             let shown = cut.reduced_turn(item.seq);
-            let turn = match shown {
+            let opened = match shown {
                 Some(shown) => (ask.codec.open)(&shown.content),
                 None => said(record, ask),
             };
-            let turn = split(turn?, record, item.kind);
+            let turn = split(opened?, record, item.kind);
             (!turn.parts.is_empty()).then(|| (ask.codec.seal)(turn, item.seq))
         }
     }

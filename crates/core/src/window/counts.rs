@@ -63,10 +63,13 @@ impl Counts {
     }
 
     pub(super) fn get(&self, seq: u64) -> Option<u32> {
-        let index = seq.checked_sub(self.base);
-        let index = index.and_then(|index| usize::try_from(index).ok());
-        let in_tail = index.and_then(|index| self.tail.get(index)).copied();
-        let in_tail = in_tail.filter(|&tokens| tokens > 0);
+        let index = seq
+            .checked_sub(self.base)
+            .and_then(|index| usize::try_from(index).ok());
+        let in_tail = index
+            .and_then(|index| self.tail.get(index))
+            .copied()
+            .filter(|&tokens| tokens > 0);
         in_tail.or_else(|| self.apart.get(&seq).copied())
     }
 
@@ -133,8 +136,11 @@ impl Counts {
     /// Of the older turns, only those that the window shows regardless of their position.
     pub(super) fn missing<'a>(&mut self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
         let newer = view.tail_from(self.base + self.tail.len() as u64);
-        let apart = view.apart.iter().copied();
-        let apart = apart.filter(|record| self.get(record.seq).is_none());
+        let apart = view
+            .apart
+            .iter()
+            .copied()
+            .filter(|record| self.get(record.seq).is_none());
         let mut missing: Vec<&TurnRecord> = apart.collect();
         if view.front_seq() < self.base {
             let mut newest = newer.clone().rev();
@@ -158,15 +164,23 @@ impl Counts {
         self.held.seqs = seqs;
         let request = self.held.request;
         let mut room = budget.saturating_mul(2).saturating_sub(self.tail_tokens);
-        let older = view.tail_before(self.base).rev().take_while(|record| {
-            let is_looked_at = room > 0 || record.seq >= request;
-            room = room.saturating_sub(record.tokens.into());
-            is_looked_at
-        });
-        let mut older: Vec<&TurnRecord> = older.collect();
+        let mut older: Vec<&TurnRecord> = view
+            .tail_before(self.base)
+            .rev()
+            .take_while(|record| {
+                let is_looked_at = room > 0 || record.seq >= request;
+                room = room.saturating_sub(record.tokens.into());
+                is_looked_at
+            })
+            .collect();
         self.older_from = older.last().map_or(self.base, |oldest| oldest.seq);
-        let held = self.held.seqs.iter().copied().chain(view.current_unit());
-        let held = held.filter(|&seq| seq < self.older_from);
+        let held = self
+            .held
+            .seqs
+            .iter()
+            .copied()
+            .chain(view.current_unit())
+            .filter(|&seq| seq < self.older_from);
         older.extend(held.filter_map(|seq| view.record(seq)));
         older.sort_unstable_by_key(|record| record.seq);
         older.dedup_by_key(|record| record.seq);

@@ -143,8 +143,11 @@ impl<'a> Composer<'a> {
 
     /// Turns before the tail that are shown, ascending.
     pub(super) fn apart(&self, cut: &Cut) -> Vec<&'a TurnRecord> {
-        let anchor = self.view.anchor().filter(|_| self.with_anchor);
-        let anchor = anchor.map(|anchor| anchor.seq);
+        let anchor = self
+            .view
+            .anchor()
+            .filter(|_| self.with_anchor)
+            .map(|anchor| anchor.seq);
         let through_seq = self.through_seq();
         // A request that FIFO has passed is shown if the cut shows it.
         let is_shown = |record: &&TurnRecord| {
@@ -153,8 +156,8 @@ impl<'a> Composer<'a> {
             let is_tail = record.seq >= cut.seq && record.seq > through_seq;
             is_always || is_tail || cut.keeps(record.seq)
         };
-        let apart = self.view.apart.iter().copied();
-        let mut apart: Vec<&'a TurnRecord> = apart.filter(is_shown).collect();
+        let mut apart: Vec<&'a TurnRecord> =
+            self.view.apart.iter().copied().filter(is_shown).collect();
         let kept = cut.kept.iter().filter(|seq| **seq < cut.seq);
         apart.extend(kept.filter_map(|&seq| self.view.record(seq)));
         apart.sort_by_key(|record| record.seq);
@@ -210,8 +213,12 @@ impl<'a> Composer<'a> {
         record.open_uses().next()?;
         let is_foreign = |later: &&TurnRecord| !later.answers().contains(&record.seq);
         let in_tail = self.view.tail_from(record.seq + 1).find(is_foreign);
-        let apart = self.view.apart.iter().copied();
-        let apart = apart.filter(|later| later.seq > record.seq && is_foreign(later));
+        let apart = self
+            .view
+            .apart
+            .iter()
+            .copied()
+            .filter(|later| later.seq > record.seq && is_foreign(later));
         apart.chain(in_tail).map(|later| later.seq).min()
     }
 }

@@ -351,14 +351,18 @@ impl Windows {
         let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
         let block = summary.map(|summary| self.block(summary, ask));
         let index = self.index(ask);
-        let shown = index.map_or(0, |index| self.cuts[index].cut.summary);
+        let shown_number = index.map_or(0, |index| self.cuts[index].cut.summary);
         let mut earlier = self.earlier.iter();
-        if let Some(earlier) = earlier.find(|earlier| earlier.number == shown).cloned() {
+        if let Some(earlier) = earlier
+            .find(|earlier| earlier.number == shown_number)
+            .cloned()
+        {
             self.block(&earlier, ask);
         }
         let entry = index.map(|index| &self.cuts[index]);
         let mut known = self.blocks.iter();
-        let shown = known.find(|block| block.is_on(ask.scale) && block.summary.number == shown);
+        let shown =
+            known.find(|block| block.is_on(ask.scale) && block.summary.number == shown_number);
         let unknown = Counts::new(ask.scale, &view);
         let composer = Composer {
             view: &view,

@@ -277,8 +277,7 @@ fn cut_from<'a>(
     from: &Cut,
     ask: &Ask<'_>,
 ) -> Result<Decided<'a>, CoreError> {
-    let made = choose::cut(&composer, from, ask);
-    let made = made.or_else(|refused| {
+    let made = choose::cut(&composer, from, ask).or_else(|refused| {
         let fresh = block::fresh(&composer);
         choose::cut(&composer, &fresh, ask).map_err(|_| refused)
     });
@@ -399,15 +398,16 @@ fn finish(
     };
     let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
     let newest_results = choose::newest_results(composer);
-    let requests = [composer.view.anchor(), composer.view.request_under_way()];
-    let requests: Vec<u64> = requests
+    let requests: Vec<u64> = [composer.view.anchor(), composer.view.request_under_way()]
         .into_iter()
         .flatten()
         .map(|turn| turn.seq)
         .collect();
     report.explain(cut, &requests, &newest_results, ask.shown(ask.budget));
-    let newly = cut.reduced.iter();
-    let newly = newly.filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
+    let newly = cut
+        .reduced
+        .iter()
+        .filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
     let window = Window {
         cache_breakpoints: laid.breakpoints(),
         turns: WindowTurns {
@@ -585,8 +585,10 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
         };
     }
     // Compose the previous window with the summary it showed.
-    let block = summaries.shown.or(composer.block);
-    let block = block.filter(|_| before.summary > 0);
+    let block = summaries
+        .shown
+        .or(composer.block)
+        .filter(|_| before.summary > 0);
     let old = Composer { block, ..*composer }.compose(before);
     let is_same = |(new, old): &(&Item<'_>, &Item<'_>)| {
         (new.seq, new.kind, new.tokens) == (old.seq, old.kind, old.tokens)
@@ -666,8 +668,11 @@ fn gap(
     let front = composer.view.front_seq().max(summarized + 1);
     let cut_end = cut.seq.max(front);
     // The first user turn is in the history even if it is before the front.
-    let anchor = composer.view.anchor().map(|anchor| anchor.seq);
-    let anchor = anchor.filter(|seq| (summarized + 1..front).contains(seq));
+    let anchor = composer
+        .view
+        .anchor()
+        .map(|anchor| anchor.seq)
+        .filter(|seq| (summarized + 1..front).contains(seq));
     let (anchor, behind) = anchor.map_or((front, front), |seq| (seq, seq + 1));
     let anchor_end = if behind == front { cut_end } else { behind };
     let reasons = [

@@ -221,10 +221,13 @@ fn inner_bytes(parts: &[Part]) -> usize {
 
 /// Shortens some results of a turn, and labels the turn.
 fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
-    let is_old = |(_, how): &(usize, How)| matches!(how, How::Superseded { .. });
-    let is_old = results.iter().any(is_old);
-    let whole = results.iter().find(|(place, _)| *place == WHOLE);
-    let whole = whole.map(|(_, how)| how);
+    let is_old = results
+        .iter()
+        .any(|(_, how): &(usize, How)| matches!(how, How::Superseded { .. }));
+    let whole = results
+        .iter()
+        .find(|(place, _)| *place == WHOLE)
+        .map(|(_, how)| how);
     let has_text = |part: &&Part| {
         matches!(part.kind, PartKind::Text(_) | PartKind::ToolUse { .. }) && !is_opaque(part)
     };

@@ -47,8 +47,9 @@ pub(super) fn leave_torn(maker: &mut Maker<'_>) {
         |seq: u64| (view.record(seq)).is_some_and(|record| stays(record) || in_tail(seq));
     let may_leave = |record: &&TurnRecord| in_tail(record.seq) && !stays(record);
     let tail = view.tail_from(made.seq).filter(may_leave);
-    let torn = tail.filter(|record| record.close_mates().any(|mate| !is_shown(mate)));
-    let mut torn: Vec<&TurnRecord> = torn.collect();
+    let mut torn: Vec<&TurnRecord> = tail
+        .filter(|record| record.close_mates().any(|mate| !is_shown(mate)))
+        .collect();
     let mut out = BTreeSet::new();
     while let Some(record) = torn.pop() {
         if out.insert(record.seq) {
@@ -106,8 +107,10 @@ impl Runs {
     fn new(composer: &Composer<'_>, made: &Cut) -> Self {
         let view = composer.view;
         let is_out = |record: &TurnRecord| made.leaves_out(record.seq) && !view.is_kept(record);
-        let tail = view.tail_from(made.seq);
-        let tail: Vec<_> = tail.map(|record| (record.seq, is_out(record))).collect();
+        let tail: Vec<_> = view
+            .tail_from(made.seq)
+            .map(|record| (record.seq, is_out(record)))
+            .collect();
         let runs = tail.chunk_by(|one, next| one.1 == next.1);
         let count = runs.filter(|run| run[0].1).count();
         Self { tail, count }
@@ -120,8 +123,8 @@ impl Runs {
         // Neighbors on both sides.
         let beside = [index.checked_sub(1), Some(index + 1)]
             .into_iter()
-            .flatten();
-        let beside = beside.filter_map(|index| self.tail.get(index));
+            .flatten()
+            .filter_map(|index| self.tail.get(index));
         let runs = beside.filter(|(_, is_out)| *is_out).count();
         self.count = (self.count + 1).saturating_sub(runs);
         self.tail[index].1 = true;

@@ -75,8 +75,8 @@ impl<'a> TailStarts<'a, ()> {
         let held = tail
             .filter(|record| view.is_kept(record))
             .map(|record| record.seq);
-        let apart = composer.apart(made);
-        let apart = apart.iter().filter(|record| {
+        let all_apart = composer.apart(made);
+        let apart = all_apart.iter().filter(|record| {
             let stays =
                 view.is_kept(record) || view.apart.iter().any(|apart| apart.seq == record.seq);
             stays && (composer.with_anchor || view.is_kept(record))

@@ -231,12 +231,12 @@ impl Chat {
             summary_tokens: None,
         };
         let summary = self.summary.as_ref();
-        let mut from_nothing = self.windows.clone();
-        from_nothing.forget_all_kept();
+        let mut fresh_windows = self.windows.clone();
+        fresh_windows.forget_all_kept();
         let window = self
             .windows
             .window(&self.history, self.last_seq, summary, &ask);
-        let from_nothing = from_nothing.window(&self.history, self.last_seq, summary, &ask);
+        let from_nothing = fresh_windows.window(&self.history, self.last_seq, summary, &ask);
         assert_eq!(
             format!("{window:?}"),
             format!("{from_nothing:?}"),
@@ -331,8 +331,11 @@ impl Chat {
 
     /// The same session after a restart.
     pub(super) fn restarted(&mut self) -> Self {
-        let saved = self.windows.clone().take_changes();
-        let mut saved = saved.map_or_else(Vec::new, |saved| saved.to_vec());
+        let mut saved = self
+            .windows
+            .clone()
+            .take_changes()
+            .map_or_else(Vec::new, |saved| saved.to_vec());
         for cut in &mut saved {
             cut.cut
                 .reduced

@@ -177,8 +177,9 @@ fn shorten_object(
     short: impl Fn(&Value) -> Value,
 ) -> Map<String, Value> {
     let kept_max = items_max * 8;
-    let kept = fields.iter().take(kept_max);
-    let mut kept: Map<String, Value> = kept
+    let mut kept: Map<String, Value> = fields
+        .iter()
+        .take(kept_max)
         .map(|(name, value)| (name.clone(), short(value)))
         .collect();
     if fields.len() > kept_max {

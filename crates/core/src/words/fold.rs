@@ -70,8 +70,8 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
         before = c;
         // Lower case alone has two sigmas and keeps the sharp s. Upper case alone keeps a capital
         // sharp s.
-        let lower = one_of_alike(decimal(c)).to_lowercase();
-        let lower = lower
+        let lower = one_of_alike(decimal(c))
+            .to_lowercase()
             .flat_map(char::to_uppercase)
             .flat_map(char::to_lowercase)
             .nfd()
@@ -91,8 +91,9 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
 
 /// Pairs of traditional and simplified characters, sorted.
 static SIMPLIFIED: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
-    let rows = include_str!("simplified.txt").lines();
-    let rows = rows.filter(|row| !row.starts_with('#'));
+    let rows = include_str!("simplified.txt")
+        .lines()
+        .filter(|row| !row.starts_with('#'));
     let chars: Vec<char> = rows.flat_map(str::chars).collect();
     chars
         .as_chunks()

@@ -203,8 +203,8 @@ pub(super) fn forms(word: &str, folded: &str, languages: Languages, mut give: im
     };
     if let Some(stemmer) = by_script {
         give(folded);
-        let stem = stemmer.stem(folded);
-        let stem = fold(&stem);
+        let stemmed = stemmer.stem(folded);
+        let stem = fold(&stemmed);
         if !stem.is_empty() && stem != folded {
             give(&stem);
         }
@@ -233,12 +233,12 @@ fn stems(word: &str, languages: Languages, given: &mut Vec<String>, give: &mut i
         if languages.0 >> place & 1 == 0 {
             continue;
         }
-        let stem = match place {
+        let stemmed = match place {
             0 => stem(word),
             _ if word.len() < STEM_LETTERS_MIN => Cow::Borrowed(word),
             _ => stemmer.stem(word),
         };
-        let stem = fold(if stem.is_empty() { word } else { &stem });
+        let stem = fold(if stemmed.is_empty() { word } else { &stemmed });
         if !stem.is_empty() && !given.iter().any(|known| *known == *stem) {
             give(&stem);
             given.push(stem.into_owned());

@@ -356,8 +356,12 @@ impl<'a> Scorer<'a> {
         for hit in &hits {
             shares[hit.term] = shares[hit.term].max(hit.share);
         }
-        let covered = self.weights.iter().zip(&shares);
-        let covered: f64 = covered.map(|(weight, share)| weight * share).sum();
+        let covered: f64 = self
+            .weights
+            .iter()
+            .zip(&shares)
+            .map(|(weight, share)| weight * share)
+            .sum();
         let whole = WHOLE_SHARE * self.whole(&hits, words);
         Judgement {
             score: covered + self.best_passage(&hits, words) + whole,

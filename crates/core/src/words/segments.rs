@@ -176,8 +176,9 @@ impl<'a> Iterator for Tokens<'a> {
 }
 
 fn pictures<'a>(text: &'a str, part: Range<usize>, pieces: &mut Vec<Token<'a>>) {
-    let found = text[part.clone()].char_indices();
-    let found = found.filter(|(_, c)| is_picture(*c));
+    let found = text[part.clone()]
+        .char_indices()
+        .filter(|(_, c)| is_picture(*c));
     pieces.extend(found.map(|(at, c)| {
         let start = part.start + at;
         Token {

@@ -92,7 +92,7 @@ impl<'a> Iterator for Spellings<'a> {
         }
         let first = self.tokens.next()?;
         let next = self.tokens.peek();
-        let (parts, other) = match next.and_then(|next| link(self.text, first, *next)) {
+        let (parts, other_word) = match next.and_then(|next| link(self.text, first, *next)) {
             Some(link) => {
                 let parts = self.chain(first, link);
                 let is_one = link == Link::Compound || is_one_number(self.text, &parts);
@@ -106,16 +106,16 @@ impl<'a> Iterator for Spellings<'a> {
                 None => return Some(Spelled::of(first)),
             },
         };
-        let other = other.map(|word| Spelled {
+        let other = other_word.map(|word| Spelled {
             word: Cow::Owned(word),
             start: first.start,
             is_part: false,
             stands_for: parts.len(),
         });
-        let parts = parts.into_iter().map(Spelled::of);
+        let spelled_parts = parts.into_iter().map(Spelled::of);
         self.pieces = other
             .into_iter()
-            .chain(parts)
+            .chain(spelled_parts)
             .collect::<Vec<_>>()
             .into_iter();
         self.pieces.next()
@@ -295,9 +295,9 @@ mod tests {
 
     /// Whether a query finds a text in the index, and the text covers all of the query.
     fn finds(query: &str, text: &str) -> bool {
-        let mut words = String::new();
-        let language = add_index_words(text, &mut words);
-        let words: Vec<&str> = words.split(' ').collect();
+        let mut index_words = String::new();
+        let language = add_index_words(text, &mut index_words);
+        let words: Vec<&str> = index_words.split(' ').collect();
         let query = Query::new(query, language.with(Languages::default()));
         let is_in_index = |form: &String| words.contains(&form.as_str());
         let are_found = query

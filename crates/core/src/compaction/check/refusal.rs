@@ -10,13 +10,13 @@ const BEGINNINGS: &str = include_str!("refusals.txt");
 ///
 /// A conversation may be about errors, so only a short text that starts as one counts.
 pub fn is_refusal(text: &str) -> bool {
-    let text = text
+    let trimmed = text
         .trim()
         .trim_start_matches(['"', '\'', '*', '#', '`', ' ']);
-    if text.is_empty() || text.len() > REFUSAL_BYTES_MAX {
+    if trimmed.is_empty() || trimmed.len() > REFUSAL_BYTES_MAX {
         return false;
     }
-    let text = text.replace('’', "'").to_lowercase();
+    let text = trimmed.replace('’', "'").to_lowercase();
     BEGINNINGS
         .lines()
         .any(|begin| text.starts_with(begin.trim_matches('"')))

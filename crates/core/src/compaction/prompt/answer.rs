@@ -94,20 +94,20 @@ fn text(fields: &Map<String, Value>, name: &str) -> Result<String, Rejection> {
 }
 
 fn list(fields: &Map<String, Value>, name: &str) -> Result<Vec<String>, Rejection> {
-    let entries = match fields.get(name) {
+    let list = match fields.get(name) {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(entries)) => entries,
         Some(_) => return Err(wrong(format!("{name} is no list"))),
     };
-    if entries.len() > ENTRIES_MAX {
-        return Err(wrong(format!("{name} has {} entries", entries.len())));
+    if list.len() > ENTRIES_MAX {
+        return Err(wrong(format!("{name} has {} entries", list.len())));
     }
     let entry = |(index, entry): (usize, &Value)| match entry {
         Value::String(text) if text.len() <= ENTRY_BYTES_MAX => Ok(text.trim().to_owned()),
         Value::String(text) => Err(wrong(format!("{name}[{index}] has {} bytes", text.len()))),
         _ => Err(wrong(format!("{name}[{index}] is no text"))),
     };
-    let entries = entries.iter().enumerate().map(entry);
+    let entries = list.iter().enumerate().map(entry);
     entries
         .filter(|entry| !entry.as_ref().is_ok_and(String::is_empty))
         .collect()

@@ -222,12 +222,12 @@ fn what_a_provider_s_fields_stand_beside_is_shortened_like_any_other() {
 fn what_is_said_of_an_image_stays_where_the_image_does_not_fit() {
     let caption = "what is on this photo? ".repeat(9);
     let photo = |extra: &str| {
-        let photo = PartKind::Media {
+        let kind = PartKind::Media {
             media_type: "image/png".into(),
             source: MediaSource::Data(vec![7]),
             name: String::new(),
         };
-        let mut photo = Part::from(photo);
+        let mut photo = Part::from(kind);
         photo.extra_json = extra.into();
         let caption = PartKind::Text(caption.clone()).into();
         Turn::new(Role::User, vec![photo, caption])

@@ -96,10 +96,10 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
             input,
             thinks,
         } => {
-            let ids: Vec<String> = (0..*count).map(|n| format!("c{}", *calls + n)).collect();
+            let owned_ids: Vec<String> = (0..*count).map(|n| format!("c{}", *calls + n)).collect();
             *calls += count;
-            waiting.extend(ids.iter().cloned());
-            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            waiting.extend(owned_ids.iter().cloned());
+            let ids: Vec<&str> = owned_ids.iter().map(String::as_str).collect();
             let mut turn = call(&ids, &format!("{{\"of\":{input}}}"));
             if *thinks {
                 let (text, signature) = ("hm".into(), "s".into());
@@ -410,9 +410,10 @@ fn check_exchange(
     let is_short = |omission: &&Omission| omission.reason == OmissionReason::Excerpt;
     let view = chat.history.view(chat.last_seq);
     let under_way = view.request_under_way().map(|request| request.seq);
-    let is_excerpt =
-        |omission: &Omission| is_short(&omission) && Some(omission.first_seq) == under_way;
-    let is_excerpt = report.omissions.iter().any(is_excerpt);
+    let is_excerpt = report
+        .omissions
+        .iter()
+        .any(|omission: &Omission| is_short(&omission) && Some(omission.first_seq) == under_way);
     prop_assert!(!is_excerpt || report.degraded && !report.notes.is_empty());
     let Some(request) = view.request() else {
         return Ok(());
@@ -433,8 +434,10 @@ fn check_exchange(
         now.push(more);
     }
     let pinned = chat.history.turns_after(0).filter(|record| record.pinned);
-    let stays = now.iter().filter_map(|&seq| view.record(seq)).chain(pinned);
-    let stays: u64 = stays
+    let stays: u64 = now
+        .iter()
+        .filter_map(|&seq| view.record(seq))
+        .chain(pinned)
         .map(|record| weigh(&open(&record.content).expect("a turn")))
         .sum();
     // A turn with results for several others is in the window several times, and so is one with
@@ -460,12 +463,15 @@ fn check_exchange(
     let is_long = |step: &&TurnRecord| weigh(&open(&step.content).expect("a turn")) > 2_000;
     let has_caps = chat.limits.max_history_turns < 50 || chat.limits.max_history_bytes < 1_000;
     // A result whose call is gone cannot be.
-    let summaries = report.omissions.iter();
-    let summaries = summaries.filter(|it| it.reason == OmissionReason::Summarized);
+    let summaries = report
+        .omissions
+        .iter()
+        .filter(|it| it.reason == OmissionReason::Summarized);
     let through = summaries.map(|it| it.last_seq).max().unwrap_or(0);
     let is_gone = |mate| mate < request.seq || mate <= through;
-    let is_late = |step: &TurnRecord| step.mates().any(is_gone);
-    let is_late = steps.clone().any(is_late);
+    let is_late = steps
+        .clone()
+        .any(|step: &TurnRecord| step.mates().any(is_gone));
     if budget >= 8_000
         && !has_caps
         && !is_late
