@@ -80,8 +80,7 @@ impl World {
         } else {
             "old"
         };
-        let labels = [("app", app), ("age", age)];
-        let labels = labels.map(|(name, value)| (name.into(), value.into()));
+        let labels = [("app", app), ("age", age)].map(|(name, value)| (name.into(), value.into()));
         let command = AppendCommand {
             turns: vec![encoding::encode(Turn::new(Role::User, vec![part.into()]))],
             subject: Subject::parse(&format!("user:{}", number / 10)).ok(),
@@ -101,8 +100,8 @@ impl World {
 
     fn list(&self, query: &SessionQuery, after: Option<&SessionPlace>) -> Vec<SessionId> {
         let commands = &self.engine.commands;
-        let page = commands.sessions(&self.tenant, query, after, PAGE);
-        let page = self.runtime.block_on(page);
+        let reading = commands.sessions(&self.tenant, query, after, PAGE);
+        let page = self.runtime.block_on(reading);
         assert!(page.is_ok(), "listed");
         let sessions = page.into_iter().flat_map(|page| page.sessions);
         sessions.map(|view| view.session).collect()

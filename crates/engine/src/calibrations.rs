@@ -86,8 +86,10 @@ impl Calibrations {
         let inner = &mut *inner;
         let shared = inner.shared.entry(model.into()).or_default();
         let key = (model.into(), session.clone());
-        let own = inner.sessions.entry(key);
-        let own = own.or_insert_with(|| shared.calibration);
+        let own = inner
+            .sessions
+            .entry(key)
+            .or_insert_with(|| shared.calibration);
         learn(own, before, charge);
         shared.observe(session, before, charge);
     }

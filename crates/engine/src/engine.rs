@@ -105,17 +105,21 @@ impl Engine {
         blocking: Blocking,
     ) -> Self {
         let is_kept = config.journal.durability != Durability::Off;
-        let access = journal.filter(|_| is_kept);
+        let kept_journal = journal.filter(|_| is_kept);
         let readers = Executor::readers(blocking);
-        let access = access.map(|store| StoreAccess::beside(readers.clone(), store, blocking));
+        let access =
+            kept_journal.map(|store| StoreAccess::beside(readers.clone(), store, blocking));
         let tenants = Arc::new(Tenants::new(config.tenants()));
         tenants.memory().set_limit(config.memory_bytes);
         tenants.journal().set_limit(config.journal_bytes);
         let stats = Arc::<Stats>::default();
         let models = Arc::new(ModelRegistry::new(&config.context));
         let event_signal = Arc::<EventSignal>::default();
-        let outbox = Outbox::new(access.clone(), config.hooks.clone(), tenants.memory());
-        let outbox = Arc::new(outbox);
+        let outbox = Arc::new(Outbox::new(
+            access.clone(),
+            config.hooks.clone(),
+            tenants.memory(),
+        ));
         let sessions = Sessions::new(
             SessionParts {
                 tenants: Arc::clone(&tenants),
@@ -279,8 +283,10 @@ impl Engine {
     ///
     /// Before this call, erasures are only recorded as jobs.
     pub fn start_erasing(&self, erasers: Vec<Arc<dyn Eraser>>) {
-        let worker = self.erasures.worker(erasers, self.stopping());
-        let worker = OfLeader::new(worker, self.cluster.clone());
+        let worker = OfLeader::new(
+            self.erasures.worker(erasers, self.stopping()),
+            self.cluster.clone(),
+        );
         self.supervisor.run(worker);
     }
 

@@ -184,8 +184,9 @@ impl Erasures {
         let found = self
             .shared
             .outbox
-            .with_store(move |store| store.erasure(id));
-        let found = found.await?.filter(|erasure| erasure.tenant == *tenant);
+            .with_store(move |store| store.erasure(id))
+            .await?
+            .filter(|erasure| erasure.tenant == *tenant);
         found.ok_or(EngineError::ErasureNotFound { id })
     }
 
@@ -214,8 +215,10 @@ impl Erasures {
 
     fn next_id(&self) -> ErasureId {
         let shared = &self.shared;
-        let last = shared.last_id.lock();
-        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        let mut last = shared
+            .last_id
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let at = shared.machine.now().wall;
         let next = ErasureId::after(*last, at.as_ms(), shared.machine.random());
         *last = Some(next);
@@ -283,8 +286,9 @@ impl Worker for ErasureWorker {
         let shared = Arc::clone(&self.erasures.shared);
         let open = shared
             .outbox
-            .with_store(|store| store.open_erasures(LOOKED_AT_MAX));
-        let open = open.await.map_err(|error| WorkError(error.to_string()))?;
+            .with_store(|store| store.open_erasures(LOOKED_AT_MAX))
+            .await
+            .map_err(|error| WorkError(error.to_string()))?;
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
         self.pauses.retain(|id, _| is_open(id));
         shared.waits().retain(|id, _| is_open(id));
@@ -408,8 +412,9 @@ impl Shared {
             }
             // The log has the details.
             Err(_) => {
-                let awaited = waits.entry(id);
-                let awaited = awaited.or_insert_with(|| Awaited::new("the journal"));
+                let awaited = waits
+                    .entry(id)
+                    .or_insert_with(|| Awaited::new("the journal"));
                 awaited.has_failed = true;
             }
         }
@@ -573,8 +578,10 @@ impl Shared {
         };
         for eraser in erasers {
             self.note_wait(erasure.id, format!("{} is erased", eraser.name()));
-            let erased = eraser.erase(request.clone()).await;
-            let erased = erased.map_err(|problem| format!("{}: {problem}", eraser.name()))?;
+            let erased = eraser
+                .erase(request.clone())
+                .await
+                .map_err(|problem| format!("{}: {problem}", eraser.name()))?;
             if erased.has_to_wait {
                 return Ok(Step::Wait("the index of what was said is not ready"));
             }
@@ -588,8 +595,9 @@ impl Shared {
                 continue;
             };
             self.note_wait(erasure.id, format!("what hook {name} wrote is erased"));
-            let erased = erasing.await;
-            let mut erased = erased.map_err(|problem| format!("hook {name}: {problem}"))?;
+            let mut erased = erasing
+                .await
+                .map_err(|problem| format!("hook {name}: {problem}"))?;
             for line in &mut erased.outside {
                 *line = format!("hook {name}: {line}");
             }
@@ -679,9 +687,12 @@ impl Shared {
 
 /// Report lines for generations that were delivered to a hook and are out of reach.
 fn given_lines(hook: &HookName, generations: &BTreeSet<Generation>) -> Vec<String> {
-    let named = generations.iter().take(GIVEN_NAMED_MAX);
-    let named = named.map(|generation| format!("hook {hook} was given generation {generation}"));
-    let more = generations.len().saturating_sub(GIVEN_NAMED_MAX);
-    let more = (more > 0).then(|| format!("hook {hook} was given {more} more generations"));
+    let named = generations
+        .iter()
+        .take(GIVEN_NAMED_MAX)
+        .map(|generation| format!("hook {hook} was given generation {generation}"));
+    let left_over = generations.len().saturating_sub(GIVEN_NAMED_MAX);
+    let more =
+        (left_over > 0).then(|| format!("hook {hook} was given {left_over} more generations"));
     named.chain(more).collect()
 }

@@ -369,16 +369,18 @@ impl<C> Journal<C> {
         tenant: &Tenant,
         bytes: usize,
     ) -> Result<OwnedSemaphorePermit, EngineError> {
-        let count = u32::try_from(bytes.div_ceil(SHARE_BYTES)).unwrap_or(u32::MAX);
-        let count = count.clamp(1, JOURNAL_SHARE);
+        let count = u32::try_from(bytes.div_ceil(SHARE_BYTES))
+            .unwrap_or(u32::MAX)
+            .clamp(1, JOURNAL_SHARE);
         let share = Arc::clone(&tenant.journal_share);
         // Fast path without a timer.
         if let Ok(room) = Arc::clone(&share).try_acquire_many_owned(count) {
             return Ok(room);
         }
-        let room = share.acquire_many_owned(count);
-        let room = tokio::time::timeout(self.queue_wait(), room).await;
-        let room = room.map_err(|_| EngineError::JournalBusy)?;
+        let acquiring = share.acquire_many_owned(count);
+        let room = tokio::time::timeout(self.queue_wait(), acquiring)
+            .await
+            .map_err(|_| EngineError::JournalBusy)?;
         // The semaphore is never closed.
         room.map_err(|_| EngineError::Stopping)
     }
@@ -675,11 +677,13 @@ impl<C> Backend<C> {
             let is_passed = |submission: &&Submission<C>| submission.ticket < reached;
             let waiting = queue.waiting.iter().take_while(is_passed);
             let ahead = ahead.into_iter().filter(is_passed);
-            let passed = waiting.chain(ahead).map(|submission| PassedSet {
-                ticket: submission.ticket,
-                tenant: tenant_of(&submission.context),
-            });
-            let passed: Vec<PassedSet> = passed.collect();
+            let passed: Vec<PassedSet> = waiting
+                .chain(ahead)
+                .map(|submission| PassedSet {
+                    ticket: submission.ticket,
+                    tenant: tenant_of(&submission.context),
+                })
+                .collect();
             let next = passed.iter().map(|passed| passed.ticket).min();
             (next.map_or(reached, |next| next - 1), passed)
         };

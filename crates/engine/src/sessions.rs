@@ -164,8 +164,9 @@ impl SessionRef {
 
 impl Sessions {
     pub(crate) fn new(parts: SessionParts, max_sessions: usize) -> Self {
-        let mark_secret = parts.mark_secret;
-        let mark_secret = mark_secret.unwrap_or_else(|| machine::new_mark_secret(&*parts.machine));
+        let mark_secret = parts
+            .mark_secret
+            .unwrap_or_else(|| machine::new_mark_secret(&*parts.machine));
         let shared = Shared {
             mark_secret,
             tenants: parts.tenants,

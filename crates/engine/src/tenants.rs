@@ -350,16 +350,24 @@ impl Policy {
         limits.max_history_turns = own.max_history_turns.unwrap_or(limits.max_history_turns);
         limits.max_history_bytes = own.max_history_bytes.unwrap_or(limits.max_history_bytes);
         let ttl_ms = ms(own.session_ttl.unwrap_or(config.sessions.session_ttl)).max(1);
-        let bytes_per_second = own.bytes_per_second;
-        let bytes_per_second = bytes_per_second.and_then(|bytes| u32::try_from(bytes).ok());
-        let classes = own.ttl_classes.as_ref();
-        let classes = classes.unwrap_or(&config.sessions.ttl_classes).0.iter();
+        let bytes_per_second = own
+            .bytes_per_second
+            .and_then(|bytes| u32::try_from(bytes).ok());
+        let classes = own
+            .ttl_classes
+            .as_ref()
+            .unwrap_or(&config.sessions.ttl_classes)
+            .0
+            .iter();
         let ttl_classes: BTreeMap<Arc<str>, u64> = classes
             .map(|(name, ClassTtl(ttl))| (name.as_str().into(), ttl.map_or(NEVER_MS, ms).max(1)))
             .collect();
         let shortest_ms = ttl_classes.values().copied().fold(ttl_ms, u64::min);
-        let sweep_ms = config.sessions.sweep_interval;
-        let sweep_ms = sweep_ms.map_or(shortest_ms / 4, ms).max(1);
+        let sweep_ms = config
+            .sessions
+            .sweep_interval
+            .map_or(shortest_ms / 4, ms)
+            .max(1);
         Self {
             limits,
             compaction: config.compaction,
@@ -411,8 +419,11 @@ impl Policy {
 
     /// Policy of the tenant with this id. Tenants without their own limits have the common ones.
     fn of(config: &TenantsConfig, id: &TenantId) -> Self {
-        let own = config.tenants.iter().find(|tenant| tenant.id == *id);
-        let own = own.map(|tenant| tenant.limits.clone());
+        let own = config
+            .tenants
+            .iter()
+            .find(|tenant| tenant.id == *id)
+            .map(|tenant| tenant.limits.clone());
         Self::new(config, &own.unwrap_or_default())
     }
 

@@ -153,8 +153,7 @@ impl Supervisor {
             failures: AtomicU64::new(0),
         });
         self.lock().push(Arc::clone(&status));
-        let task = drive(worker, status, self.stop.clone());
-        let task = task.instrument(info_span!("worker", name));
+        let task = drive(worker, status, self.stop.clone()).instrument(info_span!("worker", name));
         (self.broken.clone().drop_guard(), task)
     }
 

@@ -98,7 +98,7 @@ impl FairThreads {
         tenant: Option<&TenantId>,
         action: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, EngineError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         let call = move || {
             if !reply.is_closed() {
                 let outcome = catch_unwind(AssertUnwindSafe(action));
@@ -112,7 +112,7 @@ impl FairThreads {
             tenant: tenant.cloned(),
             number: Some(number),
         };
-        let answer = answer.await;
+        let answer = receiver.await;
         caller.number = None;
         match answer {
             Ok(Ok(outcome)) => Ok(outcome),
@@ -131,8 +131,10 @@ impl FairThreads {
 
     fn push(&self, tenant: Option<&TenantId>, call: Call) -> Result<Number, EngineError> {
         let mut state = self.shared.lock();
-        let number = state.calls.push(tenant.cloned(), call);
-        let number = number.ok_or(EngineError::JournalBusy)?;
+        let number = state
+            .calls
+            .push(tenant.cloned(), call)
+            .ok_or(EngineError::JournalBusy)?;
         let needs_thread = state.calls.len() > state.idle;
         if needs_thread && state.threads < self.shared.threads_max {
             state.threads += 1;
@@ -243,8 +245,9 @@ mod tests {
     #[tokio::test]
     async fn calls_run_at_once_up_to_the_limit_and_a_panic_ends_no_thread() {
         let threads = FairThreads::new("test", 2, || {});
-        let panicked = threads.run(None, || std::panic::resume_unwind(Box::new("a test's")));
-        let panicked: Result<(), _> = panicked.await;
+        let panicked: Result<(), _> = threads
+            .run(None, || std::panic::resume_unwind(Box::new("a test's")))
+            .await;
         assert!(matches!(panicked, Err(EngineError::JournalFailed { .. })));
         let meeting = Arc::new(Barrier::new(2));
         let meet = |meeting: &Arc<Barrier>| {

@@ -122,8 +122,9 @@ impl Commands {
         };
         let charged = windows.charged(|profile| models.may_mean(&usage.model, profile));
         if let Some((model, counted)) = charged {
-            let before = windows.last_charge(&model);
-            let before = before.map(|(counted, charged)| Charge { counted, charged });
+            let before = windows
+                .last_charge(&model)
+                .map(|(counted, charged)| Charge { counted, charged });
             let charged = usage.request_tokens();
             let charge = Charge { counted, charged };
             if charge.is_plausible() {

@@ -144,16 +144,16 @@ impl Commands {
             notes = recalled.notes;
         }
         let session = SessionRef::new(tenant, session);
-        let mut built = self.window(&session, &plan).await;
+        let mut outcome = self.window(&session, &plan).await;
         let is_tight = matches!(
-            built,
+            outcome,
             Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. }))
         );
         if is_tight && plan.recalled.take().is_some() {
             notes.push("there is no room for memories".to_owned());
-            built = self.window(&session, &plan).await;
+            outcome = self.window(&session, &plan).await;
         }
-        let mut built = built.inspect_err(|error| {
+        let mut built = outcome.inspect_err(|error| {
             if matches!(error, EngineError::Core(_)) && !plan.peek {
                 tenant.stats.windows.refused.fetch_add(1, Ordering::Relaxed);
             }
@@ -361,7 +361,7 @@ impl Commands {
                         plan.compaction_request(session, update, &window, memories.tokens, &ask);
                     effect = plan.note_use(update, &window, &ask);
                 }
-                let built = Box::new(Built {
+                let finished = Box::new(Built {
                     awaits_summary: !plan.peek
                         && compaction::awaits_summary(&window, update.session),
                     window,
@@ -376,7 +376,7 @@ impl Commands {
                         .unwrap_or_default(),
                     next_cut,
                 });
-                let built = Look::Built(built, None);
+                let built = Look::Built(finished, None);
                 Ok(if plan.peek {
                     Decision::unused(built, None)
                 } else {

@@ -182,7 +182,7 @@ impl Commands {
             0 => u64::MAX,
             seq => seq,
         };
-        let live = sessions.view(source, |session, view| {
+        let reading = sessions.view(source, |session, view| {
             let head = session.head();
             let is_meant = |named: Generation| named == head.generation;
             let state = session.state();
@@ -195,7 +195,7 @@ impl Commands {
                 (view.head, state, turns)
             })
         });
-        let live = match live.await {
+        let live = match reading.await {
             Ok(live) => live,
             Err(EngineError::SessionNotFound { .. }) if sessions.have_journal() => None,
             Err(error) => return Err(error),
@@ -215,8 +215,10 @@ impl Commands {
             }
             return Ok((copied, room));
         }
-        let generation = live.as_ref().map(|(head, ..)| head.generation);
-        let generation = generation.or(command.generation);
+        let generation = live
+            .as_ref()
+            .map(|(head, ..)| head.generation)
+            .or(command.generation);
         sessions.wait_session_processed(&source.key).await?;
         let bytes_max = BYTES_MAX.min(bytes_of_all(tenant));
         let mut bytes = BYTES_FIRST.min(bytes_max);
@@ -361,12 +363,13 @@ fn decide(
     let session = &mut *update.session;
     // A new generation assigns seqs from 1.
     let sealed = |_: &NewTurn, seq: u64, _| Arc::clone(&contents[index_of(seq)]);
-    let made = session.append(update.key, append, limits, now, &sealed);
-    let made = made.inspect_err(|_| {
-        if let Some(before) = &before {
-            *update.session = before.clone();
-        }
-    })?;
+    let made = session
+        .append(update.key, append, limits, now, &sealed)
+        .inspect_err(|_| {
+            if let Some(before) = &before {
+                *update.session = before.clone();
+            }
+        })?;
     let duplicate = made.changes.is_empty();
     let record = made.record;
     changes.extend(made.changes);

@@ -222,14 +222,15 @@ fn live_page(session: &Session, view: SessionView, query: HistoryQuery) -> Optio
 }
 
 fn page_of(history: &History, range: JournalRange) -> HistoryPage {
-    let turns = history.turns_after(range.after_seq);
-    let turns = turns.take_while(|turn| turn.seq < range.before_seq);
+    let turns = history
+        .turns_after(range.after_seq)
+        .take_while(|turn| turn.seq < range.before_seq);
     let is_gap = |first, last| history.has_gap(first, last);
     if !range.last {
         return page_in_order(turns, range, is_gap);
     }
-    let newest_first: Vec<&TurnRecord> = turns.collect();
-    let newest_first = newest_first.into_iter().rev();
+    let in_order: Vec<&TurnRecord> = turns.collect();
+    let newest_first = in_order.into_iter().rev();
     let mut page = page_in_order(newest_first, range, |last, first| is_gap(first, last));
     page.turns.reverse();
     page.gaps.reverse();

@@ -117,10 +117,10 @@ impl Commands {
     ) -> Result<RecallReply, EngineError> {
         let model = self.shared.models.current().get(&call.model)?;
         let input_budget = model.profile.budget.overridden(call.budget).input(0)?;
-        let bytes_max = result_bytes(input_budget);
-        let bytes_max = call
-            .bytes_max
-            .map_or(bytes_max, |lower| lower.clamp(RESULT_BYTES_MIN, bytes_max));
+        let bytes_allowed = result_bytes(input_budget);
+        let bytes_max = call.bytes_max.map_or(bytes_allowed, |lower| {
+            lower.clamp(RESULT_BYTES_MIN, bytes_allowed)
+        });
         let session = SessionRef::new(tenant, session);
         let point = self.point(&session).await?;
         self.read_earlier_turns(&session, point, tool, &call.arguments_json, bytes_max)
@@ -177,14 +177,15 @@ impl Commands {
             / calls.len();
         let mut results = Vec::with_capacity(calls.len());
         for (id, arguments_json) in calls {
-            let reply = self.read_earlier_turns(
-                &session_ref,
-                point,
-                tool,
-                &arguments_json,
-                bytes_max.max(RESULT_BYTES_MIN),
-            );
-            let reply = reply.await?;
+            let reply = self
+                .read_earlier_turns(
+                    &session_ref,
+                    point,
+                    tool,
+                    &arguments_json,
+                    bytes_max.max(RESULT_BYTES_MIN),
+                )
+                .await?;
             let result = PartKind::ToolResult {
                 tool_use_id: id,
                 content: reply.text,
@@ -396,8 +397,9 @@ fn open_calls(turns: &[Arc<[u8]>]) -> Vec<(String, String)> {
                 } => Some((id, name, input_json)),
                 _ => None,
             });
-            let open = calls.filter(|(id, ..)| !answered.contains(id.as_str()));
-            let open: Vec<_> = open.collect();
+            let open: Vec<_> = calls
+                .filter(|(id, ..)| !answered.contains(id.as_str()))
+                .collect();
             if open.iter().any(|(_, name, _)| name != NAME) {
                 break;
             }

@@ -308,12 +308,13 @@ pub(super) fn effect_of(
 fn told(removed: Vec<(u64, Arc<[u8]>)>) -> RemovedTurns {
     let (count, mut bytes) = (removed.len() as u64, 0);
     let contents = removed.into_iter().rev().map(|(_, content)| content);
-    let newest = contents.take_while(|content| {
-        let has_room = bytes < REMOVED_BYTES_MAX;
-        bytes += content.len();
-        has_room
-    });
-    let mut newest: Vec<_> = newest.collect();
+    let mut newest: Vec<_> = contents
+        .take_while(|content| {
+            let has_room = bytes < REMOVED_BYTES_MAX;
+            bytes += content.len();
+            has_room
+        })
+        .collect();
     newest.reverse();
     RemovedTurns {
         newest,

@@ -74,7 +74,7 @@ impl Commands {
             }
             let head = update.session.head();
             update.policy.check_class(&command.options, head)?;
-            let decided = update.session.patched_options(&command.options, limits)?;
+            let patched = update.session.patched_options(&command.options, limits)?;
             let (state, change) = match (&command.state, named) {
                 (None, None) => (update.session.state(), update.session.touch(now)),
                 (patch, named) => {
@@ -82,7 +82,7 @@ impl Commands {
                     update.session.patch_state(key, patch, named, limits, now)?
                 }
             };
-            let decided = decided.map(|decided| update.session.set_options(decided));
+            let decided = patched.map(|decided| update.session.set_options(decided));
             let effect = Effect::Change {
                 changes: [change].into_iter().chain(decided).collect(),
                 dropped_turns: 0,

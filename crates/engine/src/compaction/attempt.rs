@@ -149,14 +149,14 @@ impl Compaction {
         let begun = self
             .sessions()
             .update(session, UpdateOptions::optional(), |update| {
-                let begun = update.session.begin_compaction(
+                let outcome = update.session.begin_compaction(
                     request.trigger,
                     request.keep_exchanges,
                     update.now.steady,
                     &update.policy.compaction,
                     &update.policy.limits,
                 );
-                let begun = match begun {
+                let begun = match outcome {
                     Ok(snapshot) => {
                         let running = Running {
                             sessions: self.sessions().clone(),

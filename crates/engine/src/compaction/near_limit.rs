@@ -58,8 +58,8 @@ impl Compaction {
         if let Some(counter) = &model.counter {
             let request = near_limit.count_request(counter.format());
             let now = || self.sessions().now().steady;
-            let counted = &self.shared.remote_counts;
-            let counted = counted.count(&tenant.id, counter, request, now);
+            let counts = &self.shared.remote_counts;
+            let counted = counts.count(&tenant.id, counter, request, now);
             if let Some(tokens) = counted.await {
                 let counted = near_limit.counted;
                 let charged = tokens;

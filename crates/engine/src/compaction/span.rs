@@ -78,8 +78,11 @@ impl Compaction {
                 ..JournalRange::ALL
             };
             let generation = Some(snapshot.generation);
-            let page = self.sessions().read_journal(session, generation, range);
-            let page = page.await?.ok_or(CompactionError::Discarded)?;
+            let page = self
+                .sessions()
+                .read_journal(session, generation, range)
+                .await?
+                .ok_or(CompactionError::Discarded)?;
             let Some((last_seq, _)) = page.turns.last() else {
                 break;
             };

@@ -138,8 +138,8 @@ impl Compaction {
         let config = self.config();
         let summarizer = config.summarizer.as_ref();
         let tokens_max = summarizer.map_or(u64::MAX, |summarizer| summarizer.input_tokens_max());
-        let bytes_max = tokens_max.saturating_mul(SPAN_BYTES_PER_TOKEN);
-        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let bytes_max =
+            usize::try_from(tokens_max.saturating_mul(SPAN_BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
         let (turns, through_seq) = self.read_span(session, snapshot, bytes_max).await?;
         let shown = snapshot.shown.clone();
         let decode = move || {

@@ -35,8 +35,9 @@ impl Worker for ClusterWorker {
         let own = self.machine.now().steady;
         let synced = self
             .outbox
-            .with_store(move |store: &dyn Store| store.sync_clock(own));
-        let synced = synced.await.map_err(|error| WorkError(error.to_string()))?;
+            .with_store(move |store: &dyn Store| store.sync_clock(own))
+            .await
+            .map_err(|error| WorkError(error.to_string()))?;
         self.machine.advance_to(synced);
         Ok(())
     }

@@ -82,10 +82,15 @@ impl EventExchanger {
         let now = self.machine.now().wall;
         let recent = Timestamp::from_ms(now.as_ms().saturating_sub(RECENT_MS));
         let all = self.watched.all.then(|| tenants.all());
-        let named = self.watched.tenants.iter();
-        let named = named.map(|name| (tenants.get_or_insert(name), Timestamp::from_ms(i64::MIN)));
-        let others = all.into_iter().flatten();
-        let others = others.filter(|tenant| !self.watched.tenants.contains(&tenant.id));
+        let named = self
+            .watched
+            .tenants
+            .iter()
+            .map(|name| (tenants.get_or_insert(name), Timestamp::from_ms(i64::MIN)));
+        let others = all
+            .into_iter()
+            .flatten()
+            .filter(|tenant| !self.watched.tenants.contains(&tenant.id));
         let wanted = named.chain(others.map(|tenant| (tenant, recent)));
         let (mut posted, mut told) = (Vec::new(), Vec::new());
         for (tenant, since) in wanted {

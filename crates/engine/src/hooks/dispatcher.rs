@@ -103,8 +103,7 @@ impl Dispatcher {
         self.tells_unknown = false;
         let mut owed: BTreeMap<&HookName, u64> = BTreeMap::new();
         for of_hook in counts.iter() {
-            let is_known = self.config.hooks.iter();
-            let mut is_known = is_known.map(|hook| &hook.subscription.hook);
+            let mut is_known = self.config.hooks.iter().map(|hook| &hook.subscription.hook);
             if of_hook.state == DeliveryState::Pending
                 && !is_known.any(|hook| *hook == of_hook.hook)
             {
@@ -352,8 +351,8 @@ impl Dispatcher {
             for batch in queue.take(found, wanted, now.steady, room, self.waits_for_batches) {
                 let (hooks, content_bytes) = (self.hooks.clone(), self.config.content_bytes);
                 outbox.begin(&batch);
-                let task = attempt(hooks, config.clone(), batch.clone(), content_bytes);
-                let task = self.attempts.spawn(task);
+                let attempting = attempt(hooks, config.clone(), batch.clone(), content_bytes);
+                let task = self.attempts.spawn(attempting);
                 self.running.insert(task.id(), (config.clone(), batch));
                 queue.started = starts;
             }

@@ -74,8 +74,9 @@ impl ContentRoom {
     /// the read. Until then, at most half of the hook's share is reserved.
     async fn hold(&self, hook: &HookName, hooks: usize, bytes_max: usize) -> HeldContent<'_> {
         let of_hook = self.memory.hooks_max() / hooks.max(1) as u64;
-        let wanted = TIMES_IN_MEMORY.saturating_mul(bytes_max as u64);
-        let wanted = wanted.min(of_hook / READ_AT_ONCE);
+        let wanted = TIMES_IN_MEMORY
+            .saturating_mul(bytes_max as u64)
+            .min(of_hook / READ_AT_ONCE);
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);

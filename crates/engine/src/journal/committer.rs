@@ -119,7 +119,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         let journal = Arc::clone(&self.journal);
         let (sets_max, parts) = (journal.batch_sets_max, journal.parts);
         let taken = backend.take_batch(sets_max, parts, &mut self.ahead);
-        let (mut batch, bytes) = (taken.batch, taken.bytes);
+        let (mut batch, taken_bytes) = (taken.batch, taken.bytes);
         self.held_back = taken.held_back;
         let part = self.next_part(backend);
         let count = batch.len();
@@ -127,15 +127,17 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         if batch.is_empty() && !has_part {
             return BatchOutcome::Nothing;
         }
-        let bytes = bytes + part.as_ref().map_or(0, parts::bytes_of);
+        let bytes = taken_bytes + part.as_ref().map_or(0, parts::bytes_of);
         let is_well_founded: Vec<bool> = batch
             .iter()
             .map(|submission| self.handler.is_well_founded(&submission.context))
             .collect();
-        let sets = batch.iter_mut().zip(&is_well_founded);
-        let sets = sets.filter(|(_, is_well_founded)| **is_well_founded);
-        let sets = sets.map(|(submission, _)| std::mem::take(&mut submission.set));
-        let sets: Arc<Vec<ChangeSet>> = Arc::new(sets.collect());
+        let well_founded = batch
+            .iter_mut()
+            .zip(&is_well_founded)
+            .filter(|(_, is_well_founded)| **is_well_founded)
+            .map(|(submission, _)| std::mem::take(&mut submission.set));
+        let sets: Arc<Vec<ChangeSet>> = Arc::new(well_founded.collect());
         let watch = Stopwatch::start();
         let clock = self.machine.anchor();
         let outcome = Self::commit(backend, clock, &sets, part).await;
@@ -150,8 +152,10 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                 self.advance(backend, turns_ahead);
                 let mut answers = answers.into_iter();
                 let outcomes = is_well_founded.iter().map(|is_well_founded| {
-                    let answer = is_well_founded.then(|| answers.next()).flatten();
-                    let answer = answer.map(|answer| answer.map_err(Into::into));
+                    let answer = is_well_founded
+                        .then(|| answers.next())
+                        .flatten()
+                        .map(|answer| answer.map_err(Into::into));
                     answer.unwrap_or(Err(EngineError::SessionReloaded))
                 });
                 self.finish_batch(backend, batch, outcomes);

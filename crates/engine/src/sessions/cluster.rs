@@ -65,9 +65,9 @@ impl Sessions {
     /// Counts the live sessions of all daemons, by tenant.
     async fn count_in_journal(&self) -> Result<BTreeMap<TenantId, usize>, EngineError> {
         let journal = &self.shared.journal;
-        let counted = journal.with_store(None, <dyn Store>::live_counts).await?;
+        let rows = journal.with_store(None, <dyn Store>::live_counts).await?;
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        let counted: BTreeMap<_, _> = counted
+        let counted: BTreeMap<_, _> = rows
             .into_iter()
             .map(|(tenant, live)| (tenant, count(live)))
             .collect();

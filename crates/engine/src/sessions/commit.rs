@@ -75,8 +75,8 @@ impl Tally {
                     let bytes = appended
                         .turns
                         .iter()
-                        .map(|(_, content)| content.len() as u64);
-                    let bytes = bytes.sum();
+                        .map(|(_, content)| content.len() as u64)
+                        .sum();
                     tally.appended = first.zip(last).map(|(first, last)| NewTurns {
                         generation,
                         first_seq: first.0,

@@ -323,8 +323,11 @@ impl Sessions {
             fresh.set_keys(keys);
         }
         // Options are set on the session and outlive a reset.
-        let options = session.head().options.clone();
-        let options = options.map(|options| fresh.set_options(options));
+        let options = session
+            .head()
+            .options
+            .clone()
+            .map(|options| fresh.set_options(options));
         *session = fresh;
         [end, begin].into_iter().chain(options).collect()
     }

@@ -66,7 +66,7 @@ impl Sessions {
             return Ok(place);
         }
         let _turn = starters.enter(&tenant.id).await;
-        let taken = async {
+        let taking = async {
             loop {
                 let changed = self.shared.census.changed.notified();
                 if let Some(place) = self.try_take_place(tenant).await? {
@@ -75,7 +75,7 @@ impl Sessions {
                 changed.await;
             }
         };
-        let taken = tokio::time::timeout(ROOM_WAIT_MAX, taken).await;
+        let taken = tokio::time::timeout(ROOM_WAIT_MAX, taking).await;
         taken.unwrap_or(Err(EngineError::NoRoomForSession))
     }
 

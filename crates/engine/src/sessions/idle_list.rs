@@ -337,8 +337,13 @@ mod tests {
                 let start = PageStart::From(Steady(at));
                 let found = lists.times(start, Direction::Oldest, 5);
                 assert_eq!(found, later[..later.len().min(5)], "seed {seed}: from {at}");
-                let earlier = all.iter().rev().copied().filter(|time| *time <= at);
-                let earlier: Vec<u64> = earlier.take(5).collect();
+                let earlier: Vec<u64> = all
+                    .iter()
+                    .rev()
+                    .copied()
+                    .filter(|time| *time <= at)
+                    .take(5)
+                    .collect();
                 let found = lists.times(start, Direction::Newest, 5);
                 assert_eq!(found, earlier, "seed {seed}: until {at}");
             }

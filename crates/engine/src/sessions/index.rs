@@ -181,21 +181,27 @@ impl Inner {
         };
         match term {
             Term::Tenant => {
-                let ids = self.by_id.range((from, Unbounded));
-                let ids = ids.take_while(move |(id, _)| begins(id));
+                let ids = self
+                    .by_id
+                    .range((from, Unbounded))
+                    .take_while(move |(id, _)| begins(id));
                 Box::new(ids.map(|(_, slot)| slot))
             }
             Term::Subject(subject) => {
                 let from = from.map(|id| (subject.clone(), id));
-                let ids = self.by_subject.range((from, Unbounded));
-                let ids = ids.take_while(move |((it, id), _)| it == subject && begins(id));
+                let ids = self
+                    .by_subject
+                    .range((from, Unbounded))
+                    .take_while(move |((it, id), _)| it == subject && begins(id));
                 Box::new(ids.map(|(_, slot)| slot))
             }
             Term::Label(name, value) => {
                 let from = from.map(|id| (Arc::clone(name), Arc::clone(value), id));
                 let is_label = move |known: &LabelKey| (&known.0, &known.1) == (name, value);
-                let ids = self.by_label.range((from, Unbounded));
-                let ids = ids.take_while(move |(known, _)| is_label(known) && begins(&known.2));
+                let ids = self
+                    .by_label
+                    .range((from, Unbounded))
+                    .take_while(move |(known, _)| is_label(known) && begins(&known.2));
                 Box::new(ids.map(|(_, slot)| slot))
             }
         }

@@ -137,8 +137,11 @@ impl Worker for KeyedIdsReader {
         let shared = &self.sessions.shared;
         let after = self.last.clone();
         let read = move |store: &dyn Store| store.keyed_sessions(after.as_ref(), IDS_OF_STEP);
-        let page = shared.journal.with_store(None, read).await;
-        let page = page.map_err(|error| WorkError(error.to_string()))?;
+        let page = shared
+            .journal
+            .with_store(None, read)
+            .await
+            .map_err(|error| WorkError(error.to_string()))?;
         let now = self.sessions.now().steady;
         for key in &page {
             shared.keyed_ids.insert(key, now);

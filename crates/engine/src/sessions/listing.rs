@@ -165,8 +165,11 @@ impl<'a> Search<'a> {
 
     /// Index ranges, each a superset of the matches. Empty if the query selects all sessions.
     fn ranges(&self) -> Vec<IdRange> {
-        let labels = self.query.labels.iter();
-        let labels = labels.map(|(name, value)| Term::Label(Arc::clone(name), Arc::clone(value)));
+        let labels = self
+            .query
+            .labels
+            .iter()
+            .map(|(name, value)| Term::Label(Arc::clone(name), Arc::clone(value)));
         let subject = self.query.subject.clone().map(Term::Subject);
         let mut terms: Vec<_> = labels.chain(subject).collect();
         if terms.is_empty() && !self.query.id_prefix.is_empty() {
@@ -187,15 +190,18 @@ impl<'a> Search<'a> {
         let ranges = self.ranges();
         // Counting all ranges together must cost no more than sorting one.
         let few = SORTED_MAX / ranges.len().max(1);
-        let counted = ranges.into_iter();
-        let counted = counted.map(|range| (idle.index.count(&range, few + 1), range));
+        let counted = ranges
+            .into_iter()
+            .map(|range| (idle.index.count(&range, few + 1), range));
         let (count, range) = counted.min_by_key(|(count, _)| *count)?;
         Some((range, count <= few))
     }
 
     fn by_id(&self, idle: &IdleList, after: Option<&SessionId>, count: usize) -> Found {
-        let range = self.narrowest(idle).map(|(range, _)| range);
-        let range = range.unwrap_or_else(|| self.range(Term::Tenant));
+        let range = self
+            .narrowest(idle)
+            .map(|(range, _)| range)
+            .unwrap_or_else(|| self.range(Term::Tenant));
         let mut after = after.cloned();
         let (mut slots, mut looked_at) = (Vec::new(), 0);
         loop {
@@ -245,7 +251,7 @@ impl<'a> Search<'a> {
         after: Option<&SessionPlace>,
         count: usize,
     ) -> Found {
-        let placed = slots.into_iter().filter_map(|slot| {
+        let candidates = slots.into_iter().filter_map(|slot| {
             let place = SessionPlace {
                 at: self.used_at(&slot)?,
                 session: slot.key.session.clone(),
@@ -258,7 +264,7 @@ impl<'a> Search<'a> {
                 Direction::Oldest => (place.at, &place.session) > (after.at, &after.session),
             })
         };
-        let mut placed: Vec<_> = placed.filter(|(place, _)| is_further(place)).collect();
+        let mut placed: Vec<_> = candidates.filter(|(place, _)| is_further(place)).collect();
         let by_use = |(one, _): &(SessionPlace, _), (other, _): &(SessionPlace, _)| {
             let order = (one.at, &one.session).cmp(&(other.at, &other.session));
             match direction {
@@ -418,8 +424,9 @@ impl Sessions {
         let mut last_ticket = 0;
         for (slot, touched_at) in found.slots {
             let inner = slot.lock();
-            let head = inner.head();
-            let head = head.filter(|head| search.takes(&slot.key.session, head));
+            let head = inner
+                .head()
+                .filter(|head| search.takes(&slot.key.session, head));
             let view = head.map(|head| SessionView::of(&slot.key, head, tenant, search.now));
             if view.is_some() || matches!(inner.state(), SlotState::Stale) {
                 last_ticket = last_ticket.max(inner.ticket);
@@ -441,8 +448,11 @@ impl Sessions {
                 // The observed change was not written. Read the journal's version.
                 None => {
                     let session = SessionRef::new(tenant, &slot.key.session);
-                    let view = self.head(&session).await.ok();
-                    let view = view.filter(|view| search.takes(&view.session, &view.head));
+                    let view = self
+                        .head(&session)
+                        .await
+                        .ok()
+                        .filter(|view| search.takes(&view.session, &view.head));
                     if let Some(view) = view {
                         page.push(view, touched_at);
                     }

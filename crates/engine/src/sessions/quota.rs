@@ -68,11 +68,13 @@ impl Worker for QuotaCounter {
             .collect();
         let watch = Stopwatch::start();
         let count = |store: &dyn Store| store.turn_bytes();
-        let counted = shared.journal.with_store(None, count).await;
+        let outcome = shared.journal.with_store(None, count).await;
         let pause = watch.elapsed().saturating_mul(PAUSE_TIMES);
         self.pause = Some(pause.clamp(PAUSE_MIN, PAUSE_MAX));
-        let counted = counted.map_err(|error| WorkError(error.to_string()))?;
-        let counted: HashMap<_, _> = counted.into_iter().collect();
+        let counted: HashMap<_, _> = outcome
+            .map_err(|error| WorkError(error.to_string()))?
+            .into_iter()
+            .collect();
         for tenant in shared.tenants.all() {
             let known = before.get(&tenant.id).copied().unwrap_or_default();
             let bytes = counted.get(&tenant.id).copied().unwrap_or_default();

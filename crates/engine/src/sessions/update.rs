@@ -242,8 +242,10 @@ impl Sessions {
         reason: EndReason,
     ) -> Result<SessionView, EngineError> {
         for _ in 0..ATTEMPTS_MAX {
-            let slot = self.find(session).await?;
-            let slot = slot.ok_or_else(|| session.not_found())?;
+            let slot = self
+                .find(session)
+                .await?
+                .ok_or_else(|| session.not_found())?;
             let permit = self.shared.journal.permit_of(&session.tenant, 0).await?;
             match self.end_in(&slot, reason, permit) {
                 Attempt::Decided(decided) => {

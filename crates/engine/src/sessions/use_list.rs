@@ -179,8 +179,11 @@ impl UseList {
 
     /// Returns a cursor at the most recent session last used at or before `at`.
     fn newest_until(&mut self, at: Steady) -> Option<Cursor<'_>> {
-        let mark = self.marks.range((Excluded(at), Unbounded)).next();
-        let mark = mark.map(|(_, id)| id.clone());
+        let mark = self
+            .marks
+            .range((Excluded(at), Unbounded))
+            .next()
+            .map(|(_, id)| id.clone());
         let mut cursor = match mark {
             Some(id) => self.cursor_at(&id)?,
             None => self.sessions.cursor_back_mut(),
@@ -194,8 +197,7 @@ impl UseList {
 
     /// Returns a cursor at the longest idle session last used at or after `at`.
     fn oldest_from(&mut self, at: Steady) -> Option<Cursor<'_>> {
-        let mark = self.marks.range(..at).next_back();
-        let mark = mark.map(|(_, id)| id.clone());
+        let mark = self.marks.range(..at).next_back().map(|(_, id)| id.clone());
         let mut cursor = match mark {
             Some(id) => self.cursor_at(&id)?,
             None => self.sessions.cursor_front_mut(),

@@ -101,8 +101,10 @@ impl Sessions {
         see: impl Fn(&SlotInner, Now) -> Option<T>,
     ) -> Result<T, EngineError> {
         for _ in 0..ATTEMPTS_MAX {
-            let slot = self.find(session).await?;
-            let slot = slot.ok_or_else(|| session.not_found())?;
+            let slot = self
+                .find(session)
+                .await?
+                .ok_or_else(|| session.not_found())?;
             match self.end_if_expired(&slot).await {
                 Ok(false) => {}
                 Ok(true) => return Err(session.not_found()),

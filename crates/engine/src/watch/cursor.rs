@@ -68,9 +68,9 @@ impl FromStr for EventCursor {
         let at = parts.next().and_then(|at| i64::from_str_radix(at, 16).ok());
         let mut cursor = Self::at(Timestamp::from_ms(at.ok_or(CursorInvalid)?));
         for part in parts {
-            let (node, number) = part.split_once('.').ok_or(CursorInvalid)?;
-            let node = u128::from_str_radix(node, 16).map_err(|_| CursorInvalid)?;
-            let number = u64::from_str_radix(number, 16).map_err(|_| CursorInvalid)?;
+            let (node_digits, number_digits) = part.split_once('.').ok_or(CursorInvalid)?;
+            let node = u128::from_str_radix(node_digits, 16).map_err(|_| CursorInvalid)?;
+            let number = u64::from_str_radix(number_digits, 16).map_err(|_| CursorInvalid)?;
             cursor.set(node, number);
         }
         Ok(cursor)

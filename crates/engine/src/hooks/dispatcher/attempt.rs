@@ -33,7 +33,7 @@ pub(super) async fn attempt(
     let watch = Stopwatch::start();
     let name = &hook.subscription.hook;
     let contents = hooks.shared.outbox.contents(name, &batch, content_bytes);
-    let outcomes = match contents.await {
+    let delivered = match contents.await {
         Err(error) => {
             let problem = HookError::later(format!("the content cannot be read: {error}"));
             vec![Some(Err(problem)); batch.len()]
@@ -47,7 +47,7 @@ pub(super) async fn attempt(
         .stats
         .hooks
         .time(&hook.subscription.hook, watch.seconds());
-    let outcomes = outcomes.into_iter().map(|outcome| match outcome {
+    let outcomes = delivered.into_iter().map(|outcome| match outcome {
         None => Outcome::NotTried,
         Some(Ok(())) => Outcome::Done,
         Some(Err(error)) => Outcome::Failed(error),
@@ -99,7 +99,7 @@ async fn deliver(
         }
     }
     let limit = hook.timeout;
-    let answers = if calls.is_empty() {
+    let delivered = if calls.is_empty() {
         Vec::new()
     } else {
         match tokio::time::timeout(limit, hook.hook.deliver(calls)).await {
@@ -110,7 +110,7 @@ async fn deliver(
             }
         }
     };
-    let mut answers = answers.into_iter();
+    let mut answers = delivered.into_iter();
     for index in indices {
         let missing = || Err(HookError::later("the hook gave no answer"));
         outcomes[index] = Some(answers.next().unwrap_or_else(missing));

@@ -94,8 +94,9 @@ impl HookQueue {
     ) -> Vec<Vec<Delivery>> {
         let is_all = found.due.len() < wanted;
         self.look_at = if is_all { found.next } else { Some(Steady(0)) };
-        let free = found.due.into_iter();
-        let mut free: Vec<_> = free
+        let mut free: Vec<_> = found
+            .due
+            .into_iter()
             .filter(|delivery| !self.running.contains(&delivery.id.generation))
             .collect();
         let batch_max = self.batch_max();
