@@ -215,8 +215,9 @@ impl Shared {
     fn ready_page(&self) -> String {
         let opened = self.opened.get();
         let disagreements = opened.map(|opened| opened.members.seen().disagreements());
-        let failure = opened.and_then(|opened| opened.engine.journal_failure());
-        let failure = failure.map(|failure| format!("the journal cannot be written: {failure}"));
+        let failure = opened
+            .and_then(|opened| opened.engine.journal_failure())
+            .map(|failure| format!("the journal cannot be written: {failure}"));
         let lines = disagreements.into_iter().flatten().chain(failure);
         lines.fold("ready\n".to_owned(), |page, line| {
             format!("{page}warning: {line}\n")

@@ -150,8 +150,11 @@ impl App {
         data_files.check_key()?;
         let server = config.server.clone();
         let request_bytes = config.request_bytes();
-        let tls = server.tls.clone().zip(config.tls.take());
-        let tls = tls.map(|(paths, loaded)| Arc::new(Tls::new(paths, loaded)));
+        let tls = server
+            .tls
+            .clone()
+            .zip(config.tls.take())
+            .map(|(paths, loaded)| Arc::new(Tls::new(paths, loaded)));
         let schedule = Arc::<Schedule>::default();
         let limits = &server.connections;
         let connections = Ports {
@@ -161,8 +164,8 @@ impl App {
         let (abort, pages) = (CancellationToken::new(), TaskTracker::new());
         let admin = Admin::new(waits_for.subscribe());
         // Report problems of the journal before those of the admin port.
-        let admin_addr = listen("server.admin_listen", &server.admin_listen, &server.unix).await;
-        let admin_addr = admin_addr.map(|(listener, address)| {
+        let listening = listen("server.admin_listen", &server.admin_listen, &server.unix).await;
+        let admin_addr = listening.map(|(listener, address)| {
             let port = Port {
                 listener,
                 tls: tls.clone().map(|tls| (tls, TlsPort::Admin)),
@@ -187,27 +190,27 @@ impl App {
         let files = Arc::new(journal_place::open_memories(&config, key).await?);
         let elsewhere = journal.clone().filter(|_| config.journal.is_elsewhere());
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
-        let mut engine = config.engine.clone();
+        let mut engine_config = config.engine.clone();
         let machine = Arc::new(machine);
-        engine.cluster = keeper.cluster();
-        let is_in_cluster = engine.cluster.is_some();
-        engine.mark_secret = match (&journal, keeper.mark_secret(&*machine).await?) {
+        engine_config.cluster = keeper.cluster();
+        let is_in_cluster = engine_config.cluster.is_some();
+        engine_config.mark_secret = match (&journal, keeper.mark_secret(&*machine).await?) {
             (None, _) => None,
             (Some(_), Some(shared)) => Some(shared),
             (Some(_), None) => Some(mark_secret::of_dir(&config.data_dir, &*machine)),
         };
-        let engine = Engine::open(engine, journal.clone(), machine, Blocking::Threads).await;
-        let engine =
-            engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
+        let engine = Engine::open(engine_config, journal.clone(), machine, Blocking::Threads)
+            .await
+            .map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
         engine.run_worker(log.reporter());
         if journal.is_some() {
             engine.run_worker(LearntCharges::restore(&engine, &config.data_dir));
         }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
-        let mut search = config.search.clone();
+        let mut search_config = config.search.clone();
         // Each daemon would have to index the turns of all of them.
-        search.enabled &= !is_in_cluster;
-        let search = Search::open(engine.clone(), &config.data_dir, search, key);
+        search_config.enabled &= !is_in_cluster;
+        let search = Search::open(engine.clone(), &config.data_dir, search_config, key);
         let mut erasers: Vec<Arc<dyn Eraser>> =
             vec![Arc::new(search.clone()), Arc::new(memories.clone())];
         erasers.extend(keeper.eraser());
@@ -215,11 +218,11 @@ impl App {
         keeper.watch(&engine);
         let members = keeper.members();
         members.follow(&engine);
-        let keyring =
+        let new_keyring =
             Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
                 unavailable("a key belongs to a tenant that is not configured".to_owned())
             })?;
-        let keyring = Arc::new(ArcSwap::from_pointee(keyring));
+        let keyring = Arc::new(ArcSwap::from_pointee(new_keyring));
         let endpoints = config.data_dir.join("endpoints.json");
         let stop = CancellationToken::new();
         let api = Api {

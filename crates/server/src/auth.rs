@@ -169,8 +169,9 @@ impl Keyring {
         }
         let mut by_uid = HashMap::new();
         for (uid, tenant, role) in &keyless.by_uid {
-            let same = before.and_then(|before| before.of_uid(*uid));
-            let same = same.filter(|same| same.tenant.id == *tenant && same.role == *role);
+            let same = before
+                .and_then(|before| before.of_uid(*uid))
+                .filter(|same| same.tenant.id == *tenant && same.role == *role);
             let validity = same.map(|same| same.key.clone()).unwrap_or_default();
             by_uid.insert(*uid, caller(tenant, *role, validity)?);
         }
@@ -420,8 +421,9 @@ impl Shared {
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let keyring = self.keyring.load();
         let authorization = authorization(request).map_err(Refusal::Denied)?;
-        let caller = keyring.caller(authorization, connection);
-        let caller = caller.map_err(Refusal::Denied)?;
+        let caller = keyring
+            .caller(authorization, connection)
+            .map_err(Refusal::Denied)?;
         self.recognise(connection, &caller.tenant, &keyring);
         if is_admin_call && caller.role != Role::Admin {
             return Err(status::role_required().into());
@@ -437,8 +439,10 @@ impl Shared {
         let caller = caller.clone();
         // Limits on the number of a tenant's calls belong before this line, where no permit is
         // taken yet.
-        let place = self.admission.enter(&caller.tenant, keyring.is_shared());
-        let place = place.map(Arc::new)?;
+        let place = self
+            .admission
+            .enter(&caller.tenant, keyring.is_shared())
+            .map(Arc::new)?;
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(Arc::clone(&place));
         Ok(LetIn { place, meter })
@@ -621,8 +625,10 @@ impl AuthService {
         };
         let this = self.clone();
         Box::pin(async move {
-            let answer = this.answer_probe(request, call).await;
-            let answer = answer.unwrap_or_else(Status::into_http);
+            let answer = this
+                .answer_probe(request, call)
+                .await
+                .unwrap_or_else(Status::into_http);
             timer.stop(&answer);
             Ok(answer)
         })
@@ -636,17 +642,20 @@ impl AuthService {
         let limit = self.layer.shared.probe_timeout;
         // Keep nothing else of the head while it waits.
         let path: Uri = request.uri().path().parse().unwrap_or_default();
-        let body = request.into_body();
-        let body = Limited::new(body, PROBE_BYTES_MAX).collect();
-        let body = tokio::time::timeout(limit, body).await;
-        let body = body.map_err(|_| status::request_too_slow())?;
-        let body = body.map_err(|_| status::probe_too_large(PROBE_BYTES_MAX))?;
+        let reading = Limited::new(request.into_body(), PROBE_BYTES_MAX).collect();
+        let body = tokio::time::timeout(limit, reading)
+            .await
+            .map_err(|_| status::request_too_slow())?
+            .map_err(|_| status::probe_too_large(PROBE_BYTES_MAX))?;
         let mut request = Request::new(Body::new(Full::new(body.to_bytes())));
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, path);
         let grpc = HeaderValue::from_static(GRPC);
         request.headers_mut().insert(CONTENT_TYPE, grpc);
-        let answer = self.routes.answer(request).await;
-        let answer = answer.unwrap_or_else(|never| match never {});
+        let answer = self
+            .routes
+            .answer(request)
+            .await
+            .unwrap_or_else(|never| match never {});
         Ok(answer.map(|body| Body::new(HeldAnswer::new(body, call))))
     }
 }
@@ -709,9 +718,9 @@ impl Path {
 /// Parses the client's deadline (gRPC over HTTP/2, `grpc-timeout`).
 fn deadline(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     // The protocol allows up to 8 digits.
-    let number: u64 = number.parse().ok().filter(|_| number.len() <= 8)?;
+    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
     Some(match unit {
         "H" => Duration::from_secs(number * 60 * 60),
         "M" => Duration::from_secs(number * 60),
@@ -755,8 +764,8 @@ mod tests {
     fn the_answers_that_are_streams_are_known() {
         let services = DESCRIPTOR_POOL.services();
         let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
-        let streams = methods.filter(MethodDescriptor::is_server_streaming);
-        let mut streams: Vec<String> = streams
+        let mut streams: Vec<String> = methods
+            .filter(MethodDescriptor::is_server_streaming)
             .map(|of| format!("/{}/{}", of.parent_service().full_name(), of.name()))
             .collect();
         let mut known = STREAMS.map(str::to_owned);

@@ -144,10 +144,10 @@ impl DataFiles {
     /// If a file cannot be read for a reason other than damage.
     pub(crate) fn verify(&self) -> Result<Vec<FileCheck>, StoreError> {
         let key = self.key.as_ref();
-        let journal = self.journal();
-        let journal = journal.iter().map(|path| check_journal(path, key));
-        let memories = self.memories().map_err(|error| self.unusable(error))?;
-        let memories = memories.iter().map(|path| check_file(path, key));
+        let journal_file = self.journal();
+        let journal = journal_file.iter().map(|path| check_journal(path, key));
+        let memory_files = self.memories().map_err(|error| self.unusable(error))?;
+        let memories = memory_files.iter().map(|path| check_file(path, key));
         journal.chain(memories).collect()
     }
 

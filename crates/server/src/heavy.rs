@@ -60,8 +60,8 @@ mod tests {
         let is_here = move || Ok(std::thread::current().id() == here);
         assert!(heavy.run(&tenant, HEAVY_BYTES, is_here).await.unwrap());
         assert!(!heavy.run(&tenant, HEAVY_BYTES + 1, is_here).await.unwrap());
-        let refused = || Err::<(), _>(status::stopping());
-        let refused = heavy.run(&tenant, HEAVY_BYTES + 1, refused).await;
+        let refuse = || Err::<(), _>(status::stopping());
+        let refused = heavy.run(&tenant, HEAVY_BYTES + 1, refuse).await;
         assert_eq!(refused.unwrap_err().code(), status::stopping().code());
     }
 }

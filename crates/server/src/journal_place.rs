@@ -320,10 +320,11 @@ mod postgres {
                  them there with a journal");
         }
         let (options, runtime) = (options.clone(), Handle::current());
-        let opened = spawn_blocking(move || MemoryStore::in_postgres(options, &runtime)).await;
-        let opened = opened.map_err(|error| {
-            CliError::failed(Exit::Internal, format!("opening the memories: {error}"))
-        })?;
+        let opened = spawn_blocking(move || MemoryStore::in_postgres(options, &runtime))
+            .await
+            .map_err(|error| {
+                CliError::failed(Exit::Internal, format!("opening the memories: {error}"))
+            })?;
         Ok(opened?)
     }
 
@@ -395,8 +396,9 @@ mod postgres {
             }
             let store = Arc::clone(&self.store);
             let offered = new_mark_secret(machine);
-            let kept = spawn_blocking(move || store.secret("marks", offered.bytes())).await;
-            let kept = kept.map_err(|error| broken_off(&error))??;
+            let kept = spawn_blocking(move || store.secret("marks", offered.bytes()))
+                .await
+                .map_err(|error| broken_off(&error))??;
             let bytes = kept.try_into().map_err(|_| {
                 let problem = "the secret `marks` of the journal's database is damaged: delete its \
                                row of memoird.secrets, and windows are marked anew";
@@ -427,17 +429,20 @@ mod postgres {
         now: Steady,
     ) -> Result<ClusterView, EngineError> {
         let (store, own) = (Arc::clone(store), store.node());
-        let membership = spawn_blocking(move || store.membership(now)).await;
-        let membership = membership.unwrap_or_else(|error| {
-            Err(StoreError::Unavailable {
-                detail: error.to_string(),
+        let membership = spawn_blocking(move || store.membership(now))
+            .await
+            .unwrap_or_else(|error| {
+                Err(StoreError::Unavailable {
+                    detail: error.to_string(),
+                })
             })
-        });
-        let membership = membership.map_err(|error| EngineError::from(&error))?;
+            .map_err(|error| EngineError::from(&error))?;
         let mut members = membership.members;
-        let settings = members.iter_mut().find(|member| member.node == own);
-        let settings = settings.map(|member| std::mem::take(&mut member.settings));
-        let settings = settings.unwrap_or_default();
+        let settings = members
+            .iter_mut()
+            .find(|member| member.node == own)
+            .map(|member| std::mem::take(&mut member.settings))
+            .unwrap_or_default();
         let view = |member: Member| MemberView {
             differing: differing(&settings, &member.settings),
             is_self: member.node == own,

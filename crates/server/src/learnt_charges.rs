@@ -53,11 +53,14 @@ impl LearntCharges {
 
     fn write(&mut self) -> io::Result<()> {
         let tenants = self.engine.tenants.all();
-        let learnt = tenants.iter().map(|tenant| {
-            let charges = tenant.learnt_charges();
-            (tenant.id.to_string(), charges)
-        });
-        let learnt: Learnt = learnt.filter(|(_, charges)| !charges.is_empty()).collect();
+        let learnt: Learnt = tenants
+            .iter()
+            .map(|tenant| {
+                let charges = tenant.learnt_charges();
+                (tenant.id.to_string(), charges)
+            })
+            .filter(|(_, charges)| !charges.is_empty())
+            .collect();
         if learnt == self.written {
             return Ok(());
         }

@@ -70,11 +70,12 @@ impl CallMetrics {
             })
         };
         let services = DESCRIPTOR_POOL.services();
-        let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
-        let methods = methods.map(|of| {
-            let path = format!("/{}/{}", of.parent_service().full_name(), of.name());
-            (path, method(of.name()))
-        });
+        let methods = services
+            .flat_map(|service| service.methods().collect::<Vec<_>>())
+            .map(|of| {
+                let path = format!("/{}/{}", of.parent_service().full_name(), of.name());
+                (path, method(of.name()))
+            });
         Self {
             methods: Arc::new(methods.collect()),
             other: method("other"),
@@ -184,8 +185,9 @@ fn encode_by_tenant<T>(
     tenants: &[(&TenantId, &T)],
 ) -> fmt::Result {
     metrics.iter().try_for_each(|metric| {
-        let values = tenants.iter();
-        let values = values.map(|(id, counts)| ([("tenant", id.as_str())], (metric.read)(counts)));
+        let values = tenants
+            .iter()
+            .map(|(id, counts)| ([("tenant", id.as_str())], (metric.read)(counts)));
         family(encoder, metric.kind, metric.name, metric.help, values)
     })
 }
@@ -351,8 +353,11 @@ impl Collector for Sources {
         counter(encoder, "sessions_unloaded", help, memory.unloads)?;
         let help = "Change sets that the journal failed to write";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
-        let doubts = self.journal.as_ref().map(|journal| journal.commit_doubts());
-        let doubts = doubts.unwrap_or_default();
+        let doubts = self
+            .journal
+            .as_ref()
+            .map(|journal| journal.commit_doubts())
+            .unwrap_or_default();
         let outcomes = [
             ("written", doubts.written),
             ("unwritten", doubts.unwritten),
@@ -370,8 +375,11 @@ impl Collector for Sources {
         let help =
             "How often the database of the journal had lost commits that it had acknowledged";
         counter(encoder, "journal_set_back", help, doubts.set_back)?;
-        let turns = self.journal.as_ref().map(|journal| journal.turn_counts());
-        let turns = turns.unwrap_or_default();
+        let turns = self
+            .journal
+            .as_ref()
+            .map(|journal| journal.turn_counts())
+            .unwrap_or_default();
         let help = "Turns read from the journal whose content was damaged";
         counter(encoder, "journal_turns_damaged", help, turns.damaged)?;
         let help = "Turns read from the journal without a checksum, as older versions wrote them";
@@ -456,8 +464,8 @@ impl Sources {
             compaction.pending() as u64,
         )?;
         let summarizer = compaction.summarizer_state();
-        let (name, state) = summarizer.unwrap_or(("local".to_owned(), BreakerState::Closed));
-        let state = match state {
+        let (name, breaker) = summarizer.unwrap_or(("local".to_owned(), BreakerState::Closed));
+        let state = match breaker {
             BreakerState::Closed => 0,
             BreakerState::HalfOpen => 1,
             BreakerState::Open => 2,
@@ -537,12 +545,14 @@ impl Sources {
         let counts = self.api.engine.hooks.last_delivery_counts();
         let names = self.api.engine.hooks.hook_names();
         let mut of_state = |name, help, state| {
-            let mut sums: BTreeMap<&str, u64> =
+            let mut sum_of_hooks: BTreeMap<&str, u64> =
                 names.iter().map(|hook| (hook.as_str(), 0)).collect();
             for of_hook in counts.iter().filter(|of_hook| of_hook.state == state) {
-                *sums.entry(of_hook.hook.as_str()).or_default() += of_hook.count;
+                *sum_of_hooks.entry(of_hook.hook.as_str()).or_default() += of_hook.count;
             }
-            let sums = sums.into_iter().map(|(hook, sum)| ([("hook", hook)], sum));
+            let sums = sum_of_hooks
+                .into_iter()
+                .map(|(hook, sum)| ([("hook", hook)], sum));
             family(encoder, MetricType::Gauge, name, help, sums)
         };
         let help = "Hook deliveries that are owed";
@@ -552,11 +562,11 @@ impl Sources {
     }
 
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let denied = self.auth_layer.denied();
+        let denials = self.auth_layer.denied();
         let denied = [
-            ("NO_KEY", &denied.no_key),
-            ("WRONG_KEY", &denied.wrong_key),
-            ("WRONG_CERTIFICATE", &denied.wrong_certificate),
+            ("NO_KEY", &denials.no_key),
+            ("WRONG_KEY", &denials.wrong_key),
+            ("WRONG_CERTIFICATE", &denials.wrong_certificate),
         ]
         .map(|(reason, count)| ([("reason", reason)], count.load(Ordering::Relaxed)));
         let kind = MetricType::Counter;
@@ -580,12 +590,12 @@ impl Sources {
     fn encode_by_name(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let kind = MetricType::Counter;
         let methods = self.calls.methods.values().chain([&self.calls.other]);
-        let failures = methods.map(|method| {
+        let call_failures = methods.map(|method| {
             let failures = method.failures.load(Ordering::Relaxed);
             ([("method", method.name.as_str())], failures)
         });
         let help = "Calls that failed, or were given up by their clients";
-        family(encoder, kind, "call_failures", help, failures)?;
+        family(encoder, kind, "call_failures", help, call_failures)?;
         let workers = self.api.engine.workers();
         let failures = workers
             .iter()

@@ -204,11 +204,11 @@ mod tests {
         let before = monotonic_us();
         notifier.reloading();
         let text = received(&heard);
-        let us = text
+        let digits = text
             .strip_prefix("RELOADING=1\nMONOTONIC_USEC=")
             .expect(&text)
             .trim_end();
-        let us: i64 = us.parse().expect("a number");
+        let us: i64 = digits.parse().expect("a number");
         assert!((before..=monotonic_us()).contains(&us), "{text}");
         notifier.stopping(Duration::from_secs(21));
         assert_eq!(

@@ -27,8 +27,8 @@ pub(crate) fn usage() -> Usage {
 /// The program's name before them may contain blanks and parentheses.
 #[cfg(target_os = "linux")]
 fn parse(stat: &str) -> Option<Usage> {
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let fields: Vec<&str> = fields.split(' ').collect();
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
     // The first one here is field 3 of the manual page.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let ticks = field(14)? + field(15)?;
@@ -48,8 +48,10 @@ pub(crate) fn usage() -> Usage {
 pub(crate) fn memory_bytes() -> u64 {
     let meminfo = read("/proc/meminfo").and_then(|text| total_bytes(&text));
     let groups = read("/proc/self/cgroup").unwrap_or_default();
-    let limits = groups.lines().flat_map(limit_files);
-    let limits = limits.filter_map(|path| read(path)?.trim().parse().ok());
+    let limits = groups
+        .lines()
+        .flat_map(limit_files)
+        .filter_map(|path| read(path)?.trim().parse().ok());
     meminfo.into_iter().chain(limits).min().unwrap_or_default()
 }
 
@@ -131,8 +133,8 @@ mod tests {
             "/sys/fs/cgroup/system.slice/memoird.service/memory.max",
             "/sys/fs/cgroup/system.slice/memory.max",
             "/sys/fs/cgroup/memory.max",
-        ];
-        let files = files.map(PathBuf::from);
+        ]
+        .map(PathBuf::from);
         assert_eq!(limit_files("0::/system.slice/memoird.service"), files);
         let old = PathBuf::from("/sys/fs/cgroup/memory/memory.limit_in_bytes");
         assert_eq!(limit_files("7:memory:/"), [old]);

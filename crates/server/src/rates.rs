@@ -191,8 +191,8 @@ impl Rates {
         before: Option<&TenantRates>,
         (calls, bytes): (Option<NonZeroU32>, Option<NonZeroU32>),
     ) -> TenantRates {
-        let request = self.request_bytes_max.saturating_add(BESIDE_BYTES);
-        let request = u32::try_from(request).unwrap_or(u32::MAX);
+        let wanted = self.request_bytes_max.saturating_add(BESIDE_BYTES);
+        let request = u32::try_from(wanted).unwrap_or(u32::MAX);
         let bucket = |was: Option<&Bucket>, per_second: Option<NonZeroU32>, burst_min: u32| {
             let per_second = per_second?;
             let same = was.filter(|was| was.per_second == per_second);
@@ -287,8 +287,8 @@ impl RequestMeter {
             return Err(status::request_too_large(self.bytes_max, self.is_large));
         }
         self.bytes_left -= bytes;
-        let more = announced.saturating_sub(self.bytes_taken);
-        let more = NonZeroU32::new(u32::try_from(more).unwrap_or(u32::MAX));
+        let missing = announced.saturating_sub(self.bytes_taken);
+        let more = NonZeroU32::new(u32::try_from(missing).unwrap_or(u32::MAX));
         if let (Some(rates), Some(more)) = (&self.rates, more) {
             rates.take(RateLimit::Bytes, more)?;
         }

@@ -123,9 +123,9 @@ impl Reloader {
         let invalid = |problem: String| ReloadError::Invalid { problem };
         // Keep file reads and certificate parsing off the async workers.
         let loaded = tokio::task::spawn_blocking(move || config::load_noting(&path)).await;
-        let (config, files) = loaded.map_err(|error| invalid(error.to_string()))?;
+        let (parsed, files) = loaded.map_err(|error| invalid(error.to_string()))?;
         *self.seen() = files;
-        let mut config = config.map_err(|error| invalid(error.to_string()))?;
+        let mut config = parsed.map_err(|error| invalid(error.to_string()))?;
         if !config.is_versioned {
             let problem = "version is missing: the file is empty or cut off, or lacks `version: 1`";
             return Err(invalid(problem.to_owned()));
@@ -241,8 +241,9 @@ impl Reloader {
         let _turn = self.turn.lock().await;
         let seen = self.seen().clone();
         let look = seen.clone();
-        let now = tokio::task::spawn_blocking(move || look.again()).await;
-        let now = now.unwrap_or_default();
+        let now = tokio::task::spawn_blocking(move || look.again())
+            .await
+            .unwrap_or_default();
         let is_new = now != seen;
         (now, is_new)
     }

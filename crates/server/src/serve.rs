@@ -22,11 +22,11 @@ const LEFT_WORK_WAIT: Duration = Duration::from_secs(1);
 /// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     process::decline_huge_pages();
-    let (loaded, files) = match file {
+    let (outcome, files) = match file {
         Some(path) => config::load_noting(path),
         None => (config::embedded(), FilesRead::default()),
     };
-    let mut loaded = loaded?;
+    let mut loaded = outcome?;
     let log = logging::init(&loaded.log)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -141,8 +141,9 @@ fn of_connections(server: &ServerConfig) -> u64 {
 /// Reserves [`OTHER_DESCRIPTORS`], and up to as many for memory files, but at most half of it.
 fn connections_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> usize {
     let admin_max = server.connections.admin_max as u64;
-    let others = OTHER_DESCRIPTORS + of_files(files).min(OTHER_DESCRIPTORS);
-    let others = others.min(limit / 2).saturating_add(admin_max);
+    let others = (OTHER_DESCRIPTORS + of_files(files).min(OTHER_DESCRIPTORS))
+        .min(limit / 2)
+        .saturating_add(admin_max);
     let room = usize::try_from(limit.saturating_sub(others)).unwrap_or(usize::MAX);
     server.max_connections.min(room.max(1))
 }

@@ -96,8 +96,8 @@ impl TlsConfig {
     pub(crate) fn load(&self, environment: &dyn Environment) -> Result<Loaded, String> {
         let chain = certificates(&self.certificate, environment)?;
         let text = read(&self.key, environment)?;
-        let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
-        let key = key.map_err(|error| at(&self.key, &format!("no private key: {error}")))?;
+        let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
+            .map_err(|error| at(&self.key, &format!("no private key: {error}")))?;
         let unusable = |error: rustls::Error| {
             let what = format!("cannot be used with {}: {error}", self.key.display());
             at(&self.certificate, &what)
@@ -111,7 +111,7 @@ impl TlsConfig {
             .with_no_client_auth()
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(unusable)?;
-        let calls = match &self.client_ca {
+        let builder_of_calls = match &self.client_ca {
             None => builder()?.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
@@ -123,13 +123,15 @@ impl TlsConfig {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
                         .allow_unauthenticated()
-                        .build();
-                let verifier = verifier.map_err(|error| at(path, &error.to_string()))?;
+                        .build()
+                        .map_err(|error| at(path, &error.to_string()))?;
                 builder()?.with_client_cert_verifier(verifier)
             }
         };
         let ends_at = chain.iter().filter_map(|it| not_after(it)).min();
-        let calls = calls.with_single_cert(chain, key).map_err(unusable)?;
+        let calls = builder_of_calls
+            .with_single_cert(chain, key)
+            .map_err(unusable)?;
         Ok(Loaded {
             ends_at,
             grpc: with_protocol(calls, b"h2"),
@@ -239,8 +241,10 @@ fn common_names(subject: &[u8]) -> Vec<String> {
         for (_, pair) in elements(set).filter(|(tag, _)| *tag == PAIR) {
             let mut parts = elements(pair);
             let is_name = parts.next() == Some((IDENTIFIER, &COMMON_NAME[..]));
-            let text = parts.next().filter(|(tag, _)| TEXTS.contains(tag));
-            let text = text.and_then(|(_, text)| std::str::from_utf8(text).ok());
+            let text = parts
+                .next()
+                .filter(|(tag, _)| TEXTS.contains(tag))
+                .and_then(|(_, text)| std::str::from_utf8(text).ok());
             names.extend(text.filter(|_| is_name).map(str::to_owned));
         }
     }

@@ -47,8 +47,8 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
         let archive = Archive::open(&args.dest)?;
         let have = archive.have()?;
         Ok::<_, CliError>((archive, have))
-    });
-    let opened = opened.await;
+    })
+    .await;
     let (archive, have) =
         opened.map_err(|error| CliError::failed(Exit::Internal, error.to_string()))??;
     let request = BackupRequest { have };
@@ -138,9 +138,8 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
 
 /// Locks a directory that is empty, or from which it removes an interrupted restore.
 fn begin(dir: &Path) -> Result<DirLock, CliError> {
-    let lock =
-        DirLock::take(dir).map_err(|error| CliError::failed(Exit::CannotCreate, error.to_string()));
-    let lock = lock?;
+    let lock = DirLock::take(dir)
+        .map_err(|error| CliError::failed(Exit::CannotCreate, error.to_string()))?;
     let staged = dir.join(RESTORING);
     if staged.exists() {
         for name in [CONFIG, JOURNAL] {

@@ -72,10 +72,10 @@ pub(crate) fn run(args: &CertArgs, json: bool) -> Result<(), CliError> {
 }
 
 fn certificates(args: &CertArgs) -> Result<Vec<Output>, rcgen::Error> {
-    let mut authority = params("memoird development CA", Vec::new())?;
-    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let mut authority_params = params("memoird development CA", Vec::new())?;
+    authority_params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority_params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let authority = CertifiedIssuer::self_signed(authority_params, KeyPair::generate()?)?;
     let mut outputs = vec![output(&args.dir, "ca.pem", authority.pem())];
     let server = ExtendedKeyUsagePurpose::ServerAuth;
     let mut wanted = vec![("server".to_owned(), args.names.clone(), server)];
@@ -94,10 +94,14 @@ fn certificates(args: &CertArgs) -> Result<Vec<Output>, rcgen::Error> {
         of_one.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         of_one.extended_key_usages = vec![purpose];
         of_one.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate()?;
-        let certificate = of_one.signed_by(&key, &authority)?;
+        let key_pair = KeyPair::generate()?;
+        let certificate = of_one.signed_by(&key_pair, &authority)?;
         outputs.push(output(&args.dir, &format!("{name}.pem"), certificate.pem()));
-        let key = output(&args.dir, &format!("{name}-key.pem"), key.serialize_pem());
+        let key = output(
+            &args.dir,
+            &format!("{name}-key.pem"),
+            key_pair.serialize_pem(),
+        );
         outputs.push(Output {
             is_secret: true,
             ..key
@@ -114,8 +118,10 @@ fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams, rc
         .push(DnType::CommonName, common_name);
     let today = Timestamp::from_millisecond(process::wall_clock().as_ms()).unwrap_or_default();
     let day = |days: i64| {
-        let date = today.to_zoned(TimeZone::UTC).date();
-        let date = date.saturating_add(Span::new().days(days));
+        let date = today
+            .to_zoned(TimeZone::UTC)
+            .date()
+            .saturating_add(Span::new().days(days));
         let month = u8::try_from(date.month()).unwrap_or(1);
         let day = u8::try_from(date.day()).unwrap_or(1);
         date_time_ymd(date.year().into(), month, day)

@@ -84,8 +84,10 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let checkpoints = args.location.open()?;
     let found = checkpoints.show(&args.session, args.generation)?;
     let markdown = found.ok_or_else(|| {
-        let life = args.generation.map(|life| format!(", generation {life}"));
-        let life = life.unwrap_or_default();
+        let life = args
+            .generation
+            .map(|life| format!(", generation {life}"))
+            .unwrap_or_default();
         let problem = format!("there is no checkpoint of {}{life}", args.session);
         CliError::failed(Exit::NoInput, problem)
     })?;

@@ -103,11 +103,11 @@ pub(crate) fn whose<'a>(subject: &'a str, session_id: &'a str) -> &'a str {
 impl ConnectArgs {
     /// Returns the key of the file, or else of the environment.
     pub(crate) fn auth(&self) -> Result<Auth, CliError> {
-        let key = match &self.key_file {
+        let text = match &self.key_file {
             Some(path) => Some(std::fs::read_to_string(path).map_err(CliError::no_input(path))?),
             None => config::variable(KEY_VARIABLE),
         };
-        let key = key.as_deref().map(str::trim).filter(|key| !key.is_empty());
+        let key = text.as_deref().map(str::trim).filter(|key| !key.is_empty());
         key.map_or(Ok(Auth::default()), Auth::bearer)
     }
 
@@ -161,14 +161,16 @@ impl Auth {
     /// A copy with a routing value.
     fn of(&self, place: &str) -> Self {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-        let quoted = place.bytes().map(|byte| {
-            if is_plain(&byte) {
-                char::from(byte).to_string()
-            } else {
-                format!("%{byte:02X}")
-            }
-        });
-        let quoted: String = quoted.collect();
+        let quoted: String = place
+            .bytes()
+            .map(|byte| {
+                if is_plain(&byte) {
+                    char::from(byte).to_string()
+                } else {
+                    format!("%{byte:02X}")
+                }
+            })
+            .collect();
         Self {
             key: self.key.clone(),
             place: quoted.parse().ok().filter(|_| !place.is_empty()),
@@ -271,8 +273,7 @@ impl Address {
             _ => self.to_string(),
         };
         let endpoint = Endpoint::from_shared(uri)
-            .map_err(|error| CliError::usage(format!("{self} is no address: {error}")))?;
-        let endpoint = endpoint
+            .map_err(|error| CliError::usage(format!("{self} is no address: {error}")))?
             .connect_timeout(CONNECT_TIME_MAX)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PONG_TIME_MAX);
@@ -314,11 +315,11 @@ impl FromStr for Address {
         let text = text.trim_end_matches('/');
         let with_tls = text.strip_prefix("https://");
         let host = with_tls.unwrap_or(text.strip_prefix("http://").unwrap_or(text));
-        let (name, port) = split_port(host);
+        let (name, port_text) = split_port(host);
         if name.is_empty() || name.contains(['/', ' ', '@', '?', '#']) {
             return Err("not of the form host:port, https://host:port or unix:/path".to_owned());
         }
-        let port = match port {
+        let port = match port_text {
             None => DEFAULT_PORT,
             Some(port) => port.parse().map_err(|_| format!("{port:?} is no port"))?,
         };

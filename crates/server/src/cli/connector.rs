@@ -97,8 +97,8 @@ impl TlsFiles {
 
     pub(crate) fn connector(&self, host: &str, port: u16) -> Result<Connector, CliError> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let name = ServerName::try_from(bare.to_owned());
-        let name = name.map_err(|_| CliError::usage(format!("{host:?} is no host")))?;
+        let name = ServerName::try_from(bare.to_owned())
+            .map_err(|_| CliError::usage(format!("{host:?} is no host")))?;
         Ok(Connector::Tls {
             tls: TlsConnector::from(Arc::new(self.config()?)),
             name,
@@ -110,9 +110,9 @@ impl TlsFiles {
         let failed = |error: rustls::Error| {
             CliError::failed(Exit::Unavailable, format!("TLS cannot start: {error}"))
         };
-        let builder = ClientConfig::builder_with_provider(tls::provider());
-        let builder = builder.with_safe_default_protocol_versions();
-        let builder = builder.map_err(failed)?;
+        let builder = ClientConfig::builder_with_provider(tls::provider())
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?;
         let builder = match &self.ca {
             None => builder.with_platform_verifier().map_err(failed)?,
             Some(path) => {

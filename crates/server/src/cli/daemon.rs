@@ -26,10 +26,11 @@ pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
     let request = HealthCheckRequest {
         service: SERVICE.to_owned(),
     };
-    let answer = tokio::time::timeout(ANSWER_TIME_MAX, health.check(request)).await;
+    let reply = tokio::time::timeout(ANSWER_TIME_MAX, health.check(request)).await;
     let late = format!("no answer within {ANSWER_TIME_MAX:?}");
-    let answer = answer.map_err(|_| CliError::unavailable(&addr.to_string(), &late))?;
-    let answer = answer.map_err(|status| CliError::of_call(&addr.to_string(), &status))?;
+    let answer = reply
+        .map_err(|_| CliError::unavailable(&addr.to_string(), &late))?
+        .map_err(|status| CliError::of_call(&addr.to_string(), &status))?;
     let status = answer.into_inner().status();
     let name = status.as_str_name();
     if client.json {

@@ -126,8 +126,8 @@ impl Story<'_> {
         for said in self.chats.trip.clone() {
             let reply = bot.say(TRIP, said).await?;
             let after = bot.history(TRIP).await?;
-            let new = after.iter().filter(|turn| turn.seq >= reply.first_seq);
-            let new = named(&new.cloned().collect::<Vec<_>>());
+            let new_turns = after.iter().filter(|turn| turn.seq >= reply.first_seq);
+            let new = named(&new_turns.cloned().collect::<Vec<_>>());
             let left = left(&before, &after);
             stage.show(&format!("{new:<20}{:<20}{left}", drawn(&after)))?;
             stage.pause(0.4).await;
@@ -178,8 +178,10 @@ impl Story<'_> {
         }
         reload(bot, stage, self.dir, SHORT_TTL).await?;
         let live = bot.sessions().await?;
-        let silent = live.into_iter().find(|info| info.session_id == SHOP);
-        let silent = silent.unwrap_or_default();
+        let silent = live
+            .into_iter()
+            .find(|info| info.session_id == SHOP)
+            .unwrap_or_default();
         stage.say(&format!(
             "{SHOP} says nothing more, the two others go on talking:"
         ))?;
@@ -196,8 +198,8 @@ impl Story<'_> {
             }
         };
         let expired = in_time("the expiry of a chat", waiting).await?;
-        let idle = clock::seconds_between(silent.last_access.as_ref(), expired.time.as_ref());
-        let idle = idle.unwrap_or(f64::NAN);
+        let idle = clock::seconds_between(silent.last_access.as_ref(), expired.time.as_ref())
+            .unwrap_or(f64::NAN);
         stage.say(&format!(
             "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
         ))?;
@@ -463,8 +465,8 @@ impl Feed {
             return Ok(event.clone());
         }
         loop {
-            let told = self.stream.message().await;
-            let told = told.map_err(|status| self.target.explain(status))?;
+            let message = self.stream.message().await;
+            let told = message.map_err(|status| self.target.explain(status))?;
             let problem = "the daemon ended the stream of events";
             let told = told.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
             let is_wanted = |event: &Event| kinds.contains(&&*event.kind);
@@ -512,8 +514,10 @@ async fn in_time<T>(
 
 /// Draws the seqs of turns, oldest first: `[1] 4 5 6─7 8`.
 fn drawn(turns: &[Turn]) -> String {
-    let anchor = turns.iter().find(|turn| turn.role() == Role::User);
-    let anchor = anchor.map(|turn| turn.seq);
+    let anchor = turns
+        .iter()
+        .find(|turn| turn.role() == Role::User)
+        .map(|turn| turn.seq);
     let mut calls = HashMap::new();
     let mut line = String::new();
     for turn in turns {
@@ -539,10 +543,11 @@ fn drawn(turns: &[Turn]) -> String {
 
 /// Draws the turns that left a history.
 fn left(before: &[Turn], after: &[Turn]) -> String {
-    let gone = before
+    let gone: Vec<Turn> = before
         .iter()
-        .filter(|turn| after.iter().all(|kept| kept.seq != turn.seq));
-    let gone: Vec<Turn> = gone.cloned().collect();
+        .filter(|turn| after.iter().all(|kept| kept.seq != turn.seq))
+        .cloned()
+        .collect();
     drawn(&gone)
 }
 

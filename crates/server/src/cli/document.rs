@@ -178,8 +178,9 @@ impl std::str::FromStr for NamespaceArg {
 
 /// Formats a namespace as it can be typed.
 fn path(parts: &[String]) -> String {
-    let parts = parts.iter();
-    let parts = parts.map(|part| part.replace('\\', "\\\\").replace('/', "\\/"));
+    let parts = parts
+        .iter()
+        .map(|part| part.replace('\\', "\\\\").replace('/', "\\/"));
     output::printable(&parts.collect::<Vec<_>>().join("/"))
 }
 
@@ -230,11 +231,11 @@ async fn get(
 async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError> {
     let (value, file, is_bytes) = (args.value, args.file, args.bytes);
     let read = tokio::task::spawn_blocking(move || read_value(value, file)).await;
-    let value = read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    let bytes_read = read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
     let value = if is_bytes {
-        Put::Bytes(value.into())
+        Put::Bytes(bytes_read.into())
     } else {
-        Put::Json(String::from_utf8(value).map_err(|_| {
+        Put::Json(String::from_utf8(bytes_read).map_err(|_| {
             CliError::failed(Exit::Data, "the value is no text; say --bytes to store it")
         })?)
     };
@@ -261,8 +262,9 @@ fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, C
         _ => {
             let mut bytes = Vec::new();
             let mut stdin = io::stdin().lock().take(VALUE_BYTES_MAX + 1);
-            let read = stdin.read_to_end(&mut bytes);
-            let read = read.map_err(CliError::io("cannot read stdin"))?;
+            let read = stdin
+                .read_to_end(&mut bytes)
+                .map_err(CliError::io("cannot read stdin"))?;
             if read as u64 > VALUE_BYTES_MAX {
                 let problem = "stdin: is longer than 64 MiB, and no document";
                 Err(CliError::failed(Exit::Data, problem))
@@ -407,8 +409,10 @@ async fn export(target: &Target, namespace: NamespaceArg) -> Result<(), CliError
     };
     let mut pages = Pages::of(listing(target, request));
     while let Some(page) = pages.next(PAGE_MAX).await? {
-        let lines = page.iter().map(|found| format!("{}\n", json::of(found)));
-        let lines: String = lines.collect();
+        let lines: String = page
+            .iter()
+            .map(|found| format!("{}\n", json::of(found)))
+            .collect();
         if !lines.is_empty() {
             output::print(&lines)?;
         }

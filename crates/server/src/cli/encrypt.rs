@@ -82,9 +82,9 @@ pub(super) fn run(args: &EncryptArgs, target: Target, json: bool) -> Result<(), 
         check_convertible(path, &key)?;
     }
     files.wipe_derived().map_err(failed)?;
-    let converted = convert_all(&dir, &paths, &key, target);
+    let outcome = convert_all(&dir, &paths, &key, target);
     files.give_to_owner().map_err(failed)?;
-    let converted = converted?;
+    let converted = outcome?;
     let unchanged = paths.len() - converted;
     if json {
         return output::print_json(&json!({ "converted": converted, "unchanged": unchanged }));
@@ -104,8 +104,8 @@ fn convert_all(
     let progress = Progress::new(Some(paths.iter().map(|path| bytes(path)).sum()));
     let mut converted = 0;
     for path in paths {
-        let name = path.strip_prefix(dir).unwrap_or(path);
-        let name = output::printable(&name.display().to_string());
+        let relative = path.strip_prefix(dir).unwrap_or(path);
+        let name = output::printable(&relative.display().to_string());
         let size = bytes(path);
         progress.show(|| format!("{name}, {}", output::size(size)));
         let outcome = convert(path, key, target, |_| false)?;

@@ -137,7 +137,7 @@ fn described(erasure: &GetErasureResponse) -> String {
         deliveries,
         commits,
     } = erased;
-    let counts = [
+    let kinds = [
         ("turns", turns),
         ("summaries", summaries),
         ("idempotency keys", keys),
@@ -145,7 +145,7 @@ fn described(erasure: &GetErasureResponse) -> String {
         ("owed deliveries", deliveries),
         ("commits", commits),
     ];
-    let counts = output::rows(counts.map(|(name, count)| (name, output::count(count))));
+    let counts = output::rows(kinds.map(|(name, count)| (name, output::count(count))));
     if erasure.outside.is_empty() {
         return counts;
     }

@@ -235,8 +235,8 @@ pub(crate) fn report(result: &Result<(), CliError>) -> ExitCode {
 
 fn print(error: &CliError) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
-    let lines: Vec<String> = error.problem.lines().map(printable).collect();
-    let lines = lines.join("\n");
+    let printed: Vec<String> = error.problem.lines().map(printable).collect();
+    let lines = printed.join("\n");
     match error.exit {
         // Not an error: the user pressed Ctrl-C.
         Exit::Interrupted => writeln!(stderr, "{lines}")?,

@@ -173,13 +173,16 @@ pub(super) async fn history(
                 .await,
         )
     };
-    let reply = match ask(HistoryScope::Journal).await {
+    let answer = match ask(HistoryScope::Journal).await {
         Err(error) if error.is_because("JOURNAL_OFF") => ask(HistoryScope::Live).await,
         reply => reply,
     };
-    let reply = reply?;
-    let turns = reply.turns.into_iter();
+    let reply = answer?;
     // Rewound turns are not exported.
-    let turns = turns.filter(|turn| !turn.removed).collect();
+    let turns = reply
+        .turns
+        .into_iter()
+        .filter(|turn| !turn.removed)
+        .collect();
     Ok((turns, reply.next_after_seq))
 }

@@ -253,12 +253,14 @@ impl Importer<'_> {
                 session_id,
                 mut turn,
             } => {
-                let current = self.current.as_mut();
-                let current = current.filter(|current| current.info.session_id == session_id);
-                let current = current.ok_or_else(|| {
-                    let problem = format!("a turn of {session_id} stands before its session");
-                    CliError::failed(Exit::Data, problem)
-                })?;
+                let current = self
+                    .current
+                    .as_mut()
+                    .filter(|current| current.info.session_id == session_id)
+                    .ok_or_else(|| {
+                        let problem = format!("a turn of {session_id} stands before its session");
+                        CliError::failed(Exit::Data, problem)
+                    })?;
                 if current.is_refused {
                     return Ok(());
                 }

@@ -48,22 +48,22 @@ fn page(command: &Command, above: &[&str]) -> io::Result<String> {
         .date(" ")
         .source(format!("{NAME} {}", env!("CARGO_PKG_VERSION")))
         .manual("memoird manual");
-    let mut text = Vec::new();
-    man.render_title(&mut text)?;
-    man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
-    man.render_description_section(&mut text)?;
-    man.render_options_section(&mut text)?;
+    let mut bytes = Vec::new();
+    man.render_title(&mut bytes)?;
+    man.render_name_section(&mut bytes)?;
+    man.render_synopsis_section(&mut bytes)?;
+    man.render_description_section(&mut bytes)?;
+    man.render_options_section(&mut bytes)?;
     if shown(command).next().is_some() {
-        man.render_subcommands_section(&mut text)?;
+        man.render_subcommands_section(&mut bytes)?;
     }
     match above {
-        [] => exit_status().to_writer(&mut text)?,
-        above => see_also(above).to_writer(&mut text)?,
+        [] => exit_status().to_writer(&mut bytes)?,
+        above => see_also(above).to_writer(&mut bytes)?,
     }
     // Every section starts with the same preamble. A page needs it once.
     let preamble = Roff::new().render();
-    let text = String::from_utf8_lossy(&text).replace(&preamble, "");
+    let text = String::from_utf8_lossy(&bytes).replace(&preamble, "");
     Ok(preamble + &text)
 }
 
@@ -94,8 +94,9 @@ fn see_also(above: &[&str]) -> Roff {
 
 /// A copy without hidden arguments and commands, which completions would offer.
 fn visible(command: &Command) -> Command {
-    let arguments = command.get_arguments();
-    let arguments = arguments.filter(|argument| !argument.is_hide_set());
+    let arguments = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set());
     Command::new(command.get_name().to_owned())
         .about(command.get_about().cloned().unwrap_or_default())
         .version(command.get_version().unwrap_or_default().to_owned())

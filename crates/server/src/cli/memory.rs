@@ -436,8 +436,10 @@ async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
     };
     let mut pages = Pages::of(listing(target, request));
     while let Some(page) = pages.next(PAGE_MAX).await? {
-        let lines = page.iter().map(|memory| format!("{}\n", json::of(memory)));
-        let lines: String = lines.collect();
+        let lines: String = page
+            .iter()
+            .map(|memory| format!("{}\n", json::of(memory)))
+            .collect();
         if !lines.is_empty() {
             output::print(&lines)?;
         }
@@ -482,8 +484,8 @@ fn described(memory: &Memory) -> String {
         rows.push(("metadata", output::printable(&memory.metadata_json)));
     }
     if let Some(from) = &memory.source {
-        let seqs: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
-        let seqs = seqs.join(" ");
+        let numbers: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
+        let seqs = numbers.join(" ");
         let source = format!("{}, {}, turns {seqs}", from.session_id, from.generation);
         rows.push(("source", output::printable(&source)));
     }
@@ -636,8 +638,9 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
 fn read_stdin() -> Result<String, CliError> {
     let mut text = String::new();
     let mut stdin = io::stdin().lock().take(TEXT_BYTES_MAX + 1);
-    let read = stdin.read_to_string(&mut text);
-    let read = read.map_err(CliError::io("cannot read stdin"))?;
+    let read = stdin
+        .read_to_string(&mut text)
+        .map_err(CliError::io("cannot read stdin"))?;
     if read as u64 > TEXT_BYTES_MAX {
         let problem = "stdin: is longer than 1 MiB, and no fact";
         return Err(CliError::failed(Exit::Data, problem));

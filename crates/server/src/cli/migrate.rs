@@ -121,9 +121,8 @@ impl MigrateArgs {
             None => config::variable("MEMOIRD_POSTGRES_PASSWORD"),
         };
         let ca = self.ca.as_ref().map(text).transpose()?;
-        let options = PgOptions::parse(&self.to, password.as_deref(), ca.as_deref());
-        let options =
-            options.map_err(|problem| CliError::usage(format!("--database-ca: {problem}")))?;
+        let options = PgOptions::parse(&self.to, password.as_deref(), ca.as_deref())
+            .map_err(|problem| CliError::usage(format!("--database-ca: {problem}")))?;
         Ok(Place::Database(Box::new(options)))
     }
 
@@ -339,8 +338,11 @@ fn report(compared: &[Compared], is_json: bool) -> Result<(), CliError> {
         let header = ["TABLE", "SOURCE", "TARGET", "SHA-256", ""];
         output::print(&output::table(Some(header), rows, &[1, 2], None))?;
     }
-    let differing = compared.iter().filter(|table| !table.is_same());
-    let differing: Vec<&str> = differing.map(|table| table.name).collect();
+    let differing: Vec<&str> = compared
+        .iter()
+        .filter(|table| !table.is_same())
+        .map(|table| table.name)
+        .collect();
     if differing.is_empty() {
         return Ok(());
     }

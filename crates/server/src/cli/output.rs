@@ -36,8 +36,8 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 pub(crate) async fn reader_gone() {
     loop {
         // Without requested events, poll still reports a pipe without a reader.
-        let stdout = rustix::stdio::stdout();
-        let mut stdout = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
+        let descriptor = rustix::stdio::stdout();
+        let mut stdout = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
         let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
         if told.is_ok() && stdout[0].revents().contains(PollFlags::ERR) {
             return;
@@ -206,8 +206,10 @@ pub(crate) fn printable(text: &str) -> String {
 ///
 /// Reads only the first `chars_max` characters, because a text may have a megabyte.
 pub(crate) fn flat(text: &str, chars_max: usize) -> String {
-    let end = text.char_indices().nth(chars_max);
-    let end = end.map_or(text.len(), |(end, _)| end);
+    let end = text
+        .char_indices()
+        .nth(chars_max)
+        .map_or(text.len(), |(end, _)| end);
     let words: Vec<&str> = text[..end].split_whitespace().collect();
     printable(&words.join(" "))
 }

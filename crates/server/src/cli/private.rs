@@ -42,8 +42,8 @@ impl Daemon {
         };
         while daemon.endpoints().is_none() {
             if let Some(status) = daemon.child.try_wait().ok().flatten() {
-                let problem = format!("the daemon ended before it served ({status})");
-                let problem = format!("{problem}{}", daemon.last_words());
+                let ended = format!("the daemon ended before it served ({status})");
+                let problem = format!("{ended}{}", daemon.last_words());
                 return Err(CliError::failed(Exit::Unavailable, problem));
             }
             sleep(POLL_EVERY).await;

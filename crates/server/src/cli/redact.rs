@@ -83,7 +83,7 @@ fn part(kind: Kind) -> Part {
 
 /// Returns the turn with its content replaced by `text`. Calls and results keep their ids.
 fn redacted(turn: Turn, text: &str) -> Turn {
-    let parts = turn.parts.into_iter().filter_map(|part| match part.part? {
+    let kinds = turn.parts.into_iter().filter_map(|part| match part.part? {
         Kind::Text(_) | Kind::Media(_) => Some(Kind::Text(text.to_owned())),
         Kind::ToolUse(mut call) => {
             call.input_json = "{}".into();
@@ -96,7 +96,7 @@ fn redacted(turn: Turn, text: &str) -> Turn {
         }
         Kind::Thinking(_) => None,
     });
-    let mut parts: Vec<Part> = parts.map(part).collect();
+    let mut parts: Vec<Part> = kinds.map(part).collect();
     if parts.is_empty() {
         parts.push(part(Kind::Text(text.to_owned())));
     }

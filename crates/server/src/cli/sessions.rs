@@ -214,7 +214,7 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
         session_id: args.id.clone(),
         ..Default::default()
     };
-    let detail = match target
+    let live = match target
         .sessions_of(&request.session_id)
         .get_session(request)
         .await
@@ -227,7 +227,7 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
     let turns = history(target, args, journal).await?;
     let named = args.generation.as_ref();
     let is_named = |info: &SessionInfo| named.is_none_or(|named| *named == info.generation);
-    let detail = detail.filter(|detail| detail.session.as_ref().is_some_and(is_named));
+    let detail = live.filter(|detail| detail.session.as_ref().is_some_and(is_named));
     if json {
         return output::print_json(&shown_json(detail.as_ref(), &turns));
     }
@@ -350,8 +350,10 @@ async fn give_labels(target: &Target, args: LabelArgs, json: bool) -> Result<(),
 }
 
 fn labels(info: &SessionInfo) -> String {
-    let labels = info.labels.iter();
-    let labels = labels.map(|(name, value)| output::printable(&format!("{name}={value}")));
+    let labels = info
+        .labels
+        .iter()
+        .map(|(name, value)| output::printable(&format!("{name}={value}")));
     labels.collect::<Vec<_>>().join(" ")
 }
 

@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn damage_is_listed_below_the_table_and_fails() {
-        let whole = VerifiedFile {
+        let whole_file = VerifiedFile {
             path: "a/journal.db".into(),
             bytes: 2_048,
             turns_whole: 1_998,
@@ -136,7 +136,7 @@ mod tests {
             ..VerifiedFile::default()
         };
         let reply = VerifyResponse {
-            files: vec![whole.clone(), damaged],
+            files: vec![whole_file.clone(), damaged],
         };
         let text = described(&reply);
         let lines: Vec<&str> = text.lines().collect();
@@ -153,7 +153,9 @@ mod tests {
         );
         let nothing = described(&VerifyResponse::default());
         assert!(nothing.starts_with("there is nothing"), "{nothing}");
-        let whole = VerifyResponse { files: vec![whole] };
+        let whole = VerifyResponse {
+            files: vec![whole_file],
+        };
         assert!(report(&whole, true).is_ok());
     }
 }

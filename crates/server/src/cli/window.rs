@@ -100,13 +100,13 @@ impl WindowArgs {
         let Some(name) = self.policy else {
             return Ok(None);
         };
-        let policy = match name.policy(self.turns)? {
+        let chosen = match name.policy(self.turns)? {
             Chosen::SlidingWindow { turns } => Policy::SlidingWindow(SlidingWindow { turns }),
             Chosen::HeadTail { turns } => Policy::HeadTail(HeadTail { turns }),
             Chosen::TokenBudget => Policy::TokenBudget(TokenBudget {}),
             Chosen::Salience => Policy::Salience(Salience {}),
         };
-        let policy = Some(policy);
+        let policy = Some(chosen);
         Ok(Some(WindowPolicy { policy }))
     }
 }

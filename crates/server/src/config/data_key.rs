@@ -98,9 +98,10 @@ fn wait(child: &mut Child) -> Result<String, String> {
         .name("data key".to_owned())
         .spawn(reader)
         .map_err(|error| error.to_string())?;
-    let text = take.recv_timeout(COMMAND_TIME_MAX);
-    let text = text.map_err(|_| format!("took longer than {COMMAND_TIME_MAX:?}"))?;
-    let text = text.map_err(|error| format!("its output cannot be read: {error}"))?;
+    let text = take
+        .recv_timeout(COMMAND_TIME_MAX)
+        .map_err(|_| format!("took longer than {COMMAND_TIME_MAX:?}"))?
+        .map_err(|error| format!("its output cannot be read: {error}"))?;
     // It has closed its output and should exit soon.
     for _ in 0..ENDS_LOOKS {
         match child.try_wait().map_err(|error| error.to_string())? {

@@ -230,8 +230,8 @@ impl Values {
 fn suggestion(message: &str) -> Option<&str> {
     let (_, unknown) = message.split_once("unknown ")?;
     let (_, unknown) = unknown.split_once('`')?;
-    let (word, known) = unknown.split_once("`, expected one of ")?;
-    let known = known.lines().next()?.split(", ");
+    let (word, expected) = unknown.split_once("`, expected one of ")?;
+    let known = expected.lines().next()?.split(", ");
     let like = known.map(|known| (likeness(word, known), known));
     let (likeness, known) = like.max_by(|one, other| one.0.total_cmp(&other.0))?;
     (likeness >= LIKENESS_MIN).then_some(known)

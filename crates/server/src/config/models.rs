@@ -66,8 +66,9 @@ impl ModelsSection {
         for profile in profiles {
             let section = format!("models.{}", profile.name);
             let spec = self.models.get(&profile.name);
-            let counter = spec.and_then(|spec| spec.first.counter.as_ref());
-            let counter = counter.map(|counter| counter.build(&profile.name, environment));
+            let counter = spec
+                .and_then(|spec| spec.first.counter.as_ref())
+                .map(|counter| counter.build(&profile.name, environment));
             let counter = counter.and_then(|counter| {
                 let counter = counter.map_err(|problem| problem.within("counter"));
                 problems.take(&section, counter)
@@ -96,21 +97,23 @@ impl ModelsSection {
             if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
                 problems.add(&key, format!("a name has 1 to {NAME_BYTES_MAX} bytes"));
             }
-            let index = profiles.iter().position(|profile| profile.name == *name);
-            let index = index.unwrap_or_else(|| {
-                let is_complete = second.context_window.is_some();
-                let incomplete = "is no built-in model: say its context_window";
-                problems.unless(is_complete, &key, incomplete);
-                let base = profiles
-                    .iter()
-                    .find(|profile| profile.name == DEFAULT_MODEL);
-                // The catalogue always contains it, which a test checks.
-                profiles.extend(base.cloned().map(|base| ModelProfile {
-                    name: name.clone(),
-                    ..base
-                }));
-                profiles.len() - 1
-            });
+            let index = profiles
+                .iter()
+                .position(|profile| profile.name == *name)
+                .unwrap_or_else(|| {
+                    let is_complete = second.context_window.is_some();
+                    let incomplete = "is no built-in model: say its context_window";
+                    problems.unless(is_complete, &key, incomplete);
+                    let base = profiles
+                        .iter()
+                        .find(|profile| profile.name == DEFAULT_MODEL);
+                    // The catalogue always contains it, which a test checks.
+                    profiles.extend(base.cloned().map(|base| ModelProfile {
+                        name: name.clone(),
+                        ..base
+                    }));
+                    profiles.len() - 1
+                });
             let profile = &mut profiles[index];
             profile.budget = profile.budget.overridden(*second);
             if let Some(provider) = first.provider {

@@ -79,11 +79,18 @@ impl PostgresSpec {
             UrlSpec::Plain(url) => (url.clone(), false),
             UrlSpec::Secret(place) => (place.read(environment).map_err(at("url"))?, true),
         };
-        let password = self.password.as_ref().map(|place| place.read(environment));
-        let password = password.transpose().map_err(at("password"))?;
-        let ca = self.ca.as_ref().map(|path| environment.file(path));
-        let ca = ca.transpose();
-        let ca = ca.map_err(|error| Problem::new("ca", format!("cannot be read: {error}")))?;
+        let password = self
+            .password
+            .as_ref()
+            .map(|place| place.read(environment))
+            .transpose()
+            .map_err(at("password"))?;
+        let ca = self
+            .ca
+            .as_ref()
+            .map(|path| environment.file(path))
+            .transpose()
+            .map_err(|error| Problem::new("ca", format!("cannot be read: {error}")))?;
         // Parsed first without password and CA, so that errors are due to the URL.
         let options = PgOptions::parse(&url, None, None).map_err(at("url"))?;
         if !is_secret && options.has_password() {
@@ -91,8 +98,8 @@ impl PostgresSpec {
                            URL as { env: NAME } or { file: PATH }";
             return Err(Problem::new("url", problem));
         }
-        let options = PgOptions::parse(&url, password.as_deref(), ca.as_deref());
-        let mut options = options.map_err(at("ca"))?;
+        let mut options =
+            PgOptions::parse(&url, password.as_deref(), ca.as_deref()).map_err(at("ca"))?;
         options.sharing = if self.cluster {
             Sharing::Members
         } else {
@@ -166,8 +173,8 @@ mod tests {
         }
         for mode in ["require", "verify-ca", "verify-full"] {
             let url = format!("postgres://memoird@db/memoird?sslmode={mode}");
-            let good = format!("journal: {{ postgres: {{ url: '{url}' }} }}");
-            let good = format!("server: {{ allow_without_keys: true }}\n{good}");
+            let journal = format!("journal: {{ postgres: {{ url: '{url}' }} }}");
+            let good = format!("server: {{ allow_without_keys: true }}\n{journal}");
             assert!(parse(&good).expect(mode).journal.is_elsewhere());
         }
     }

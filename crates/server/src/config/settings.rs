@@ -128,9 +128,9 @@ impl Settings {
         };
         let common = self.0.iter().filter(|(path, _)| is_common(path));
         let digests = common.map(|(path, value)| {
-            let digest = Sha256::digest(value);
+            let hash = Sha256::digest(value);
             // Two values collide with probability 2⁻³².
-            let digest = digest[..4]
+            let digest = hash[..4]
                 .iter()
                 .fold(0, |all, byte| all << 8 | u32::from(*byte));
             (path.as_str(), digest)

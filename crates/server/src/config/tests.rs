@@ -514,8 +514,8 @@ fn a_key_that_stands_in_the_file_is_not_shown() {
 
 #[test]
 fn a_key_that_stands_where_a_variable_is_named_is_not_shown() {
-    let problem = parse("tenants: [ { id: a, keys: [ { env: sk-live-0123456789 } ] } ]");
-    let problem = problem.expect_err("refused");
+    let problem = parse("tenants: [ { id: a, keys: [ { env: sk-live-0123456789 } ] } ]")
+        .expect_err("refused");
     assert!(
         !problem.contains("sk-live") && problem.contains("keys[0]"),
         "{problem}"

@@ -258,8 +258,8 @@ mod tests {
     /// Number of bytes read in one poll.
     fn read(io: &mut Watched<DuplexStream>) -> usize {
         let mut context = Context::from_waker(std::task::Waker::noop());
-        let mut buffer = vec![0; SENT];
-        let mut buffer = ReadBuf::new(&mut buffer);
+        let mut bytes = vec![0; SENT];
+        let mut buffer = ReadBuf::new(&mut bytes);
         loop {
             let mut part = buffer.take(8 << 10);
             let polled = Pin::new(&mut *io).poll_read(&mut context, &mut part);

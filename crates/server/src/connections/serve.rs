@@ -165,8 +165,10 @@ impl Life {
 
     /// Performs the TLS handshake, if TLS is configured. Unix sockets never use it.
     async fn shake_hands(&self, stream: Plain, connection: &Connection) -> Option<Stream> {
-        let server = self.tls.as_ref();
-        let server = server.and_then(|(tls, port)| Some((tls, tls.server(*port)?)));
+        let server = self
+            .tls
+            .as_ref()
+            .and_then(|(tls, port)| Some((tls, tls.server(*port)?)));
         let (tls, server, stream) = match (server, stream) {
             (Some((tls, server)), Either::Left(stream)) => (tls, server, stream),
             (_, stream) => return Some(Either::Left(stream)),
@@ -197,9 +199,9 @@ impl Life {
     ) {
         let write_timeout = self.config.write_timeout;
         let io = Watched::new(stream, Arc::clone(connection), write_timeout);
-        let serving = protocol.serve(TokioIo::new(io), connection);
-        let serving = Gathered::new(serving, Arc::clone(connection));
-        let mut serving = Scheduled::new(Arc::clone(&connection.owner), serving);
+        let protocol_serving = protocol.serve(TokioIo::new(io), connection);
+        let gathered = Gathered::new(protocol_serving, Arc::clone(connection));
+        let mut serving = Scheduled::new(Arc::clone(&connection.owner), gathered);
         let patience = tokio::select! {
             // Polled in this order, so that an order given while it is served applies at once.
             biased;

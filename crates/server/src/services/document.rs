@@ -19,8 +19,11 @@ impl DocumentService for Api {
         place.reserve_answer(HEAVY_BYTES as u64).await?;
         let (tenant, request) = split(request)?;
         let get = document::get(request)?;
-        let found = self.memories.document(&tenant, get).await;
-        let found = found.map_err(|error| status::memory(&error))?;
+        let found = self
+            .memories
+            .document(&tenant, get)
+            .await
+            .map_err(|error| status::memory(&error))?;
         place.reserve_answer(found.size).await?;
         Ok(Response::new(document::got(found)))
     }

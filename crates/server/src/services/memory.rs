@@ -96,8 +96,8 @@ impl MemoryService for Api {
         let id = from::memory_id("memory.id", &fields.id)?;
         let subject = optional("memory.subject", &fields.subject, Subject::parse)?;
         let patch = from::patch(&fields, request.update_mask)?;
-        let changed = self.memories.update(&tenant, id, subject, patch).await;
-        let changed = answer(changed, |(memory, redacted)| v1::UpdateMemoryResponse {
+        let outcome = self.memories.update(&tenant, id, subject, patch).await;
+        let changed = answer(outcome, |(memory, redacted)| v1::UpdateMemoryResponse {
             memory: Some(to::memory(&memory)),
             redacted: count(redacted),
         });

@@ -25,8 +25,8 @@ fn window_bytes(window: &ContextOutcome) -> u64 {
 impl Api {
     /// Returns the tool `read_earlier_turns`, with search if available.
     fn recall_tool(&self) -> RecallTool {
-        let search = self.search.is_enabled();
-        let search = search.then(|| Arc::new(self.search.clone()) as Arc<dyn TranscriptSearch>);
+        let is_enabled = self.search.is_enabled();
+        let search = is_enabled.then(|| Arc::new(self.search.clone()) as Arc<dyn TranscriptSearch>);
         RecallTool { search }
     }
 }
@@ -66,8 +66,10 @@ impl SessionService for Api {
         let policy = tenant.policy();
         let bytes = context::asked_bytes(&request);
         let reply_bytes = RequestedBytes::for_budget(request.budget.as_ref());
-        let names = request.append.as_ref();
-        let names = names.map(|append| AppendFields::of(&append.messages_json));
+        let names = request
+            .append
+            .as_ref()
+            .map(|append| AppendFields::of(&append.messages_json));
         let has_search = self.search.is_enabled();
         let read = move || context::asked(request, &policy.limits, has_search);
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
@@ -75,9 +77,9 @@ impl SessionService for Api {
         place.reserve_answer(HEAVY_BYTES as u64).await?;
         let recall = asked
             .memories
-            .map(|request| self.memories.for_window(&tenant, request));
-        let recall = recall.transpose();
-        let recall = recall.map_err(|error| fields::within(&status::memory(&error), "memories"))?;
+            .map(|request| self.memories.for_window(&tenant, request))
+            .transpose()
+            .map_err(|error| fields::within(&status::memory(&error), "memories"))?;
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
@@ -89,8 +91,8 @@ impl SessionService for Api {
             .engine
             .commands
             .context(&tenant, &session, asked.request)
-            .await;
-        let window = window.map_err(|error| context::refused(names, &status::engine(&error)))?;
+            .await
+            .map_err(|error| context::refused(names, &status::engine(&error)))?;
         place.reserve_answer(window_bytes(&window)).await?;
         let writer = Writer {
             tenant: &tenant.id,
@@ -133,8 +135,12 @@ impl SessionService for Api {
         let bytes_max = query.range.bytes_max as u64;
         place.reserve_answer(times * bytes_max).await?;
         caller.key.check()?;
-        let page = self.engine.commands.history(&tenant, &session, query).await;
-        let page = page.map_err(|error| status::engine(&error))?;
+        let page = self
+            .engine
+            .commands
+            .history(&tenant, &session, query)
+            .await
+            .map_err(|error| status::engine(&error))?;
         if format.is_none() {
             let answer = history::fitting_answer(page, (query.scope, query.range), None);
             return answer.map(Response::new);
@@ -156,12 +162,16 @@ impl SessionService for Api {
             .engine
             .compaction
             .session_detail(&tenant, &session)
-            .await;
-        let detail = detail.map_err(|error| status::engine(&error))?;
+            .await
+            .map_err(|error| status::engine(&error))?;
         let mut reply = compaction::detail(&detail, role);
         if request.include_state {
-            let state = self.engine.commands.state(&tenant, &session).await;
-            let state = state.map_err(|error| status::engine(&error))?;
+            let state = self
+                .engine
+                .commands
+                .state(&tenant, &session)
+                .await
+                .map_err(|error| status::engine(&error))?;
             reply.state_json = state.json.to_string();
         }
         Ok(Response::new(reply))
@@ -289,8 +299,8 @@ impl SessionService for Api {
             .engine
             .compaction
             .compact_session(&tenant, &session, keep)
-            .await;
-        let outcome = outcome.map_err(|error| compaction::failure(error, role));
+            .await
+            .map_err(|error| compaction::failure(error, role));
         answer(outcome, |outcome| compaction::compacted(&outcome))
     }
 
@@ -312,8 +322,10 @@ impl SessionService for Api {
         place.reserve_answer(from::HISTORY_BYTES_MAX as u64).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
-        let outcome = commands.rewind(&tenant, &session, command).await;
-        let outcome = outcome.map_err(|error| names.named(&status::engine(&error)))?;
+        let outcome = commands
+            .rewind(&tenant, &session, command)
+            .await
+            .map_err(|error| names.named(&status::engine(&error)))?;
         let bytes = outcome.removed.newest.iter().map(|turn| turn.len()).sum();
         let write = move || to::rewound(session_id, &outcome);
         let written = self.heavy.run(&tenant.id, bytes, write).await?;
@@ -347,8 +359,10 @@ impl SessionService for Api {
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
-        let outcome = commands.update_turn(&tenant, &session, command).await;
-        let outcome = outcome.map_err(|error| from::in_turn(&status::engine(&error)))?;
+        let outcome = commands
+            .update_turn(&tenant, &session, command)
+            .await
+            .map_err(|error| from::in_turn(&status::engine(&error)))?;
         Ok(Response::new(to::turn_updated(&outcome)?))
     }
 

@@ -122,7 +122,7 @@ impl Watching {
         let counted = self.add_watcher(&caller.tenant.id)?;
         let watcher = self.engine.events.watch(scope, &from);
         // One slot more, for the error that ends the stream.
-        let (sender, events) = mpsc::channel(BUFFERED_MAX + 1);
+        let (sender, receiver) = mpsc::channel(BUFFERED_MAX + 1);
         let last_word = sender.clone().try_reserve_owned();
         let (stop, revoked) = (self.stop.clone(), Arc::clone(&caller.revoked));
         let view = EventView {
@@ -136,7 +136,7 @@ impl Watching {
             }
         });
         // Counted while the stream exists, because an unread one uses memory as well.
-        let events = ReceiverStream::new(events).map(move |item| {
+        let events = ReceiverStream::new(receiver).map(move |item| {
             let _counted = &counted;
             item
         });

@@ -79,8 +79,8 @@ pub(crate) fn asked(
     limits: &Limits,
     has_search: bool,
 ) -> Result<Asked, Status> {
-    let append = request.append;
-    if let Some(append) = &append {
+    let asked_append = request.append;
+    if let Some(append) = &asked_append {
         check_append(append, &request.session_id, request.peek)?;
     }
     check_tools(&request.tools_json)?;
@@ -95,14 +95,15 @@ pub(crate) fn asked(
             return Err(status::invalid(reason, "format", problem));
         }
     };
-    let memories = request.memories;
-    let memories = memories.map(|memories| recall(memories, &request.session_id));
-    let memories = memories.transpose()?;
-    let names = append
+    let memories = request
+        .memories
+        .map(|memories| recall(memories, &request.session_id))
+        .transpose()?;
+    let names = asked_append
         .as_ref()
         .map(|append| AppendFields::of(&append.messages_json));
-    let append = append.map(|append| from::append(append, limits));
-    let append = append
+    let append = asked_append
+        .map(|append| from::append(append, limits))
         .transpose()
         .map_err(|refusal| within_append(names, &refusal))?;
     let wanted = Wanted {

@@ -263,9 +263,9 @@ fn range(range: DocumentRange) -> Result<DocumentRange, Status> {
 
 fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     let Some(span) = span else { return Ok(None) };
-    let ttl = Duration::try_from(span).ok();
-    let ttl =
-        ttl.filter(|ttl| (Duration::from_millis(1)..=MemoryLimits::DOCUMENT_TTL).contains(ttl));
+    let ttl = Duration::try_from(span)
+        .ok()
+        .filter(|ttl| (Duration::from_millis(1)..=MemoryLimits::DOCUMENT_TTL).contains(ttl));
     ttl.map(Some).ok_or_else(|| {
         let problem = "ttl: takes a millisecond to ten years; leave it out for one without an end";
         status::invalid("DOCUMENT_INVALID", "ttl", problem)

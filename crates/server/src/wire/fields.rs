@@ -86,7 +86,7 @@ pub(crate) fn within(refusal: &Status, message: &str) -> Status {
 
 /// Extracts the path from a decoding error: `turns.role` of `Turn.role: AppendRequest.turns: why`.
 pub(super) fn malformed(said: &str) -> String {
-    let names = said.split(": ").filter_map(|piece| {
+    let fields = said.split(": ").filter_map(|piece| {
         let (message, field) = piece.split_once('.')?;
         let is_name = |text: &str| {
             let mut bytes = text.bytes();
@@ -94,7 +94,7 @@ pub(super) fn malformed(said: &str) -> String {
         };
         (is_name(message) && is_name(field)).then_some(field)
     });
-    let names: Vec<&str> = names.collect();
+    let names: Vec<&str> = fields.collect();
     if names.is_empty() {
         WHOLE.to_owned()
     } else {

@@ -107,7 +107,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
         check_length("usage.model", &usage.model)?;
     }
     let key = request.idempotency_key;
-    let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
+    let decoded = match (request.turns.is_empty(), request.messages_json.is_empty()) {
         (false, false) => {
             let problem = "send turns or messages_json, not both";
             return Err(status::invalid("TURNS_AMBIGUOUS", "messages_json", problem));
@@ -118,7 +118,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
         }
         (_, true) => turns(request.turns, limits).map_err(refused)?,
     };
-    let turns = encoded(turns, limits).map_err(refused)?;
+    let turns = encoded(decoded, limits).map_err(refused)?;
     let state = state_patch(request.state_patch_json, request.expected_state_version)?;
     let options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
     let content = || content_fingerprint(subject.as_ref(), &turns, state.as_ref(), &options);
@@ -341,8 +341,8 @@ pub(super) fn unknown<T>(
     number: i32,
     of: &str,
 ) -> Result<T, Status> {
-    let values = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
-    let values = values.iter().flat_map(EnumDescriptor::values).skip(1);
+    let descriptor = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
+    let values = descriptor.iter().flat_map(EnumDescriptor::values).skip(1);
     let names: Vec<_> = values.map(|value| value.name().to_owned()).collect();
     let problem = format!("{field} is {number}; it takes {}", names.join(" or "));
     Err(status::invalid(reason, field, problem))
@@ -409,8 +409,9 @@ pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQ
         Err(_) => unknown("ORDER_INVALID", "order", request.order, "SessionOrder")?,
     };
     check_length("id_prefix", &request.id_prefix)?;
-    let labels = request.labels.into_iter();
-    let labels: BTreeMap<Arc<str>, Arc<str>> = labels
+    let labels: BTreeMap<Arc<str>, Arc<str>> = request
+        .labels
+        .into_iter()
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     for (name, value) in &labels {
@@ -559,8 +560,10 @@ fn content_fingerprint(
     let subject = subject.map_or(&[][..], |subject| subject.as_str().as_bytes());
     let bodies = turns.iter().map(|turn| &turn.body[..]);
     let state = state.map(|patch| patch.json.as_bytes());
-    let labels = options.labels.iter();
-    let labels = labels.flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+    let labels = options
+        .labels
+        .iter()
+        .flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
     let class = options.ttl_class.as_ref().map(|class| class.as_bytes());
     let keep_all = options
         .keep_all

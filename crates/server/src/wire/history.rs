@@ -36,15 +36,22 @@ fn rendered(
     range: JournalRange,
     format: MessageFormat,
 ) -> Result<Rendered, Status> {
-    let opened = page.turns.iter().map(|turn| encoding::open_placed(turn));
-    let opened: Option<Vec<_>> = opened.collect();
-    let opened = opened.ok_or_else(status::turn_damaged)?;
-    let stay = opened.into_iter();
-    let stay = stay.filter(|(seq, _)| page.rewound.binary_search(seq).is_err());
+    let opened = page
+        .turns
+        .iter()
+        .map(|turn| encoding::open_placed(turn))
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(status::turn_damaged)?;
+    let stay = opened
+        .into_iter()
+        .filter(|(seq, _)| page.rewound.binary_search(seq).is_err());
     let (seqs, turns): (Vec<u64>, Vec<Turn>) = stay.unzip();
-    let behind_gap = seqs.iter().enumerate();
-    let behind_gap = behind_gap.filter(|(_, seq)| page.gaps.binary_search(seq).is_ok());
-    let behind_gap: Vec<usize> = behind_gap.map(|(index, _)| index).collect();
+    let behind_gap: Vec<usize> = seqs
+        .iter()
+        .enumerate()
+        .filter(|(_, seq)| page.gaps.binary_search(seq).is_ok())
+        .map(|(index, _)| index)
+        .collect();
     let options = RenderOptions {
         behind_gap: &behind_gap,
         is_start: scope == HistoryScope::Live && range.after_seq == 0 && !(range.last && page.more),

@@ -127,7 +127,7 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::ErasureIdInvalid { .. } => (InvalidArgument, "ERASURE_ID_INVALID"),
         CoreError::LeaseInvalid { .. } => (InvalidArgument, "LEASE_INVALID"),
     };
-    let facts = match refusal {
+    let pairs = match refusal {
         CoreError::CurrentTurnTooLarge { budget, tokens, .. } => vec![
             ("tokens", tokens.to_string()),
             ("budget", budget.to_string()),
@@ -148,7 +148,7 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         _ => Vec::new(),
     };
     let field = fields::of(refusal).map(|field| (FIELD, field));
-    let facts = facts
+    let facts = pairs
         .into_iter()
         .chain(field)
         .map(|(name, fact)| (name.to_owned(), fact));
@@ -369,8 +369,8 @@ pub(crate) fn reply_too_large(bytes: u64, bytes_max: u64) -> Status {
          metadata {}, or ask for less (a smaller page or budget); turns of this request are stored",
         reply_limit::METADATA
     );
-    let facts = [("bytes", bytes), ("limit_bytes", bytes_max)];
-    let facts = facts.map(|(name, bytes)| (name.to_owned(), bytes.to_string()));
+    let facts = [("bytes", bytes), ("limit_bytes", bytes_max)]
+        .map(|(name, bytes)| (name.to_owned(), bytes.to_string()));
     with_facts(
         ResourceExhausted,
         "REPLY_TOO_LARGE",
@@ -409,9 +409,10 @@ pub(crate) fn probe_too_large(bytes_max: usize) -> Status {
 pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
     let problem = "requests and answers that are not read yet use all the memory that they may \
                    (a part of limits.memory); read your answers, and try again";
-    let facts = [("used_bytes", used_bytes), ("limit_bytes", limit_bytes)];
-    let facts = facts.map(|(name, bytes)| (name.to_owned(), bytes.to_string()));
-    let facts = HashMap::from(facts);
+    let facts = HashMap::from(
+        [("used_bytes", used_bytes), ("limit_bytes", limit_bytes)]
+            .map(|(name, bytes)| (name.to_owned(), bytes.to_string())),
+    );
     with_facts(
         ResourceExhausted,
         "MEMORY_FULL",

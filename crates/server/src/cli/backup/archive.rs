@@ -180,7 +180,7 @@ fn finish(dir: &Path) -> Result<(), CliError> {
         steps => steps.map_err(failed(&changes))?,
     };
     private::dirs(&dir.join(MEMORIES)).map_err(failed(dir))?;
-    let (mut steps, mut files, mut manifest) = (BufReader::new(steps), HashMap::new(), None);
+    let (mut steps, mut files, mut last) = (BufReader::new(steps), HashMap::new(), None);
     while let Some(step) = read_step(&mut steps).map_err(failed(&changes))? {
         match step.step {
             Some(Step::Block(block)) => {
@@ -189,11 +189,11 @@ fn finish(dir: &Path) -> Result<(), CliError> {
                 let written = file.write_all_at(&block.data, block.offset);
                 written.map_err(failed(&place))?;
             }
-            Some(Step::Manifest(read)) => manifest = Some(read),
+            Some(Step::Manifest(read)) => last = Some(read),
             None => {}
         }
     }
-    let manifest = manifest.ok_or_else(|| bad(&changes, "its end is missing"))?;
+    let manifest = last.ok_or_else(|| bad(&changes, "its end is missing"))?;
     for BackupFile { path, bytes, .. } in &manifest.files {
         let place = place(dir, path)?;
         let file = opened(&mut files, &place)?;
@@ -283,18 +283,18 @@ fn write_step(file: &mut impl Write, step: &BackupResponse) -> io::Result<()> {
 }
 
 fn read_step(file: &mut impl Read) -> io::Result<Option<BackupResponse>> {
-    let mut length = [0; 4];
-    match file.read_exact(&mut length) {
+    let mut header = [0; 4];
+    match file.read_exact(&mut header) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
-    let length = u32::from_le_bytes(length);
+    let length = u32::from_le_bytes(header);
     if length > STEP_BYTES_MAX {
         return Err(io::Error::other("a step is too long"));
     }
-    let mut step = vec![0; length as usize];
-    file.read_exact(&mut step)?;
-    let step = BackupResponse::decode(&*step).map_err(io::Error::other)?;
+    let mut encoded = vec![0; length as usize];
+    file.read_exact(&mut encoded)?;
+    let step = BackupResponse::decode(&*encoded).map_err(io::Error::other)?;
     Ok(Some(step))
 }
 

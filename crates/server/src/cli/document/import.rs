@@ -60,8 +60,8 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
 }
 
 fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadDocument, CliError> {
-    let document = json::read(line.text, &["namespace", "key"]);
-    let document = document.map_err(|error| lines.no_json(line.number, &error))?;
+    let document = json::read(line.text, &["namespace", "key"])
+        .map_err(|error| lines.no_json(line.number, &error))?;
     Ok((document, line.number, line.text.len() as u64))
 }
 

@@ -268,8 +268,10 @@ impl ClaudeMessage {
         if texts.is_empty() {
             texts.push(self.text);
         }
-        let files = self.attachments.into_iter();
-        let files = files.filter(|file| !file.extracted_content.is_empty());
+        let files = self
+            .attachments
+            .into_iter()
+            .filter(|file| !file.extracted_content.is_empty());
         texts.extend(files.map(|file| format!("{}:\n{}", file.file_name, file.extracted_content)));
         let time = self.created_at.and_then(|time| time.parse().ok());
         turn(role, texts.into_iter(), self.uuid, time)
@@ -342,11 +344,14 @@ mod tests {
     }
 
     fn shown(turn: &Turn) -> String {
-        let texts = turn.parts.iter().map(|part| match &part.part {
-            Some(Kind::Text(text)) => text.as_str(),
-            other => panic!("{other:?}"),
-        });
-        let texts: Vec<&str> = texts.collect();
+        let texts: Vec<&str> = turn
+            .parts
+            .iter()
+            .map(|part| match &part.part {
+                Some(Kind::Text(text)) => text.as_str(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
         let time = turn
             .timestamp
             .map(|time| time.to_string())

@@ -26,8 +26,8 @@ pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<
         dry_run: args.dry_run,
     };
     let reply = target.done(target.admin().run_dream(request).await)?;
-    let report = reply.report_json;
-    let report: Value = serde_json::from_str(&report).unwrap_or(Value::String(report));
+    let json_text = reply.report_json;
+    let report: Value = serde_json::from_str(&json_text).unwrap_or(Value::String(json_text));
     if json {
         output::print_json(&report)
     } else {

@@ -112,8 +112,10 @@ pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(
         ));
     }
     if json {
-        let modes = results.iter().map(|(way, found)| found.json(*way));
-        let modes: Vec<Value> = modes.collect();
+        let modes: Vec<Value> = results
+            .iter()
+            .map(|(way, found)| found.json(*way))
+            .collect();
         output::print_json(&json!({ "questions": questions.len(), "modes": modes }))
     } else {
         output::print(&table(&results))
@@ -164,8 +166,8 @@ async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
     // Not awaited: it may be blocked on a line of stdin.
     drop(tokio::task::spawn_blocking(move || {
         lines.each(&to, |lines, line| {
-            let question = serde_json::from_slice::<Question>(line.text);
-            let question = question.map_err(|error| lines.no_json(line.number, &error))?;
+            let question = serde_json::from_slice::<Question>(line.text)
+                .map_err(|error| lines.no_json(line.number, &error))?;
             let problem = |problem| lines.bad(line.number, problem);
             question.checked().map_err(problem)
         });

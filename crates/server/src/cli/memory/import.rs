@@ -90,9 +90,9 @@ async fn store(
         let request = ImportMemoriesRequest {
             memories: batch.memories,
         };
-        let reply = target.done(target.memories().import_memories(request).await);
+        let outcome = target.done(target.memories().import_memories(request).await);
         let place = format!("{name}, lines {first} to {last}");
-        let reply = reply.map_err(|error| told(error.at(&place)))?;
+        let reply = outcome.map_err(|error| told(error.at(&place)))?;
         imported += reply.imported;
         skipped += reply.skipped;
         progress.add(batch.text_bytes);

@@ -217,8 +217,9 @@ impl Simulation<'_> {
         policy: Option<Policy>,
     ) -> Result<Outcome, CliError> {
         let machine = Arc::new(SystemMachine::resume(None));
-        let engine = Engine::open(self.config.clone(), None, machine, Blocking::Threads);
-        let engine = engine.await.map_err(failed)?;
+        let engine = Engine::open(self.config.clone(), None, machine, Blocking::Threads)
+            .await
+            .map_err(failed)?;
         let tenant = engine.tenants.get_or_insert(&TenantId::default_tenant());
         let mut outcome = Outcome::default();
         for (number, conversations) in sessions.iter().enumerate() {

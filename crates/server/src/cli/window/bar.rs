@@ -22,15 +22,16 @@ pub(super) fn lines(report: &ContextReport, has_colours: bool) -> Vec<String> {
     let blocks = blocks(report);
     let tokens: Vec<u64> = blocks.iter().map(|block| block.tokens).collect();
     let cells = cells(&tokens);
-    let drawn = blocks.iter().zip(cells);
-    let drawn: String = drawn
+    let drawn: String = blocks
+        .iter()
+        .zip(cells)
         .map(|(block, cells)| block.cells(cells, has_colours))
         .collect();
-    let all = tokens.iter().copied().fold(0, u64::saturating_add);
+    let total = tokens.iter().copied().fold(0, u64::saturating_add);
     let mut lines = vec![format!("[{drawn}]"), String::new()];
     let is_shown = |block: &&Block| block.tokens > 0 || block.letter == '.';
     for block in blocks.iter().filter(is_shown) {
-        let share = block.tokens as f64 * 100.0 / all.max(1) as f64;
+        let share = block.tokens as f64 * 100.0 / total.max(1) as f64;
         let mark = block.cells(1, has_colours);
         let tokens = output::count(block.tokens);
         lines.push(format!(
@@ -38,7 +39,7 @@ pub(super) fn lines(report: &ContextReport, has_colours: bool) -> Vec<String> {
             block.name
         ));
     }
-    let all = output::count(all);
+    let all = output::count(total);
     lines.push(format!("  {:<24}{all:>13}", "context window"));
     lines
 }

@@ -76,10 +76,10 @@ fn turns(turns: &[Turn], report: &ContextReport) -> String {
 
 /// Formats the text of a turn, prefixed with how memoird changed it.
 fn marked(turn: &Turn) -> String {
-    let text = transcript::one_line(turn);
+    let line = transcript::one_line(turn);
     let text = match turn.metadata.get(MARK) {
-        None => text,
-        Some(mark) => format!("[{}] {text}", output::one_line(mark, 20)),
+        None => line,
+        Some(mark) => format!("[{}] {line}", output::one_line(mark, 20)),
     };
     output::shorten(&text, TEXT_CHARS_MAX)
 }
@@ -120,8 +120,8 @@ fn omitted(omissions: &[Omission]) -> Vec<String> {
         let of_reason = omissions.iter();
         let ranges = merged(of_reason.filter(|omission| omission.reason == reason));
         let length = |(first, last): &(u64, u64)| last.saturating_add(1).saturating_sub(*first);
-        let turns: u64 = ranges.iter().map(length).sum();
-        let turns = output::counted(turns, "turn", "turns");
+        let count: u64 = ranges.iter().map(length).sum();
+        let turns = output::counted(count, "turn", "turns");
         let why = why(OmissionReason::try_from(reason).unwrap_or_default());
         format!("{turns} {why}: {}", named(&ranges))
     };
@@ -143,8 +143,9 @@ fn why(reason: OmissionReason) -> &'static str {
 
 /// Merges ranges of turns that overlap or touch, in ascending order.
 fn merged<'a>(omissions: impl Iterator<Item = &'a Omission>) -> Vec<(u64, u64)> {
-    let ranges = omissions.map(|omission| (omission.first_seq, omission.last_seq));
-    let mut ranges: Vec<(u64, u64)> = ranges.collect();
+    let mut ranges: Vec<(u64, u64)> = omissions
+        .map(|omission| (omission.first_seq, omission.last_seq))
+        .collect();
     ranges.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (first, last) in ranges {

@@ -82,8 +82,8 @@ fn a_model_says_where_it_differs() {
     );
     let built_in = catalogue()
         .into_iter()
-        .find(|profile| profile.name == DEFAULT_MODEL);
-    let built_in = built_in.expect("default");
+        .find(|profile| profile.name == DEFAULT_MODEL)
+        .expect("default");
     let changed = profile(&config, "default");
     let budget = Budget {
         max_reply_tokens: 5,
@@ -219,9 +219,11 @@ fn many_models_and_long_names_are_refused() {
 
 #[test]
 fn the_default_file_shows_the_models_that_are_built_in() {
-    let rows = DEFAULT_YAML.lines().map(str::split_whitespace);
-    let rows = rows.map(Iterator::collect::<Vec<_>>);
-    let mut rows = rows.skip_while(|row| !row.starts_with(&["#", "model", "provider"]));
+    let mut rows = DEFAULT_YAML
+        .lines()
+        .map(str::split_whitespace)
+        .map(Iterator::collect::<Vec<_>>)
+        .skip_while(|row| !row.starts_with(&["#", "model", "provider"]));
     let header = "# model provider tokenizer window reply safety results";
     assert_eq!(rows.next().expect("the table").join(" "), header);
     for profile in catalogue() {

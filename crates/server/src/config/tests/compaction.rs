@@ -123,9 +123,9 @@ fn everything_that_is_wrong_is_said_at_once() {
     ] {
         assert!(problem.contains(part), "{part:?} is missing in: {problem}");
     }
-    let problem = self::problem("{ soft_watermark: 99% }");
+    let crossed = self::problem("{ soft_watermark: 99% }");
     let part = "soft_watermark: must be less than hard_watermark";
-    assert!(problem.contains(part), "{problem}");
+    assert!(crossed.contains(part), "{crossed}");
 }
 
 #[test]

@@ -14,8 +14,8 @@ type Place<'a> = &'a dyn Fn(&str) -> String;
 /// Returns the keys or variants that are valid here, if any, from the error for an unknown one.
 fn known_at(place: Place) -> Option<Vec<String>> {
     let error = File::parse(&place(&format!("{{ {UNKNOWN}: 1 }}"))).err()?;
-    let (_, known) = error.split_once(&format!("`{UNKNOWN}`, expected one of "))?;
-    let known = known.lines().next()?;
+    let (_, list) = error.split_once(&format!("`{UNKNOWN}`, expected one of "))?;
+    let known = list.lines().next()?;
     Some(known.split(", ").map(str::to_owned).collect())
 }
 
@@ -86,10 +86,10 @@ fn paths(text: &str) -> BTreeSet<String> {
         let indent = key.len() - key.trim_start().len();
         above.retain(|(other, _)| *other < indent);
         above.push((indent, key.trim().to_owned()));
-        let path: Vec<&str> = above.iter().map(|(_, key)| key.as_str()).collect();
-        let path = path.join(".");
-        let inline = value.trim().trim_matches(['{', '}']).split(',');
-        let inline = inline.filter_map(|entry| entry.split_once(':'));
+        let keys: Vec<&str> = above.iter().map(|(_, key)| key.as_str()).collect();
+        let path = keys.join(".");
+        let entries = value.trim().trim_matches(['{', '}']).split(',');
+        let inline = entries.filter_map(|entry| entry.split_once(':'));
         paths.extend(inline.map(|(key, _)| format!("{path}.{}", key.trim())));
         paths.insert(path);
     }

@@ -338,8 +338,9 @@ async fn messages_are_the_same_in_place_and_aside() {
             window_turn(Role::Assistant, "short"),
         ];
         for format in [MessageFormat::OpenAi, MessageFormat::Anthropic] {
-            let rendered = written(format, shown(turns.clone(), "")).await;
-            let rendered = rendered.expect("messages");
+            let rendered = written(format, shown(turns.clone(), ""))
+                .await
+                .expect("messages");
             assert_eq!(rendered.ends, [1, 2]);
             let messages: Value = serde_json::from_str(&rendered.messages_json).expect("JSON");
             assert_eq!(messages.as_array().map(Vec::len), Some(2), "{format:?}");

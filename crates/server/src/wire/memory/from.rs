@@ -67,8 +67,11 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
 
 pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
     let session = optional("session_id", &request.session_id, SessionId::parse)?;
-    let subjects = request.subjects.iter().enumerate();
-    let subjects = subjects.map(|(at, id)| subject(&format!("subjects[{at}]"), id));
+    let subjects = request
+        .subjects
+        .iter()
+        .enumerate()
+        .map(|(at, id)| subject(&format!("subjects[{at}]"), id));
     Ok(RecallRequest {
         query: request.query,
         subjects: subjects.collect::<Result<_, _>>()?,
@@ -167,8 +170,9 @@ fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Status> {
 }
 
 fn object(texts: &Texts) -> String {
-    let members = texts.iter();
-    let members = members.map(|(name, text)| (name.clone(), Value::from(text.as_str())));
+    let members = texts
+        .iter()
+        .map(|(name, text)| (name.clone(), Value::from(text.as_str())));
     Value::Object(members.collect()).to_string()
 }
 
@@ -234,8 +238,7 @@ pub(crate) fn imported(memories: Vec<v1::Memory>) -> Result<Vec<Memory>, Status>
 
 /// Parses each of `memories`. An error names the index.
 fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<T>, Status> {
-    let memories = memories.into_iter().enumerate();
-    let memories = memories.map(|(place, memory)| {
+    let memories = memories.into_iter().enumerate().map(|(place, memory)| {
         read(memory).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
     });
     memories.collect()
@@ -455,8 +458,10 @@ fn mode(number: i32) -> Result<RecallMode, Status> {
 }
 
 fn kinds(field: &str, numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
-    let kinds = numbers.iter().map(|number| kind(field, *number));
-    let mut kinds = kinds.collect::<Result<Vec<_>, _>>()?;
+    let mut kinds = numbers
+        .iter()
+        .map(|number| kind(field, *number))
+        .collect::<Result<Vec<_>, _>>()?;
     kinds.sort_unstable();
     kinds.dedup();
     Ok(kinds)

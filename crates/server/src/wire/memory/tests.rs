@@ -166,7 +166,7 @@ fn a_fact_is_taken_with_all_that_the_call_says() {
         seconds: 9,
         nanos: 0,
     });
-    let ask = from::remember(v1::RememberRequest {
+    let asked = from::remember(v1::RememberRequest {
         kind: v1::MemoryKind::Feedback.into(),
         polarity: v1::Polarity::Confirmation.into(),
         visibility: v1::Visibility::Team.into(),
@@ -183,7 +183,7 @@ fn a_fact_is_taken_with_all_that_the_call_says() {
         pinned: true,
         ..fact()
     });
-    let ask = ask.expect("a fact");
+    let ask = asked.expect("a fact");
     assert_eq!(
         (ask.kind, ask.polarity),
         (MemoryKind::Feedback, Some(Polarity::Confirmation))
@@ -252,7 +252,7 @@ fn a_key_stands_for_all_of_the_request_but_itself() {
 
 #[test]
 fn a_recall_asks_for_no_more_than_it_may() {
-    let ask = from::recall(v1::RecallRequest {
+    let asked = from::recall(v1::RecallRequest {
         query: "tea?".into(),
         subjects: vec!["ann".into(), "bob".into()],
         kinds: vec![2, 1, 2],
@@ -261,7 +261,7 @@ fn a_recall_asks_for_no_more_than_it_may() {
         session_id: "chat".into(),
         ..Default::default()
     });
-    let ask = ask.expect("a recall");
+    let ask = asked.expect("a recall");
     assert_eq!((ask.limit, ask.mode), (100, RecallMode::Lexical));
     assert_eq!(ask.kinds, [MemoryKind::User, MemoryKind::Feedback]);
     assert_eq!((ask.subjects.len(), ask.session.is_some()), (2, true));

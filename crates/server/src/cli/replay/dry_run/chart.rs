@@ -21,8 +21,13 @@ pub(super) fn page(sessions: &[Vec<(u64, u64)>], summary: &[(&str, String)]) -> 
     page.push_str(
         "</table><p>One bar for each model call. Blue: in a prefix that was sent before; red: not.",
     );
-    let most = sessions.iter().flatten().map(|(tokens, _)| *tokens).max();
-    let most = most.unwrap_or(0).max(1);
+    let most = sessions
+        .iter()
+        .flatten()
+        .map(|(tokens, _)| *tokens)
+        .max()
+        .unwrap_or(0)
+        .max(1);
     for (number, windows) in sessions.iter().take(SESSIONS_MAX).enumerate() {
         page.push_str(&drawn(number, windows, most));
     }

@@ -41,8 +41,8 @@ pub(super) fn find(
     let wrong =
         |problem: String| CliError::failed(Exit::Data, format!("{}: {problem}", path.display()));
     let text = std::fs::read_to_string(path).map_err(CliError::no_input(path))?;
-    let table: Result<BTreeMap<String, Price>, _> = serde_json::from_str(&text);
-    let mut table = table.map_err(|error| wrong(error.to_string()))?;
+    let parsed: Result<BTreeMap<String, Price>, _> = serde_json::from_str(&text);
+    let mut table = parsed.map_err(|error| wrong(error.to_string()))?;
     let names = table.keys().cloned().collect::<Vec<_>>().join(", ");
     let model = named.unwrap_or(default_model);
     let found = match (table.remove(model), table.len()) {
@@ -94,8 +94,8 @@ mod tests {
         }
         let kept = r#"{"m": {"input": 2.0, "cached_input": 0.5, "cache_write": 2.5}}"#;
         std::fs::write(&path, kept).unwrap();
-        let cost = find(Some(&path), Some("m"), "default").unwrap();
-        let cost = cost.cost(2_000_000, 1_000_000);
+        let price = find(Some(&path), Some("m"), "default").unwrap();
+        let cost = price.cost(2_000_000, 1_000_000);
         assert!((cost - 3.0).abs() < 1e-9, "{cost}");
     }
 }
