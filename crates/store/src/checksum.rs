@@ -254,11 +254,11 @@ mod tests {
     }
 
     fn sealed(role: Role, parts: Vec<PartKind>) -> Arc<[u8]> {
-        let mut turn = Turn::new(role, parts.into_iter().map(Into::into).collect());
-        turn.pinned = true;
-        turn.client_id = "m1".into();
-        turn.client_json = r#""hello""#.into();
-        let turn: NewTurn = encode(turn);
+        let mut plain = Turn::new(role, parts.into_iter().map(Into::into).collect());
+        plain.pinned = true;
+        plain.client_id = "m1".into();
+        plain.client_json = r#""hello""#.into();
+        let turn: NewTurn = encode(plain);
         seal(
             &turn,
             place().seq,

@@ -150,8 +150,9 @@ pub fn wipe(path: &Path) -> io::Result<()> {
     let mut left = file.metadata()?.len();
     let zeros = vec![0; WIPED_AT_ONCE];
     while left > 0 {
-        let part = usize::try_from(left).unwrap_or(WIPED_AT_ONCE);
-        let part = part.min(WIPED_AT_ONCE);
+        let part = usize::try_from(left)
+            .unwrap_or(WIPED_AT_ONCE)
+            .min(WIPED_AT_ONCE);
         file.write_all(&zeros[..part])?;
         left -= part as u64;
     }
@@ -248,8 +249,8 @@ fn carry(connection: &Connection, pragma: &str) -> rusqlite::Result<()> {
 /// Checks that the copy is intact and has the same number of rows in each table.
 fn compare(connection: &Connection, from: &Path) -> rusqlite::Result<Result<(), StoreError>> {
     let sql = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND rootpage > 0";
-    let mut tables = connection.prepare(sql)?;
-    let tables = tables.query_map([], |row| row.get::<_, String>(0))?;
+    let mut statement = connection.prepare(sql)?;
+    let tables = statement.query_map([], |row| row.get::<_, String>(0))?;
     for table in tables {
         let table = table?;
         let quoted = table.replace('"', "\"\"");

@@ -103,9 +103,9 @@ impl DataKey {
     pub(crate) fn pragma(&self, is_new: bool) -> rusqlite::Result<String> {
         let mut text = format!("x'{}", hex::encode(&self.0));
         if is_new {
-            let random = format!("SELECT randomblob({RANDOM_BYTES})");
+            let sql = format!("SELECT randomblob({RANDOM_BYTES})");
             let aside = Connection::open_in_memory()?;
-            let random: Vec<u8> = aside.query_row(&random, [], |row| row.get(0))?;
+            let random: Vec<u8> = aside.query_row(&sql, [], |row| row.get(0))?;
             let salt = [ENCRYPTED_HEAD.as_slice(), &self.check(), &random].concat();
             text.push_str(&hex::encode(&salt));
         }

@@ -121,8 +121,8 @@ pub fn seq_of_client_id(content: &[u8], client_id: &str) -> Option<u64> {
 ///
 /// `None` if the bytes are damaged.
 pub fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
-    let turn = open(&content)?;
-    let turn = NewTurn::of(&turn);
+    let opened = open(&content)?;
+    let turn = NewTurn::of(&opened);
     let record = TurnRecord::new(&turn, seq, content);
     Some((record, turn.links.results))
 }

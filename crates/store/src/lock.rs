@@ -23,12 +23,12 @@ impl DirLock {
         };
         private::dirs(dir).map_err(unusable)?;
         let path = dir.join("lock");
-        let file = private::file_options()
+        let opened = private::file_options()
             .create(true)
             .truncate(false)
             .write(true)
             .open(&path);
-        let file = file.map_err(unusable)?;
+        let file = opened.map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(StoreError::DirInUse {

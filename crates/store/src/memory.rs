@@ -274,8 +274,8 @@ impl Store for MemoryStore {
             encoding::read_back(seq, Arc::clone(content)).ok_or_else(damaged)
         });
         let summary = row.summary();
-        let earlier = windows::earlier_summaries(&row.cuts, summary.as_deref());
-        let earlier = earlier.filter_map(|number| row.summaries.get(&number).cloned());
+        let earlier = windows::earlier_summaries(&row.cuts, summary.as_deref())
+            .filter_map(|number| row.summaries.get(&number).cloned());
         Ok(Some(SavedSession {
             earlier: earlier.collect(),
             summary,
@@ -299,8 +299,10 @@ impl Store for MemoryStore {
         max: usize,
     ) -> Result<Vec<SessionKey>, StoreError> {
         let tables = self.tables();
-        let keyed = tables.keys.keys();
-        let keyed = keyed.filter(|key| after.is_none_or(|after| *key > after));
+        let keyed = tables
+            .keys
+            .keys()
+            .filter(|key| after.is_none_or(|after| *key > after));
         Ok(keyed.take(max).cloned().collect())
     }
 
@@ -399,8 +401,11 @@ impl Store for MemoryStore {
 
     fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
         let tables = self.tables();
-        let changes = tables.turn_changes.iter();
-        let changes = changes.filter(|known| known.change > change).take(max);
+        let changes = tables
+            .turn_changes
+            .iter()
+            .filter(|known| known.change > change)
+            .take(max);
         Ok(changes.copied().collect())
     }
 

@@ -68,11 +68,11 @@ impl SqliteFile {
         }
         check_key(path, key)?;
         let mut header = [0; HEADER_BYTES];
-        let length = File::open(path).and_then(|mut file| {
+        let outcome = File::open(path).and_then(|mut file| {
             file.read_exact(&mut header)?;
             Ok(file.metadata()?.len())
         });
-        let length = match length {
+        let length = match outcome {
             Ok(length) if key.is_some() || header.starts_with(PLAIN_HEAD) => length,
             Err(source) if source.kind() != ErrorKind::UnexpectedEof => {
                 return Err(unusable(path, source));

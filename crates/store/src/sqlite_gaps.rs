@@ -142,8 +142,11 @@ fn clear_in<W: std::ops::Deref<Target = Connection>>(
     mapped_from: u64,
 ) -> Result<bool, StoreError> {
     let failed = |error| unusable(path, error);
-    let file = File::options().read(true).write(true).open(path);
-    let file = file.map_err(failed)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(failed)?;
     for part in pages.chunks(CLEARED_AT_ONCE) {
         let connection = writer();
         // Now the file has the newest version of every page, and only this writer may change it.
@@ -292,19 +295,23 @@ mod tests {
             "the map says the same"
         );
         // An overflow page begins with the number of the next one.
-        let file = File::options().read(true).write(true).open(&path);
-        let file = file.expect("a file");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .expect("a file");
         let pages = file.metadata().expect("a file").len() / PAGE_BYTES as u64;
         let is_tree = |number| is_mapped_to_tree(&file, number).expect("a map");
-        let long = (3..=pages).find(|number| {
-            let mut first = [0];
-            let at = (number - 1) * PAGE_BYTES as u64;
-            file.read_exact_at(&mut first, at).expect("a page");
-            first == [0]
-                && !is_tree(*number)
-                && !(number - FIRST_MAP).is_multiple_of(PLAIN.map_every)
-        });
-        let long = long.expect("a page of a long row");
+        let long = (3..=pages)
+            .find(|number| {
+                let mut first = [0];
+                let at = (number - 1) * PAGE_BYTES as u64;
+                file.read_exact_at(&mut first, at).expect("a page");
+                first == [0]
+                    && !is_tree(*number)
+                    && !(number - FIRST_MAP).is_multiple_of(PLAIN.map_every)
+            })
+            .expect("a page of a long row");
         let at = (long - 1) * PAGE_BYTES as u64;
         let mut kept = vec![0; PAGE_BYTES];
         file.read_exact_at(&mut kept, at).expect("a page");

@@ -314,12 +314,14 @@ pub fn carry(
     let targets = digests(target, bounds, told)?;
     let names = TABLES.iter().map(|table| table.name).chain(["clock"]);
     let pairs = sources.into_iter().zip(targets);
-    let compared = names.zip(pairs).map(|(name, (source, target))| Compared {
-        name,
-        source,
-        target,
-    });
-    let compared: Vec<Compared> = compared.collect();
+    let compared: Vec<Compared> = names
+        .zip(pairs)
+        .map(|(name, (source, target))| Compared {
+            name,
+            source,
+            target,
+        })
+        .collect();
     source.check_held()?;
     if compared.iter().all(Compared::is_same) {
         target.finish()?;

@@ -243,9 +243,9 @@ impl FileCheck {
     pub fn add_turn(&mut self, place: TurnPlace, session: Option<(String, String)>, problem: &str) {
         self.turns.damaged += 1;
         let (seq, generation) = (place.seq, place.generation);
-        let whose =
-            session.map(|(tenant, session)| format!(" (tenant {tenant}, session {session})"));
-        let whose = whose.unwrap_or_default();
+        let whose = session
+            .map(|(tenant, session)| format!(" (tenant {tenant}, session {session})"))
+            .unwrap_or_default();
         self.add(format!(
             "turn {seq} of generation {generation}{whose} {problem}"
         ));

@@ -116,8 +116,10 @@ impl Outbox {
                 && filter.state.is_none_or(|state| state == delivery.state)
         };
         let first = after.map_or(Generation::new(0, 0), |after| after.generation);
-        let behind = self.deliveries.range(first..);
-        let behind = behind.flat_map(|(_, of_generation)| of_generation.values());
+        let behind = self
+            .deliveries
+            .range(first..)
+            .flat_map(|(_, of_generation)| of_generation.values());
         behind.filter(passes).take(max).cloned().collect()
     }
 
@@ -141,8 +143,11 @@ impl Outbox {
         let is_behind = |tenant: &TenantId| after.is_some_and(|after| tenant <= after);
         let (behind, first): (Vec<_>, Vec<_>) =
             tenants.iter().partition(|(tenant, _)| is_behind(tenant));
-        let in_turn = first.into_iter().chain(behind);
-        let mut in_turn: Vec<_> = in_turn.map(|(_, of)| of.range(..=last_due)).collect();
+        let mut in_turn: Vec<_> = first
+            .into_iter()
+            .chain(behind)
+            .map(|(_, of)| of.range(..=last_due))
+            .collect();
         while found.due.len() < max && !in_turn.is_empty() {
             in_turn.retain_mut(|of_tenant| {
                 if found.due.len() == max {
@@ -272,8 +277,11 @@ mod tests {
         };
         let mut pending = outbox.list(&filter, None, usize::MAX);
         pending.sort_by_key(|delivery| (delivery.due, delivery.id.clone()));
-        let next = pending.iter().map(|delivery| delivery.due);
-        let next = next.filter(|due| *due > now).min();
+        let next = pending
+            .iter()
+            .map(|delivery| delivery.due)
+            .filter(|due| *due > now)
+            .min();
         pending.retain(|delivery| delivery.due <= now);
         let mut earlier = BTreeMap::<TenantId, usize>::new();
         pending.sort_by_cached_key(|delivery| {

@@ -133,20 +133,22 @@ impl Tables {
     fn expected(&mut self, change: &Change) -> Result<&mut Row, Refused> {
         let generation = change.generation;
         let revision = change.expected_revision;
-        let row = self.generations.get_mut(&generation);
+        let generation_row = self.generations.get_mut(&generation);
         let first = match &change.kind {
             ChangeKind::Append(appended) => appended.turns.first().map(|(seq, _)| *seq),
             _ => None,
         };
-        let row = row.filter(|row| row.ended.is_none() && row.head.revision == revision);
-        let row = row.filter(|row| first.is_none_or(|seq| seq == row.head.last_seq + 1));
-        let row = row.filter(|row| match &change.kind {
-            ChangeKind::Rewind(rewound) => {
-                rewound.through_seq == row.head.last_seq && rewound.after_seq <= row.head.last_seq
-            }
-            _ => true,
-        });
-        let row = row.ok_or(Refused { generation })?;
+        let row = generation_row
+            .filter(|row| row.ended.is_none() && row.head.revision == revision)
+            .filter(|row| first.is_none_or(|seq| seq == row.head.last_seq + 1))
+            .filter(|row| match &change.kind {
+                ChangeKind::Rewind(rewound) => {
+                    rewound.through_seq == row.head.last_seq
+                        && rewound.after_seq <= row.head.last_seq
+                }
+                _ => true,
+            })
+            .ok_or(Refused { generation })?;
         row.head.revision += 1;
         Ok(row)
     }
@@ -214,9 +216,9 @@ impl Tables {
                 row.head.totals = updated.totals;
                 let place = (change.generation, updated.seq);
                 let mut written = self.written.iter();
-                let number = written.find(|(_, known)| **known == place);
+                let found = written.find(|(_, known)| **known == place);
                 let before = self.turn_changes.last().map_or(0, |last| last.change);
-                let number = number.map(|(number, _)| *number);
+                let number = found.map(|(number, _)| *number);
                 self.turn_changes.extend(number.map(|number| TurnChange {
                     change: before + 1,
                     generation: change.generation,

@@ -268,11 +268,11 @@ impl Store for SqliteStore {
 
     fn settle_log(&self) -> Result<(), StoreError> {
         let mut settler = locked(&self.settler);
-        let connection = match settler.take() {
+        let taken = match settler.take() {
             Some(connection) => connection,
             None => look_only(&self.path, self.options.key.as_ref())?,
         };
-        let connection = settler.insert(connection);
+        let connection = settler.insert(taken);
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
         Ok(())
     }

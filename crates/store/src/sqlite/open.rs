@@ -69,8 +69,10 @@ fn look(path: &Path, options: SqliteOptions) -> Result<i64, StoreError> {
     let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
     if schema > 0 && size <= options.check_bytes_max {
         let check = "PRAGMA quick_check(1)";
-        let verdict = look.connection.query_row(check, [], |row| row.get(0));
-        let verdict: String = verdict.map_err(|error| damaged(path, error))?;
+        let verdict: String = look
+            .connection
+            .query_row(check, [], |row| row.get(0))
+            .map_err(|error| damaged(path, error))?;
         if verdict != "ok" {
             return Err(corrupt(path, &verdict));
         }

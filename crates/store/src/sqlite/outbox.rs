@@ -58,10 +58,10 @@ pub(super) fn deliveries(
     max: usize,
 ) -> Result<Vec<Delivery>, StoreError> {
     let mut sql = format!("SELECT {COLUMNS} FROM outbox WHERE true");
-    let mut values: Vec<Box<dyn ToSql>> = Vec::new();
+    let mut owned_values: Vec<Box<dyn ToSql>> = Vec::new();
     let mut put = |condition: &str, value: Box<dyn ToSql>| {
         sql.push_str(condition);
-        values.push(value);
+        owned_values.push(value);
     };
     if let Some(after) = after {
         put(
@@ -90,7 +90,7 @@ pub(super) fn deliveries(
         Box::new(i64::try_from(max).unwrap_or(i64::MAX)),
     );
     let mut statement = connection.prepare_cached(&sql)?;
-    let values: Vec<&dyn ToSql> = values.iter().map(|value| &**value).collect();
+    let values: Vec<&dyn ToSql> = owned_values.iter().map(|value| &**value).collect();
     let rows = statement.query_map(&values[..], read)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

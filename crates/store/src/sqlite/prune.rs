@@ -153,13 +153,13 @@ fn turns_within(
     bytes_max: usize,
 ) -> Result<(usize, usize), StoreError> {
     // SQLite determines a length without reading the content.
-    let mut lengths = transaction.prepare_cached(
+    let mut statement = transaction.prepare_cached(
         "SELECT ifnull(length(turns.content), 0) + ifnull(
              (SELECT length(contents.content) FROM contents WHERE contents.id = turns.content_id), 0)
          FROM turn_places JOIN turns ON turns.id = turn_places.id
          WHERE turn_places.generation = ? ORDER BY turn_places.seq LIMIT ?",
     )?;
-    let mut lengths = lengths.query(params![generation, rows_max as i64])?;
+    let mut lengths = statement.query(params![generation, rows_max as i64])?;
     let (mut turns, mut bytes) = (0, 0);
     while bytes < bytes_max
         && let Some(row) = lengths.next()?

@@ -105,7 +105,7 @@ pub(super) fn load(
         .prepare_cached("SELECT json FROM states WHERE generation = ?")?
         .query_row([head.generation.to_bytes()], |row| row.get::<_, String>(0))
         .optional()?;
-    let cuts = view
+    let cut_row = view
         .prepare_cached("SELECT cuts FROM windows WHERE generation = ?")?
         .query_row([head.generation.to_bytes()], |row| row.get::<_, Vec<u8>>(0))
         .optional()?;
@@ -116,8 +116,9 @@ pub(super) fn load(
     let turns = kept_turns(&view, reach, reader, &mut kept)?;
     let summary = compaction::newest(&view, head.generation)?;
     // A missing or damaged row makes the next window be planned from scratch.
-    let cuts = cuts.and_then(|row| windows::decode(&row));
-    let cuts = cuts.unwrap_or_default();
+    let cuts = cut_row
+        .and_then(|row| windows::decode(&row))
+        .unwrap_or_default();
     let earlier = windows::earlier_summaries(&cuts, summary.as_deref());
     Ok(Some(SavedSession {
         earlier: compaction::numbered(&view, head.generation, earlier)?,
@@ -396,10 +397,10 @@ fn subject_of(
     let intake = "SELECT id, subject FROM intake_heads WHERE generation = ?1";
     let sql = both(reach, folded, intake, "ORDER BY 1 DESC LIMIT 1");
     let mut statement = connection.prepare_cached(&sql)?;
-    let subject = statement
+    let subject: Option<String> = statement
         .query_row([generation.to_bytes()], |row| row.get(1))
-        .optional()?;
-    let subject: Option<String> = subject.flatten();
+        .optional()?
+        .flatten();
     Ok(subject.and_then(|subject| Subject::parse(&subject).ok()))
 }
 
@@ -424,8 +425,8 @@ pub(super) struct TurnReader<'a> {
 impl TurnReader<'_> {
     /// Reads seq, content, header and checksum. A damaged content is replaced.
     pub(super) fn read(self, row: &Row<'_>) -> Result<(u64, Arc<[u8]>), StoreError> {
-        let (seq, content) = self.read_known(row)?;
-        let content = content.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
+        let (seq, known) = self.read_known(row)?;
+        let content = known.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
         Ok((seq, content))
     }
 

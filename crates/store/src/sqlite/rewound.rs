@@ -53,8 +53,8 @@ pub(super) fn add(
         .query_row(params![name, whole(first)], |row| {
             Ok((count(row, 0)?, count(row, 1)?))
         })
-        .optional()?;
-    let before = before.filter(|(_, last)| last + 1 >= first);
+        .optional()?
+        .filter(|(_, last)| last + 1 >= first);
     let first = before.map_or(first, |(first, _)| first);
     transaction
         .prepare_cached("DELETE FROM rewound WHERE generation = ? AND first_seq >= ?")?

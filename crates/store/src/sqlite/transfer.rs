@@ -76,9 +76,9 @@ impl SqliteTransfer {
         check_finished(dir)?;
         let options = options(key);
         let path = dir.join(JOURNAL);
-        let writer = open::writer(&path, options)?;
+        let connection = open::writer(&path, options)?;
         let unfolded = Arc::<Unfolded>::default();
-        let mut writer = Writer::open(writer, options.intake_changes, unfolded)?;
+        let mut writer = Writer::open(connection, options.intake_changes, unfolded)?;
         writer.fold_all()?;
         // Closing the last connection checkpoints the log.
         drop(writer);
@@ -199,9 +199,9 @@ impl TransferSource for SqliteTransfer {
             && bytes < bounds.bytes_max.max(1)
             && let Some(row) = rows.next()?
         {
-            let values = 0..table.columns.len();
-            let values = values.map(|place| row.get_ref(place).map(value));
-            let mut values = values.collect::<Result<Row, _>>()?;
+            let mut values = (0..table.columns.len())
+                .map(|place| row.get_ref(place).map(value))
+                .collect::<Result<Row, _>>()?;
             if table.name == "turns" {
                 protected(&mut values);
             }
@@ -331,10 +331,10 @@ fn puts(table: &Table) -> Vec<Put> {
 }
 
 fn put(into: &str, columns: &str, values: std::ops::Range<usize>) -> Put {
-    let places: Vec<String> = (1..=values.len())
+    let numbered: Vec<String> = (1..=values.len())
         .map(|place| format!("?{place}"))
         .collect();
-    let places = places.join(", ");
+    let places = numbered.join(", ");
     Put {
         sql: format!("INSERT OR IGNORE INTO {into} ({columns}) VALUES ({places})"),
         values: values.collect(),

@@ -310,8 +310,10 @@ impl Decider<'_> {
             };
             return (is_free && is_new).then_some(row).ok_or_else(refused);
         }
-        let row = self.row(draft, generation)?;
-        let mut row = row.filter(|row| row.ended.is_none()).ok_or_else(refused)?;
+        let mut row = self
+            .row(draft, generation)?
+            .filter(|row| row.ended.is_none())
+            .ok_or_else(refused)?;
         if change.expected_revision != row.head.revision {
             return Err(refused());
         }
@@ -342,8 +344,10 @@ impl Decider<'_> {
     }
 
     fn row(&self, draft: &Draft, generation: Generation) -> Result<Option<GenerationRow>, Fault> {
-        let noted = draft.rows.get(&generation);
-        let noted = noted.or_else(|| self.taken.row(generation));
+        let noted = draft
+            .rows
+            .get(&generation)
+            .or_else(|| self.taken.row(generation));
         match noted.or_else(|| self.intake.row(generation)) {
             Some(row) => Ok(Some(row.clone())),
             None => Ok(folded_row(self.transaction, generation)?),
@@ -351,8 +355,11 @@ impl Decider<'_> {
     }
 
     fn live(&self, draft: &Draft, key: &SessionKey) -> Result<Option<Generation>, Fault> {
-        let noted = draft.live.get(key).copied();
-        let noted = noted.or_else(|| self.taken.live(key));
+        let noted = draft
+            .live
+            .get(key)
+            .copied()
+            .or_else(|| self.taken.live(key));
         match noted.or_else(|| self.intake.live(key)) {
             Some(live) => Ok(live),
             None => Ok(folded_live(self.transaction, key)?),
@@ -535,8 +542,9 @@ impl Content<'_> {
         taken: &Taken,
     ) -> Result<(), StoreError> {
         let (transaction, name, seq) = (self.transaction, generation.to_bytes(), updated.seq);
-        let unplaced = taken.turn(generation, whole(seq));
-        let unplaced = unplaced.or_else(|| self.intake.turn(generation, whole(seq)));
+        let unplaced = taken
+            .turn(generation, whole(seq))
+            .or_else(|| self.intake.turn(generation, whole(seq)));
         let number: Option<i64> = match unplaced {
             Some(id) => Some(id),
             None => transaction

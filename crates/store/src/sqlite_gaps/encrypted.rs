@@ -33,8 +33,9 @@ pub(super) fn find(path: &Path, key: &DataKey) -> Result<Vec<u64>, StoreError> {
     let mut next = 1;
     loop {
         let moment = connection.unchecked_transaction()?;
-        let pages = moment.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))?;
-        let pages = pages.unsigned_abs();
+        let pages = moment
+            .pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))?
+            .unsigned_abs();
         if next > pages {
             return Ok(found);
         }
