@@ -24,8 +24,7 @@ impl Search {
         // Wait until turns read from the journal before their deletion are indexed. They would be
         // added later.
         drop(shared.following.lock().await);
-        let index = locked(&shared.index).clone();
-        let index = index.ok_or(SearchError::NotReady)?;
+        let index = locked(&shared.index).clone().ok_or(SearchError::NotReady)?;
         let mut has_any = false;
         for generation in generations {
             loop {

@@ -140,7 +140,7 @@ impl Follower {
             return Ok(index);
         }
         let (path, key) = (self.shared.path.clone(), self.shared.key);
-        let (index, is_new) = self.run(move || Index::open(&path, key)).await?;
+        let (opened, is_new) = self.run(move || Index::open(&path, key)).await?;
         if is_new {
             self.shared
                 .counters
@@ -148,7 +148,7 @@ impl Follower {
                 .fetch_add(1, Ordering::Relaxed);
             info!("an index of what was said is made from the journal");
         }
-        let index = Arc::new(index);
+        let index = Arc::new(opened);
         *locked(&self.shared.index) = Some(Arc::clone(&index));
         Ok(index)
     }
@@ -220,10 +220,10 @@ impl Follower {
             self.followed = Some(now);
         }
         let reached = self.followed.map_or(0, |followed| followed.number);
-        let behind = written.last_number.saturating_sub(reached);
+        let distance = written.last_number.saturating_sub(reached);
         // The last turns may have been deleted; then there is nothing more to read.
-        let has_more_turns = behind > 0 && reached > followed.number;
-        let behind = if has_more_turns { behind } else { 0 };
+        let has_more_turns = distance > 0 && reached > followed.number;
+        let behind = if has_more_turns { distance } else { 0 };
         self.shared.counters.behind.store(behind, Ordering::Relaxed);
         let (taken, has_more_changes) = self.take_changed(index, reached).await?;
         self.has_more = has_more_turns || has_more_changes;
@@ -270,8 +270,9 @@ impl Follower {
         generations.dedup();
         let owners = self.shared.engine.transcripts.owners(generations).await?;
         let index = Arc::clone(index);
-        let added = self.run(move || index.add(&new_turns(opened, &tools), owners, followed));
-        let added = added.await? as u64;
+        let added = self
+            .run(move || index.add(&new_turns(opened, &tools), owners, followed))
+            .await? as u64;
         self.shared
             .counters
             .indexed
@@ -301,8 +302,9 @@ impl Follower {
             }
         };
         let transcripts = &self.shared.engine.transcripts;
-        let changed = transcripts.changed_after(changes.taken, STEP_CHANGES);
-        let changed = changed.await?;
+        let changed = transcripts
+            .changed_after(changes.taken, STEP_CHANGES)
+            .await?;
         for change in &changed {
             if change.number <= reached {
                 self.replace(index, change).await?;
@@ -438,8 +440,8 @@ impl Follower {
                 (Generation::new(0, 0), Generation::new(until_ms, u128::MAX))
             }
         };
-        let old = Arc::clone(index);
-        let old = self.run(move || old.generations(after, until, FORGET_GENERATIONS));
+        let older_index = Arc::clone(index);
+        let old = self.run(move || older_index.generations(after, until, FORGET_GENERATIONS));
         let generations = old.await?;
         let last = generations.last().copied();
         let owners = engine.transcripts.owners(generations.clone()).await?;

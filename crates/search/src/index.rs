@@ -277,11 +277,13 @@ fn is_usable(path: &Path, key: Option<&DataKey>) -> Answer<bool> {
     }
     let damaged = |error| damaged(path, error);
     let look = look.connection;
-    let version = look.query_row("SELECT words_version FROM state", [], |row| row.get(0));
-    let version: i64 = version.map_err(damaged)?;
+    let version: i64 = look
+        .query_row("SELECT words_version FROM state", [], |row| row.get(0))
+        .map_err(damaged)?;
     if version == words::VERSION && size_of(path) <= CHECK_BYTES_MAX {
-        let verdict = look.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
-        let verdict: String = verdict.map_err(damaged)?;
+        let verdict: String = look
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(damaged)?;
         if verdict != "ok" {
             let (path, detail) = (path.to_owned(), verdict);
             return Err(StoreError::Corrupt { path, detail }.into());

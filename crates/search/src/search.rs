@@ -120,7 +120,7 @@ impl Search {
         config: SearchConfig,
         key: Option<DataKey>,
     ) -> Self {
-        let shared = Shared {
+        let parts = Shared {
             path: index_file(data_dir),
             key,
             config,
@@ -137,7 +137,7 @@ impl Search {
             engine,
         };
         let search = Self {
-            shared: Arc::new(shared),
+            shared: Arc::new(parts),
         };
         let shared = &search.shared;
         match (
@@ -252,8 +252,7 @@ impl Search {
         if let Some(page) = request.page {
             scored.retain(|hit| page.is_before(hit.score, hit.turn));
         }
-        let turns = judge.matches.turns;
-        let turns = request.page.map_or(turns, |page| page.turns);
+        let turns = request.page.map_or(judge.matches.turns, |page| page.turns);
         self.read_page(tenant, &request, &judge, &scored, turns)
             .await
     }
@@ -284,8 +283,9 @@ impl Search {
                 }
             }),
         };
-        let index = locked(&self.shared.index).clone();
-        let index = index.ok_or(SearchError::NotReady)?;
+        let index = locked(&self.shared.index)
+            .clone()
+            .ok_or(SearchError::NotReady)?;
         let find = move || {
             let sought = Sought::new(&query, index.languages(&filter.tenant)?);
             let matches = index.find(&filter, &sought, CANDIDATES_MAX)?;
@@ -357,10 +357,12 @@ impl Search {
             }
             seen += 1;
         }
-        let last = wanted[..seen].last().filter(|_| seen < scored.len());
-        let last = last.map(|last| (last.score, last.turn));
+        let scored_last = wanted[..seen]
+            .last()
+            .filter(|_| seen < scored.len())
+            .map(|last| (last.score, last.turn));
         // All candidates may have been deleted, while older turns still exist.
-        let last = last.or(judge.matches.more_before.map(|turn| (0.0, turn)));
+        let last = scored_last.or(judge.matches.more_before.map(|turn| (0.0, turn)));
         let next = last.map(|(score, number)| PageToken {
             turns,
             score,

@@ -706,10 +706,10 @@ async fn turns_that_say_something_else_are_taken_in_step_by_step_and_nobody_wait
 async fn old_words_leave_the_pages_in_steps_between_which_others_are_followed() {
     let dir = tempfile::tempdir().unwrap();
     let (house, mut follower) = open_by_steps(dir.path()).await;
-    let texts: Vec<String> = (0..300)
+    let owned: Vec<String> = (0..300)
         .map(|turn| (0..500).map(|word| format!("w{turn}x{word} ")).collect())
         .collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
     for some in texts.chunks(10) {
         house.say("acme", "chat", some).await;
         follower.step().await.unwrap();

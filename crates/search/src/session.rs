@@ -29,7 +29,7 @@ impl Search {
             query: query.words.to_owned(),
             ..SearchRequest::default()
         };
-        let of_tool = SearchRequest {
+        let without = SearchRequest {
             tool: Some(query.without_tool.to_owned()),
             ..SearchRequest::default()
         };
@@ -40,7 +40,7 @@ impl Search {
                 ..FoundTurns::default()
             });
         }
-        let of_tool = self.hits_in_generation(&query, of_tool).await?;
+        let of_tool = self.hits_in_generation(&query, without).await?;
         let left_out: HashSet<u64> = of_tool.hits.iter().map(|hit| hit.seq).collect();
         let matching = matches.hits.into_iter();
         // Without context, a hit contains only its own turn.

@@ -45,16 +45,16 @@ impl Sought {
     /// Without any, its beginning.
     pub(crate) fn snippet(&self, text: &str, statistics: &Statistics) -> String {
         let places = self.scorer(statistics).places(text);
-        let start = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));
-        let start = text.ceil_char_boundary(start);
+        let wanted = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));
+        let boundary = text.ceil_char_boundary(wanted);
         // Skip a truncated first word.
-        let start = if text[..start].ends_with(char::is_whitespace) || start == 0 {
-            start
+        let start = if text[..boundary].ends_with(char::is_whitespace) || boundary == 0 {
+            boundary
         } else {
-            text[start..]
+            text[boundary..]
                 .find(char::is_whitespace)
                 .filter(|blank| *blank < SNIPPET_LEAD_BYTES)
-                .map_or(start, |blank| start + blank)
+                .map_or(boundary, |blank| boundary + blank)
         };
         let end = text.floor_char_boundary(start + SNIPPET_BYTES);
         let words: Vec<&str> = text[start..end].split_whitespace().collect();
@@ -99,9 +99,9 @@ mod tests {
             ("snake_case_names", "name"),
             ("बिल्ली कहाँ है", "बिल्ली"),
         ] {
-            let mut words = String::new();
-            let language = add_index_words(said, &mut words);
-            let words: Vec<&str> = words.split(' ').collect();
+            let mut index_words = String::new();
+            let language = add_index_words(said, &mut index_words);
+            let words: Vec<&str> = index_words.split(' ').collect();
             for term in Sought::new(asked, language).terms() {
                 let forms = term.forms();
                 let is_found = forms.iter().any(|form| words.contains(&form.as_str()));

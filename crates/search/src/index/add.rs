@@ -181,8 +181,8 @@ impl Batch<'_> {
                 ],
                 |row| row.get(0),
             )
-            .optional()?;
-        let no = no.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+            .optional()?
+            .ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         self.generations.insert(owner.generation, no);
         Ok(no)
     }

@@ -69,10 +69,10 @@ impl Index {
                 .execute([turn.at.as_ms(), row])?;
             widen_day(&transaction, tenant, day_of(turn.at), row, row)?;
             let sql = "SELECT languages FROM tenants WHERE no = ?";
-            let languages = transaction
+            let bits = transaction
                 .prepare_cached(sql)?
                 .query_row([tenant], |row| row.get(0))?;
-            let languages = Languages::from_bits(languages).with(language);
+            let languages = Languages::from_bits(bits).with(language);
             transaction
                 .prepare_cached("UPDATE tenants SET languages = ? WHERE no = ?")?
                 .execute(params![languages.bits(), tenant])?;

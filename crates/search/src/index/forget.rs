@@ -140,11 +140,11 @@ fn is_merging(connection: &Connection) -> Answer<bool> {
     // Skip the totals over all levels.
     numbers.by_ref().take(2).for_each(drop);
     for _ in 0..levels {
-        let (merged, segments) = (numbers.next(), numbers.next());
+        let (merged, segment_count) = (numbers.next(), numbers.next());
         if merged.is_some_and(|merged| merged > 0) {
             return Ok(true);
         }
-        let segments = usize::try_from(segments.unwrap_or_default()).unwrap_or_default();
+        let segments = usize::try_from(segment_count.unwrap_or_default()).unwrap_or_default();
         let of_segments = segments.saturating_mul(NUMBERS_OF_SEGMENT);
         numbers.by_ref().take(of_segments).for_each(drop);
     }
