@@ -206,8 +206,9 @@ fn other(mut item: Fields<'_>, kind: &str) -> Item {
     let call = calls::of_call(FORMAT, kind).filter(|call| item.is_for_client(call));
     if let Some(id) = call.and_then(|call| item.hollow_id(&[call.id])) {
         let mut inputs = INPUTS.iter();
-        let input = inputs.find(|name| item.get(name).is_some_and(|it| !it.is_null()));
-        let input = input.and_then(|name| item.replace(name, ""));
+        let input = inputs
+            .find(|name| item.get(name).is_some_and(|it| !it.is_null()))
+            .and_then(|name| item.replace(name, ""));
         return Item::Part(item.into_part(PartKind::ToolUse {
             id,
             name: kind.to_owned(),

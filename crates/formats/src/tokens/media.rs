@@ -169,8 +169,8 @@ impl Media<'_> {
 
 impl Kind {
     fn of_media_type(media_type: &str) -> Self {
-        let (family, format) = media_type.split_once('/').unwrap_or((media_type, ""));
-        let format = format.split(';').next().unwrap_or_default().trim();
+        let (family, parameters) = media_type.split_once('/').unwrap_or((media_type, ""));
+        let format = parameters.split(';').next().unwrap_or_default().trim();
         match (family, format) {
             // A drawing as XML, which some providers read as text.
             ("image", "svg+xml") => Self::Text,

@@ -109,8 +109,8 @@ impl Scale {
         let Ok(given) = serde_json::from_str::<Value>(json) else {
             return self.overheads.tools + self.text(json);
         };
-        let (tools, others) = tools::tools(&given);
-        let others: u64 = others.iter().map(|tool| self.provider_tool(tool)).sum();
+        let (tools, unknown) = tools::tools(&given);
+        let others: u64 = unknown.iter().map(|tool| self.provider_tool(tool)).sum();
         let json_and = |around: u64| -> u64 {
             let each = tools.iter().map(|tool| self.text(&tool.json()) + around);
             each.sum()

@@ -162,12 +162,12 @@ fn tools_that_come_with_an_item_count_as_openai_shows_them() {
 
 #[test]
 fn google_result_counts_without_quotes_and_escapes() {
-    let error =
+    let text =
         r#"{"error":"1 validation error:\n```json\n[\n  {\n    \"type\": \"extra_forbidden\",
         \n    \"loc\": [\n      \"type\"\n    ],\n    \"msg\": \"Extra inputs are not permitted\",
         \n    \"input\": \"VIDEO\"\n  }\n]\n```"}"#
             .replace("\n        ", "");
-    let error = error.as_str();
+    let error = text.as_str();
     let scale = scale(Dialect::Google);
     let tokens = scale.turn(&turn(result("a", error, Vec::new())));
     assert!(tokens + 5 < scale.text(error), "{tokens}");

@@ -183,8 +183,9 @@ fn properties(schema: &Value) -> Option<&Map<String, Value>> {
 }
 
 fn object(text: &mut String, schema: &Value, depth: usize) {
-    let required = schema.get("required").and_then(Value::as_array);
-    let required: HashSet<&str> = required
+    let required: HashSet<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)

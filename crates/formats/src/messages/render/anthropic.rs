@@ -39,16 +39,20 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let texts: Vec<String> = own.into_iter().chain(said).collect();
     let marks = cache_marks(turns.len(), leading, options.cache_after);
 
-    let written = rest.iter().map(|turn| {
-        let given = (turn.format == Some(FORMAT))
-            .then(|| given::message(turn))
-            .flatten();
-        match given {
-            Some((content, fields)) => Some(Message::given(given_by(turn.role), content, fields)),
-            None => translate(turn, &ids, options.mark),
-        }
-    });
-    let mut written: Vec<Option<Message>> = written.collect();
+    let mut written: Vec<Option<Message>> = rest
+        .iter()
+        .map(|turn| {
+            let given = (turn.format == Some(FORMAT))
+                .then(|| given::message(turn))
+                .flatten();
+            match given {
+                Some((content, fields)) => {
+                    Some(Message::given(given_by(turn.role), content, fields))
+                }
+                None => translate(turn, &ids, options.mark),
+            }
+        })
+        .collect();
     if options.is_request {
         place(&mut written, options.rules.system_inside, |index| {
             translate(&rest[index], &ids, options.mark)
@@ -97,8 +101,10 @@ fn place(
     let mut index = 0;
     while index < written.len() {
         let others = |message: &Option<Message>| message.as_ref().is_some_and(|it| !it.is_system());
-        let end = written[index..].iter().position(others);
-        let end = end.map_or(written.len(), |others| index + others);
+        let end = written[index..]
+            .iter()
+            .position(others)
+            .map_or(written.len(), |others| index + others);
         let before = written[..index].iter().rev().flatten().next();
         let after = written.get(end).and_then(Option::as_ref);
         let is_placed = takes_system
@@ -150,9 +156,9 @@ fn said_by(role: Role) -> &'static str {
 
 fn translate<'a>(turn: &'a Turn, ids: &Ids<'a>, mark: Mark) -> Option<Message> {
     if turn.role == Role::System {
-        let text = texts(turn, ids).join("\n\n");
+        let joined = texts(turn, ids).join("\n\n");
         // Users can write this word, but not the nonce.
-        let text = (!text.is_empty()).then(|| format!("[system {mark}] {text}"))?;
+        let text = (!joined.is_empty()).then(|| format!("[system {mark}] {joined}"))?;
         return Some(Message::translated(
             "user",
             vec![text_block(text)],
@@ -222,10 +228,10 @@ fn thinking_block(thinking: &PartKind) -> Value {
 }
 
 fn result(result: ToolResult<'_>) -> Value {
-    let mut content = result.content;
-    let content = match &mut content[..] {
+    let mut pieces = result.content;
+    let content = match &mut pieces[..] {
         [Piece::Text(text, fields)] if fields.is_empty() => mem::take(text).into(),
-        _ => content.into_iter().map(block).collect(),
+        _ => pieces.into_iter().map(block).collect(),
     };
     let mut block = json!({ "type": "tool_result", "tool_use_id": result.id });
     block["content"] = content;

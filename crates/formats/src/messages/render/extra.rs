@@ -55,8 +55,10 @@ impl Extra {
         let Some((first, below)) = path.split_first() else {
             return false;
         };
-        let field = self.rest.get(*first);
-        let field = below.iter().fold(field, |field, name| field?.get(name));
+        let first_field = self.rest.get(*first);
+        let field = below
+            .iter()
+            .fold(first_field, |field, name| field?.get(name));
         field.is_some_and(Value::is_string)
     }
 

@@ -63,8 +63,8 @@ impl<'a> Ids<'a> {
         if !takes_once(self.format) {
             return self.say(id, 1);
         }
-        let mut uses = self.uses.borrow_mut();
-        let uses = uses.entry(id).or_default();
+        let mut all_uses = self.uses.borrow_mut();
+        let uses = all_uses.entry(id).or_default();
         uses.count += 1;
         uses.open.push_back(uses.count);
         self.say(id, uses.count)

@@ -30,8 +30,8 @@ pub(super) fn limited<'a>(
     if out.is_empty() {
         return turns;
     }
-    let note = format!("[memoird {mark}: an image is left out here]");
-    let note = Part::from(PartKind::Text(note));
+    let text = format!("[memoird {mark}: an image is left out here]");
+    let note = Part::from(PartKind::Text(text));
     let shown = turns.to_mut();
     for (turn, part, inner) in out {
         let part = &mut shown[turn].parts[part];
@@ -64,11 +64,11 @@ fn images(format: MessageFormat, turns: &[Turn], limits: &ImageLimits) -> Vec<(P
             is_sent.then_some(side.unwrap_or(0))
         };
         for (part_index, part) in turn.parts.iter().enumerate() {
-            let inner = match &part.kind {
+            let inner_parts = match &part.kind {
                 PartKind::ToolResult { parts, .. } => parts.as_slice(),
                 _ => &[],
             };
-            let inner = inner
+            let inner = inner_parts
                 .iter()
                 .enumerate()
                 .map(|(index, part)| (Some(index), part));

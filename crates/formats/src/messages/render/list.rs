@@ -49,8 +49,7 @@ impl ListFormat {
         let part = |piece| match piece {
             Piece::Text(text, fields) => Some(with(self.text(text.into_owned()), fields)),
             Piece::Media(media, fields) => {
-                let part = (self.media_part)(&media);
-                let part = part.unwrap_or_else(|| self.text(media.label()));
+                let part = (self.media_part)(&media).unwrap_or_else(|| self.text(media.label()));
                 Some(with(part, fields))
             }
             Piece::Whole(part) => Some(part.into()),

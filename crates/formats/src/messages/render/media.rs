@@ -78,11 +78,11 @@ impl<'a> Media<'a> {
                 None => (Source::Elsewhere, ""),
             },
         };
-        let media_type = match media_type.as_str() {
+        let named_type = match media_type.as_str() {
             "" => in_url,
             stated => stated,
         };
-        let media_type = match media_type {
+        let media_type = match named_type {
             // A common misnomer that no provider accepts.
             "image/jpg" => "image/jpeg",
             media_type => media_type,
@@ -108,12 +108,12 @@ impl<'a> Media<'a> {
             Kind::Video => "video",
             Kind::Document => "document",
         };
-        let said = match self.source {
+        let label = match self.source {
             _ if !self.name.is_empty() => self.name,
             Source::Url(url) => url,
             _ => self.media_type,
         };
-        let said: String = said.chars().take(LABEL_CHARS_MAX).collect();
+        let said: String = label.chars().take(LABEL_CHARS_MAX).collect();
         match said.split_whitespace().collect::<Vec<_>>().join(" ") {
             said if said.is_empty() => format!("[{kind}]"),
             said => format!("[{kind}: {}]", unmarked(&said)),
@@ -154,8 +154,8 @@ impl<'a> Media<'a> {
 
 /// Returns media type and content of a base64 `data:` URL.
 fn data_url(uri: &str) -> Option<(&str, &str)> {
-    let (head, data) = uri.strip_prefix("data:")?.split_once(',')?;
-    let head = head.strip_suffix(";base64")?;
+    let (prefix, data) = uri.strip_prefix("data:")?.split_once(',')?;
+    let head = prefix.strip_suffix(";base64")?;
     Some((head.split(';').next().unwrap_or_default(), data))
 }
 

@@ -185,7 +185,7 @@ impl Writer {
 }
 
 fn assistant(pieces: Pieces<'_>) -> Option<Value> {
-    let (mut said, mut calls) = (Vec::new(), Vec::new());
+    let (mut others, mut calls) = (Vec::new(), Vec::new());
     for piece in pieces.rest {
         match piece {
             Piece::ToolUse(call, fields) => {
@@ -193,10 +193,10 @@ fn assistant(pieces: Pieces<'_>) -> Option<Value> {
                 let call = json!({ "id": call.id, "type": "function", "function": function });
                 calls.push(with(call, fields));
             }
-            other => said.push(other),
+            other => others.push(other),
         }
     }
-    let said = LIST.parts(said);
+    let said = LIST.parts(others);
     if said.is_empty() && calls.is_empty() {
         return None;
     }

@@ -143,8 +143,8 @@ impl<'a> Finder<'a> {
         match &part.kind {
             PartKind::ToolUse { id, .. } => {
                 self.known.insert(id.as_str().into());
-                let kind = Extra::read(&part.extra_json);
-                let kind = kind
+                let extra = Extra::read(&part.extra_json);
+                let kind = extra
                     .kind()
                     .and_then(|kind| calls::of_call(self.format, kind));
                 if kind.is_some_and(|kind| kind.answer.is_none()) {
@@ -250,8 +250,11 @@ fn reasoning(turns: &[Turn]) -> BTreeMap<Place, Edit> {
         _ => false,
     };
     let places = turns.iter().enumerate().flat_map(|(turn_index, turn)| {
-        let parts = turn.parts.iter().enumerate();
-        let parts = parts.filter(|(_, part)| is_reasoning(part));
+        let parts = turn
+            .parts
+            .iter()
+            .enumerate()
+            .filter(|(_, part)| is_reasoning(part));
         parts.map(move |(part_index, _)| ((turn_index, part_index), Edit::Drop))
     });
     places.collect()

@@ -459,8 +459,8 @@ fn what_is_said_with_some_of_a_call_s_results_stands_behind_all_of_them() {
         json!({ "role": "user", "content": [result("a"), text] }),
     ];
     let roles = |turns: &[Value]| -> Vec<String> {
-        let messages = across(Anthropic, OpenAi, &json!(turns));
-        let messages = messages.as_array().expect("messages");
+        let sent = across(Anthropic, OpenAi, &json!(turns));
+        let messages = sent.as_array().expect("messages");
         let role = |message: &Value| {
             let id = message["tool_call_id"].as_str().unwrap_or_default();
             format!("{}{id}", message["role"].as_str().unwrap_or_default())

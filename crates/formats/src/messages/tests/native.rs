@@ -136,8 +136,8 @@ fn the_assistant_may_begin_and_nobody_says_nothing() {
         ..RenderOptions::default()
     };
     for (end, count) in [(0, 0), (1, 2), (2, 3), (3, 4), (4, 4)] {
-        let fewer = render(Anthropic, &turns[..end], &options).messages_json;
-        let fewer = fewer.trim_end_matches(']');
+        let json = render(Anthropic, &turns[..end], &options).messages_json;
+        let fewer = json.trim_end_matches(']');
         assert!(
             expected.to_string().starts_with(fewer),
             "what was sent is sent again: {fewer}"
@@ -279,13 +279,13 @@ fn an_id_that_is_used_again_is_another_one_where_the_provider_takes_it_once() {
     };
     let mut turns = vec![turn(Role::User, [text("hi")])];
     turns.extend(["{}", "{}", "{}"].into_iter().flat_map(said));
-    let messages = send(Anthropic, &turns);
-    let messages = messages.as_array().unwrap();
+    let sent = send(Anthropic, &turns);
+    let messages = sent.as_array().unwrap();
     check_anthropic(messages);
-    let ids = messages
+    let ids: Vec<&str> = messages
         .iter()
-        .flat_map(|message| texts(blocks(message), "tool_use", "id"));
-    let ids: Vec<&str> = ids.collect();
+        .flat_map(|message| texts(blocks(message), "tool_use", "id"))
+        .collect();
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 6, "{ids:?}");
     assert_eq!(ids[..2], ["1", "2"]);
     let earlier = send(Anthropic, &turns[..7]).to_string();

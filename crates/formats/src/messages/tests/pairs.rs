@@ -292,11 +292,11 @@ fn responses_problem(items: &[Value]) -> Option<String> {
             return Some(format!("{index}: {caller:?} is not there"));
         }
         if let Some(call) = outputs.get(kind) {
-            let id = id(&["call_id", "approval_request_id", "id"]);
+            let given = id(&["call_id", "approval_request_id", "id"]);
             let id = if item.get("call_id") == Some(&Value::Null) {
                 "by order".into()
             } else {
-                id
+                given
             };
             if open.remove(&((*call).to_owned(), id)).is_none() {
                 return Some(format!("{index}: {kind} without its call"));
@@ -478,8 +478,8 @@ fn output_without_its_call_is_a_note_in_requests_and_whole_histories() {
         for options in [&whole, &request] {
             let rendered = render(OpenAiResponses, &turns, options);
             let shown: Value = serde_json::from_str(&rendered.messages_json).unwrap();
-            let note = format!("{line}{said}").trim_end().to_owned();
-            let note = json!({ "role": "user", "content": note });
+            let said_note = format!("{line}{said}").trim_end().to_owned();
+            let note = json!({ "role": "user", "content": said_note });
             assert_eq!(
                 shown,
                 json!([note, { "role": "assistant", "content": "Good." }])

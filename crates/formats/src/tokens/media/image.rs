@@ -81,10 +81,10 @@ fn open_ai(size: Size, detail: Detail) -> u64 {
     if detail == Detail::Low {
         return weigh(size.within(512).pieces(PATCH_PX)).max(LOW);
     }
-    let fitted = size.within(2_048);
-    let fitted = match fitted.short() {
-        769.. => fitted.scaled(768, fitted.short()),
-        _ => fitted,
+    let bounded = size.within(2_048);
+    let fitted = match bounded.short() {
+        769.. => bounded.scaled(768, bounded.short()),
+        _ => bounded,
     };
     let tiles = LOW + 170 * fitted.pieces(512);
     let patches = match detail {

@@ -107,8 +107,8 @@ fn is_system(message: &Map<String, Value>) -> bool {
 }
 
 fn said(role: &str, text: String) -> Map<String, Value> {
-    let fields = [("role", role.into()), ("content", Value::from(text))];
-    let fields = fields.map(|(name, value)| (name.to_owned(), value));
+    let fields = [("role", role.into()), ("content", Value::from(text))]
+        .map(|(name, value)| (name.to_owned(), value));
     fields.into_iter().collect()
 }
 

@@ -68,9 +68,9 @@ fn by_items(role: Role, described: Vec<Value>, mut parts: &[Part]) -> Option<Vec
         let Value::Object(rest) = item.get_mut(1)?.take() else {
             return None;
         };
-        let (said, more) = parts.split_at_checked(count)?;
+        let (these, more) = parts.split_at_checked(count)?;
         parts = more;
-        let said: Vec<&Part> = said.iter().collect();
+        let said: Vec<&Part> = these.iter().collect();
         items.push(message(role, Extra::of(rest).rest, &said)?);
     }
     let is_placeholder = |part: &Part| Extra::read(&part.extra_json).is_placeholder();
@@ -102,8 +102,8 @@ fn message(role: Role, mut rest: Map<String, Value>, parts: &[&Part]) -> Option<
 /// Restores an item that is one part.
 fn single(part: &Part) -> Option<Value> {
     let mut extra = Extra::read(&part.extra_json);
-    let kind = extra.rest.get("type").cloned();
-    let kind = kind.as_ref().and_then(Value::as_str);
+    let own_kind = extra.rest.get("type").cloned();
+    let kind = own_kind.as_ref().and_then(Value::as_str);
     let item = match &part.kind {
         PartKind::ToolUse {
             id,
@@ -174,8 +174,13 @@ fn reasoning(mut extra: Extra, text: &str, signature: &str, redacted: bool) -> O
     } else {
         (text, signature)
     };
-    let bytes = extra.ours.get("bytes").and_then(Value::as_array);
-    let mut bytes = bytes.into_iter().flatten().filter_map(Value::as_u64);
+    let mut bytes = extra
+        .ours
+        .get("bytes")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_u64);
     for list in ["summary", "content"] {
         let pieces = extra.rest.get_mut(list).and_then(Value::as_array_mut);
         let texts = pieces
