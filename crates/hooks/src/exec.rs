@@ -98,8 +98,8 @@ impl ExecHook {
 
     async fn run(&self, call: &HookCall) -> Result<(), HookError> {
         let input = payload_aside(call, String::into_bytes).await?;
-        let process = Process::start(&self.config, &self.env);
-        let process = process.map_err(|error| self.not_started(&error))?;
+        let process =
+            Process::start(&self.config, &self.env).map_err(|error| self.not_started(&error))?;
         let (status, said) = process
             .finish(&input)
             .await
@@ -113,8 +113,8 @@ impl ExecHook {
 
     /// Names the missing path: the system's error is the same for the program and the directory.
     fn not_started(&self, error: &io::Error) -> HookError {
-        let program = self.config.argv.first().map_or("", String::as_str);
-        let program = line(program.as_bytes(), NAME_CHARS_MAX);
+        let argument = self.config.argv.first().map_or("", String::as_str);
+        let program = line(argument.as_bytes(), NAME_CHARS_MAX);
         let missing = self.config.dir.as_ref().filter(|dir| !dir.is_dir());
         HookError::later(match missing {
             Some(dir) => {

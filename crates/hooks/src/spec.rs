@@ -77,12 +77,11 @@ impl HookSpec {
             "retry",
             "tries must be at least 1, pause at most pause_max",
         );
-        let tenants = self.tenants.iter().map(|id| TenantId::parse(id));
-        let tenants: Result<Vec<TenantId>, _> = tenants.collect();
-        let tenants = tenants.map_err(|error| Problem::new("tenants", error));
-        let tenants = problems.take("", tenants);
-        let name = HookName::parse(&self.name);
-        let name = problems.take("", name.map_err(|error| Problem::new("name", error)));
+        let parsed: Result<Vec<TenantId>, _> =
+            self.tenants.iter().map(|id| TenantId::parse(id)).collect();
+        let tenants = problems.take("", parsed.map_err(|error| Problem::new("tenants", error)));
+        let parsed_name = HookName::parse(&self.name);
+        let name = problems.take("", parsed_name.map_err(|error| Problem::new("name", error)));
         let hook = problems.take("", self.hook(environment));
         Some(HookConfig {
             hook: hook?,

@@ -121,17 +121,21 @@ impl WebhookHook {
     /// # Errors
     /// A message for the operator if the configuration is invalid.
     pub fn new(config: &WebhookConfig, environment: &dyn Environment) -> Result<Self, String> {
-        let url = parse_url(&config.url);
-        let url = url.map_err(|problem| format!("the URL of the webhook {problem}"))?;
+        let url = parse_url(&config.url)
+            .map_err(|problem| format!("the URL of the webhook {problem}"))?;
         let host = url.host_str().unwrap_or_default();
         if !config.allow_private && is_private_host(host) {
             let advice = "set allow_private: true if that is meant";
             return Err(format!("{host} is a private address; {advice}"));
         }
-        let secret = config.secret.as_ref();
-        let secret = secret.map(|reference| read("secret", reference, environment));
-        let secret = secret.transpose()?;
-        let secret = secret.map(|text| WebhookSecret::parse(&text)).transpose()?;
+        let secret_text = config
+            .secret
+            .as_ref()
+            .map(|reference| read("secret", reference, environment))
+            .transpose()?;
+        let secret = secret_text
+            .map(|text| WebhookSecret::parse(&text))
+            .transpose()?;
         let headers = config.headers(environment)?;
         let client = client::build(config, &headers, url.scheme() == "https")?;
         Ok(Self {
@@ -159,10 +163,15 @@ impl WebhookHook {
         }
         let mut url = self.url.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let request = self.client.post(url.clone());
-            let request = request.headers(headers.clone()).body(body.clone());
-            let answer = request.send().await;
-            let answer = answer.map_err(|error| unreachable(&url, error))?;
+            let request = self
+                .client
+                .post(url.clone())
+                .headers(headers.clone())
+                .body(body.clone());
+            let answer = request
+                .send()
+                .await
+                .map_err(|error| unreachable(&url, error))?;
             match redirect(&url, &answer)? {
                 Some(next) => url = next,
                 None => return answer::judge(answer, call.at).await,

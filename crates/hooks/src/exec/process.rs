@@ -65,14 +65,14 @@ impl Process {
         let stderr = self.child.stderr.take();
         {
             // All three concurrently, to avoid a deadlock on full pipes.
-            let talk = async {
+            let talking = async {
                 tokio::join!(
                     feed(stdin, input),
                     drain(stdout, |_| {}),
                     drain(stderr, |bytes| said.put(bytes))
                 )
             };
-            let mut talk = pin!(talk);
+            let mut talk = pin!(talking);
             let mut ended = pin!(self.ended());
             tokio::select! {
                 ended = &mut ended => {

@@ -97,8 +97,10 @@ impl Delivery<'_> {
         let mut objects = Objects::new();
         for _ in 0..ATTEMPTS_MAX {
             let tip = self.repo.tip()?;
-            let base = tip.map(|tip| self.repo.commit(tip)).transpose()?;
-            let base = base.map(|commit| commit.tree_id());
+            let base = tip
+                .map(|tip| self.repo.commit(tip))
+                .transpose()?
+                .map(|commit| commit.tree_id());
             let mut trees = Trees::new(self.repo);
             let missing = self.missing(base, &mut trees)?;
             if missing.is_empty() {
@@ -179,13 +181,13 @@ impl Delivery<'_> {
                 day.insert(name, blob.map_err(refused)?);
             }
         }
-        let mut tree = base;
+        let mut grown = base;
         for (folders, files) in days {
-            tree = Some(trees.add(tree, folders, &files, objects)?);
+            grown = Some(trees.add(grown, folders, &files, objects)?);
         }
         let new: Vec<&SessionContent> = missing.iter().map(|it| it.ended).collect();
         // Always set: a commit has at least one session.
-        let tree = tree.unwrap_or(Oid::ZERO_SHA1);
+        let tree = grown.unwrap_or(Oid::ZERO_SHA1);
         let commit = message::commit(self.config, tree, tip, &new, self.at);
         let added = objects.add(ObjectType::Commit, commit.as_bytes());
         added.map_err(refused)

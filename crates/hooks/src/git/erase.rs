@@ -46,12 +46,12 @@ pub(super) fn erase(
     request: &EraseRequest,
     stop: &Stop,
 ) -> Result<ErasedElsewhere, GitError> {
-    let repo = match Repo::open(config, &request.tenant) {
+    let opened_repo = match Repo::open(config, &request.tenant) {
         Err(GitError::Missing { .. }) => return Ok(ErasedElsewhere::default()),
         opened => opened?,
     };
-    let lock = OwnLock::acquire(&repo, stop)?;
-    let checkpoints = Checkpoints { repo };
+    let lock = OwnLock::acquire(&opened_repo, stop)?;
+    let checkpoints = Checkpoints { repo: opened_repo };
     let Covered {
         generations,
         sessions,
@@ -300,7 +300,7 @@ impl History<'_> {
     fn commit(&mut self, id: Oid, tree: Oid, parents: &[Oid]) -> Result<Oid, GitError> {
         let old = self.repo.read(id, ObjectType::Commit)?;
         let end = old.windows(2).position(|pair| pair == b"\n\n");
-        let (head, text) = old.split_at(end.map_or(old.len(), |end| end + 1));
+        let (head, rest) = old.split_at(end.map_or(old.len(), |end| end + 1));
         let mut new = format!("tree {tree}\n").into_bytes();
         for parent in parents {
             new.extend_from_slice(format!("parent {parent}\n").as_bytes());
@@ -319,7 +319,7 @@ impl History<'_> {
             }
         }
         new.push(b'\n');
-        let text = text.strip_prefix(b"\n").unwrap_or(text);
+        let text = rest.strip_prefix(b"\n").unwrap_or(rest);
         new.extend_from_slice(&self.message(text));
         let made = self.new.add(ObjectType::Commit, new)?;
         self.made.insert(made, tree);
@@ -418,11 +418,11 @@ impl History<'_> {
             if new_tree != tree {
                 let at = self.repo.commit(tip)?.time().seconds();
                 let who = message::committer(config);
-                let commit = format!(
+                let body = format!(
                     "tree {new_tree}\nparent {tip}\nauthor {who} {at} +0000\n\
                      committer {who} {at} +0000\n\nErase checkpoints\n"
                 );
-                let commit = self.new.add(ObjectType::Commit, commit.into_bytes())?;
+                let commit = self.new.add(ObjectType::Commit, body.into_bytes())?;
                 self.new.flush(self.stop)?;
                 self.repo.detach_work_tree(Some(tip))?;
                 self.move_ref(lock, &self.repo.ref_name(), tip, commit)?;

@@ -99,9 +99,10 @@ pub(super) fn packs_to_merge(
 /// The packs without companion files other than the index, smallest first.
 fn packs_by_size(pack_dir: &Path) -> Result<Vec<Found>, GitError> {
     let entries = fs::read_dir(pack_dir).doing("read", pack_dir)?;
-    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-    let names: io::Result<BTreeSet<String>> = names.collect();
-    let names = names.doing("read", pack_dir)?;
+    let read_names: io::Result<BTreeSet<String>> = entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect();
+    let names = read_names.doing("read", pack_dir)?;
     // A multi-pack index would list objects of packs that were merged away.
     if names
         .iter()
@@ -114,8 +115,10 @@ fn packs_by_size(pack_dir: &Path) -> Result<Vec<Found>, GitError> {
         let Some(stem) = name.strip_suffix("pack") else {
             continue;
         };
-        let files = names.range(stem.to_owned()..);
-        let files = files.take_while(|file| file.starts_with(stem)).count();
+        let files = names
+            .range(stem.to_owned()..)
+            .take_while(|file| file.starts_with(stem))
+            .count();
         if files == 2 && names.contains(&format!("{stem}idx")) {
             let path = pack_dir.join(name);
             let index_bytes = length(&path.with_extension("idx"))?;
@@ -233,8 +236,10 @@ fn parse_ids(index: &[u8]) -> Option<Vec<Oid>> {
         return None;
     }
     let count = number(index, TABLES_OFFSET - 4)? as usize;
-    let ids = index.get(TABLES_OFFSET..TABLES_OFFSET + count * HASH_BYTES)?;
-    let ids = ids.chunks(HASH_BYTES).map(|id| Oid::from_bytes(id).ok());
+    let ids = index
+        .get(TABLES_OFFSET..TABLES_OFFSET + count * HASH_BYTES)?
+        .chunks(HASH_BYTES)
+        .map(|id| Oid::from_bytes(id).ok());
     ids.collect()
 }
 
@@ -246,8 +251,8 @@ fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
     let crcs = TABLES_OFFSET + ids.len() * HASH_BYTES;
     let offsets = crcs + ids.len() * 4;
     let entry = |(row, id)| {
-        let offset = number(index, offsets + row * 4).filter(|offset| *offset < OFFSET_END)?;
-        let offset = offset as usize;
+        let offset =
+            number(index, offsets + row * 4).filter(|offset| *offset < OFFSET_END)? as usize;
         Some(PackEntry {
             id,
             crc32: number(index, crcs + row * 4)?,

@@ -59,19 +59,18 @@ impl OwnLock {
     /// Waits for the lock, then cleans up after a crash.
     pub(super) fn acquire(repo: &Repo, stop: &Stop) -> Result<Self, GitError> {
         let path = repo.git_dir.join("memoird.lock");
-        let file = OpenOptions::new()
+        let opened = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .open(&path);
-        let file = file.doing("open", &path)?;
+        let file = opened.doing("open", &path)?;
         hold(&file, &path, stop)?;
         // The modification time of a write has the same clock as lock files.
         let mut writer = &file;
         let now = file
             .set_len(0)
-            .and_then(|()| writer.write_all(b"memoird\n"));
-        let now = now
+            .and_then(|()| writer.write_all(b"memoird\n"))
             .and_then(|()| file.metadata()?.modified())
             .doing("write", &path)?;
         let pending = repo.git_dir.join("memoird.claim");

@@ -36,8 +36,9 @@ impl Checkpoints {
         while let Some(id) = next.filter(|_| log.len() < limit) {
             let commit = repo.commit(id)?;
             next = commit.parent_ids().next();
-            let before = next.map(|parent| repo.commit(parent)).transpose()?;
-            let before = before
+            let before = next
+                .map(|parent| repo.commit(parent))
+                .transpose()?
                 .map(|commit| self.tree(commit.tree_id()))
                 .transpose()?;
             let after = self.tree(commit.tree_id())?;

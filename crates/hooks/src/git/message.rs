@@ -69,13 +69,13 @@ fn text(new: &[&SessionContent]) -> String {
             "Checkpoint {session}: {reason} after {count}\n\nStarted {created_at} UTC, took {took}.\n"
         );
     }
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
     for ended in new {
-        *counts.entry(ended.reason.name()).or_default() += 1;
+        *tally.entry(ended.reason.name()).or_default() += 1;
     }
-    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let counts: Vec<String> = counts
+    let mut ordered: Vec<(&str, usize)> = tally.into_iter().collect();
+    ordered.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let counts: Vec<String> = ordered
         .into_iter()
         .map(|(word, count)| format!("{count} {word}"))
         .collect();

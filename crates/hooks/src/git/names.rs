@@ -30,9 +30,10 @@ pub(super) fn tenant(tenant: &TenantId) -> String {
         return name;
     }
     // Only fails if the buffer for the hash is too small.
-    let hash = Oid::hash_object(ObjectType::Blob, tenant.as_str().as_bytes());
-    let hash = hash.unwrap_or(Oid::ZERO_SHA1).to_string();
-    let hash = &hash[..16];
+    let digest = Oid::hash_object(ObjectType::Blob, tenant.as_str().as_bytes())
+        .unwrap_or(Oid::ZERO_SHA1)
+        .to_string();
+    let hash = &digest[..16];
     format!("{}~{hash}", cut(&name))
 }
 

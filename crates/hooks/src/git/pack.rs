@@ -216,8 +216,9 @@ pub(super) fn write_part(
 /// The base of a `REF_DELTA` entry, which follows its type and size.
 fn base_of(entry: &[u8], repo: &Repo, id: Oid) -> Result<Oid, GitError> {
     let size_bytes = entry.iter().take_while(|byte| **byte & 128 != 0).count() + 1;
-    let base = entry.get(size_bytes..size_bytes + 20);
-    let base = base.ok_or_else(|| repo.damaged(&id, "is no delta"))?;
+    let base = entry
+        .get(size_bytes..size_bytes + 20)
+        .ok_or_else(|| repo.damaged(&id, "is no delta"))?;
     repo.id(base)
 }
 
@@ -407,9 +408,10 @@ fn index_content(written: &mut [Written], pack: Oid) -> io::Result<Vec<u8>> {
     content.extend(written.iter().flat_map(|entry| entry.id.as_bytes()));
     content.extend(written.iter().flat_map(|entry| entry.crc32.to_be_bytes()));
     for entry in written.iter() {
-        let offset = u32::try_from(entry.offset).ok();
-        let offset = offset.filter(|offset| *offset < OFFSET_END);
-        let offset = offset.ok_or(io::ErrorKind::FileTooLarge)?;
+        let offset = u32::try_from(entry.offset)
+            .ok()
+            .filter(|offset| *offset < OFFSET_END)
+            .ok_or(io::ErrorKind::FileTooLarge)?;
         content.extend_from_slice(&offset.to_be_bytes());
     }
     content.extend_from_slice(pack.as_bytes());

@@ -127,15 +127,17 @@ impl Checkpoints {
         }
         for day in days.into_iter().take(DAYS_MAX) {
             let tree = self.tree(day.id)?;
-            let documents = tree.iter().filter_map(|entry| {
-                let name = str::from_utf8(entry.name_bytes()).ok()?;
-                let (of, its) = names::parse(name)?;
-                let is_wanted = session.as_ref().is_none_or(|session| session == of)
-                    && generation.is_none_or(|generation| generation == its)
-                    && entry.kind() == Some(ObjectType::Blob);
-                is_wanted.then(|| (Reverse(its), name.to_owned(), entry.id()))
-            });
-            let mut documents: Vec<_> = documents.collect();
+            let mut documents: Vec<_> = tree
+                .iter()
+                .filter_map(|entry| {
+                    let name = str::from_utf8(entry.name_bytes()).ok()?;
+                    let (of, its) = names::parse(name)?;
+                    let is_wanted = session.as_ref().is_none_or(|session| session == of)
+                        && generation.is_none_or(|generation| generation == its)
+                        && entry.kind() == Some(ObjectType::Blob);
+                    is_wanted.then(|| (Reverse(its), name.to_owned(), entry.id()))
+                })
+                .collect();
             documents.sort_unstable();
             for (_, name, id) in documents {
                 let content = self.repo.read(id, ObjectType::Blob)?;

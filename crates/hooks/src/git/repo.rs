@@ -144,8 +144,10 @@ impl Repo {
         let Some(tip) = tip.filter(|_| self.has_work_tree) else {
             return Ok(());
         };
-        let head = self.git.find_reference("HEAD");
-        let head = head.map_err(|error| self.damaged(&"HEAD", error))?;
+        let head = self
+            .git
+            .find_reference("HEAD")
+            .map_err(|error| self.damaged(&"HEAD", error))?;
         if head.symbolic_target_bytes() != Some(self.ref_name().as_bytes()) {
             return Ok(());
         }

@@ -54,8 +54,10 @@ fn reachable(repo: &Repo, stop: &Stop) -> Result<HashSet<Oid>, GitError> {
             continue;
         }
         stop.check()?;
-        let object = repo.git.find_object(id, None);
-        let object = object.map_err(|error| repo.damaged(&id, error))?;
+        let object = repo
+            .git
+            .find_object(id, None)
+            .map_err(|error| repo.damaged(&id, error))?;
         match object.kind() {
             Some(ObjectType::Commit) => {
                 let commit = repo.commit(id)?;

@@ -200,11 +200,11 @@ impl<'a> Trees<'a> {
                 .map(|(name, id)| Entry::new(MODE_FILE, name, id));
             return self.write(base, &new.collect::<Vec<_>>(), objects);
         };
-        let inner = match base {
+        let known = match base {
             None => None,
             Some(base) => self.folder(base, std::slice::from_ref(name))?,
         };
-        let inner = self.add(inner, rest, files, objects)?;
+        let inner = self.add(known, rest, files, objects)?;
         self.write(base, &[Entry::new(MODE_FOLDER, name, &inner)], objects)
     }
 
