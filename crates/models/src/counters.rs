@@ -178,9 +178,9 @@ impl RemoteCounter {
             Api::Responses => flat_tool,
             Api::Tokenize => nested_tool,
         };
-        let tools: Vec<Value> =
+        let given: Vec<Value> =
             serde_json::from_str(tools_json).map_err(|_| malformed("tools of the request"))?;
-        let tools: Value = tools.into_iter().map(rewrite).collect();
+        let tools: Value = given.into_iter().map(rewrite).collect();
         raw("tools", tools.to_string()).map(Some)
     }
 }
@@ -216,11 +216,12 @@ fn messages(request: &CountRequest) -> Result<String, ModelFault> {
     if request.system.is_empty() {
         return Ok(request.messages_json.clone());
     }
-    let messages: Vec<&RawValue> = serde_json::from_str(&request.messages_json)
+    let raw_messages: Vec<&RawValue> = serde_json::from_str(&request.messages_json)
         .map_err(|_| malformed("messages of the request"))?;
     let system = json!({"role": "system", "content": request.system}).to_string();
-    let messages = messages.iter().map(|message| message.get());
-    let messages: Vec<&str> = std::iter::once(system.as_str()).chain(messages).collect();
+    let messages: Vec<&str> = std::iter::once(system.as_str())
+        .chain(raw_messages.iter().map(|message| message.get()))
+        .collect();
     Ok(format!("[{}]", messages.join(",")))
 }
 
@@ -382,11 +383,11 @@ fn anthropic_tool(tool: Value) -> Value {
     }
     match flat_tool(tool) {
         Value::Object(mut tool) if is_function(&tool) => {
-            let schema = tool.shift_remove("parameters");
+            let parameters = tool.shift_remove("parameters");
             for field in ["type", "strict"] {
                 tool.shift_remove(field);
             }
-            let schema = schema.unwrap_or_else(|| json!({"type": "object"}));
+            let schema = parameters.unwrap_or_else(|| json!({"type": "object"}));
             tool.insert("input_schema".to_owned(), schema);
             Value::Object(tool)
         }
@@ -509,8 +510,8 @@ mod config_tests {
     fn nothing_shows_a_key_or_a_token() {
         let url = "https://a.example/v1?token=hunter2";
         for kind in ["anthropic", "openai"] {
-            let spec = json!({kind: {"base_url": url, "api_key": {"env": "KEY"}}});
-            let spec: CounterSpec = from_value(spec).expect("a counter");
+            let config = json!({kind: {"base_url": url, "api_key": {"env": "KEY"}}});
+            let spec: CounterSpec = from_value(config).expect("a counter");
             let counter = spec.build("m", &Hunter2).expect("a good configuration");
             let shown = format!("{spec:?} {counter:?}");
             assert!(

@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn nothing_shows_a_key_or_a_token() {
         let url = "https://a.example/v1?token=hunter2";
-        let spec = json!({"openai": {"model": "m", "base_url": url, "api_key": {"env": "KEY"}}});
-        let spec: EmbedderSpec = from_value(spec).expect("an embedder");
+        let config = json!({"openai": {"model": "m", "base_url": url, "api_key": {"env": "KEY"}}});
+        let spec: EmbedderSpec = from_value(config).expect("an embedder");
         let embedder = spec.build(&Hunter2).expect("a good configuration");
         let shown = format!("{spec:?} {embedder:?}");
         assert!(

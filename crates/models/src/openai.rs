@@ -381,8 +381,8 @@ mod tests {
                 c.memory_prefix = "x".repeat(4_097);
             }),
         ];
-        let good = serde_json::json!({"base_url": "http://a.example", "model": "m"});
-        let good: OpenAiEmbedderConfig = serde_json::from_value(good).expect("a good one");
+        let config = serde_json::json!({"base_url": "http://a.example", "model": "m"});
+        let good: OpenAiEmbedderConfig = serde_json::from_value(config).expect("a good one");
         assert!(good.check().is_ok());
         for (name, change) in changes {
             let mut config = good.clone();

@@ -256,8 +256,8 @@ fn reply_tokens(tokens_max: u64) -> u64 {
 fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
     let answer = serde_json::from_slice::<Value>(body)
         .ok()
-        .filter(Value::is_object);
-    let answer = answer.ok_or_else(|| unexpected("is no JSON object", api))?;
+        .filter(Value::is_object)
+        .ok_or_else(|| unexpected("is no JSON object", api))?;
     match answer.get("error") {
         None | Some(Value::Null) => Ok(answer),
         Some(_) => Err(http::refusal_inside(body)),

@@ -27,8 +27,7 @@ impl ApiKey {
             return Err(ModelError::ApiKeyInvalid);
         }
         let value = |text: String| {
-            let value = HeaderValue::try_from(text);
-            let mut value = value.map_err(|_| ModelError::ApiKeyInvalid)?;
+            let mut value = HeaderValue::try_from(text).map_err(|_| ModelError::ApiKeyInvalid)?;
             value.set_sensitive(true);
             Ok::<_, ModelError>(value)
         };
@@ -68,10 +67,12 @@ pub(crate) fn with_key<T>(
     let text = api_key
         .as_ref()
         .map(|secret| secret.read(environment))
-        .transpose();
-    let text = text.map_err(unusable)?;
-    let key = text.map(|text| ApiKey::parse(&text)).transpose();
-    let key = key.map_err(|error| unusable(error.to_string()))?;
+        .transpose()
+        .map_err(unusable)?;
+    let key = text
+        .map(|text| ApiKey::parse(&text))
+        .transpose()
+        .map_err(|error| unusable(error.to_string()))?;
     let made = new(key).map_err(|error| Problem::new(section, error))?;
     Ok(Arc::new(made))
 }

@@ -154,9 +154,12 @@ impl Refusal {
             .filter(|error| error.is_object())
             .unwrap_or(answer);
         let word = |name| inner.get(name).and_then(Value::as_str);
-        let codes = ["type", "error_type", "code"].into_iter().filter_map(word);
-        let codes = codes.filter(|word| is_code(word)).map(str::to_owned);
-        let mut codes: Vec<String> = codes.collect();
+        let mut codes: Vec<String> = ["type", "error_type", "code"]
+            .into_iter()
+            .filter_map(word)
+            .filter(|word| is_code(word))
+            .map(str::to_owned)
+            .collect();
         codes.dedup();
         let message = ["message", "error", "detail"].into_iter().find_map(word);
         Self {
@@ -167,8 +170,11 @@ impl Refusal {
 
     /// Its codes, such as `invalid_request_error, model_not_found`, except those with private text.
     fn shown<'a>(&self, private: &(impl Iterator<Item = &'a str> + Clone)) -> String {
-        let codes = self.codes.iter().map(String::as_str);
-        let codes = codes.filter(|word| !private.clone().any(|private| meet(private, word)));
+        let codes = self
+            .codes
+            .iter()
+            .map(String::as_str)
+            .filter(|word| !private.clone().any(|private| meet(private, word)));
         codes.collect::<Vec<_>>().join(", ")
     }
 
@@ -207,8 +213,9 @@ mod tests {
     #[test]
     fn a_long_pause_is_cut_to_a_day() {
         for (value, seconds) in [("20", 20), ("999999999999", 86_400)] {
-            let headers = [(RETRY_AFTER, value.parse().expect("a value"))];
-            let headers = headers.into_iter().collect();
+            let headers = [(RETRY_AFTER, value.parse().expect("a value"))]
+                .into_iter()
+                .collect();
             let none = std::iter::empty();
             let fault = refusal(StatusCode::TOO_MANY_REQUESTS, &headers, b"", &none);
             assert_eq!(fault.after, Some(Duration::from_secs(seconds)));

@@ -129,11 +129,12 @@ mod tests {
     async fn run(tries: Tries, script: &[Outcome]) -> (Vec<u128>, Outcome) {
         let start = Instant::now();
         let times = RefCell::new(Vec::new());
-        let outcome = tries.make(|| async {
-            times.borrow_mut().push(start.elapsed().as_millis());
-            script[times.borrow().len() - 1].clone()
-        });
-        let outcome = outcome.await;
+        let outcome = tries
+            .make(|| async {
+                times.borrow_mut().push(start.elapsed().as_millis());
+                script[times.borrow().len() - 1].clone()
+            })
+            .await;
         (times.into_inner(), outcome)
     }
 

@@ -53,8 +53,8 @@ impl Folder {
             dir,
             digest: Sha256::new(),
         };
-        let config = reader.needed("config.json", JSON_BYTES_MAX)?;
-        let config = bert_config(&reader.parsed("config.json", &config)?)?;
+        let bytes = reader.needed("config.json", JSON_BYTES_MAX)?;
+        let config = bert_config(&reader.parsed("config.json", &bytes)?)?;
         let folder = match reader.json("modules.json")? {
             Some(modules) => pooling_folder(&modules)?,
             None => "1_Pooling".to_owned(),
@@ -63,9 +63,9 @@ impl Folder {
             Some(config) => pooling(&config)?,
             None => Pooling::Mean,
         };
-        let own = reader.json("sentence_bert_config.json")?;
-        let own = own.and_then(|own| own.value["max_seq_length"].as_u64());
-        let own = own
+        let own = reader
+            .json("sentence_bert_config.json")?
+            .and_then(|own| own.value["max_seq_length"].as_u64())
             .and_then(|own| usize::try_from(own).ok())
             .filter(|own| *own >= TOKENS_LEAST);
         let prompts = match reader.json("config_sentence_transformers.json")? {

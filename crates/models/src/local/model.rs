@@ -53,13 +53,14 @@ impl Model {
             prompts: folder.prompts,
             tokens_max: folder.tokens_max,
         };
-        let probe = model.passes(Purpose::Query, &[PROBE.to_owned()]);
-        let probe = probe.and_then(|passes| {
-            passes
-                .iter()
-                .map(|pass| model.compute(pass))
-                .collect::<Result<Vec<_>, _>>()
-        });
+        let probe = model
+            .passes(Purpose::Query, &[PROBE.to_owned()])
+            .and_then(|passes| {
+                passes
+                    .iter()
+                    .map(|pass| model.compute(pass))
+                    .collect::<Result<Vec<_>, _>>()
+            });
         probe.map_err(|error| unusable(error.to_string()))?;
         Ok(model)
     }
@@ -70,11 +71,14 @@ impl Model {
         purpose: Purpose,
         texts: &[String],
     ) -> Result<Vec<Pass>, ModelFault> {
-        let indexed = texts.iter().enumerate().map(|(index, text)| {
-            let tokens = self.tokens(purpose, text)?;
-            Ok((index, tokens))
-        });
-        let mut indexed: Vec<Indexed> = indexed.collect::<Result<_, ModelFault>>()?;
+        let mut indexed: Vec<Indexed> = texts
+            .iter()
+            .enumerate()
+            .map(|(index, text)| {
+                let tokens = self.tokens(purpose, text)?;
+                Ok((index, tokens))
+            })
+            .collect::<Result<_, ModelFault>>()?;
         indexed.sort_by_key(|(_, tokens)| tokens.len());
         let mut passes: Vec<Pass> = Vec::new();
         for text in indexed {
@@ -99,8 +103,8 @@ impl Model {
         // The library's message may repeat the text.
         let encoding = self
             .tokenizer
-            .encode_fast(format!("{prompt}{}", &text[..cut]), true);
-        let encoding = encoding.map_err(|_| refused("its tokenizer fails on a text"))?;
+            .encode_fast(format!("{prompt}{}", &text[..cut]), true)
+            .map_err(|_| refused("its tokenizer fails on a text"))?;
         match encoding.get_ids() {
             [] => Err(refused("its tokenizer makes no tokens of a text")),
             ids => Ok(ids.to_vec()),
@@ -123,19 +127,19 @@ impl Model {
         let texts = pass.texts.len();
         let lengths = pass.texts.iter().map(|(_, tokens)| tokens.len());
         let longest = lengths.max().unwrap_or(0);
-        let mut ids = Vec::with_capacity(texts * longest);
-        let mut seen: Vec<f32> = Vec::with_capacity(texts * longest);
+        let mut flat_ids = Vec::with_capacity(texts * longest);
+        let mut flat_seen: Vec<f32> = Vec::with_capacity(texts * longest);
         for (_, tokens) in &pass.texts {
-            ids.extend(tokens);
-            seen.resize(ids.len(), 1.0);
+            flat_ids.extend(tokens);
+            flat_seen.resize(flat_ids.len(), 1.0);
             // Any token will do: padding is masked.
-            ids.resize(ids.len() + longest - tokens.len(), 0);
-            seen.resize(ids.len(), 0.0);
+            flat_ids.resize(flat_ids.len() + longest - tokens.len(), 0);
+            flat_seen.resize(flat_ids.len(), 0.0);
         }
-        let ids = Tensor::from_vec(ids, (texts, longest), &Device::Cpu)?;
+        let ids = Tensor::from_vec(flat_ids, (texts, longest), &Device::Cpu)?;
         // All tokens belong to the first sentence.
         let kinds = ids.zeros_like()?;
-        let seen = Tensor::from_vec(seen, (texts, longest), &Device::Cpu)?;
+        let seen = Tensor::from_vec(flat_seen, (texts, longest), &Device::Cpu)?;
         let hidden = self.bert.forward(&ids, &kinds, Some(&seen))?;
         match self.pooling {
             Pooling::Cls => hidden.narrow(1, 0, 1)?.squeeze(1)?.to_vec2(),
@@ -154,8 +158,8 @@ fn tokenizer(folder: &Folder) -> Result<Tokenizer, ModelError> {
         max_length: folder.tokens_max,
         ..TruncationParams::default()
     };
-    let tokenizer = parse(&folder.tokenizer, Some(cut));
-    let tokenizer = tokenizer.map_err(|error| unusable(format!("its tokenizer: {error}")))?;
+    let tokenizer = parse(&folder.tokenizer, Some(cut))
+        .map_err(|error| unusable(format!("its tokenizer: {error}")))?;
     let last = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
     let known = folder.config.vocab_size;
     if usize::try_from(last).is_ok_and(|last| last >= known) {

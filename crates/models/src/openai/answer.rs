@@ -30,26 +30,28 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelF
     let answer: Object = serde_json::from_slice(body).map_err(|_| strange("is no JSON object"))?;
     let data = answer
         .get("data")
-        .and_then(|data| from_str::<Vec<Object>>(data.get()).ok());
-    let data = data.ok_or_else(|| strange("has no list named data"))?;
+        .and_then(|data| from_str::<Vec<Object>>(data.get()).ok())
+        .ok_or_else(|| strange("has no list named data"))?;
     if data.len() != texts {
         return Err(strange(&format!(
             "has {} vectors for {texts} texts",
             data.len()
         )));
     }
-    let mut vectors = vec![None; texts];
+    let mut slots = vec![None; texts];
     for (position, item) in data.iter().enumerate() {
         // Servers that omit it reply in order.
         let index = match item.get("index") {
             Some(index) => from_str(index.get()).unwrap_or(texts),
             None => position,
         };
-        let slot = vectors.get_mut(index).filter(|slot| slot.is_none());
-        let slot = slot.ok_or_else(|| strange("numbers its vectors wrongly"))?;
+        let slot = slots
+            .get_mut(index)
+            .filter(|slot| slot.is_none())
+            .ok_or_else(|| strange("numbers its vectors wrongly"))?;
         *slot = Some(vector(item)?);
     }
-    let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
+    let vectors: Vec<Vec<f32>> = slots.into_iter().flatten().collect();
     let dimensions = vectors.first().map_or(0, Vec::len);
     if vectors.iter().all(|vector| vector.len() == dimensions) {
         Ok(vectors)
@@ -59,12 +61,13 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelF
 }
 
 fn vector(item: &Object) -> Result<Vec<f32>, ModelFault> {
-    let numbers = item.get("embedding");
-    let numbers = numbers.and_then(|numbers| from_str::<Vec<Option<f32>>>(numbers.get()).ok());
-    let numbers = numbers.filter(|numbers| (1..=DIMENSIONS_MAX).contains(&numbers.len()));
-    let numbers = numbers.ok_or_else(|| strange("has an embedding that is no list of numbers"))?;
+    let nullable = item
+        .get("embedding")
+        .and_then(|numbers| from_str::<Vec<Option<f32>>>(numbers.get()).ok())
+        .filter(|numbers| (1..=DIMENSIONS_MAX).contains(&numbers.len()))
+        .ok_or_else(|| strange("has an embedding that is no list of numbers"))?;
     // Some servers write null for what their model could not compute. A retry would not help.
-    let numbers: Option<Vec<f32>> = numbers.into_iter().collect();
+    let numbers: Option<Vec<f32>> = nullable.into_iter().collect();
     numbers.and_then(unit).ok_or_else(|| {
         let problem = "the model makes no usable vector of a text: not finite, or zero";
         ModelFault::new(FaultKind::Refused, problem)

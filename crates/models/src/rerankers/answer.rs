@@ -26,30 +26,31 @@ pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFau
     // Jina, Cohere, vLLM and llama.cpp; others like Voyage; text-embeddings-inference.
     let list = ["results", "data"]
         .into_iter()
-        .find_map(|name| answer.get(name));
-    let list = list.unwrap_or(&answer).as_array();
-    let list = list.ok_or_else(|| strange("has no list of results"))?;
+        .find_map(|name| answer.get(name))
+        .unwrap_or(&answer)
+        .as_array()
+        .ok_or_else(|| strange("has no list of results"))?;
     if list.len() != documents {
         let problem = format!("has {} scores for {documents} texts", list.len());
         return Err(strange(&problem));
     }
-    let mut scores = vec![None; documents];
+    let mut slots = vec![None; documents];
     for item in list {
         let index = item["index"]
             .as_u64()
             .and_then(|at| usize::try_from(at).ok());
-        let slot = index.and_then(|index| scores.get_mut(index));
-        let slot = slot.filter(|slot| slot.is_none());
-        let slot = slot.ok_or_else(|| strange("numbers its scores wrongly"))?;
+        let slot = index
+            .and_then(|index| slots.get_mut(index))
+            .filter(|slot| slot.is_none())
+            .ok_or_else(|| strange("numbers its scores wrongly"))?;
         let score = ["relevance_score", "score"]
             .into_iter()
-            .find_map(|name| item.get(name));
-        let score = score
+            .find_map(|name| item.get(name))
             .and_then(Value::as_f64)
             .filter(|score| score.is_finite());
         *slot = Some(score.ok_or_else(|| strange("has a score that is no number"))?);
     }
-    let scores: Vec<f64> = scores.into_iter().flatten().collect();
+    let scores: Vec<f64> = slots.into_iter().flatten().collect();
     // Scores outside 0 to 1 are logits.
     if scores.iter().all(|score| (0.0..=1.0).contains(score)) {
         Ok(scores)

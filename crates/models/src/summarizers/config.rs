@@ -302,8 +302,10 @@ mod tests {
             ),
         ];
         for (spec, tokens) in remote {
-            let summarizer = read(spec).build(&Hunter2).expect("a good one");
-            let summarizer = summarizer.expect("one");
+            let summarizer = read(spec)
+                .build(&Hunter2)
+                .expect("a good one")
+                .expect("one");
             assert!(summarizer.is_remote(), "{summarizer:?}");
             assert_eq!(summarizer.input_tokens_max(), tokens, "{summarizer:?}");
         }
