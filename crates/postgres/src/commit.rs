@@ -168,8 +168,8 @@ impl Lane {
             let call = self.call(clock, part);
             let is_silent = self.silence.has_changed().unwrap_or(false);
             self.silence.mark_unchanged();
-            let client = self.client.take();
-            let client = match client.filter(|client| !client.is_closed() && !is_silent) {
+            let kept = self.client.take();
+            let client = match kept.filter(|client| !client.is_closed() && !is_silent) {
                 Some(client) => client,
                 None => database.connect().await?,
             };
@@ -611,9 +611,9 @@ impl<T: ToSql + Sync + Send> Beside<T> {
 
 /// Formats ranges of seqs as a PostgreSQL multirange.
 fn runs(ranges: &SeqRanges) -> String {
-    let runs = ranges
+    let runs: Vec<String> = ranges
         .iter()
-        .map(|(first, last)| format!("[{first},{last}]"));
-    let runs: Vec<String> = runs.collect();
+        .map(|(first, last)| format!("[{first},{last}]"))
+        .collect();
     format!("{{{}}}", runs.join(","))
 }

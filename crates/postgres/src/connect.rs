@@ -146,11 +146,15 @@ impl PgOptions {
 
     /// Hosts and database name for messages, without user or password.
     pub fn shown(&self) -> String {
-        let hosts = self.config.get_hosts().iter().map(|host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.display().to_string(),
-        });
-        let hosts: Vec<String> = hosts.collect();
+        let hosts: Vec<String> = self
+            .config
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
         let database = self.config.get_dbname().unwrap_or_default();
         format!("{}/{database}", hosts.join(","))
     }
@@ -182,13 +186,13 @@ impl Database {
             recycling_method: RecyclingMethod::Fast,
         };
         let manager = Manager::from_config(options.config.clone(), options.tls.clone(), config);
-        let pool = Pool::builder(manager)
+        let built = Pool::builder(manager)
             .max_size(connections_max)
             .runtime(Runtime::Tokio1)
             .create_timeout(Some(CONNECT_TIME_MAX))
             .wait_timeout(Some(CALL_TIME_MAX))
             .build();
-        let pool = pool.map_err(|error| StoreError::Unavailable {
+        let pool = built.map_err(|error| StoreError::Unavailable {
             detail: error.to_string(),
         })?;
         let silences = *options.silences.borrow();
@@ -405,9 +409,9 @@ pub(crate) async fn briefly<T>(
     asked: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     let begin = client.batch_execute(BRIEFLY);
-    let (begun, answer, ended) = tokio::join!(begin, asked, client.batch_execute("COMMIT"));
+    let (begun, outcome, ended) = tokio::join!(begin, asked, client.batch_execute("COMMIT"));
     begun.map_err(failed)?;
-    let answer = answer?;
+    let answer = outcome?;
     ended.map_err(failed)?;
     Ok(answer)
 }

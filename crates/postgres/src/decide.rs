@@ -291,15 +291,17 @@ impl Batch {
     /// Applies a change to its generation. Returns `None` if the base of the change is stale.
     fn changed(&self, draft: &Draft, change: &Change) -> Option<Line> {
         let generation = change.generation;
-        let line = draft.lines.get(&generation);
-        let line = line.or_else(|| self.lines.get(&generation));
+        let known = draft
+            .lines
+            .get(&generation)
+            .or_else(|| self.lines.get(&generation));
         if let ChangeKind::Begin {
             key, created_at, ..
         } = &change.kind
         {
             let live = draft.live.get(key).or_else(|| self.live.get(key));
             let is_free = live.is_none_or(Option::is_none);
-            let is_new = line.is_none() && !self.known.taken.contains(&generation);
+            let is_new = known.is_none() && !self.known.taken.contains(&generation);
             return (is_free && is_new).then(|| Line {
                 key: key.clone(),
                 before: Before::Nothing {
@@ -310,7 +312,7 @@ impl Batch {
                 is_live: true,
             });
         }
-        let mut line = line.filter(|line| line.is_live)?.clone();
+        let mut line = known.filter(|line| line.is_live)?.clone();
         if change.expected_revision != line.revision {
             return None;
         }
@@ -613,11 +615,15 @@ impl RowChange {
         let is_gone = |number: &u32| {
             self.summaries_gone.contains(number) || self.summaries_made.contains_key(number)
         };
-        let base = base.into_iter().flatten();
-        let base = base.filter(|(number, _)| !is_gone(number));
-        let base = base.filter_map(|(_, summary)| summary.clone());
-        let made = self.summaries_made.values();
-        let made = made.filter_map(|body| summaries::decode(body));
+        let base = base
+            .into_iter()
+            .flatten()
+            .filter(|(number, _)| !is_gone(number))
+            .filter_map(|(_, summary)| summary.clone());
+        let made = self
+            .summaries_made
+            .values()
+            .filter_map(|body| summaries::decode(body));
         let all = base.chain(made);
         all.filter(|summary| summary.through_seq <= after_seq)
             .max_by_key(|summary| summary.number)

@@ -153,8 +153,10 @@ async fn collect_subject(
         (&position, Type::UUID),
         (&limit(looked_at_max - 1), Type::INT8),
     ];
-    let last = first(client, sql, &args).await?;
-    let last: Option<Ulid> = last.map(|row| get(&row, 0)).transpose()?;
+    let last: Option<Ulid> = first(client, sql, &args)
+        .await?
+        .map(|row| get(&row, 0))
+        .transpose()?;
     let until = last.unwrap_or(Ulid([0xff; 16]));
     let sql = "INSERT INTO memoird.erasure_generations (job, generation, session)
                SELECT $1, generation, session FROM memoird.generations

@@ -83,8 +83,8 @@ async fn tell_watched(
     let Some(row) = first(client, &sql, &args).await? else {
         return Ok(Watched::default());
     };
-    let tenants: Vec<&[u8]> = get(&row, 1)?;
-    let tenants = tenants
+    let names: Vec<&[u8]> = get(&row, 1)?;
+    let tenants = names
         .into_iter()
         .filter_map(|name| TenantId::parse(str::from_utf8(name).ok()?).ok());
     Ok(Watched {

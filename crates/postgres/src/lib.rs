@@ -223,8 +223,9 @@ impl PgStore {
         {
             let mut kept = self.versions();
             needs.versions.retain(|generation, expected| {
-                let version = kept.get(generation);
-                let version = version.filter(|version| version.revision == *expected);
+                let version = kept
+                    .get(generation)
+                    .filter(|version| version.revision == *expected);
                 versions.extend(version.map(|version| (*generation, version.clone())));
                 version.is_none()
             });

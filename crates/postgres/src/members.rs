@@ -73,8 +73,10 @@ pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>
          FROM memoird.members WHERE node <> $1 AND seen > now() - {GONE_AFTER}"
     );
     let row = first(client, &sql, &[(&node, Type::UUID)]).await?;
-    let furthest = row.map(|row| get::<Option<i64>>(&row, 0)).transpose()?;
-    let furthest = furthest.flatten();
+    let furthest = row
+        .map(|row| get::<Option<i64>>(&row, 0))
+        .transpose()?
+        .flatten();
     Ok(furthest.map(|at| Steady(at.max(0).unsigned_abs())))
 }
 
@@ -105,8 +107,9 @@ pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, Stor
                    count(*), min(due), (SELECT version FROM memoird.schema_version)
                FROM memoird.outbox WHERE state = 'pending' AND due <= $1";
     let now = whole(now.0);
-    let row = first(client, sql, &[(&now, Type::INT8)]).await?;
-    let row = row.ok_or_else(|| damaged("schema version"))?;
+    let row = first(client, sql, &[(&now, Type::INT8)])
+        .await?
+        .ok_or_else(|| damaged("schema version"))?;
     let lease_until: Option<i64> = get(&row, 0)?;
     let due_since: Option<i64> = get(&row, 2)?;
     Ok(Membership {
@@ -186,10 +189,11 @@ pub(crate) async fn heartbeat(
         (&options.version, Type::TEXT),
         (&settings, Type::BYTEA),
     ];
-    let row = first(client, &sql, &args).await?;
-    let row = row.ok_or_else(|| StoreError::Database {
-        detail: "memoird.members did not take a row".to_owned(),
-    })?;
+    let row = first(client, &sql, &args)
+        .await?
+        .ok_or_else(|| StoreError::Database {
+            detail: "memoird.members did not take a row".to_owned(),
+        })?;
     let leads: bool = get(&row, 0)?;
     Ok(Standing {
         leads,
@@ -217,9 +221,10 @@ pub(crate) async fn secret(
     let args: [Arg<'_>; 2] = [(&name, Type::TEXT), (&offered, Type::BYTEA)];
     change(client, sql, &args).await?;
     let sql = "SELECT value FROM memoird.secrets WHERE name = $1";
-    let row = first(client, sql, &[(&name, Type::TEXT)]).await?;
-    let row = row.ok_or_else(|| StoreError::Database {
-        detail: "memoird.secrets did not take a row".to_owned(),
-    })?;
+    let row = first(client, sql, &[(&name, Type::TEXT)])
+        .await?
+        .ok_or_else(|| StoreError::Database {
+            detail: "memoird.secrets did not take a row".to_owned(),
+        })?;
     get(&row, 0)
 }

@@ -152,9 +152,9 @@ async fn owner_after_offer(
     if change(client, &take, &args).await? > 0 {
         return Ok(None);
     }
-    let owner = first(client, "SELECT name FROM memoird.owner", &[]).await?;
+    let row = first(client, "SELECT name FROM memoird.owner", &[]).await?;
     // The owner may have released it between the two statements.
-    let owner = owner.map(|row| get(&row, 0)).transpose()?;
+    let owner = row.map(|row| get(&row, 0)).transpose()?;
     Ok(Some(
         owner.unwrap_or_else(|| "one that just ended".to_owned()),
     ))
@@ -173,8 +173,10 @@ async fn owner_before_members(
         return Ok(None);
     }
     members::leave(client, node).await?;
-    let owner = first(client, "SELECT name FROM memoird.owner", &[]).await?;
-    let owner = owner.map(|row| get(&row, 0)).transpose()?;
+    let owner = first(client, "SELECT name FROM memoird.owner", &[])
+        .await?
+        .map(|row| get(&row, 0))
+        .transpose()?;
     Ok(Some(
         owner.unwrap_or_else(|| "one that just ended".to_owned()),
     ))

@@ -78,7 +78,7 @@ pub(crate) async fn live_page(
     client: &Client,
     live: &LiveQuery,
 ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
-    let (first, order, behind) = match live.order {
+    let (first, order, after_place) = match live.order {
         LiveOrder::Newest => (
             "used DESC",
             "used DESC, last_access DESC, session DESC",
@@ -92,7 +92,7 @@ pub(crate) async fn live_page(
         LiveOrder::Id => ("session", "session", "session > $7"),
     };
     let behind = match live.after {
-        Some(_) => behind,
+        Some(_) => after_place,
         None => "$6::int8 IS NOT NULL AND $7::bytea IS NULL",
     };
     // Upper bound of the prefix: 255 is not a byte of UTF-8. Without a prefix, a condition that
@@ -132,8 +132,8 @@ pub(crate) async fn live_page(
         (&moment(live.until), Type::INT8),
         (&limit(live.max), Type::INT8),
     ];
-    let rows = query(client, &sql, &args).await?;
-    let rows = rows.iter().map(GenerationRow::read);
+    let found = query(client, &sql, &args).await?;
+    let rows = found.iter().map(GenerationRow::read);
     rows.map(|row| row.map(|row| (row.key, row.head))).collect()
 }
 
@@ -202,11 +202,12 @@ pub(crate) async fn known(client: &Client, needs: &Needs) -> Result<Known, Store
     }
     if !needs.summaries.is_empty() {
         let names: Vec<Ulid> = needs.summaries.keys().map(|name| (*name).into()).collect();
-        let rewound = needs
+        let rewound: Vec<Ulid> = needs
             .summaries
             .iter()
-            .filter(|(_, is_rewound)| **is_rewound);
-        let rewound: Vec<Ulid> = rewound.map(|(name, _)| (*name).into()).collect();
+            .filter(|(_, is_rewound)| **is_rewound)
+            .map(|(name, _)| (*name).into())
+            .collect();
         let sql = "SELECT generation, number, CASE WHEN generation = ANY($2) THEN body END
                    FROM memoird.summaries WHERE generation = ANY($1)";
         let args: [Arg<'_>; 2] = [(&names, Type::UUID_ARRAY), (&rewound, Type::UUID_ARRAY)];
@@ -230,15 +231,19 @@ pub(crate) enum Loaded {
 
 /// Reads the first three columns of `memoird.beside_generation`, starting at a column.
 fn beside(row: &Row, from: usize, version: u64) -> Result<(Option<State>, SeqRanges), StoreError> {
-    let json = get::<Option<&[u8]>>(row, from)?.map(std::str::from_utf8);
-    let json = json.transpose().map_err(|_| damaged("state"))?;
+    let json = get::<Option<&[u8]>>(row, from)?
+        .map(std::str::from_utf8)
+        .transpose()
+        .map_err(|_| damaged("state"))?;
     let state = json.map(|json| State {
         json: json.into(),
         version,
     });
     let last = array::<i64>(row, from + 2)?;
-    let runs = array::<i64>(row, from + 1)?.into_iter().zip(last);
-    let runs = runs.map(|(first, last)| (first.unsigned_abs(), last.unsigned_abs()));
+    let runs = array::<i64>(row, from + 1)?
+        .into_iter()
+        .zip(last)
+        .map(|(first, last)| (first.unsigned_abs(), last.unsigned_abs()));
     Ok((state, SeqRanges::restore(runs)))
 }
 
@@ -275,8 +280,9 @@ pub(crate) async fn load(
     let (state, mut rewound) = beside(&row, rest + 8, head.state_version)?;
     rewound.bound_before(kept.floor, REWOUND_BEFORE_MAX);
     // If they are damaged, the next window is planned from scratch.
-    let cuts = get::<Option<&[u8]>>(&row, rest + 11)?;
-    let cuts = cuts.and_then(windows::decode).unwrap_or_default();
+    let cuts = get::<Option<&[u8]>>(&row, rest + 11)?
+        .and_then(windows::decode)
+        .unwrap_or_default();
     let rows = kept_rows(client, reader, &kept).await?;
     let mut stamp_then = rows.first().map(|row| get(row, 4)).transpose()?.flatten();
     let (mut summary, mut earlier) = (None, Vec::new());
@@ -456,12 +462,12 @@ pub(crate) async fn journal(
     } else {
         format!("NOT {IS_REWOUND}")
     };
-    let sql = format!(
+    let select = format!(
         "SELECT {TURN}, t.seq AS place, {IS_REWOUND} AS extra FROM memoird.turns AS t
          WHERE t.generation = $1 AND t.seq > $2 AND t.seq < $3 AND {filter}
          ORDER BY t.seq {order} LIMIT $4"
     );
-    let sql = chunk_of(&sql, order, "$5");
+    let sql = chunk_of(&select, order, "$5");
     let (mut after, mut before) = (whole(range.after_seq), whole(range.before_seq));
     let mut bytes = 0;
     'pages: loop {
@@ -569,8 +575,12 @@ async fn kept_rows(
 
 /// The turns of a live set that are older than its floor.
 fn kept_apart(kept: &LiveSet) -> Vec<i64> {
-    let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
-    let apart = apart.filter(|seq| **seq < kept.floor);
+    let apart = kept
+        .pinned
+        .iter()
+        .chain(&kept.anchor)
+        .chain(&kept.preamble)
+        .filter(|seq| **seq < kept.floor);
     apart.map(|seq| whole(*seq)).collect()
 }
 
@@ -694,12 +704,12 @@ pub(crate) async fn written_after(
         return Ok(written);
     }
     wait_for_commits(client).await?;
-    let sql = format!(
+    let select = format!(
         "SELECT {TURN}, t.number AS place, t.generation AS extra FROM memoird.turns AS t
          WHERE t.number > $1 AND t.number <= $2 AND NOT {IS_REWOUND}
          ORDER BY t.number LIMIT $3"
     );
-    let sql = chunk_of(&sql, "ASC", "$4");
+    let sql = chunk_of(&select, "ASC", "$4");
     let (mut after, mut bytes) = (whole(number), 0);
     let (turns_max, bytes_max) = (turns_max.max(1), bytes_max.max(1));
     'pages: loop {
@@ -879,12 +889,12 @@ async fn newest_turns(
     reader: TurnReader<'_>,
     bytes_max: usize,
 ) -> Result<Vec<(u64, Arc<[u8]>)>, StoreError> {
-    let sql = format!(
+    let select = format!(
         "SELECT {TURN}, t.seq AS place, false AS extra FROM memoird.turns AS t
          WHERE t.generation = $1 AND t.seq < $2 AND NOT {IS_REWOUND}
          ORDER BY t.seq DESC LIMIT $3"
     );
-    let sql = chunk_of(&sql, "DESC", "$4");
+    let sql = chunk_of(&select, "DESC", "$4");
     let (mut newest_first, mut bytes) = (Vec::new(), 0);
     let mut before = i64::MAX;
     'pages: loop {
@@ -944,8 +954,8 @@ impl TurnReader<'_> {
         if get::<Option<&[u8]>>(row, 1)?.is_none() {
             return Ok(None);
         }
-        let (seq, content) = self.read_known(row)?;
-        let content = content.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
+        let (seq, known) = self.read_known(row)?;
+        let content = known.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
         Ok(Some((seq, content)))
     }
 

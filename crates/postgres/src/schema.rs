@@ -456,8 +456,9 @@ async fn step(client: &Client, steps: &Steps) -> Result<Stepped, StoreError> {
     let sql = format!("SELECT version, min_reader FROM {schema}.schema_version FOR UPDATE");
     let row = one(client, &sql, schema).await?;
     let (version, min_reader): (i32, i32) = (row.get(0), row.get(1));
-    let next = usize::try_from(version).ok();
-    let next = next.and_then(|version| steps.steps.get(version));
+    let next = usize::try_from(version)
+        .ok()
+        .and_then(|version| steps.steps.get(version));
     let end = match next {
         Some(step) => format!(
             "{LOCK_TIME_MAX}; {}; UPDATE {schema}.schema_version SET version = {}, min_reader = {}; COMMIT",

@@ -28,8 +28,8 @@ impl Tls {
     /// A message for the operator.
     pub(crate) fn new(ca_pem: Option<&str>) -> Result<Self, String> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| error.to_string())?;
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
         let config = match ca_pem {
             None => {
                 let builder = builder.with_platform_verifier();

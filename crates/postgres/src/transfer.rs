@@ -162,8 +162,12 @@ async fn has_journal(client: &Client) -> Result<(), StoreError> {
 }
 
 fn in_use(database: &Database) -> StoreError {
-    let owner = database.options().waits_for.borrow().clone();
-    let owner = owner.unwrap_or_else(|| "one that does not say its name".to_owned());
+    let owner = database
+        .options()
+        .waits_for
+        .borrow()
+        .clone()
+        .unwrap_or_else(|| "one that does not say its name".to_owned());
     let detail = format!("another memoird has it ({owner}); stop that one");
     StoreError::Database { detail }
 }
@@ -235,15 +239,18 @@ impl TransferSource for PgTransfer {
         bounds: PageBounds,
     ) -> Result<Vec<Row>, StoreError> {
         let key = names(table.key());
-        let places = (3..3 + table.key_columns).map(|place| format!("(${place})[1]"));
-        let places: Vec<String> = places.collect();
+        let places: Vec<String> = (3..3 + table.key_columns)
+            .map(|place| format!("(${place})[1]"))
+            .collect();
         let behind = match after {
             Some(_) => format!("WHERE ({key}) > ({})", places.join(", ")),
             None => String::new(),
         };
         let columns: Vec<String> = table.columns.iter().map(selected).collect();
-        let sizes = table.columns.iter().filter(|column| is_sized(column));
-        let sizes: Vec<String> = sizes
+        let sizes: Vec<String> = table
+            .columns
+            .iter()
+            .filter(|column| is_sized(column))
             .map(|column| format!("coalesce(octet_length({}), 0)", column.name))
             .collect();
         let size = if sizes.is_empty() {
@@ -421,15 +428,17 @@ fn arrays<'a>(columns: &[Column], rows: &'a [Row]) -> Result<Vec<Array<'a>>, Sto
         Ok(match column.kind {
             Kind::Id => {
                 let id = |bytes: &[u8]| bytes.try_into().map(Ulid).map_err(|_| damaged("id"));
-                let ids = bytes_of.map(|bytes| bytes.map(id).transpose());
-                let ids = ids.collect::<Result<Vec<_>, _>>()?;
+                let ids = bytes_of
+                    .map(|bytes| bytes.map(id).transpose())
+                    .collect::<Result<Vec<_>, _>>()?;
                 (Box::new(ids), Type::UUID_ARRAY)
             }
             Kind::Text | Kind::Bytes => (Box::new(bytes_of.collect::<Vec<_>>()), Type::BYTEA_ARRAY),
             Kind::Word => {
                 let word = |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("word"));
-                let words = bytes_of.map(|bytes| bytes.map(word).transpose());
-                let words = words.collect::<Result<Vec<_>, _>>()?;
+                let words = bytes_of
+                    .map(|bytes| bytes.map(word).transpose())
+                    .collect::<Result<Vec<_>, _>>()?;
                 (Box::new(words), Type::TEXT_ARRAY)
             }
             Kind::Int => (

@@ -127,8 +127,8 @@ impl GenerationRow {
     pub(crate) fn read(row: &Row) -> Result<Self, StoreError> {
         let kept = encoding::decode_live_set(get(row, 13)?);
         // If it does not decode, the session compacts as if it had never been compacted.
-        let status: Option<&[u8]> = get(row, 14)?;
-        let status = status.and_then(summaries::decode_status);
+        let encoded: Option<&[u8]> = get(row, 14)?;
+        let status = encoded.and_then(summaries::decode_status);
         let decided: Option<&[u8]> = get(row, 20)?;
         let ended = match (get(row, 15)?, get::<Option<i64>>(row, 16)?) {
             (Some(wall), Some(steady)) => {

@@ -77,10 +77,11 @@ async fn table(client: &Client) -> Result<Table, StoreError> {
     let sql = "SELECT pg_relation_filenode('memoird.turns')::int8,
                    pg_relation_size('memoird.turns') / current_setting('block_size')::int8,
                    pg_table_size('memoird.turns')";
-    let row = first(client, sql, &[]).await?;
-    let row = row.ok_or_else(|| StoreError::Database {
-        detail: "the size of memoird.turns is not known".to_owned(),
-    })?;
+    let row = first(client, sql, &[])
+        .await?
+        .ok_or_else(|| StoreError::Database {
+            detail: "the size of memoird.turns is not known".to_owned(),
+        })?;
     let small = |column| count(&row, column).map(|it| u32::try_from(it).unwrap_or(u32::MAX));
     Ok(Table {
         file: small(0)?,
