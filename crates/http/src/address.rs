@@ -60,13 +60,15 @@ impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
         Box::pin(async move {
-            let found = tokio::net::lookup_host((host.as_str(), 0)).await;
+            let outcome = tokio::net::lookup_host((host.as_str(), 0)).await;
             let unresolved = |problem: String| NoAddress::Unresolved {
                 host: host.clone(),
                 problem,
             };
-            let found = found.map_err(|error| unresolved(error.to_string()))?;
-            let found = found.take(ADDRESSES_MAX).collect();
+            let found = outcome
+                .map_err(|error| unresolved(error.to_string()))?
+                .take(ADDRESSES_MAX)
+                .collect();
             Ok(Box::new(public_of(host, found)?.into_iter()) as Addrs)
         })
     }
@@ -77,8 +79,10 @@ fn public_of(host: String, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, No
         let problem = "it has no address".to_owned();
         return Err(NoAddress::Unresolved { host, problem });
     }
-    let public = found.into_iter().filter(|address| is_public(address.ip()));
-    let public: Vec<SocketAddr> = public.collect();
+    let public: Vec<SocketAddr> = found
+        .into_iter()
+        .filter(|address| is_public(address.ip()))
+        .collect();
     if public.is_empty() {
         Err(NoAddress::Private { host })
     } else {

@@ -75,13 +75,13 @@ impl ClientConfig {
 
 /// TLS with the system's trust store.
 fn tls(is_https: bool) -> Result<rustls::ClientConfig, rustls::Error> {
-    let config: rustls::ConfigBuilder<rustls::ClientConfig, _> =
+    let builder: rustls::ConfigBuilder<rustls::ClientConfig, _> =
         rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?;
     let config: rustls::ConfigBuilder<rustls::ClientConfig, client::WantsClientCert> = if is_https {
-        config.with_platform_verifier()?
+        builder.with_platform_verifier()?
     } else {
-        config.with_root_certificates(RootCertStore::empty())
+        builder.with_root_certificates(RootCertStore::empty())
     };
     Ok(config.with_no_client_auth())
 }
