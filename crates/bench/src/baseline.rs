@@ -52,13 +52,14 @@ type Answer<T> = Result<Response<T>, Status>;
 
 pub(crate) async fn run(args: BaselineArgs) -> Result<()> {
     let mut rng = Rng::new(1);
-    let history = (0..args.history_turns as usize).map(|index| {
-        let mut turn = turn(index, args.bytes as usize, &mut rng);
-        turn.seq = index as u64 + 1;
-        turn.timestamp = Some(now());
-        Bytes::from(turn.encode_to_vec())
-    });
-    let history: Arc<[Bytes]> = history.collect();
+    let history: Arc<[Bytes]> = (0..args.history_turns as usize)
+        .map(|index| {
+            let mut turn = turn(index, args.bytes as usize, &mut rng);
+            turn.seq = index as u64 + 1;
+            turn.timestamp = Some(now());
+            Bytes::from(turn.encode_to_vec())
+        })
+        .collect();
     let report = Arc::new(report(&history));
     let bare = Bare {
         seq: Arc::default(),

@@ -66,8 +66,11 @@ impl Target {
         let endpoint = Endpoint::from_shared(url)
             .with_context(|| format!("{addr} is no address"))?
             .connect_timeout(CONNECT_TIME_MAX);
-        let key = key.map(str::trim).filter(|key| !key.is_empty());
-        let key = key.map(|key| format!("Bearer {key}").parse()).transpose();
+        let key = key
+            .map(str::trim)
+            .filter(|key| !key.is_empty())
+            .map(|key| format!("Bearer {key}").parse())
+            .transpose();
         let channel = endpoint.connect_lazy();
         Ok(Self {
             endpoint,

@@ -107,11 +107,11 @@ impl ContextArgs {
 
     fn side(&self, turns: u32, seed: u64) -> SidePlan {
         // The same number of turns at any length, so that the responses have the same size.
-        let policy = Policy::HeadTail(HeadTail {
+        let head_tail = Policy::HeadTail(HeadTail {
             turns: self.window_turns,
         });
         let policy = WindowPolicy {
-            policy: Some(policy),
+            policy: Some(head_tail),
         };
         let bytes = self.traffic.bytes as usize;
         let bodies = Bodies::with_windows(1, bytes, Some(policy), &mut Rng::new(seed));

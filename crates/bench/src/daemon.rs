@@ -252,8 +252,10 @@ fn key_file(dir: &Path, tenant: &str) -> PathBuf {
 }
 
 pub(crate) fn version(binary: &Path) -> Result<String> {
-    let output = Command::new(binary).arg("--version").output();
-    let output = output.with_context(|| format!("cannot run {}", binary.display()))?;
+    let output = Command::new(binary)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("cannot run {}", binary.display()))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 

@@ -49,19 +49,22 @@ pub(super) async fn run(common: &CommonArgs, args: EvictArgs) -> Result<()> {
     let what = format!("appends to new sessions only, seed {seed}");
     let mut report = Report::begin(common, &what, json!({ "seed": seed }))?;
     // The last cap first, because the first side is compared with the last.
-    let caps = args.sessions.iter().rev();
+    let reversed_caps = args.sessions.iter().rev();
     let comparison = Comparison {
         common,
         traffic: &args.traffic,
         args: &args.run,
         seed,
         calls: CALLS,
-        sides: caps.clone().map(|cap| args.side(*cap, seed)).collect(),
+        sides: reversed_caps
+            .clone()
+            .map(|cap| args.side(*cap, seed))
+            .collect(),
     };
     let measured = comparison.measure().await?;
     let evicted: Vec<u64> = measured.iter().map(|side| side.stats().evicted).collect();
     report.note("evicted", json!(evicted));
-    let caps: Vec<String> = caps.map(|cap| count(*cap)).collect();
+    let caps: Vec<String> = reversed_caps.map(|cap| count(*cap)).collect();
     let headline = if args.run.is_against() {
         Headline::new(format!("evict, cap {}", caps[0]), Figure::Cpu, None)
     } else {

@@ -350,7 +350,7 @@ impl LoadArgs {
             let name = format!("{mix}, sync to off, {in_flight} in flight");
             return Headline::new(name, Figure::Rate, Some(goal));
         }
-        let name = match self.mix {
+        let base_name = match self.mix {
             Mix::Recalls => format!("{mix} {}, {in_flight} in flight", self.describe_memories()),
             _ => format!("{mix}, durability {durability}, {in_flight} in flight"),
         };
@@ -362,9 +362,9 @@ impl LoadArgs {
                 Mix::Lists => (Figure::Median, Some(GOAL_OF_LIST_MS)),
                 _ => (Figure::CallsPerSecond, None),
             };
-            return Headline::new(name, figure, goal);
+            return Headline::new(base_name, figure, goal);
         }
-        let name = format!("{name}, to a bare server");
+        let name = format!("{base_name}, to a bare server");
         match self.mix {
             Mix::APPENDS => Headline::new(name, Figure::Cpu, Some(GOAL_OF_APPENDS)),
             Mix::Looks => Headline::new(name, Figure::Rate, Some(GOAL_OF_WINDOWS)),

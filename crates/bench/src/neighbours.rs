@@ -174,12 +174,12 @@ impl Neighbour {
         // It ends when its stdin is closed.
         drop(self.child.stdin.take());
         let stdout = self.child.stdout.take();
-        let text = stdout.map(std::io::read_to_string).transpose()?;
+        let output = stdout.map(std::io::read_to_string).transpose()?;
         let status = self.child.wait()?;
         if !status.success() {
             bail!("the flood ended with {status}");
         }
-        let text = text.unwrap_or_default();
+        let text = output.unwrap_or_default();
         text.trim().parse().context("the flood counts its calls")
     }
 }

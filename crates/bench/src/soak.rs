@@ -107,8 +107,10 @@ impl Gauge {
     pub(super) fn note(&self, outcome: Result<(), &Status>) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if let Err(status) = outcome {
-            let reason = status.get_details_error_info().map(|info| info.reason);
-            let reason = reason.unwrap_or_else(|| format!("{:?}", status.code()));
+            let reason = status
+                .get_details_error_info()
+                .map(|info| info.reason)
+                .unwrap_or_else(|| format!("{:?}", status.code()));
             let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
             *errors.entry(reason).or_default() += 1;
         }

@@ -95,8 +95,8 @@ impl Rng {
 impl Bodies {
     /// Appends with this many turns of this size, and windows without an append.
     pub(super) fn new(turns: usize, bytes: usize, rng: &mut Rng) -> Self {
-        let appends = append_requests(turns, bytes, rng);
-        let appends = appends
+        let requests = append_requests(turns, bytes, rng);
+        let appends = requests
             .into_iter()
             .map(|append| append.encode_to_vec().into())
             .collect();

@@ -90,8 +90,11 @@ impl Bot {
 
     async fn append(&mut self, session: u64) -> Result<(), Status> {
         let request = self.append_request(session);
-        let appended = self.sessions.append(self.target.request(request)).await?;
-        let appended = appended.into_inner();
+        let appended = self
+            .sessions
+            .append(self.target.request(request))
+            .await?
+            .into_inner();
         let generation = appended.session.unwrap_or_default().generation;
         self.note(session, generation, appended.first_seq);
         Ok(())
@@ -165,11 +168,11 @@ impl Bot {
     }
 
     async fn search(&mut self) -> Result<(), Status> {
-        let request = SearchTranscriptsRequest {
+        let query = SearchTranscriptsRequest {
             query: words(20, &mut self.rng),
             ..SearchTranscriptsRequest::default()
         };
-        let request = self.target.request(request);
+        let request = self.target.request(query);
         self.memories.search_transcripts(request).await?;
         Ok(())
     }
