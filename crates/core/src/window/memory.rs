@@ -288,9 +288,9 @@ impl Windows {
                     newest: None,
                     ..summaries
                 };
-                let other = plan(composer, without, last, None, ask);
+                let replanned = plan(composer, without, last, None, ask);
                 // If the request does not fit without the summary either, keep the summary.
-                let mut other = match (planned, other) {
+                let mut other = match (planned, replanned) {
                     (Ok(planned), Err(_)) => return Ok(planned),
                     (Ok(planned), Ok(other)) if is_request_out(&other) => return Ok(planned),
                     (_, other) => other?,

@@ -233,16 +233,16 @@ impl Chat {
         let summary = self.summary.as_ref();
         let mut fresh_windows = self.windows.clone();
         fresh_windows.forget_all_kept();
-        let window = self
+        let outcome = self
             .windows
             .window(&self.history, self.last_seq, summary, &ask);
         let from_nothing = fresh_windows.window(&self.history, self.last_seq, summary, &ask);
         assert_eq!(
-            format!("{window:?}"),
+            format!("{outcome:?}"),
             format!("{from_nothing:?}"),
             "a window with what was kept, and made from nothing"
         );
-        let window = window?;
+        let window = outcome?;
         let turns = window
             .turns
             .iter()
