@@ -186,8 +186,10 @@ impl Commands {
             let head = session.head();
             let is_meant = |named: Generation| named == head.generation;
             let state = session.state();
-            let turns = session.history().turns_after(0);
-            let turns = turns.take_while(|turn| turn.seq <= through_seq);
+            let turns = session
+                .history()
+                .turns_after(0)
+                .take_while(|turn| turn.seq <= through_seq);
             let is_wanted = command.generation.is_none_or(is_meant);
             is_wanted.then(|| {
                 let state = (state.version > 0).then_some(state);

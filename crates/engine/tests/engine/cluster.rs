@@ -54,8 +54,9 @@ impl Daemons {
             };
             let machine = Arc::new(TestMachine::new(7 + place as u64));
             let store: Arc<dyn Store> = Arc::new(world.store.shared(place as u128 + 1));
-            let engine = Engine::open(config, Some(store), machine, world.blocking).await;
-            let engine = engine.unwrap();
+            let engine = Engine::open(config, Some(store), machine, world.blocking)
+                .await
+                .unwrap();
             daemons.bots.push(Bot::of(&engine, ACME));
             daemons.engines.push(engine);
             daemons.leads.push(lead);

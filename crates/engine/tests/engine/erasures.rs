@@ -172,9 +172,11 @@ async fn a_log_that_is_read_for_long_is_tried_ever_less_often_however_many_jobs_
 #[tokio::test(start_paused = true)]
 async fn what_is_out_of_reach_is_named_up_to_a_bound() {
     const ENDS: usize = 130;
-    let hooks = [ScriptedHook::new([]), ScriptedHook::new([])];
-    let hooks = ["crm", "log"].iter().zip(&hooks);
-    let hooks = hooks.map(|(name, hook)| hooked(name, hook));
+    let scripted = [ScriptedHook::new([]), ScriptedHook::new([])];
+    let hooks = ["crm", "log"]
+        .iter()
+        .zip(&scripted)
+        .map(|(name, hook)| hooked(name, hook));
     let world = World::new(with_hooks(unswept(), hooks));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

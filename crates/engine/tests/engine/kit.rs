@@ -129,11 +129,11 @@ impl World {
 
     pub(crate) async fn open(&self) -> Engine {
         let store: Arc<dyn Store> = self.store.clone();
-        let (config, machine) = (self.config.clone(), self.machine.clone());
+        let (base_config, machine) = (self.config.clone(), self.machine.clone());
         let config = EngineConfig {
             // The secret survives restarts, like the journal.
             mark_secret: Some(MarkSecret::new([7; 32])),
-            ..config
+            ..base_config
         };
         Engine::open(config, Some(store), machine, self.blocking)
             .await

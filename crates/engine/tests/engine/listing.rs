@@ -195,8 +195,10 @@ async fn say_as(bot: &Bot, session: &str, subject: &str) {
 fn expected(views: &[SessionView], query: &SessionQuery) -> Vec<String> {
     let takes = |view: &&SessionView| {
         let used_ms = view.last_access.as_ms();
-        let labels = query.labels.iter();
-        let mut labels = labels.map(|(name, value)| view.head.label(name) == Some(value));
+        let mut labels = query
+            .labels
+            .iter()
+            .map(|(name, value)| view.head.label(name) == Some(value));
         view.session.as_str().starts_with(&*query.id_prefix)
             && query
                 .subject
@@ -362,10 +364,10 @@ async fn a_page_looks_at_a_bounded_number_of_sessions_and_says_where_it_goes_on(
         .await
         .unwrap();
     assert!(first.sessions.is_empty() && first.next.is_some());
-    let rest = first.next.as_ref();
+    let next = first.next.as_ref();
     let rest = engine
         .commands
-        .sessions(&bot.tenant, &both, rest, 10)
+        .sessions(&bot.tenant, &both, next, 10)
         .await
         .unwrap();
     assert_eq!((rest.sessions.len(), rest.next), (1, None));

@@ -61,9 +61,9 @@ async fn the_first_append_starts_a_session_and_the_seqs_count_on() {
 async fn a_turn_is_kept_to_the_byte_with_its_seq_and_time() {
     let engine = World::new(config()).open().await;
     let bot = Bot::acme(&engine);
-    let mut turn = Turn::new(Role::User, vec![PartKind::Text("[[hello]]".into()).into()]);
-    turn.timestamp = Timestamp::new(1_234, 5);
-    let turn = encoding::encode(turn);
+    let mut plain = Turn::new(Role::User, vec![PartKind::Text("[[hello]]".into()).into()]);
+    plain.timestamp = Timestamp::new(1_234, 5);
+    let turn = encoding::encode(plain);
     let expected = encoding::seal(&turn, 1, Timestamp::default());
     let command = AppendCommand {
         turns: vec![turn],
@@ -158,8 +158,8 @@ async fn a_session_past_its_ttl_is_dead_at_once_also_between_two_sweeps() {
     let stats = bot.stats();
     assert_eq!((stats.expired, stats.ended, stats.sessions_live), (6, 0, 2));
 
-    let swept = engine.sessions.sweep(Some(&tenant_id(ACME))).await.unwrap();
-    let swept: Vec<_> = swept
+    let ended = engine.sessions.sweep(Some(&tenant_id(ACME))).await.unwrap();
+    let swept: Vec<_> = ended
         .iter()
         .map(|end| (end.session.as_str(), end.reason))
         .collect();

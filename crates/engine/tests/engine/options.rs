@@ -153,8 +153,8 @@ async fn sessions_of_a_class_that_a_reload_takes_away_live_as_long_as_all() {
     };
     assert!(matches!(refused, EngineError::Core(error) if error == expected));
     sleep(TTL * 3 / 4).await;
-    let swept = engine.sessions.sweep(None).await.unwrap();
-    let swept = swept.iter().map(|ended| ended.session.to_string());
+    let ended = engine.sessions.sweep(None).await.unwrap();
+    let swept = ended.iter().map(|ended| ended.session.to_string());
     assert_eq!(sorted(swept.collect()), ["default", "kept"]);
     // Restoring the class restores its TTL.
     engine.reconfigure(with_classes(unswept())).await;

@@ -52,8 +52,8 @@ async fn the_newest_turns_come_from_memory_where_it_has_all_of_them() {
     config.limits.max_history_turns = 4;
     let world = World::new(config);
     let bot = Bot::acme(&world.open().await);
-    let texts: Vec<String> = (1..=9).map(|no| no.to_string()).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let owned: Vec<String> = (1..=9).map(|no| no.to_string()).collect();
+    let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
     bot.append("a", saying(&texts)).await.unwrap();
     let newest = |scope, turns_max| HistoryQuery {
         scope,
@@ -73,7 +73,7 @@ async fn the_newest_turns_come_from_memory_where_it_has_all_of_them() {
         }
     }
     // A result without a call is stored in the journal but not in the history.
-    let mut lone = Turn::new(
+    let mut lone_turn = Turn::new(
         Role::Tool,
         vec![
             PartKind::ToolResult {
@@ -85,9 +85,9 @@ async fn the_newest_turns_come_from_memory_where_it_has_all_of_them() {
             .into(),
         ],
     );
-    lone.format = Some(MessageFormat::OpenAiResponses);
+    lone_turn.format = Some(MessageFormat::OpenAiResponses);
     let lone = AppendCommand {
-        turns: vec![encoding::encode(lone)],
+        turns: vec![encoding::encode(lone_turn)],
         ..AppendCommand::default()
     };
     bot.append("a", lone).await.unwrap();

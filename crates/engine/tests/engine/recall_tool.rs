@@ -22,8 +22,8 @@ async fn short_history() -> (World, Bot) {
     config.limits.max_history_turns = 4;
     let world = World::new(config);
     let bot = Bot::acme(&world.open().await);
-    let texts: Vec<String> = (1..=9).map(|number| format!("text {number}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let owned: Vec<String> = (1..=9).map(|number| format!("text {number}")).collect();
+    let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
     bot.append("a", saying(&texts)).await.unwrap();
     (world, bot)
 }

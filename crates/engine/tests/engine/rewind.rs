@@ -145,11 +145,11 @@ async fn a_rewind_needs_a_session_that_lives_and_what_it_expects() {
         assert!(matches!(absent, EngineError::SessionNotFound { .. }));
     }
     bot.append("a", saying(&["x", "y"])).await.unwrap();
-    let stale = AppendCommand {
+    let stale_rewind = AppendCommand {
         expected_seq: Some(1),
         ..saying(&["z"])
     };
-    let stale = bot.rewind("a", 1, stale).await.unwrap_err();
+    let stale = bot.rewind("a", 1, stale_rewind).await.unwrap_err();
     assert!(matches!(
         stale,
         EngineError::Core(CoreError::StaleSeq { .. })
@@ -249,8 +249,10 @@ async fn a_repeated_pop_gives_what_it_took_and_not_what_others_took() {
     }
     for _ in 0..2 {
         for (name, expected, after_seq, gone) in steps {
-            let again = bot.rewind("a", after_seq, pop(name, expected)).await;
-            let again = again.unwrap();
+            let again = bot
+                .rewind("a", after_seq, pop(name, expected))
+                .await
+                .unwrap();
             assert!(again.duplicate && !again.removed.is_forgotten);
             assert_eq!(said(&again), gone);
             assert_eq!(again.removed.count, gone.len() as u64);
@@ -329,8 +331,11 @@ async fn a_unit_that_was_dropped_is_not_torn_apart_either() {
     assert_eq!(bot.live("a").await.unwrap(), ["1", "6", "7", "8"]);
     for _ in 0..2 {
         for (after_seq, call) in [(2, 2), (4, 4)] {
-            let split = bot.rewind("a", after_seq, AppendCommand::default()).await;
-            let split = split.unwrap_err().to_string();
+            let split = bot
+                .rewind("a", after_seq, AppendCommand::default())
+                .await
+                .unwrap_err()
+                .to_string();
             let expected = CoreError::RewindSplitsUnit {
                 after_seq,
                 first_seq: call,
@@ -450,12 +455,12 @@ impl Model {
             let place = usize::try_from(place).unwrap();
             place.checked_sub(1).map_or(0, |place| self.said[place].0)
         });
-        let texts = if is_rewind {
+        let count = if is_rewind {
             dice.below(3)
         } else {
             1 + dice.below(3)
         };
-        let texts = (0..texts).map(|part| format!("{}.{part}", self.steps));
+        let texts = (0..count).map(|part| format!("{}.{part}", self.steps));
         (format!("step {}", self.steps), after_seq, texts.collect())
     }
 
@@ -490,8 +495,12 @@ impl Model {
         self.open = None;
         if let Some(after_seq) = after_seq {
             let stays = self.said.partition_point(|(seq, _)| *seq <= after_seq);
-            let gone = self.said.split_off(stays);
-            let gone: Vec<String> = gone.into_iter().map(|(_, text)| text).collect();
+            let gone: Vec<String> = self
+                .said
+                .split_off(stays)
+                .into_iter()
+                .map(|(_, text)| text)
+                .collect();
             assert_eq!(removed, gone, "{name}");
             if texts.is_empty() {
                 self.pops.push((name, after_seq, texts.clone(), gone));

@@ -170,8 +170,8 @@ async fn a_turn_does_not_grow_beyond_what_a_session_that_keeps_all_may_have() {
     let mut config = unswept();
     config.limits.max_history_bytes = 2_000;
     let bot = Bot::acme(&World::new(config).open().await);
-    let texts: Vec<String> = (0..10).map(|number| number.to_string()).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let owned: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
     bot.append("a", keeping_all(true, &texts)).await.unwrap();
     bot.update("a", 1, &"x".repeat(900)).await.unwrap();
     let before = bot.live("a").await.unwrap();
@@ -281,10 +281,9 @@ async fn few_copies_are_in_memory_at_once() {
         bot.append("a", saying(&["1", "2"])).await.unwrap();
     }
     let live = || bots.each_ref().map(|bot| bot.stats().sessions_live);
-    let copies = bots
+    let mut copies: Vec<_> = bots
         .iter()
-        .flat_map(|bot| ["b", "c"].map(|target| (bot, target)));
-    let mut copies: Vec<_> = copies
+        .flat_map(|bot| ["b", "c"].map(|target| (bot, target)))
         .map(|(bot, target)| Box::pin(bot.copy("a", target, false)))
         .collect();
     for copy in &mut copies {

@@ -56,18 +56,18 @@ async fn a_read_does_not_tell_of_an_append_that_was_never_written() {
         assert!(begun(append).await.is_none());
     }
     let (mut view, mut live) = (Box::pin(bot.view("a")), Box::pin(bot.live("a")));
-    let (mut new, mut list) = (Box::pin(bot.view("n")), Box::pin(bot.views(10)));
+    let (mut new, mut listing) = (Box::pin(bot.view("n")), Box::pin(bot.views(10)));
     assert!(begun(&mut view).await.is_none());
     assert!(begun(&mut live).await.is_none());
     assert!(begun(&mut new).await.is_none());
-    assert!(begun(&mut list).await.is_none());
+    assert!(begun(&mut listing).await.is_none());
     for append in appends {
         assert!(matches!(append.await, Err(EngineError::JournalFull)));
     }
     assert_eq!(view.await.unwrap().head.last_seq, 1);
     assert_eq!(live.await.unwrap(), ["old"]);
     assert!(is_not_found(&new.await));
-    let list = list.await;
+    let list = listing.await;
     let seen: Vec<_> = list
         .iter()
         .map(|v| (v.session.as_str(), v.head.last_seq))
@@ -159,15 +159,15 @@ async fn a_duplicate_waits_also_when_its_session_expires_before_the_first_is_wri
         calls.spawn(async move { first.append("a", named("key", &["x"])).await });
         world.store.commit_begun(2).await;
         advance(TTL).await;
-        let mut again = Box::pin(bot.append("a", named("key", &["x"])));
+        let mut appending = Box::pin(bot.append("a", named("key", &["x"])));
         assert!(
-            begun(&mut again).await.is_none(),
+            begun(&mut appending).await.is_none(),
             "it saw what is not written"
         );
         world.store.fail_commits(usize::from(fails));
         world.store.let_commits_go();
         assert_eq!(calls.join_next().await.unwrap().unwrap().is_ok(), !fails);
-        let again = soon(again).await;
+        let again = soon(appending).await;
         assert_eq!(again.is_ok_and(|again| again.duplicate), !fails);
     }
 }

@@ -81,8 +81,7 @@ async fn of_tenants_that_wait_the_one_with_the_fewest_under_way_is_next() {
 
 #[tokio::test(start_paused = true)]
 async fn who_hung_up_before_it_began_costs_nothing() {
-    let script = Script::then([Does::Never, Does::Never], Does::Well);
-    let script = Arc::new(script);
+    let script = Arc::new(Script::then([Does::Never, Does::Never], Does::Well));
     let (_world, bots) = tenants(&script, &["one"]).await;
     let mut calls = Vec::new();
     for session in ["a", "b", "c"] {

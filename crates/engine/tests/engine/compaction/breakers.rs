@@ -188,8 +188,8 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
     sleep(Duration::from_secs(60)).await;
     let state = acme.engine.compaction.summarizer_state().unwrap().1;
     assert_eq!(state, HalfOpen);
-    let trial = talks[0].clone();
-    let mut trial = Box::pin(trial.compact(Some(2)));
+    let tried = talks[0].clone();
+    let mut trial = Box::pin(tried.compact(Some(2)));
     assert!(begun(&mut trial).await.is_none());
     settle().await;
     assert_eq!(script.times(), 4);
@@ -242,9 +242,9 @@ async fn hanging_provider_opens_the_breaker_and_a_local_summarizer_has_none() {
     let state = bot.engine.compaction.summarizer_state();
     assert_eq!(state, Some(("script".to_owned(), Open)));
 
-    let mut script = Script::then([], Does::Never);
-    script.is_remote = false;
-    let script = Arc::new(script);
+    let mut scripted = Script::then([], Does::Never);
+    scripted.is_remote = false;
+    let script = Arc::new(scripted);
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(6).await;

@@ -267,8 +267,12 @@ async fn a_summary_that_waits_for_the_next_cut_goes_on_waiting_after_a_restart()
         let shown = bot.context("a", ContextRequest::default()).await.unwrap();
         settle().await;
         let before = bot.context("a", ContextRequest::default()).await.unwrap();
-        let newest = before.session.head.compaction.as_ref();
-        let newest = newest.map_or(0, |status| status.summaries);
+        let newest = before
+            .session
+            .head
+            .compaction
+            .as_ref()
+            .map_or(0, |status| status.summaries);
         let shows = before.report.summary.as_ref();
         match shows.map_or(0, |summary| summary.number) {
             number if number == newest => {}
@@ -286,8 +290,8 @@ async fn a_summary_that_waits_for_the_next_cut_goes_on_waiting_after_a_restart()
         engine = world.open().await;
         let after = Bot::acme(&engine)
             .context("a", ContextRequest::default())
-            .await;
-        let after = after.unwrap();
+            .await
+            .unwrap();
         assert_eq!(contents(&after), contents(&before), "exchange {number}");
     }
     assert!(

@@ -256,11 +256,11 @@ async fn what_the_provider_counts_without_memories_is_no_less_than_was_counted()
     let mut factors = Vec::new();
     while teller.times() < 3 {
         talk.exchange().await;
-        let plain = ContextRequest {
+        let request = ContextRequest {
             peek: true,
             ..ContextRequest::default()
         };
-        let plain = bot.context("a", plain).await.unwrap().report;
+        let plain = bot.context("a", request).await.unwrap().report;
         factors.push((plain.token_factor, plain.blocks.system));
         teller.will_now(Some(plain.blocks.total()));
         let ask = ContextRequest {

@@ -161,9 +161,9 @@ async fn a_history_that_is_full_is_never_shown_less_than_half() {
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_late_is_shown_half_of_a_full_history_and_a_summary_of_the_rest() {
-    let mut script = Script::then([], Does::Well);
-    script.is_remote = false;
-    let script = Arc::new(script);
+    let mut scripted = Script::then([], Does::Well);
+    scripted.is_remote = false;
+    let script = Arc::new(scripted);
     let (_world, bot) = capped(&script, Durability::Sync).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(40).await;

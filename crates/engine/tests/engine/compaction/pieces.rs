@@ -270,10 +270,10 @@ async fn an_agent_that_works_alone_for_long_is_summarized_in_whole_units() {
         let ids = talk.ids(2);
         let text = format!("I look {number} {}", "word ".repeat(100));
         let mut turns = vec![super::talk::calling(&text, &ids)];
-        let results = ids
+        let results: Vec<String> = ids
             .iter()
-            .map(|id| format!("found {id} {}", "word ".repeat(60)));
-        let results: Vec<String> = results.collect();
+            .map(|id| format!("found {id} {}", "word ".repeat(60)))
+            .collect();
         turns.extend(
             ids.iter()
                 .zip(&results)

@@ -77,15 +77,17 @@ fn conversation(format: MessageFormat, counts_anew: bool, dice: &mut Dice) -> Ve
             appends.push((thinks(format, &ids, dice).into(), false));
             let count = ids.len();
             let answered: Vec<String> = ids.into_iter().filter(|_| !dice.one_in(12)).collect();
-            let results = answered.iter().map(|id| answers(format, id, dice));
-            let results: Vec<Value> = results.collect();
+            let results: Vec<Value> = answered
+                .iter()
+                .map(|id| answers(format, id, dice))
+                .collect();
             let is_over = results.len() == count;
-            let together = match format {
+            let groups = match format {
                 Anthropic if dice.one_in(2) => vec![results],
                 _ => results.into_iter().map(|result| vec![result]).collect(),
             };
             let together: Vec<Vec<Value>> =
-                together.into_iter().filter(|it| !it.is_empty()).collect();
+                groups.into_iter().filter(|it| !it.is_empty()).collect();
             let last = together.len();
             for (at, results) in together.into_iter().enumerate() {
                 let messages = match format {

@@ -83,8 +83,11 @@ impl Script {
 
 /// Approximate number of tokens in a request.
 pub(crate) fn weight(ask: &SummaryRequest) -> u64 {
-    let texts = ask.previous.iter().map(|last| last.text.len());
-    let texts = texts.chain(ask.turns.iter().map(|turn| turn.text.len()));
+    let texts = ask
+        .previous
+        .iter()
+        .map(|last| last.text.len())
+        .chain(ask.turns.iter().map(|turn| turn.text.len()));
     let pieces = ask
         .chunks
         .iter()
@@ -100,8 +103,10 @@ pub(crate) fn all_of(ask: &SummaryRequest) -> Written {
     let texts = before.chain(pieces).chain(turns);
     let words = texts.flat_map(|text| text.split([' ', '[', ']', '?', '.', '\n']));
     let mut seen = HashSet::new();
-    let names = words.filter(|word| word.starts_with('#') || word.starts_with("call_"));
-    let names: Vec<&str> = names.filter(|name| seen.insert(*name)).collect();
+    let names: Vec<&str> = words
+        .filter(|word| word.starts_with('#') || word.starts_with("call_"))
+        .filter(|name| seen.insert(*name))
+        .collect();
     Written {
         details: format!("They talked. {}", names.join(" ")),
         ..Written::default()

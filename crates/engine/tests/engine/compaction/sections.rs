@@ -62,9 +62,9 @@ async fn booking(talk: &Talk, id: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn local_summary_is_made_at_the_cut_within_the_same_call() {
-    let mut script = Script::then([], Does::Panics);
-    script.is_remote = false;
-    let script = Arc::new(script);
+    let mut scripted = Script::then([], Does::Panics);
+    scripted.is_remote = false;
+    let script = Arc::new(scripted);
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
     let (mut cuts, mut last_through) = (0, 0);
@@ -307,10 +307,10 @@ async fn short_requests_leave_their_room_to_the_other_sections() {
 #[tokio::test(start_paused = true)]
 async fn previous_summary_is_shortened_to_the_input_of_the_summarizer() {
     for says_so in [true, false] {
-        let mut script = Script::then([], Does::Well);
-        script.too_long_over = 2_000;
-        script.input_tokens_max = if says_so { 1_500 } else { u64::MAX };
-        let script = Arc::new(script);
+        let mut scripted = Script::then([], Does::Well);
+        scripted.too_long_over = 2_000;
+        scripted.input_tokens_max = if says_so { 1_500 } else { u64::MAX };
+        let script = Arc::new(scripted);
         let mut config = super::compacting(&script);
         config.compaction.policy.summary_tokens = SummaryTokens::Fixed(8_000);
         let models = vec![model("m", 1_000_000, &Arc::default())];

@@ -58,8 +58,7 @@ fn a_seed_that_nobody_chose_holds_too() {
 
 /// Returns the number of summaries that were made.
 fn run(seed: u64) -> u32 {
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
@@ -77,13 +76,13 @@ fn run(seed: u64) -> u32 {
 impl Simulation {
     async fn new(seed: u64) -> Self {
         let mut dice = Dice(seed);
-        let mut script = Script::then([], Does::Well);
-        script.is_remote = dice.once_in(2);
+        let mut scripted = Script::then([], Does::Well);
+        scripted.is_remote = dice.once_in(2);
         if dice.once_in(2) {
-            script.input_tokens_max = 300;
-            script.too_long_over = 400;
+            scripted.input_tokens_max = 300;
+            scripted.too_long_over = 400;
         }
-        let script = Arc::new(script);
+        let script = Arc::new(scripted);
         let mut config = compacting(&script);
         config
             .context
@@ -157,11 +156,11 @@ impl Simulation {
     async fn converse(&mut self) {
         let text = "x".repeat(10 + self.below(150));
         let is_whole = !self.dice.once_in(5);
-        let (calls, answers) = (self.below(4), self.below(3));
+        let (calls, partial) = (self.below(4), self.below(3));
         let talk = &mut self.talk;
         let number = talk.said.len();
         // Some calls get no result, or not all of theirs.
-        let answers = if is_whole { calls } else { answers };
+        let answers = if is_whole { calls } else { partial };
         let ids = talk.ids(calls);
         let mut turns: Vec<Vec<Turn>> = vec![vec![said(Role::User, &format!("#{number} {text}"))]];
         if calls > 0 {

@@ -121,8 +121,11 @@ impl Op {
     fn say_again(dice: &mut Dice, client: &Client) -> Self {
         let key = client.key();
         let mut model = client.model.lock().unwrap();
-        let mine = model.says.iter().enumerate().rev();
-        let mine = mine
+        let mine = model
+            .says
+            .iter()
+            .enumerate()
+            .rev()
             .filter(|(_, say)| say.name.is_some() && say.key == key)
             .take(4);
         let candidates: Vec<usize> = mine.map(|(number, _)| number).collect();
@@ -145,12 +148,12 @@ impl Op {
             Policy::Salience,
             Policy::SlidingWindow { turns: 2 },
         ];
-        let say = match dice.below(6) {
+        let step = match dice.below(6) {
             0 | 1 => Self::say(dice, client),
             2 => Self::say_again(dice, client),
             _ => Self::View,
         };
-        let say = match say {
+        let say = match step {
             Self::Say { say, expected } => Some((say, expected)),
             _ => None,
         };
@@ -166,11 +169,11 @@ impl Op {
     fn reuse(dice: &mut Dice, client: &Client) -> Self {
         let model = client.model.lock().unwrap();
         let tenant = &client.bot.tenant.id;
-        let done = model
+        let done: Vec<_> = model
             .says
             .iter()
-            .filter(|say| say.name.is_some() && say.done.is_some() && say.key.tenant == *tenant);
-        let done: Vec<_> = done.collect();
+            .filter(|say| say.name.is_some() && say.done.is_some() && say.key.tenant == *tenant)
+            .collect();
         if done.is_empty() {
             return Self::View;
         }
@@ -297,8 +300,8 @@ impl Client {
         assert_eq!(life.key, self.key());
         let texts = &life.texts[..usize::try_from(head.last_seq).unwrap()];
         let history = kept(texts, self.turns_max);
-        let shown = texts_of_window(&window.turns);
-        let shown: Vec<&String> = shown.iter().filter(|text| *text != "...").collect();
+        let all_shown = texts_of_window(&window.turns);
+        let shown: Vec<&String> = all_shown.iter().filter(|text| *text != "...").collect();
         let mut rest = history.iter();
         let is_so = shown.iter().all(|text| rest.any(|kept| kept == text));
         assert!(is_so, "{shown:?} of {history:?}: {look:?}");
@@ -389,11 +392,12 @@ impl Client {
         let Some(newest) = live.last() else { return };
         let record = self.store.record();
         let mine = record.lives.values().filter(|life| life.key == self.key());
-        let found = mine.flat_map(|life| {
-            let place = life.texts.iter().position(|text| text == newest)?;
-            Some(kept(&life.texts[..=place], self.turns_max))
-        });
-        let found: Vec<_> = found.collect();
+        let found: Vec<_> = mine
+            .flat_map(|life| {
+                let place = life.texts.iter().position(|text| text == newest)?;
+                Some(kept(&life.texts[..=place], self.turns_max))
+            })
+            .collect();
         assert_eq!(
             found,
             [live.iter().collect::<Vec<_>>()],

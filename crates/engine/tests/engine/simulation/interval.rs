@@ -132,8 +132,8 @@ fn compare(
 ) {
     let mut written: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for life in store.record().lives.values() {
-        let session = (life.key.tenant.as_str(), life.key.session.as_str());
-        let session = (session.0.to_owned(), session.1.to_owned());
+        let borrowed = (life.key.tenant.as_str(), life.key.session.as_str());
+        let session = (borrowed.0.to_owned(), borrowed.1.to_owned());
         written
             .entry(session)
             .or_default()
@@ -143,8 +143,8 @@ fn compare(
     for (session, said) in acknowledged {
         let all = written.get(&session).map_or(&[][..], Vec::as_slice);
         let known = written_before.get(&session).copied().unwrap_or(0);
-        let (found, missing) = said.split_at(said.len().min(all.len() - known));
-        let found: Vec<&String> = found.iter().map(|(_, text)| text).collect();
+        let (these, missing) = said.split_at(said.len().min(all.len() - known));
+        let found: Vec<&String> = these.iter().map(|(_, text)| text).collect();
         assert_eq!(
             all[known..].iter().collect::<Vec<_>>(),
             found,

@@ -73,8 +73,11 @@ fn a_seed_repeats_exactly() {
         let mut simulation = Simulation::new(4_711);
         simulation.run();
         let record = simulation.store.record();
-        let calls = simulation.hooks.iter().map(|hook| hook.log().calls.clone());
-        let calls = calls.collect::<Vec<_>>();
+        let calls = simulation
+            .hooks
+            .iter()
+            .map(|hook| hook.log().calls.clone())
+            .collect::<Vec<_>>();
         (
             format!("{:?}", record.lives),
             record.set_sizes.clone(),

@@ -95,8 +95,10 @@ pub(crate) fn kept(texts: &[String], turns_max: usize) -> Vec<&String> {
 
 /// Asserts that a view shows only what the journal has.
 pub(crate) fn check_view(record: &Record, bot: &Bot, view: &SessionView) {
-    let life = record.lives.get(&view.head.generation);
-    let life = life.unwrap_or_else(|| panic!("{view:?} was never written"));
+    let life = record
+        .lives
+        .get(&view.head.generation)
+        .unwrap_or_else(|| panic!("{view:?} was never written"));
     assert_eq!(
         (&life.key.tenant, &life.key.session),
         (&bot.tenant.id, &view.session)

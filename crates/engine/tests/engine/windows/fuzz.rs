@@ -38,8 +38,8 @@ fn fuzz_windows() {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
-        .build();
-    let runtime = runtime.unwrap();
+        .build()
+        .unwrap();
     let mut config = one_model();
     config.limits.max_history_turns = 8;
     let engine = runtime.block_on(async { World::new(config).open().await });
@@ -98,8 +98,10 @@ fn check(window: &ContextOutcome, budget: u64) {
     for (place, turn) in window.turns.iter().enumerate() {
         let links = encoding::open(&turn.content).unwrap().links();
         for id in &links.results {
-            let waiting = open.iter().position(|open| open == id);
-            let waiting = waiting.unwrap_or_else(|| panic!("{place}: {id} answers nothing"));
+            let waiting = open
+                .iter()
+                .position(|open| open == id)
+                .unwrap_or_else(|| panic!("{place}: {id} answers nothing"));
             open.remove(waiting);
         }
         let is_next = links.results.is_empty();

@@ -129,13 +129,13 @@ async fn a_refusal_waits_for_the_turn_that_is_too_large() {
         let large = long(1);
         let mut append = Box::pin(bot.say("a", &large));
         assert!(begun(&mut append).await.is_none());
-        let mut window = Box::pin(bot.context("a", asking("large", 60)));
+        let mut pending = Box::pin(bot.context("a", asking("large", 60)));
         assert!(
-            begun(&mut window).await.is_none(),
+            begun(&mut pending).await.is_none(),
             "it saw what is not written"
         );
         assert_eq!(soon(append).await.is_err(), fails);
-        let window = soon(window).await;
+        let window = soon(pending).await;
         assert_eq!(window.is_ok(), fails, "{window:?}");
     }
 }
@@ -190,8 +190,8 @@ async fn a_cut_outlives_restarts() {
     let (mut cuts, mut growths) = (0, 0);
     for number in 20..60 {
         Bot::acme(&engine).say("a", &long(number)).await.unwrap();
-        let now = Bot::acme(&engine).context("a", request()).await.unwrap();
-        let now = texts(&now.turns);
+        let shown = Bot::acme(&engine).context("a", request()).await.unwrap();
+        let now = texts(&shown.turns);
         if now.len() > before.len() {
             assert!(
                 now.starts_with(&before),
