@@ -202,7 +202,7 @@ impl Keyring {
     }
 
     fn callers(&self) -> impl Iterator<Item = &Caller> {
-        let (open, keyed, named, users) = match self {
+        let (open, prefixes, names, uids) = match self {
             Self::Open(caller) => (Some(caller), None, None, None),
             Self::Keys {
                 by_prefix,
@@ -211,10 +211,13 @@ impl Keyring {
                 ..
             } => (None, Some(by_prefix), Some(by_name), Some(by_uid)),
         };
-        let keyed = keyed.into_iter().flat_map(HashMap::values).flatten();
-        let named = named.into_iter().flat_map(HashMap::values);
-        let users = users.into_iter().flat_map(HashMap::values);
-        let keyed = keyed.map(|(_, caller)| caller);
+        let keyed = prefixes
+            .into_iter()
+            .flat_map(HashMap::values)
+            .flatten()
+            .map(|(_, caller)| caller);
+        let named = names.into_iter().flat_map(HashMap::values);
+        let users = uids.into_iter().flat_map(HashMap::values);
         open.into_iter().chain(keyed).chain(named).chain(users)
     }
 

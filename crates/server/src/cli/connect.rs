@@ -303,8 +303,8 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if let Some(path) = text.strip_prefix("unix:") {
+        let trimmed = text.trim();
+        if let Some(path) = trimmed.strip_prefix("unix:") {
             // The forms gRPC allows: unix:path, unix:/path, unix:///path.
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
@@ -312,7 +312,7 @@ impl FromStr for Address {
                 path => Ok(Self::Unix(path.into())),
             };
         }
-        let text = text.trim_end_matches('/');
+        let text = trimmed.trim_end_matches('/');
         let with_tls = text.strip_prefix("https://");
         let host = with_tls.unwrap_or(text.strip_prefix("http://").unwrap_or(text));
         let (name, port_text) = split_port(host);

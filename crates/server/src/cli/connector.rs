@@ -110,17 +110,17 @@ impl TlsFiles {
         let failed = |error: rustls::Error| {
             CliError::failed(Exit::Unavailable, format!("TLS cannot start: {error}"))
         };
-        let builder = ClientConfig::builder_with_provider(tls::provider())
+        let versioned = ClientConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(failed)?;
         let builder = match &self.ca {
-            None => builder.with_platform_verifier().map_err(failed)?,
+            None => versioned.with_platform_verifier().map_err(failed)?,
             Some(path) => {
                 let mut roots = RootCertStore::empty();
                 for authority in certificates(path)? {
                     roots.add(authority).map_err(failed)?;
                 }
-                builder.with_root_certificates(roots)
+                versioned.with_root_certificates(roots)
             }
         };
         let mut config = match (&self.cert, &self.cert_key) {

@@ -81,11 +81,11 @@ async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let version = env!("CARGO_PKG_VERSION");
     stage.title(&format!("memoird {version}, on a daemon of its own"))?;
     stage.heading("1  A daemon starts")?;
-    let mut dir = private::temp_dir("memoird-demo-", &std::env::temp_dir())?;
-    dir.disable_cleanup(args.keep);
+    let mut temp_dir = private::temp_dir("memoird-demo-", &std::env::temp_dir())?;
+    temp_dir.disable_cleanup(args.keep);
     let started = clock::monotonic();
-    private::write_config(dir.path(), &yaml(dir.path(), LONG_TTL))?;
-    let mut daemon = in_time("the start of the daemon", Daemon::start(dir)).await?;
+    private::write_config(temp_dir.path(), &yaml(temp_dir.path(), LONG_TTL))?;
+    let mut daemon = in_time("the start of the daemon", Daemon::start(temp_dir)).await?;
     let took = clock::since(started);
     let target = daemon.target()?;
     let serves = format!("{} serves after {} ms", target.addr(), took.as_millis());
@@ -465,10 +465,13 @@ impl Feed {
             return Ok(event.clone());
         }
         loop {
-            let message = self.stream.message().await;
-            let told = message.map_err(|status| self.target.explain(status))?;
+            let message = self
+                .stream
+                .message()
+                .await
+                .map_err(|status| self.target.explain(status))?;
             let problem = "the daemon ended the stream of events";
-            let told = told.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
+            let told = message.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
             let is_wanted = |event: &Event| kinds.contains(&&*event.kind);
             if told.event.as_ref().is_none_or(is_wanted) {
                 self.stage.show(&watch::line(&told, Columns::default()))?;

@@ -66,10 +66,10 @@ impl ModelsSection {
         for profile in profiles {
             let section = format!("models.{}", profile.name);
             let spec = self.models.get(&profile.name);
-            let counter = spec
+            let built = spec
                 .and_then(|spec| spec.first.counter.as_ref())
                 .map(|counter| counter.build(&profile.name, environment));
-            let counter = counter.and_then(|counter| {
+            let counter = built.and_then(|counter| {
                 let counter = counter.map_err(|problem| problem.within("counter"));
                 problems.take(&section, counter)
             });
