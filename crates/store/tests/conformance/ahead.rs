@@ -47,10 +47,15 @@ pub(crate) fn write_ahead(store: &dyn Store, change: &Change, from: usize, count
 
 /// Returns everything a store returns about a chat.
 fn seen(store: &dyn Store, chat: &Chat) -> impl PartialEq + std::fmt::Debug + use<> {
-    let turns = store.written_after(0, usize::MAX, usize::MAX).unwrap();
-    let turns = turns.turns.into_iter();
-    let of_chat = turns.filter(|turn| turn.generation == chat.generation());
-    let of_chat: Vec<_> = of_chat.map(|turn| (turn.seq, turn.content)).collect();
+    let turns = store
+        .written_after(0, usize::MAX, usize::MAX)
+        .unwrap()
+        .turns
+        .into_iter();
+    let of_chat: Vec<_> = turns
+        .filter(|turn| turn.generation == chat.generation())
+        .map(|turn| (turn.seq, turn.content))
+        .collect();
     let page = page(store, &chat.key, None, ALL).map(|page| page.turns);
     (known(store, &chat.key), page, of_chat)
 }

@@ -66,10 +66,10 @@ fn places(dir: &Path, text: &str) -> Vec<String> {
     let connection = Connection::open(dir.join("journal.db")).unwrap();
     let spec = format!("x'{}'", hex(1));
     connection.pragma_update(None, "key", spec).unwrap();
-    let mut pages = connection
+    let mut statement = connection
         .prepare("SELECT pgno, data FROM sqlite_dbpage")
         .unwrap();
-    let mut pages = pages.query([]).unwrap();
+    let mut pages = statement.query([]).unwrap();
     let mut places = Vec::new();
     while let Some(row) = pages.next().unwrap() {
         let page = row.get_ref(1).unwrap().as_blob().unwrap();
@@ -87,11 +87,15 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 
 /// Returns all sessions and turns of a journal.
 fn content(store: &SqliteStore) -> BTreeSet<String> {
-    let heads = live_heads(store);
+    let rows = live_heads(store);
     let describe = |entry| format!("{entry:?}");
-    let heads = heads.into_iter().map(describe).collect::<Vec<_>>();
-    let turns = store.written_after(0, usize::MAX, usize::MAX).unwrap();
-    let turns = turns.turns.into_iter().map(|turn| format!("{turn:?}"));
+    let heads = rows.into_iter().map(describe).collect::<Vec<_>>();
+    let turns = store
+        .written_after(0, usize::MAX, usize::MAX)
+        .unwrap()
+        .turns
+        .into_iter()
+        .map(|turn| format!("{turn:?}"));
     heads.into_iter().chain(turns).collect()
 }
 
@@ -255,8 +259,10 @@ fn a_conversion_that_was_cut_off_anywhere_is_finished_by_the_next_one() {
             };
             assert_eq!(outcome, expected, "{what}");
             check_finished(dir.path()).unwrap();
-            let names = fs::read_dir(dir.path()).unwrap();
-            let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+            let names: Vec<_> = fs::read_dir(dir.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
             assert_eq!(names, ["journal.db"], "{what}");
             let store = match target {
                 Target::Encrypted => open(dir.path()),

@@ -129,8 +129,8 @@ fn what_has_not_ended_or_is_unknown_is_left_out(store: &dyn Store) {
 }
 
 fn further_generations_come_as_long_as_there_is_room_but_one_always(store: &dyn Store) {
-    let chats = [10, 20, 30, 40].map(|at| owing(store, &format!("s{at}"), at, &["a"]));
-    let chats = chats.each_ref();
+    let all_chats = [10, 20, 30, 40].map(|at| owing(store, &format!("s{at}"), at, &["a"]));
+    let chats = all_chats.each_ref();
     let bytes = bytes_of(&ended(store, &chats, usize::MAX)[0]);
     for (bytes_max, count) in [
         (0, 1),

@@ -166,8 +166,10 @@ fn deliveries_are_listed_by_id_and_by_each_filter(store: &dyn Store) {
         };
         ids(&list(store, &filter))
     };
-    let every = [first, second, third].into_iter();
-    let every: Vec<_> = every.flat_map(|of| [id(of, "a"), id(of, "b")]).collect();
+    let every: Vec<_> = [first, second, third]
+        .into_iter()
+        .flat_map(|of| [id(of, "a"), id(of, "b")])
+        .collect();
     assert_eq!(filter(None, None, None), every);
     assert_eq!(filter(Some("u"), None, None), every[..2]);
     assert_eq!(
@@ -283,8 +285,11 @@ fn tenants_have_what_is_due_in_turn(store: &dyn Store) {
     let due = |after: Option<&str>, at, max| {
         let after = after.map(|tenant| TenantId::parse(tenant).unwrap());
         let found = store.due(&hook("a"), after.as_ref(), Steady(at), max);
-        let due = found.unwrap().due.into_iter();
-        let due = due.map(|owed| format!("{} {}", owed.key.tenant, owed.key.session));
+        let due = found
+            .unwrap()
+            .due
+            .into_iter()
+            .map(|owed| format!("{} {}", owed.key.tenant, owed.key.session));
         due.collect::<Vec<_>>()
     };
     let all = [
@@ -327,8 +332,8 @@ fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
         } else {
             3
         };
-        let told = outcome(&changed, state, due);
-        let told = DeliveryOutcome { tries, ..told };
+        let base = outcome(&changed, state, due);
+        let told = DeliveryOutcome { tries, ..base };
         store.record_outcomes(&[told]).unwrap();
         let delivery = store.delivery(&changed).unwrap().unwrap();
         let last_error = delivery.last_error;
@@ -352,8 +357,8 @@ fn what_comes_of_a_try_late_changes_nothing_that_is_settled(store: &dyn Store) {
     let owed = owing(store, "s", 1, &["a"]);
     let name = id(owed.generation(), "a");
     let tell = |state, tries| {
-        let told = outcome(&name, state, 5);
-        let told = DeliveryOutcome { tries, ..told };
+        let base = outcome(&name, state, 5);
+        let told = DeliveryOutcome { tries, ..base };
         store.record_outcomes(&[told]).unwrap();
         store.delivery(&name).unwrap().unwrap().state
     };

@@ -84,9 +84,12 @@ fn what_is_rewound_stays_in_the_journal_alone(store: &dyn Store) {
 
         let generation = chat.generation();
         let written = store.written_after(0, usize::MAX, usize::MAX).unwrap();
-        let mine = written.turns.iter();
-        let mine = mine.filter(|turn| turn.generation == generation);
-        let mine: Vec<u64> = mine.map(|turn| turn.seq).collect();
+        let mine: Vec<u64> = written
+            .turns
+            .iter()
+            .filter(|turn| turn.generation == generation)
+            .map(|turn| turn.seq)
+            .collect();
         assert_eq!(mine, stays, "who follows the journal is not shown them");
         let numbers: Vec<u64> = (1..=written.last_number).collect();
         let found = store.written_at(&numbers).unwrap();

@@ -101,8 +101,10 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
     );
     assert_eq!((saved.head.revision, saved.head.state_version), (5, 2));
     assert_eq!(saved.state, Some(chat.session.state()));
-    let in_memory = chat.session.history().turns_after(0);
-    let in_memory: Vec<_> = in_memory
+    let in_memory: Vec<_> = chat
+        .session
+        .history()
+        .turns_after(0)
         .map(|turn| (turn.seq, turn.content.clone()))
         .collect();
     let loaded = saved

@@ -26,8 +26,8 @@ fn migrate(from: &Path, to: &Path, key: Option<DataKey>) {
         &mut target,
         PageBounds::default(),
         &mut |_, _| {},
-    );
-    let compared = compared.unwrap();
+    )
+    .unwrap();
     assert!(compared.iter().all(Compared::is_same), "{compared:?}");
 }
 

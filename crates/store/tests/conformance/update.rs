@@ -75,8 +75,10 @@ fn an_updated_turn_is_read_everywhere_as_it_is_now(store: &dyn Store) {
         let expected = (1..=turns + 1).map(|seq| (seq, is_new(seq)));
         assert_eq!(texts(&read.turns), expected.collect::<Vec<_>>());
         let written = store.written_after(0, usize::MAX, usize::MAX).unwrap();
-        let mine = written.turns.iter();
-        let mine = mine.filter(|turn| turn.generation == chat.generation());
+        let mine = written
+            .turns
+            .iter()
+            .filter(|turn| turn.generation == chat.generation());
         for turn in mine {
             let is = texts(&[(turn.seq, turn.content.clone())]);
             assert_eq!(is, [(turn.seq, is_new(turn.seq))]);
@@ -85,8 +87,12 @@ fn an_updated_turn_is_read_everywhere_as_it_is_now(store: &dyn Store) {
         assert_eq!(changed.len(), 4);
         assert!(changed.iter().all(|it| it.generation == chat.generation()));
         let numbers: Vec<u64> = changed.iter().map(|it| it.number).collect();
-        let seqs = store.written_at(&numbers).unwrap();
-        let seqs: Vec<u64> = seqs.iter().map(|turn| turn.seq).collect();
+        let seqs: Vec<u64> = store
+            .written_at(&numbers)
+            .unwrap()
+            .iter()
+            .map(|turn| turn.seq)
+            .collect();
         assert_eq!(seqs, [1, 2, turns - 1], "what was rewound is not shown");
         changes = changed[3].change;
         assert_eq!(written.last_change, changes);

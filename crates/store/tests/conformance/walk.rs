@@ -145,10 +145,10 @@ impl Walk {
 
         if self.random.below(8) == 0 {
             let ago = self.random.below(60);
-            let before = Steady(self.at.saturating_sub(ago));
+            let at = Steady(self.at.saturating_sub(ago));
             let before = PruneBefore {
-                ended: before,
-                keys: before,
+                ended: at,
+                keys: at,
             };
             let rows_max = 1 + usize::try_from(self.random.below(9)).unwrap();
             prune_all(sqlite, before, rows_max);

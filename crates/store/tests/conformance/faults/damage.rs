@@ -187,8 +187,9 @@ fn a_damaged_content_is_replaced_in_every_read_and_nothing_else_is_lost() {
         }
         let after = known(&store, &chat.key).unwrap();
         let shape = |known: &Known| {
-            let turns = known.turns.iter();
-            let turns = turns
+            let turns = known
+                .turns
+                .iter()
                 .map(|(seq, _, role, _, pinned, results)| (*seq, *role, *pinned, results.clone()));
             turns.collect::<Vec<_>>()
         };

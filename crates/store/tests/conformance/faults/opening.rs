@@ -43,8 +43,10 @@ fn a_journal_that_was_closed_is_one_file() {
     // Pooled read connections must not keep the log alive.
     assert!(load(&store, &chat.key).is_some());
     drop(store);
-    let files = fs::read_dir(dir.path()).unwrap();
-    let mut files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+    let mut files: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .collect();
     files.sort();
     assert_eq!(files, ["journal.db", "lock"]);
 }
@@ -129,10 +131,11 @@ fn an_empty_file_becomes_a_journal_and_is_not_migrated_twice() {
         let mut tables = raw
             .prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")
             .unwrap();
-        let rows = tables
+        let rows: Vec<(String, Option<String>)> = tables
             .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
-            .unwrap();
-        let rows: Vec<(String, Option<String>)> = rows.map(Result::unwrap).collect();
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
         let pragmas = [
             "application_id",
             "user_version",
