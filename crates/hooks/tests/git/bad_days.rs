@@ -140,12 +140,12 @@ async fn a_crash_while_packs_are_merged_is_recovered_from() {
     let mut is_first = true;
     for entry in fs::read_dir(before.path()).unwrap() {
         let entry = entry.unwrap();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_doomed = name.ends_with(".idx") && std::mem::take(&mut is_first);
+        let own_name = entry.file_name().to_string_lossy().into_owned();
+        let is_doomed = own_name.ends_with(".idx") && std::mem::take(&mut is_first);
         let name = if is_doomed {
-            format!("tmp_memoird_{name}")
+            format!("tmp_memoird_{own_name}")
         } else {
-            name
+            own_name
         };
         fs::copy(entry.path(), pack_dir.join(name)).unwrap();
     }

@@ -177,9 +177,9 @@ async fn messages_tell_what_ended() {
         NOON + 3_600
     );
     assert_eq!(times.trim(), expected);
-    let nasty = format!("a\u{1b}[31m\nSigned-off-by: {}", "y".repeat(150));
+    let text = format!("a\u{1b}[31m\nSigned-off-by: {}", "y".repeat(150));
     let nasty = SessionContent {
-        session: SessionId::parse(&nasty).unwrap(),
+        session: SessionId::parse(&text).unwrap(),
         ..session(99)
     };
     house.deliver(&[Arc::new(nasty)]).await.unwrap();

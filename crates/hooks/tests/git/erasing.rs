@@ -228,8 +228,8 @@ fn add_folder(repository: &Path, name: &str, entries: &str) {
     std::fs::write(&list, sessions + &line).unwrap();
     let root = mktree(&list);
     std::fs::remove_file(&list).unwrap();
-    let commit = ["commit-tree", root.trim(), "-p", "main", "-m", "a folder"];
-    let commit = git(repository, &commit);
+    let arguments = ["commit-tree", root.trim(), "-p", "main", "-m", "a folder"];
+    let commit = git(repository, &arguments);
     git(
         repository,
         &["update-ref", "refs/heads/main", commit.trim()],
@@ -243,8 +243,8 @@ async fn what_git_packed_is_copied_in_parts() {
     let marked = says(40, "zq-marked-qz");
     house.deliver(&[Arc::clone(&marked)]).await.unwrap();
     std::fs::write(repository.join("empty"), "").unwrap();
-    let empty = git(&repository, &["hash-object", "-w", "empty"]);
-    let empty = empty.trim();
+    let output = git(&repository, &["hash-object", "-w", "empty"]);
+    let empty = output.trim();
     std::fs::remove_file(repository.join("empty")).unwrap();
     for folder in 0..3 {
         // 18 MiB, uncompressed.
@@ -281,8 +281,8 @@ async fn a_pack_of_more_than_two_gibibytes_is_written_anew() {
     let names = std::fs::read_dir(&folder).unwrap();
     let pack = names
         .map(|entry| entry.unwrap().path())
-        .find(|path| path.extension().is_some_and(|ending| ending == "pack"));
-    let pack = pack.unwrap();
+        .find(|path| path.extension().is_some_and(|ending| ending == "pack"))
+        .unwrap();
     let index = pack.with_extension("idx");
     std::fs::remove_file(&index).unwrap();
     let large = [

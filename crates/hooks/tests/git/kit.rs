@@ -159,8 +159,8 @@ pub(crate) fn git(repository: &Path, arguments: &[&str]) -> String {
 #[track_caller]
 pub(crate) fn is_clean(repository: &Path) {
     let output = git_may_fail(repository, &["fsck", "--full", "--strict", "--no-dangling"]);
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
+    let bytes = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&bytes).into_owned();
     assert!(
         output.status.success() && !said.contains("warning"),
         "{said}"

@@ -226,8 +226,8 @@ async fn what_hides_itself_is_seen_and_links_and_html_that_run_something_are_not
         Role::User,
         vec![part(PartKind::Text(said.to_owned())), part(image)],
     );
-    let html = PartKind::Text("</blockquote><h2>out</h2>\n\n`<b>` \u{fff9}a\u{fffb}".to_owned());
-    let html = Turn::new(Role::Assistant, vec![part(html)]);
+    let text = PartKind::Text("</blockquote><h2>out</h2>\n\n`<b>` \u{fff9}a\u{fffb}".to_owned());
+    let html = Turn::new(Role::Assistant, vec![part(text)]);
     let ended = Arc::new(SessionContent {
         session: id("<script>"),
         turns: vec![(1, turn), (2, html)],
@@ -292,8 +292,8 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
     let list = open(&house).list(1, None).unwrap();
     assert_eq!((list[0].turns, list[0].reason.as_str()), (4, "expired"));
     let path = list[0].path.replace(".md", ".jsonl");
-    let lines = git(&house.bare(), &["show", &format!("main:{path}")]);
-    let lines: Vec<serde_json::Value> = lines
+    let shown = git(&house.bare(), &["show", &format!("main:{path}")]);
+    let lines: Vec<serde_json::Value> = shown
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();

@@ -128,9 +128,9 @@ async fn what_a_program_says_on_standard_output_is_not_told() {
 #[tokio::test]
 async fn a_program_that_cannot_be_started_is_named() {
     let dir = tempdir().unwrap();
-    let plain = dir.path().join("plain");
-    std::fs::write(&plain, "no program").unwrap();
-    let plain = plain.to_str().unwrap();
+    let plain_path = dir.path().join("plain");
+    std::fs::write(&plain_path, "no program").unwrap();
+    let plain = plain_path.to_str().unwrap();
     for (program, why) in [
         ("/nonexistent/x", "No such file"),
         (plain, "Permission denied"),
@@ -171,8 +171,8 @@ async fn a_repetition_has_the_same_delivery_and_the_next_attempt() {
         .await,
         Ok(())
     );
-    let got = read(dir.path().join("got"));
-    let got: Vec<serde_json::Value> = got
+    let text = read(dir.path().join("got"));
+    let got: Vec<serde_json::Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();

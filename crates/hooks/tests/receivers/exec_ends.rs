@@ -27,8 +27,8 @@ async fn a_program_that_hangs_is_killed_with_all_its_children_when_it_is_cancell
             answers = &mut delivery => panic!("{hangs}: {answers:?}"),
             () = until(|| pids.exists()) => {}
         }
-        let pids = read(pids);
-        let pids: Vec<&str> = pids.split_whitespace().collect();
+        let text = read(pids);
+        let pids: Vec<&str> = text.split_whitespace().collect();
         assert_eq!(pids.len(), 2);
         assert!(
             pids.iter().all(|pid| is_alive(pid)),
