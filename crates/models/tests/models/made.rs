@@ -85,7 +85,7 @@ pub(crate) fn tokenizer() -> Value {
 
 /// A file in the safetensors format: length of the header, header, numbers.
 pub(crate) fn weights(seed: u64) -> Vec<u8> {
-    let mut head = serde_json::Map::new();
+    let mut tensors = serde_json::Map::new();
     let mut numbers: Vec<u8> = Vec::new();
     let mut state = seed;
     for (name, shape) in names() {
@@ -101,9 +101,9 @@ pub(crate) fn weights(seed: u64) -> Vec<u8> {
             numbers.extend(number.to_le_bytes());
         }
         let place = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, numbers.len()]});
-        head.insert(name, place);
+        tensors.insert(name, place);
     }
-    let head = Value::Object(head).to_string();
+    let head = Value::Object(tensors).to_string();
     let length = u64::try_from(head.len()).expect("a small head");
     [&length.to_le_bytes()[..], head.as_bytes(), &numbers].concat()
 }

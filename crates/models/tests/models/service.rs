@@ -121,18 +121,20 @@ async fn read_request(stream: &mut TcpStream) -> Request {
         );
     };
     let mut body = bytes.split_off(end + 4);
-    let head = String::from_utf8(bytes).expect("a head of text");
-    let line = head
+    let text = String::from_utf8(bytes).expect("a head of text");
+    let line = text
         .lines()
         .next()
         .unwrap_or_default()
         .trim_end_matches(" HTTP/1.1")
         .to_owned();
-    let head = head.to_lowercase();
-    let length = head
+    let head = text.to_lowercase();
+    let length: usize = head
         .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
-    let length: usize = length.expect("a length").parse().expect("a number");
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .expect("a length")
+        .parse()
+        .expect("a number");
     while body.len() < length {
         assert_ne!(
             stream.read_buf(&mut body).await.expect("a body"),
