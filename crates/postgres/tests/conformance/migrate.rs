@@ -140,8 +140,8 @@ fn rich(dir: &Path, seed: u64) {
 fn all_of(store: &dyn Store) -> Vec<String> {
     let heads = live_heads(store);
     let written = store.written_after(0, usize::MAX, usize::MAX).unwrap();
-    let names = heads.iter().map(|(_, head)| head.generation);
-    let names: BTreeSet<Generation> = names
+    let generations = heads.iter().map(|(_, head)| head.generation);
+    let names: BTreeSet<Generation> = generations
         .chain(written.turns.iter().map(|turn| turn.generation))
         .collect();
     let names: Vec<Generation> = names.into_iter().collect();
@@ -503,8 +503,11 @@ fn what_was_not_carried_is_found() {
         };
         let compared = carry(&mut *source, &mut losing, bounds(999), &mut |_, _| {}).unwrap();
         drop(target);
-        let differing = compared.iter().filter(|table| !table.is_same());
-        let differing: Vec<&str> = differing.map(|table| table.name).collect();
+        let differing: Vec<&str> = compared
+            .iter()
+            .filter(|table| !table.is_same())
+            .map(|table| table.name)
+            .collect();
         assert_eq!(differing, [table]);
         is_unfinished(&place);
     }

@@ -692,8 +692,8 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
     let later = told(&second, watching(&[&tenant]), &[]);
     assert_eq!(bodies(&later), ["its own"]);
     // More than one read returns.
-    let many: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let owned: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
+    let many: Vec<&str> = owned.iter().map(String::as_str).collect();
     told(&first, Watched::default(), &many);
     let some = told(&second, watching(&[]), &[]);
     assert!(some.received.is_empty(), "nothing is watched");
@@ -733,8 +733,9 @@ fn a_database_whose_transactions_see_one_moment_is_refused_and_left_as_it_is() {
         "ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'",
         database.name()
     ));
-    let refused = PgStore::open(database.options(), RUNTIME.handle());
-    let refused = refused.unwrap_err().to_string();
+    let refused = PgStore::open(database.options(), RUNTIME.handle())
+        .unwrap_err()
+        .to_string();
     assert!(
         refused.contains("default_transaction_isolation = 'read committed'"),
         "{refused}"
