@@ -236,9 +236,10 @@ impl Life {
             () = self.stop.cancelled() => {
                 let is_silent = says_hello && !connection.has_said_hello.load(Ordering::Relaxed);
                 // Connections with a key share one deadline, that of the daemon.
-                let patience = match connection.is_stranger() {
-                    true => now() + STRANGERS_STOP,
-                    false => born + FOREVER,
+                let patience = if connection.is_stranger() {
+                    now() + STRANGERS_STOP
+                } else {
+                    born + FOREVER
                 };
                 (!is_silent).then_some(patience)
             }
