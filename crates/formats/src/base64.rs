@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_rfc_hold_both_ways() {
+    fn rfc_examples_encode_and_decode() {
         let examples = [
             ("", ""),
             ("f", "Zg=="),

@@ -189,7 +189,7 @@ mod catalogue_tests {
     use super::*;
 
     #[test]
-    fn the_first_profile_is_the_default_one() {
+    fn first_profile_is_the_default() {
         let first = catalogue().remove(0);
         assert_eq!(first.name, DEFAULT_MODEL);
         assert_eq!(first.budget.input(0), Ok(185_664));
@@ -197,7 +197,7 @@ mod catalogue_tests {
     }
 
     #[test]
-    fn every_profile_has_a_name_of_its_own_and_room_for_a_window() {
+    fn every_profile_has_unique_name_and_room_for_a_window() {
         let profiles = catalogue();
         let names: BTreeSet<&str> = profiles.iter().map(|profile| &*profile.name).collect();
         assert_eq!(names.len(), profiles.len());
@@ -211,7 +211,7 @@ mod catalogue_tests {
     }
 
     #[test]
-    fn model_without_a_profile_gets_that_of_its_closest_relative() {
+    fn unknown_model_uses_profile_of_closest_relative() {
         let profiles = catalogue();
         let closest = |model: &str| {
             let named = profiles
@@ -257,7 +257,7 @@ mod catalogue_tests {
     }
 
     #[test]
-    fn no_profile_answers_to_the_name_of_another() {
+    fn profile_name_matches_only_itself() {
         let profiles = catalogue();
         for asked in &profiles {
             let answers = profiles
@@ -269,7 +269,7 @@ mod catalogue_tests {
     }
 
     #[test]
-    fn only_openai_and_its_open_models_are_counted_by_its_encodings() {
+    fn only_openai_and_gpt_oss_use_openai_encodings() {
         for profile in catalogue() {
             let is_theirs = profile.provider == OpenAi || profile.name.starts_with("gpt-oss");
             assert_eq!(profile.tokenizer != Estimate, is_theirs, "{}", profile.name);
@@ -293,7 +293,7 @@ mod name_tests {
     }
 
     #[test]
-    fn a_model_answers_to_its_name_and_its_versions_only() {
+    fn profile_matches_its_name_and_dated_versions_only() {
         let cases = [
             ("gpt-4o", "gpt-4o", true),
             ("gpt-4o", "gpt-4o-2024-08-06", true),

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_provider_gets_its_own_shape() {
+    fn definition_has_the_shape_of_each_provider() {
         let parameters = json!({ "type": "object" });
         let definition = |format| tool_definition(format, "read", "Reads.", &parameters);
         let chat = definition(MessageFormat::OpenAi);

@@ -59,7 +59,7 @@ fn fixtures() -> Vec<(MessageFormat, Value)> {
 }
 
 #[test]
-fn what_was_read_can_be_given_back() {
+fn parsed_messages_render_unchanged() {
     for (format, message) in fixtures() {
         let messages = json!([message]);
         let turns = read(format, &messages);
@@ -78,7 +78,7 @@ fn what_was_read_can_be_given_back() {
 }
 
 #[test]
-fn a_system_message_in_the_middle_is_given_back_where_it_was() {
+fn system_message_in_the_middle_renders_in_place() {
     let messages = json!([
         { "role": "user", "content": "Review my code." },
         { "role": "assistant", "content": [{ "type": "text", "text": "Gladly." }] },
@@ -103,7 +103,7 @@ fn send(format: MessageFormat, turns: &[Turn]) -> Value {
 }
 
 #[test]
-fn a_system_message_is_sent_as_one_only_where_the_provider_takes_it() {
+fn mid_conversation_system_message_is_sent_where_allowed() {
     let (hi, yes) = (
         json!({ "role": "user", "content": "Hi." }),
         json!({ "role": "assistant", "content": "Yes." }),
@@ -146,7 +146,7 @@ fn a_system_message_is_sent_as_one_only_where_the_provider_takes_it() {
 }
 
 #[test]
-fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
+fn empty_message_is_sent_where_allowed() {
     let hi = json!({ "role": "user", "content": "Hi." });
     let nothing = json!({ "role": "assistant", "content": [] });
     let asks_nothing = json!({ "role": "user", "content": [] });
@@ -187,7 +187,7 @@ fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
 ///
 /// The provider accepts four per request.
 #[test]
-fn of_the_places_that_the_bot_marked_for_the_cache_the_last_two_stay() {
+fn last_two_cache_marks_of_bot_are_kept() {
     let mark = json!({ "type": "ephemeral", "ttl": "1h" });
     let text = |text: &str| json!({ "type": "text", "text": text });
     let marked = |text: &str| json!({ "type": "text", "text": text, "cache_control": mark });
@@ -226,7 +226,7 @@ fn of_the_places_that_the_bot_marked_for_the_cache_the_last_two_stay() {
 }
 
 #[test]
-fn what_only_others_than_openai_take_is_not_sent() {
+fn fields_openai_rejects_are_not_sent() {
     let hi = json!({ "role": "user", "content": "Hi." });
     let said = json!({ "role": "assistant", "content": "Yes.", "reasoning_content": "why" });
     let with = |name: &str, value: Value| {
@@ -255,7 +255,7 @@ fn what_only_others_than_openai_take_is_not_sent() {
 }
 
 #[test]
-fn more_values_than_a_tree_should_have_are_refused() {
+fn too_many_json_values_are_refused() {
     let many = "0,".repeat(300_000);
     let messages = format!(r#"[{{"role":"user","content":"a","x":[{many}0]}}]"#);
     for format in [OpenAi, OpenAiResponses, Anthropic] {
@@ -271,7 +271,7 @@ fn more_values_than_a_tree_should_have_are_refused() {
 }
 
 #[test]
-fn a_page_that_begins_with_the_assistant_is_given_back_as_it_came() {
+fn page_starting_with_assistant_renders_unchanged() {
     let hello = json!([{ "role": "assistant", "content": "Hello!" }]);
     let turns = read(Anthropic, &hello);
     assert_eq!(give(Anthropic, &turns), hello);
@@ -279,7 +279,7 @@ fn a_page_that_begins_with_the_assistant_is_given_back_as_it_came() {
 }
 
 #[test]
-fn different_messages_give_different_turns() {
+fn different_messages_parse_to_different_turns() {
     let all = fixtures();
     let turns: Vec<_> = all
         .iter()
@@ -293,7 +293,7 @@ fn different_messages_give_different_turns() {
 }
 
 #[test]
-fn a_plain_message_leaves_nothing() {
+fn plain_openai_message_needs_no_extra() {
     let messages = json!([
         { "role": "system", "content": "Be brief." },
         { "role": "user", "content": "" },
@@ -329,7 +329,7 @@ fn a_plain_message_leaves_nothing() {
 }
 
 #[test]
-fn blocks_become_parts() {
+fn anthropic_blocks_become_parts() {
     let messages = json!([{ "role": "user", "content": [
         { "type": "tool_result", "tool_use_id": "t1", "is_error": true, "content": [
             { "type": "image", "source":
@@ -382,7 +382,7 @@ fn numbers_and_key_order_stay_exact() {
 }
 
 #[test]
-fn what_is_for_the_client_alone_is_taken_out_of_messages_and_items() {
+fn client_fields_are_stripped_from_messages_and_items() {
     for (format, mut message) in fixtures() {
         let plain = read(format, &json!([message]));
         message["memoird_client_id"] = json!("m1");
@@ -413,7 +413,7 @@ fn labels_too_long_for_a_part_stay_in_the_extra() {
 }
 
 #[test]
-fn what_came_beside_each_other_is_joined_only_where_something_is_left_out_between() {
+fn adjacent_messages_are_joined_only_across_a_gap() {
     let messages = json!([
         {"role": "user", "content": "one"},
         {"role": "user", "content": "two"},
@@ -446,7 +446,7 @@ fn what_came_beside_each_other_is_joined_only_where_something_is_left_out_betwee
 }
 
 #[test]
-fn a_refusal_names_the_place() {
+fn parse_error_names_the_path() {
     for (messages, problem) in fixtures::OPENAI_REFUSED {
         assert_eq!(
             refusal(OpenAi, messages),
@@ -468,7 +468,7 @@ fn a_refusal_names_the_place() {
 }
 
 #[test]
-fn a_refusal_bounds_what_it_repeats() {
+fn parse_error_bounds_quoted_input() {
     let long = "r\u{e9}".repeat(10_000);
     let messages = json!([{ "role": long, "content": "secret" }]).to_string();
     let text = refusal(OpenAi, &messages);
@@ -479,7 +479,7 @@ fn a_refusal_bounds_what_it_repeats() {
 }
 
 #[test]
-fn deep_nesting_is_refused_and_just_not_too_deep_is_kept() {
+fn too_deep_nesting_is_refused_and_allowed_depth_kept() {
     let nested = |depth: usize| {
         let (open, close) = ("[".repeat(depth), "]".repeat(depth));
         format!(r#"[{{"role":"user","content":"x","extra":{open}{close}}}]"#)
@@ -572,7 +572,7 @@ proptest! {
 
     /// An edited valid message is either rejected or restored exactly.
     #[test]
-    fn nothing_is_lost_and_nothing_panics(
+    fn edited_messages_are_refused_or_round_trip(
         (format, message) in select(fixtures()),
         edits in prop::collection::vec(
             (any::<Index>(), any::<Index>(), any::<bool>(),

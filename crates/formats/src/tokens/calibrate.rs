@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_charge_counts_fully() {
+    fn first_charge_counts_fully() {
         for (counted, percent, offset) in [
             (100, 100, 80),
             (2_000, 100, 500),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_is_not_taken_for_a_factor() {
+    fn constant_offset_is_not_mistaken_for_factor() {
         let mut found = Calibration::default();
         for counted in (1..=12).map(|turn| turn * 700) {
             found.observe(charge(counted, counted + 500));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_found_in_a_session_that_grows() {
+    fn factor_and_offset_are_found_in_growing_session() {
         let mut found = Calibration::default();
         for counted in (1..=20).map(|turn| turn * 900) {
             found.observe(charge(counted, counted * 112 / 100 + 300));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_growth_of_conversations_tells_the_factor_whatever_their_offsets() {
+    fn growth_of_conversations_reveals_factor_despite_offsets() {
         let mut found = Calibration::default();
         for offset in [0, 180, 700, 20, 400] {
             let mut before = None;
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_conversation_was_charged_beside_is_bounded() {
+    fn surcharge_of_conversation_is_bounded() {
         let found = Calibration::default();
         assert!((found.surcharge(charge(1_000, 1_200)) - 200.0).abs() < 1e-9);
         assert!((found.surcharge(charge(1_000, 9_000)) - 1_333.3).abs() < 1.0);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn it_heals_after_the_model_changed() {
+    fn calibration_recovers_after_model_change() {
         let before = after(Calibration::default(), 100, 20_000, 140, 0);
         assert_charges(&before, 20_000, 28_000.0, 0.01);
         let healed = after(before, 20, 20_000, 90, 0);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn one_absurd_charge_does_little() {
+    fn one_absurd_charge_has_little_effect() {
         let calm = after(Calibration::default(), 50, 10_000, 110, 0);
         for charged in [1, 100, 60_000, u64::MAX] {
             let mut upset = calm;
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plausible_says_nothing() {
+    fn implausible_charges_are_ignored() {
         let mut calibration = after(Calibration::default(), 10, 10_000, 100, 0);
         let calm = calibration;
         for (counted, charged) in [
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_stays_in_its_bounds() {
+    fn factor_offset_and_margin_stay_bounded() {
         for (counted, charged) in [(1, 50_000), (4_000, 1), (100_000, 400_000)] {
             let mut far = Calibration::default();
             for _ in 0..200 {

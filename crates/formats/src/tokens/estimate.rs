@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lean_it_is_near_o200k() {
+    fn unbiased_estimate_is_near_o200k() {
         for text in [PROSE, JSON, CODE, CHINESE] {
             let ratio = ratio(&plain(), text);
             assert!((0.75..=1.4).contains(&ratio), "{ratio:.2}: {text}");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leans_to_the_safe_side() {
+    fn default_estimate_errs_high() {
         for text in [PROSE, JSON, CODE, CHINESE] {
             assert!(
                 Estimate::default().count(text) >= plain().count(text),
@@ -313,14 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn data_in_base64_costs_what_it_costs_and_not_what_words_cost() {
+    fn base64_is_estimated_near_o200k() {
         let base64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLv";
         let ratio = ratio(&plain(), base64);
         assert!((0.7..=1.4).contains(&ratio), "{ratio:.2}");
     }
 
     #[test]
-    fn monotonous_text_is_not_free() {
+    fn repetitive_text_is_not_underestimated() {
         for text in [
             "a", " ", "\n", "!", "7", "A", "é", "я", "中", "🙂", "\u{0}", "\t ",
         ] {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_provider_leans_to_the_safe_side() {
+    fn leaning_tokenizer_errs_high_for_each_provider() {
         let english = "She read the letters twice, and asked whether his ship could leave.";
         let chinese = "今天下午我们在图书馆见面，然后一起去看新开的展览。";
         for provider in [Provider::Anthropic, Provider::Google, Provider::Open] {

@@ -52,7 +52,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn an_image_weighs_the_same_wherever_its_bytes_are() {
+fn image_tokens_do_not_depend_on_its_source() {
     let image = png(1024, 1024);
     let encoded = base64(&image);
     let sources = [
@@ -81,7 +81,7 @@ fn an_image_weighs_the_same_wherever_its_bytes_are() {
 }
 
 #[test]
-fn the_size_of_an_image_is_found_behind_its_first_kilobytes_only() {
+fn image_size_is_read_from_first_kilobytes() {
     let mut image = png(640, 480);
     image.resize(5_000_000, 0x55);
     let source = uri(&format!("data:image/png;base64,{}", base64(&image)));
@@ -124,7 +124,7 @@ fn image_of_unknown_size_counts_as_1024_px_square() {
 }
 
 #[test]
-fn documents_sounds_and_films_weigh_by_their_length() {
+fn documents_audio_and_video_count_by_length() {
     let pdf = b"%PDF-1.4 <</Type/Pages/Count 2>> <</Type/Page>> <</Type/Page>>".to_vec();
     let encoded = uri(&format!("data:application/pdf;base64,{}", base64(&pdf)));
     let cases = [
@@ -157,7 +157,7 @@ fn documents_sounds_and_films_weigh_by_their_length() {
 }
 
 #[test]
-fn a_film_weighs_what_is_sent_for_it() {
+fn unsupported_video_counts_as_its_placeholder() {
     let films = [
         ("video/mp4", MediaSource::Data(vec![1; 640_000])),
         ("", uri("https://example.com/film.mp4")),
@@ -173,7 +173,7 @@ fn a_film_weighs_what_is_sent_for_it() {
 }
 
 #[test]
-fn a_text_file_weighs_what_its_text_does() {
+fn text_file_counts_as_its_text() {
     let words = "the captain read the letter twice ".repeat(50);
     let tokens = scale(Provider::Anthropic).text(&words);
     let encoded = format!("data:text/plain;base64,{}", base64(words.as_bytes()));
@@ -195,7 +195,7 @@ fn a_text_file_weighs_what_its_text_does() {
 }
 
 #[test]
-fn bytes_are_never_weighed_as_text() {
+fn binary_data_is_never_counted_as_text() {
     let noise: Vec<u8> = (0..200_000_u32)
         .map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1])
         .collect();
@@ -215,7 +215,7 @@ fn bytes_are_never_weighed_as_text() {
 }
 
 #[test]
-fn garbage_has_a_weight_and_breaks_nothing() {
+fn garbage_media_counts_without_panic() {
     let seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut state = seed;
     let mut next = || {

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_those_that_openai_publishes() {
+    fn counts_match_openai_cookbook() {
         // The cookbook's "How to count tokens with tiktoken".
         let cases = [
             ("tiktoken is great!", 6, 6),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn special_tokens_are_text_like_any_other() {
+    fn special_tokens_count_as_text() {
         assert!(O200k.count("<|endoftext|>") > 1);
         assert!(Cl100k.count("<|im_start|>") > 1);
     }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_character_is_counted_whatever_its_script() {
+    fn every_character_counts_in_any_script() {
         for text in [
             "é".repeat(400_000),
             "\u{10ffff}".repeat(200_000),

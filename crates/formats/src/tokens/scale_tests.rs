@@ -42,7 +42,7 @@ fn result(id: &str, content: &str, parts: Vec<Part>) -> PartKind {
 }
 
 #[test]
-fn messages_weigh_what_openai_says() {
+fn message_tokens_match_openai_cookbook() {
     let scale = scale(Dialect::OpenAiChat);
     // From OpenAI's cookbook: a message is its text, its role and three tokens. The reply is primed
     // with three.
@@ -57,7 +57,7 @@ fn messages_weigh_what_openai_says() {
 }
 
 #[test]
-fn no_turn_weighs_nothing_and_no_prompt_weighs_something() {
+fn every_turn_counts_and_empty_prompts_do_not() {
     for dialect in DIALECTS {
         let scale = scale(dialect);
         assert!(scale.turn(&turn(PartKind::Text(String::new()))) > 0);
@@ -75,7 +75,7 @@ fn no_turn_weighs_nothing_and_no_prompt_weighs_something() {
 }
 
 #[test]
-fn everything_that_goes_back_is_weighed() {
+fn everything_sent_back_is_counted() {
     let long = "the captain read the letter twice ".repeat(20);
     for dialect in DIALECTS {
         let scale = scale(dialect);
@@ -120,7 +120,7 @@ fn everything_that_goes_back_is_weighed() {
 }
 
 #[test]
-fn claude_tool_takes_half_as_much_again_as_its_schema() {
+fn claude_tool_counts_one_and_a_half_times_its_schema() {
     let tokenizer = Arc::new(LeaningTokenizer::new(Provider::Anthropic));
     let scale = Scale::new(tokenizer, ANTHROPIC);
     let nothing = r#"[{"name":"get_file","description":"","input_schema":
@@ -148,7 +148,7 @@ fn deferred_tool_counts_where_it_is_referenced() {
 }
 
 #[test]
-fn tools_that_come_with_an_item_count_as_openai_shows_them() {
+fn additional_tools_item_counts_as_shown_by_openai() {
     let scale = scale(Dialect::OpenAiReasoning);
     let tools = r#"[{"type":"function","name":"refund","description":"Look up the refund policy.",
         "parameters":{"type":"object","properties":{"order_id":{"type":"string"}}}}]"#;
@@ -194,7 +194,7 @@ fn signature_of_google_is_not_text() {
 }
 
 #[test]
-fn data_in_an_extra_is_not_text() {
+fn base64_in_an_extra_is_not_counted_as_text() {
     let scale = scale(Dialect::Open(ChatTemplate::Plain));
     let part = |data: &str| {
         let extra_json = format!(
@@ -234,7 +234,7 @@ fn png(width: u32, height: u32) -> String {
 }
 
 #[test]
-fn media_inside_json_count_by_the_rules_of_media() {
+fn media_inside_json_counts_as_media() {
     let data = png(1_280, 800);
     let uri = format!("data:image/png;base64,{data}");
     let as_part = |scale: &Scale| {
@@ -298,7 +298,7 @@ fn media_inside_json_count_by_the_rules_of_media() {
 }
 
 #[test]
-fn audio_of_a_message_counts_by_its_length() {
+fn message_audio_counts_by_its_length() {
     let scale = scale(Dialect::OpenAiChat);
     let data = "A".repeat(400_000);
     let mut spoken = turn(PartKind::Text("hello".into()));
@@ -311,7 +311,7 @@ fn audio_of_a_message_counts_by_its_length() {
 }
 
 #[test]
-fn base64_in_text_that_is_no_json_counts_as_text() {
+fn base64_in_non_json_text_counts_as_text() {
     let scale = scale(Dialect::OpenAiChat);
     let text = format!("<img src=\"data:image/png;base64,{}\">", png(100, 100));
     let tokens = scale.turn(&turn(result("a", &text, Vec::new())));
@@ -319,7 +319,7 @@ fn base64_in_text_that_is_no_json_counts_as_text() {
 }
 
 #[test]
-fn media_stand_in_results_too() {
+fn media_in_results_counts() {
     let image = PartKind::Media {
         media_type: "image/png".into(),
         source: MediaSource::Uri("https://example.com/cat".into()),
@@ -332,7 +332,7 @@ fn media_stand_in_results_too() {
 }
 
 #[test]
-fn a_clone_weighs_the_same() {
+fn cloned_scale_counts_the_same() {
     let scale = Scale::new(
         Arc::new(LeaningTokenizer::new(Provider::Google)),
         Dialect::Google,

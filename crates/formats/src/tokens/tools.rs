@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_providers_form_of_a_tool_is_the_same_tool() {
+    fn tool_definition_of_every_provider_parses_alike() {
         let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
         let forms = [
             json!([{"type": "function", "function": {"name": "weather", "description": "Now.",
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_providers_own_tool_is_none_of_the_callers() {
+    fn provider_tools_are_separated_from_client_tools() {
         let given = json!([{"type": "web_search", "search_context_size": "medium"},
             {"type": "web_search_20250305", "name": "web_search"}, {"googleSearch": {}}]);
         let (tools, others) = tools(&given);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_what_openai_describes() {
+    fn namespace_matches_openai_rendering() {
         let given = json!([
             {"type": "function", "name": "now", "description": "The time.", "parameters": {
                 "type": "object", "properties": {}}},
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_without_an_end_is_cut() {
+    fn unbounded_schema_is_cut() {
         let mut schema = json!({"type": "string"});
         for _ in 0..100 {
             schema = json!({"type": "array", "items": schema});

@@ -25,7 +25,7 @@ fn said(role: &str, text: &str) -> Value {
 }
 
 #[test]
-fn a_conversation_with_calls_goes_everywhere() {
+fn conversation_with_calls_converts_between_all_formats() {
     let call = |id: &str| {
         json!({ "id": id, "type": "function",
             "function": { "name": "weather", "arguments": "{\"city\": \"Oslo\"}" } })
@@ -77,7 +77,7 @@ fn a_conversation_with_calls_goes_everywhere() {
 }
 
 #[test]
-fn what_has_no_word_elsewhere_is_left_out() {
+fn content_without_equivalent_is_omitted() {
     let reasoning = json!({ "type": "reasoning", "id": "r", "encrypted_content": "g",
         "summary": [{ "type": "summary_text", "text": "why" }] });
     let thinking = json!({ "type": "thinking", "thinking": "why", "signature": "s" });
@@ -138,7 +138,7 @@ fn what_has_no_word_elsewhere_is_left_out() {
 }
 
 #[test]
-fn media_is_said_as_each_provider_takes_it() {
+fn media_converts_to_each_provider_format() {
     let web = "https://example.org/a.png";
     let pdf = "data:application/pdf;base64,JVBERi0=";
     let image = |url: &str| json!({ "type": "image_url", "image_url": { "url": url } });
@@ -194,7 +194,7 @@ fn media_is_said_as_each_provider_takes_it() {
 
 /// A single unsupported part would make the provider reject every request with it.
 #[test]
-fn media_that_a_provider_refuses_is_a_line_and_text_is_text_whatever_it_is_called() {
+fn unsupported_media_becomes_a_text_line() {
     let media = |media_type: &str, source: MediaSource| {
         let (media_type, name) = (media_type.into(), String::new());
         let part = PartKind::Media {
@@ -235,7 +235,7 @@ fn media_that_a_provider_refuses_is_a_line_and_text_is_text_whatever_it_is_calle
 
 /// A call of one of the provider's own tools, unanswered or answered by the bot with a turn.
 #[test]
-fn a_call_of_a_providers_own_tool_has_an_output_of_its_kind() {
+fn native_tool_call_gets_output_of_its_type() {
     let calls = json!([
         { "type": "shell_call", "call_id": "a", "action": { "commands": ["ls"] } },
         { "type": "apply_patch_call", "call_id": "b", "operation": { "type": "delete_file" } },
@@ -260,7 +260,7 @@ fn a_call_of_a_providers_own_tool_has_an_output_of_its_kind() {
 }
 
 #[test]
-fn results_are_tool_messages_and_what_came_with_them_follows() {
+fn results_become_tool_messages_followed_by_other_content() {
     let blocks = json!([
         { "type": "tool_result", "tool_use_id": "a", "is_error": true, "content": "no such city" },
         { "type": "tool_result", "tool_use_id": "b", "is_error": true, "content": "An error!" },
@@ -331,7 +331,7 @@ fn parallel_results_stay_together() {
 }
 
 #[test]
-fn input_is_what_each_provider_takes() {
+fn tool_input_converts_to_each_provider_format() {
     let cases = [
         ("{\"a\": 1.0}", "{\"a\": 1.0}", json!({ "a": 1.0 })),
         ("", "{}", json!({})),
@@ -355,7 +355,7 @@ fn input_is_what_each_provider_takes() {
 
 /// A bot may send the model's messages unchanged, and results as turns.
 #[test]
-fn a_custom_call_has_a_custom_output() {
+fn custom_tool_call_gets_custom_output() {
     let calls = json!([
         { "type": "custom_tool_call", "call_id": "a", "name": "f", "input": "ls" },
         { "type": "function_call", "call_id": "b", "name": "g", "arguments": "{}" },
@@ -376,7 +376,7 @@ fn a_custom_call_has_a_custom_output() {
 }
 
 #[test]
-fn ids_stay_with_their_other_half() {
+fn shortened_ids_match_between_call_and_result() {
     let long = "toolu_".repeat(12);
     let call = PartKind::ToolUse {
         id: long.clone(),
@@ -414,7 +414,7 @@ fn ids_stay_with_their_other_half() {
 }
 
 #[test]
-fn the_systems_prompt_is_where_the_provider_wants_it() {
+fn system_prompt_is_placed_as_provider_requires() {
     let turns = read(
         OpenAi,
         &json!([
@@ -449,7 +449,7 @@ fn the_systems_prompt_is_where_the_provider_wants_it() {
 }
 
 #[test]
-fn what_is_said_with_some_of_a_call_s_results_stands_behind_all_of_them() {
+fn text_sent_with_partial_results_follows_all_results() {
     let use_of = |id: &str| json!({ "type": "tool_use", "id": id, "name": "weather", "input": {} });
     let result = |id: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": "rain" });
     let text = json!({ "type": "text", "text": "Hurry." });
@@ -474,7 +474,7 @@ fn what_is_said_with_some_of_a_call_s_results_stands_behind_all_of_them() {
 }
 
 #[test]
-fn a_model_that_takes_turns_gets_the_users_messages_in_a_row_as_one() {
+fn adjacent_user_messages_are_joined_for_strict_models() {
     let image = json!([
         { "type": "text", "text": "This one?" },
         { "type": "image_url", "image_url": { "url": PNG } },

@@ -59,7 +59,7 @@ fn cached(turns: &[Turn], cache_after: &[usize]) -> Value {
 }
 
 #[test]
-fn fields_of_the_bots_own_go_to_every_provider() {
+fn client_extra_fields_are_sent_to_every_provider() {
     let with = |part: Part, extra: &str| Part {
         extra_json: extra.into(),
         ..part
@@ -92,7 +92,7 @@ fn fields_of_the_bots_own_go_to_every_provider() {
 }
 
 #[test]
-fn thinking_goes_to_the_provider_that_signed_it() {
+fn thinking_is_sent_only_to_its_signer() {
     let parts = [
         thinking("a", "sig", false),
         thinking("b", "", false),
@@ -116,7 +116,7 @@ fn thinking_goes_to_the_provider_that_signed_it() {
 }
 
 #[test]
-fn the_assistant_may_begin_and_nobody_says_nothing() {
+fn leading_assistant_and_empty_messages_get_placeholders() {
     let turns = [
         turn(Role::Assistant, [text("Hello!")]),
         turn(Role::User, [text(" \n")]),
@@ -159,7 +159,7 @@ fn the_assistant_may_begin_and_nobody_says_nothing() {
 }
 
 #[test]
-fn what_came_in_is_joined_only_to_what_did_not() {
+fn parsed_messages_are_joined_only_with_native_turns() {
     let given = json!([
         { "role": "user", "content": "a" },
         { "role": "user", "content": [{ "type": "text", "text": "b" }], "id": 1 },
@@ -179,7 +179,7 @@ fn what_came_in_is_joined_only_to_what_did_not() {
 
 /// For example because a window shortened the result, or a bot set the extra itself.
 #[test]
-fn marks_that_do_not_fit_do_no_harm() {
+fn mismatched_extras_do_no_harm() {
     let list = r#"{"content":[],"output":[],"memoird":{"items":[null,[7,{}]],"absent":["type"]}}"#;
     let shortened = result("c", "a \u{2026} z", vec![], false);
     for format in [OpenAi, OpenAiResponses, Anthropic] {
@@ -220,7 +220,7 @@ fn marks_that_do_not_fit_do_no_harm() {
 }
 
 #[test]
-fn the_provider_caches_up_to_the_last_block_that_may_say_so() {
+fn cache_control_is_set_on_last_allowed_block() {
     let mark = json!({ "type": "ephemeral" });
     let marked = |text: &str| json!({ "type": "text", "text": text, "cache_control": mark });
     let turns = [
@@ -269,7 +269,7 @@ fn the_provider_caches_up_to_the_last_block_that_may_say_so() {
 
 /// A bot may restart counting calls in each message.
 #[test]
-fn an_id_that_is_used_again_is_another_one_where_the_provider_takes_it_once() {
+fn reused_call_id_is_made_unique_for_anthropic() {
     let said = |of: &str| {
         [
             turn(Role::Assistant, [call("1", of), call("2", of)]),
@@ -518,7 +518,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn any_conversation_is_one_that_the_provider_takes(
+    fn any_conversation_renders_to_valid_requests(
         steps in prop::collection::vec(steps(), 0..8),
         marks in prop::collection::vec(0_usize..20, 0..6),
         cut in any::<Index>(),

@@ -357,7 +357,7 @@ fn with_abandoned(turns: &[Turn]) -> Vec<Turn> {
 }
 
 #[test]
-fn conversation_with_every_type_of_call_is_given_back() {
+fn conversation_with_every_call_type_renders_unchanged() {
     for (format, talk) in talks() {
         let messages = Value::Array(talk);
         let turns = read(format, &messages);
@@ -371,7 +371,7 @@ fn conversation_with_every_type_of_call_is_given_back() {
 }
 
 #[test]
-fn call_of_every_type_that_is_not_answered_is_answered_or_leaves() {
+fn unanswered_call_of_every_type_is_completed_or_omitted() {
     for (format, talk) in talks() {
         for end in 1..talk.len() {
             let mut turns = Vec::new();
@@ -390,7 +390,7 @@ fn call_of_every_type_that_is_not_answered_is_answered_or_leaves() {
 }
 
 #[test]
-fn user_message_between_a_call_and_its_output_is_sent_as_the_provider_takes_it() {
+fn user_message_between_call_and_output_renders_validly() {
     for (format, talk) in talks() {
         for place in 2..talk.len() {
             let mut talk = talk.clone();
@@ -411,7 +411,7 @@ fn user_message_between_a_call_and_its_output_is_sent_as_the_provider_takes_it()
 }
 
 #[test]
-fn beginning_that_is_cut_off_leaves_no_output_without_its_call() {
+fn cut_beginning_leaves_no_output_without_its_call() {
     for (format, talk) in talks() {
         for start in 1..talk.len() {
             let turns: Vec<Turn> = talk
@@ -426,7 +426,7 @@ fn beginning_that_is_cut_off_leaves_no_output_without_its_call() {
 }
 
 #[test]
-fn links_to_a_program_that_was_cut_off_are_removed() {
+fn links_to_cut_program_are_removed() {
     let talk = anthropic_talks().pop().unwrap();
     let turns = read(Anthropic, &json!(talk));
     let sent = send(Anthropic, &turns[3..]);
@@ -442,7 +442,7 @@ fn links_to_a_program_that_was_cut_off_are_removed() {
 }
 
 #[test]
-fn output_without_its_call_is_a_note_in_requests_and_whole_histories() {
+fn output_without_its_call_becomes_a_note() {
     let whole = RenderOptions {
         is_start: true,
         ..RenderOptions::default()
@@ -498,7 +498,7 @@ fn output_without_its_call_is_a_note_in_requests_and_whole_histories() {
 }
 
 #[test]
-fn reasoning_that_nothing_of_the_model_follows_is_not_sent() {
+fn trailing_reasoning_without_output_is_not_sent() {
     let reasoning = |id: &str| json!({ "type": "reasoning", "id": id, "summary": [] });
     let said = json!({ "role": "assistant", "content": "Hm." });
     for (came, sent) in [

@@ -235,7 +235,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_the_model_did_in_a_row_is_one_turn() {
+fn consecutive_model_items_become_one_turn() {
     let reasoning = json!({ "type": "reasoning", "id": "rs_1", "encrypted_content": "gAAA",
         "summary": [{ "type": "summary_text", "text": "why" }] });
     let said = json!({ "type": "message", "role": "assistant", "id": "msg_1",
@@ -275,7 +275,7 @@ fn what_the_model_did_in_a_row_is_one_turn() {
 }
 
 #[test]
-fn a_plain_conversation_leaves_nothing() {
+fn plain_responses_conversation_needs_no_extra() {
     let messages = json!([
         { "role": "system", "content": "Be brief." },
         { "role": "user", "content": "weather?" },
@@ -309,7 +309,7 @@ fn a_plain_conversation_leaves_nothing() {
 }
 
 #[test]
-fn items_come_back_in_any_company() {
+fn any_item_sequence_renders_unchanged() {
     let all = items();
     for one in &all {
         for other in &all {
@@ -324,7 +324,7 @@ fn items_come_back_in_any_company() {
 }
 
 #[test]
-fn a_long_run_ends_before_reasoning_without_a_call() {
+fn long_run_is_split_before_reasoning_without_call() {
     let pair = [
         json!({ "type": "reasoning", "summary": [] }),
         json!({ "type": "mcp_call" }),
@@ -349,7 +349,7 @@ fn a_long_run_ends_before_reasoning_without_a_call() {
 }
 
 #[test]
-fn items_without_a_type_unanswered_calls_and_lone_outputs_come_back_as_they_came() {
+fn untyped_unanswered_and_lone_items_render_unchanged() {
     let items = json!([
         { "role": "user", "content": "Weather?" },
         { "type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}" },

@@ -94,7 +94,7 @@ fn mistral_gets_no_user_message_after_a_result() {
 }
 
 #[test]
-fn strict_template_gets_one_system_message_and_roles_in_turn() {
+fn strict_template_gets_one_system_message_and_alternating_roles() {
     for (came, shown) in [
         (
             json!([
@@ -189,7 +189,7 @@ fn kimi_and_glm_get_no_empty_text() {
 }
 
 #[test]
-fn model_that_does_not_reason_gets_no_reasoning_and_no_encrypted_content() {
+fn non_reasoning_model_gets_no_reasoning_items() {
     let came = json!([
         said("user", "a"),
         { "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA" },
@@ -244,7 +244,7 @@ fn images(sides: &[u16]) -> Vec<usize> {
 }
 
 #[test]
-fn images_beyond_the_limits_of_the_provider_are_replaced_oldest_first() {
+fn oldest_images_beyond_provider_limits_are_replaced() {
     let all = |range: std::ops::Range<usize>| range.collect::<Vec<_>>();
     assert_eq!(images(&[100; 100]), all(0..100));
     assert_eq!(

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_decoded_as_far_as_it_goes() {
+    fn decode_head_stops_at_invalid_base64() {
         for (text, bytes) in [
             ("", "".as_bytes()),
             ("aGVsbG8=", b"hello"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn uris_say_where_their_content_is() {
+    fn content_is_classified_by_uri() {
         let of = |uri: &str| match Content::of(&MediaSource::Uri(uri.into())) {
             Content::Bytes(_) => unreachable!("a URI"),
             Content::Base64 { media_type, data } => format!("base64 {media_type} {data}"),

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_counted_where_they_can_be_seen() {
+    fn visible_pdf_pages_are_counted() {
         let cases: [(&[u8], u64); 7] = [
             (
                 b"%PDF-1.4 <</Type /Pages /Count 2>> <</Type/Page>> <</Type /Page/Parent 1>>",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_pages_are_guessed_by_size_and_all_are_bounded() {
+    fn hidden_pdf_pages_are_estimated_by_size_and_bounded() {
         assert_eq!(pages(&[b'x'; 95_000]), 10);
         assert_eq!(pages(&b"/Type/Page ".repeat(5_000)), PAGES_MAX);
         assert_eq!(pages(b"/Linearized 1 /N 99999999999999999999"), 1);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn images_weigh_what_providers_were_seen_to_charge() {
+    fn image_tokens_match_observed_charges() {
         // Charges measured for GPT-6 and Claude 5.5, without the 77 of the prompt around the
         // latter. Where OpenAI's other rule yields more, the result of the rules.
         let cases = [
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_detail_that_was_asked_for_bounds_an_image() {
+    fn requested_detail_bounds_image_tokens() {
         assert_eq!(of(Provider::OpenAi, 4032, 3024, Detail::Low), 231);
         assert_eq!(of(Provider::OpenAi, 64, 64, Detail::Low), 85);
         assert_eq!(of(Provider::OpenAi, 4032, 3024, Detail::High), 3_000);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_breaks_the_rules() {
+    fn any_image_size_counts_at_least_one_token() {
         let providers = [
             Provider::OpenAi,
             Provider::Anthropic,

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn files_state_their_length() {
+    fn wav_and_mp4_duration_is_read_from_header() {
         let mut sound = b"RIFF....WAVEfmt ....\x01\0\x01\0....\0\x7d\0\0".to_vec();
         sound.resize(3 * 32_000, 0);
         assert_eq!(seconds("audio/wav", &sound), 3);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_measured_by_size_and_garbage_is_one_second() {
+    fn other_media_duration_is_estimated_by_size() {
         assert_eq!(seconds("audio/ogg", &[0; 20_000]), 10);
         assert_eq!(seconds("audio/mpeg", &[0; 20_000]), 5);
         assert_eq!(seconds("video/mp4", &[0; 640_000]), 10);
