@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_and_rest_together_keep_the_share() {
+    fn rest_after_keeps_the_cpu_share() {
         let rest = |cpu_share, work_ms| {
             let config = SearchConfig {
                 cpu_share,

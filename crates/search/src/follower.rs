@@ -574,7 +574,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_looks_again_at_what_it_has_begun_to_forget() {
+    fn before_returns_the_preceding_generation() {
         let generation = Generation::new(5, 7);
         assert!(before(generation) < generation);
         assert_eq!(before(generation), Generation::new(5, 6));

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_made_once_and_what_is_not_ours_is_left_alone() {
+    fn index_is_created_once_and_foreign_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("search.db");
         let (index, is_new) = Index::open(&path, None).unwrap();
@@ -351,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn a_turns_row_is_of_its_tenant_alone() {
+    fn row_range_is_exclusive_to_tenant() {
         let (one, next) = (TenantRange { tenant: 1 }, TenantRange { tenant: 2 });
         assert!(one.row(u64::MAX) < next.row(1));
         assert_eq!(TenantRange::number(next.row(17)), 17);
     }
 
     #[test]
-    fn a_tool_of_any_name_is_one_word() {
+    fn tool_word_is_one_word_for_any_name() {
         let word = tool_word("a \"b\" OR ü");
         assert!(
             word.strip_prefix(MARK)

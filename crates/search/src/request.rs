@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_reads_back_as_it_was_written() {
+    fn page_token_round_trips_through_text() {
         for score in [0.0, 1.0 / 3.0, 17.25] {
             let token = PageToken {
                 turns: 4_000,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_go_on_with_lower_scores_and_older_turns() {
+    fn page_token_orders_by_score_then_age() {
         let token = PageToken {
             turns: 9,
             score: 2.0,

@@ -169,7 +169,7 @@ fn index_file(dir: &TempDir) -> PathBuf {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_is_found_best_first_in_ended_sessions_too() {
+async fn search_ranks_best_first_including_ended_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     assert_eq!(house.found("refund").await, [""; 0]);
@@ -218,7 +218,7 @@ async fn what_was_said_is_found_best_first_in_ended_sessions_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn words_are_found_with_other_endings_in_other_digits_and_as_pictures() {
+async fn search_matches_inflections_digits_and_emoji() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     let said = [
@@ -248,7 +248,7 @@ async fn words_are_found_with_other_endings_in_other_digits_and_as_pictures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_filter_leaves_out_what_it_should() {
+async fn each_filter_excludes_non_matching_turns() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     let at = |mut turn: Turn, ms| {
@@ -353,7 +353,7 @@ async fn every_filter_leaves_out_what_it_should() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_finds_nothing_of_another() {
+async fn search_is_isolated_by_tenant() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     house
@@ -401,7 +401,7 @@ async fn a_tenant_finds_nothing_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_give_every_hit_once_whatever_is_said_meanwhile() {
+async fn pages_have_every_hit_once_during_appends() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     for number in 0..50 {
@@ -441,7 +441,7 @@ async fn pages_give_every_hit_once_whatever_is_said_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_index_goes_on_where_it_was_after_a_restart() {
+async fn index_resumes_after_restart() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["one tea", "two teas"]).await;
@@ -460,7 +460,7 @@ async fn the_index_goes_on_where_it_was_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_that_is_lost_damaged_or_of_another_journal_is_built_anew() {
+async fn lost_damaged_or_foreign_index_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["one tea", "two teas"]).await;
@@ -506,7 +506,7 @@ async fn an_index_that_is_lost_damaged_or_of_another_journal_is_built_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn damage_that_shows_while_it_is_used_is_mended() {
+async fn damage_found_during_search_triggers_rebuild() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["one tea"]).await;
@@ -524,7 +524,7 @@ async fn damage_that_shows_while_it_is_used_is_mended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_journal_forgets_leaves_the_index() {
+async fn pruned_turns_are_removed_from_index() {
     let dir = tempfile::tempdir().unwrap();
     let journal = JournalConfig {
         retention: Duration::ZERO,
@@ -617,7 +617,7 @@ impl Flood {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
+async fn erasure_does_not_wait_for_appends_of_other_tenants() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), without_rests()).await;
     house.say("acme", "gone", &["one tea"]).await;
@@ -638,7 +638,7 @@ async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_search_does_not_wait_for_what_others_go_on_saying() {
+async fn search_does_not_wait_for_later_appends_of_other_tenants() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), without_rests()).await;
     house.say("acme", "chat", &["one tea"]).await;
@@ -664,7 +664,7 @@ async fn open_by_steps(dir: &Path) -> (House, Follower) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_that_say_something_else_are_taken_in_step_by_step_and_nobody_waits_for_later_ones() {
+async fn many_updated_turns_are_indexed_in_bounded_steps() {
     let dir = tempfile::tempdir().unwrap();
     let (house, mut follower) = open_by_steps(dir.path()).await;
     let turns = 190;
@@ -703,7 +703,7 @@ async fn turns_that_say_something_else_are_taken_in_step_by_step_and_nobody_wait
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_words_leave_the_pages_in_steps_between_which_others_are_followed() {
+async fn old_words_are_purged_in_steps_that_let_others_proceed() {
     let dir = tempfile::tempdir().unwrap();
     let (house, mut follower) = open_by_steps(dir.path()).await;
     let owned: Vec<String> = (0..300)
@@ -740,7 +740,7 @@ async fn old_words_leave_the_pages_in_steps_between_which_others_are_followed() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_erasure_waits_for_an_index_only_where_there_is_something_to_erase() {
+async fn erasure_waits_for_missing_index_only_if_needed() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["one tea"]).await;
@@ -757,7 +757,7 @@ async fn an_erasure_waits_for_an_index_only_where_there_is_something_to_erase() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn switched_off_or_without_a_journal_a_search_is_refused() {
+async fn empty_query_disabled_search_and_durability_off_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["one tea"]).await;
@@ -801,7 +801,7 @@ async fn switched_off_or_without_a_journal_a_search_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_says_something_else_is_found_by_that_alone() {
+async fn updated_turn_is_found_only_by_its_new_text() {
     let dir = TempDir::new().unwrap();
     for is_followed in [true, false] {
         let session = format!("s{is_followed}");
@@ -824,7 +824,7 @@ async fn a_turn_that_says_something_else_is_found_by_that_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_of_another_time_is_found_by_that_alone() {
+async fn updated_turn_is_found_only_by_its_new_time() {
     const DAY_MS: i64 = 86_400_000;
     let said_on = |day: i64, text| {
         let mut turn = turn(Role::User, text);
@@ -860,7 +860,7 @@ async fn a_turn_of_another_time_is_found_by_that_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_by_filters_lead_past_turns_that_were_taken_back() {
+async fn pages_by_filter_skip_rewound_turns() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;
     house.say("acme", "chat", &["tea"; 100]).await;

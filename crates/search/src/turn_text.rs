@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn text_calls_and_results_are_searched_and_thinking_is_not() {
+    fn text_calls_and_results_are_indexed_thinking_is_not() {
         let call = PartKind::ToolUse {
             id: "1".into(),
             name: "book".into(),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_turn_is_searched_to_a_bound() {
+    fn huge_turn_is_indexed_up_to_a_limit() {
         let turn = opened(vec![PartKind::Text("ä".repeat(TEXT_BYTES_MAX))]);
         assert!((TEXT_BYTES_MAX - 1..=TEXT_BYTES_MAX).contains(&turn.text.len()));
         assert!(SearchedTurn::open(1, b"\xff\xff").is_none());

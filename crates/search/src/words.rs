@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_is_cut_as_the_index_is() {
+    fn query_and_index_tokenize_alike() {
         for (said, asked) in [
             ("We refunded the Crème brûlée", "refunds creme"),
             ("Ёлка 東京", "елка 東京"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snippet_shows_where_most_of_the_words_are() {
+    fn snippet_shows_passage_with_most_query_words() {
         let filler = "nothing to see here ".repeat(40);
         let text = format!("A refund. {filler}The refund of invoice 17\nwas late. {filler}");
         let shown = snippet("late refunds of invoices", &text);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snippet_of_any_text_is_cut_between_letters() {
+    fn snippet_is_cut_at_char_boundaries() {
         let text = "ä€家🙂".repeat(100);
         let with = format!("{text} refund {text}");
         assert!(snippet("refund", &with).contains("refund"));
