@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flip_of_a_content_costs_the_content_only() {
+    fn every_bit_flip_of_content_is_detected_and_header_survives() {
         let text = PartKind::Text("hello".into());
         for (role, parts) in [
             (Role::User, vec![text.clone()]),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_in_the_wrong_place_is_damage() {
+    fn content_at_wrong_seq_is_damaged() {
         let content = sealed(Role::Tool, vec![result()]);
         let protection = protect(place(), &content);
         let moved = TurnPlace { seq: 8, ..place() };
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_header_costs_nothing_unless_the_content_is_damaged_as_well() {
+    fn damaged_header_is_tolerated_unless_content_is_damaged_too() {
         let content = sealed(Role::User, vec![PartKind::Text("hello".into())]);
         let mut protection = protect(place(), &content);
         protection.header[0] ^= 1;
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_memoird_wrote_is_unchecked() {
+    fn turn_without_checksum_is_unchecked() {
         let stored = StoredTurn {
             content: b"anything",
             header: None,

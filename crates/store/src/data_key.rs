@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_bytes_say_what_a_file_is() {
+    fn file_form_is_detected_from_first_bytes() {
         let forms = [
             (&b""[..], FileForm::Empty),
             (PLAIN_HEAD, FileForm::Plain),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_64_hexadecimal_digits_and_is_not_shown() {
+    fn data_key_is_64_hex_digits_and_hidden_in_debug() {
         let good = "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF";
         if !cfg!(feature = "encryption") {
             assert_eq!(DataKey::parse(good), Err(DataKeyError::NotBuilt));

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_reads_back_as_it_was_said() {
+    fn turn_round_trips_through_encoding() {
         let result = PartKind::ToolResult {
             tool_use_id: "x".into(),
             content: String::new(),

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_unused_space_of_trees_is_cleared() {
+    fn only_free_space_of_btree_pages_is_cleared() {
         let mut leaf = [7; PAGE_BYTES];
         leaf[..8].copy_from_slice(&[13, 0, 0, 0, 2, 0x0f, 0, 0]);
         assert_eq!(stale_gap(&PLAIN, 3, &leaf), Some(12..0x0f00));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_is_cleared_by_its_map_of_pages() {
+    fn large_file_is_cleared_using_its_pointer_map() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, connection) = used_file(dir.path(), "INCREMENTAL");
         let by_byte = find_in(&path, u64::MAX).expect("read");
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_without_a_map_is_no_silent_success() {
+    fn large_file_without_pointer_map_is_an_error() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, _connection) = used_file(dir.path(), "NONE");
         let refused = find_in(&path, 1).expect_err("it cannot be told");

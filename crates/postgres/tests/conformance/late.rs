@@ -17,7 +17,7 @@ use crate::chat::{Chat, begun, named};
 use crate::kit::*;
 use crate::outbox::{id, outcome, owing};
 use crate::proxy::{Weather, behind_proxy};
-use crate::prune::forgets_a_few_megabytes_at_once;
+use crate::prune::check_prune_step_bytes;
 use crate::server::{Database, RUNTIME, database};
 
 const BEFORE: PruneBefore = PruneBefore {
@@ -214,7 +214,7 @@ fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
 #[test]
 fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
     let Some(database) = database() else { return };
-    forgets_a_few_megabytes_at_once(&database.store());
+    check_prune_step_bytes(&database.store());
 }
 
 /// An open snapshot, as of a dump, keeps all versions of a row.

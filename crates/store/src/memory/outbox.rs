@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_found_as_by_a_look_at_all() {
+    fn indexed_due_deliveries_match_full_scan() {
         let hooks = HOOKS.map(|hook| HookName::parse(hook).unwrap());
         let tenants = TENANTS.map(|tenant| TenantId::parse(tenant).unwrap());
         let mut outbox = Outbox::default();

@@ -60,7 +60,7 @@ fn seen(store: &dyn Store, chat: &Chat) -> impl PartialEq + std::fmt::Debug + us
     (known(store, &chat.key), page, of_chat)
 }
 
-fn turns_written_ahead_are_seen_with_their_set(store: &dyn Store) {
+fn prewritten_turns_become_visible_with_their_set(store: &dyn Store) {
     let twin = MemoryStore::default();
     let mut chat = begun(store, "s", 1);
     begun(&twin, "s", 1);
@@ -92,7 +92,7 @@ fn turns_written_ahead_are_seen_with_their_set(store: &dyn Store) {
     assert_eq!(ended[0], ended[1]);
 }
 
-fn what_is_ahead_of_a_set_that_never_comes_is_no_turn(store: &dyn Store) {
+fn prewrites_of_abandoned_set_are_no_turns(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let lost = many(&mut chat.clone(), 6, 2);
     write_ahead(store, &lost, 0, 4);
@@ -111,7 +111,7 @@ fn what_is_ahead_of_a_set_that_never_comes_is_no_turn(store: &dyn Store) {
     assert!(store.turn_bytes().unwrap() > bytes);
 }
 
-fn a_set_that_is_refused_leaves_what_is_ahead_of_it_to_nobody(store: &dyn Store) {
+fn refused_set_discards_its_prewrites(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let mut stale = many(&mut chat.clone(), 5, 2);
     stale.expected_revision += 1;
@@ -122,7 +122,7 @@ fn a_set_that_is_refused_leaves_what_is_ahead_of_it_to_nobody(store: &dyn Store)
     assert_eq!(seqs(store, &chat.key, None), Some((1..=5).collect()));
 }
 
-fn turns_that_were_written_ahead_are_forgotten_like_others(store: &dyn Store) {
+fn prewritten_turns_are_pruned_like_others(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let append = many(&mut chat, 5, 2);
     write_ahead(store, &append, 0, 4);
@@ -136,8 +136,8 @@ fn turns_that_were_written_ahead_are_forgotten_like_others(store: &dyn Store) {
 }
 
 crate::kit::for_every_store!(
-    turns_written_ahead_are_seen_with_their_set,
-    what_is_ahead_of_a_set_that_never_comes_is_no_turn,
-    a_set_that_is_refused_leaves_what_is_ahead_of_it_to_nobody,
-    turns_that_were_written_ahead_are_forgotten_like_others,
+    prewritten_turns_become_visible_with_their_set,
+    prewrites_of_abandoned_set_are_no_turns,
+    refused_set_discards_its_prewrites,
+    prewritten_turns_are_pruned_like_others,
 );

@@ -15,14 +15,14 @@ use crate::kit::*;
 use crate::prune::prune_all;
 
 for_every_store!(
-    a_summary_reads_back_with_every_field,
-    a_status_reads_back_with_every_field_but_that_it_runs,
-    a_compaction_leaves_turns_keys_and_last_access_as_they_are,
-    what_is_undone_gives_the_summary_before_back,
-    a_number_that_comes_again_forgets_what_was_after_it,
-    a_refused_compaction_leaves_no_trace,
-    a_generation_keeps_its_summary_after_its_end,
-    summaries_belong_to_a_generation_and_go_with_it,
+    summary_round_trips_with_every_field,
+    status_round_trips_except_running,
+    compaction_keeps_turns_keys_and_last_access,
+    undo_restores_the_previous_summary,
+    reused_summary_number_discards_later_summaries,
+    refused_compaction_leaves_no_trace,
+    ended_generation_keeps_its_summary,
+    summaries_are_deleted_with_their_generation,
 );
 
 /// Returns a compaction of the chat. The chat must be reloaded to include it.
@@ -173,7 +173,7 @@ fn ended(store: &dyn Store, chat: &Chat) -> EndedRecord {
         .remove(0)
 }
 
-fn a_summary_reads_back_with_every_field(store: &dyn Store) {
+fn summary_round_trips_with_every_field(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     assert_eq!(saved(store, &chat), None);
     must_write(store, [chat.append("u a u a", 2)]);
@@ -191,7 +191,7 @@ fn a_summary_reads_back_with_every_field(store: &dyn Store) {
     }
 }
 
-fn a_status_reads_back_with_every_field_but_that_it_runs(store: &dyn Store) {
+fn status_round_trips_except_running(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     assert_eq!(status(store, &chat), None);
     for (at, new) in [
@@ -216,7 +216,7 @@ fn a_status_reads_back_with_every_field_but_that_it_runs(store: &dyn Store) {
     assert_eq!(saved(store, &chat), None);
 }
 
-fn a_compaction_leaves_turns_keys_and_last_access_as_they_are(store: &dyn Store) {
+fn compaction_keeps_turns_keys_and_last_access(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for at in 2..6 {
         must_write(
@@ -235,7 +235,7 @@ fn a_compaction_leaves_turns_keys_and_last_access_as_they_are(store: &dyn Store)
     assert_eq!(seqs(store, &chat.key, None), all);
 }
 
-fn what_is_undone_gives_the_summary_before_back(store: &dyn Store) {
+fn undo_restores_the_previous_summary(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for number in 1..=3 {
         must_compact(store, &mut chat, status_of(number), made(number));
@@ -273,7 +273,7 @@ fn what_is_undone_gives_the_summary_before_back(store: &dyn Store) {
 }
 
 /// Happens if the status, which counts them, was lost.
-fn a_number_that_comes_again_forgets_what_was_after_it(store: &dyn Store) {
+fn reused_summary_number_discards_later_summaries(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for number in 1..=4 {
         must_compact(store, &mut chat, status_of(number), made(number));
@@ -289,7 +289,7 @@ fn a_number_that_comes_again_forgets_what_was_after_it(store: &dyn Store) {
     assert_eq!(saved(store, &chat), Some(summary_of(1)));
 }
 
-fn a_refused_compaction_leaves_no_trace(store: &dyn Store) {
+fn refused_compaction_leaves_no_trace(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let nobody = Chat::begin(&key("t", "nobody"), Generation::new(7, 7), 1).0;
     must_refuse(store, compact(&nobody, status_of(1), made(1)));
@@ -318,7 +318,7 @@ fn a_refused_compaction_leaves_no_trace(store: &dyn Store) {
     assert_eq!(ended(store, &chat).summary.as_deref(), Some(&summary_of(1)));
 }
 
-fn a_generation_keeps_its_summary_after_its_end(store: &dyn Store) {
+fn ended_generation_keeps_its_summary(store: &dyn Store) {
     let without = begun(store, "without", 1);
     must_write(store, [without.end(2)]);
     assert_eq!(ended(store, &without).summary, None);
@@ -337,7 +337,7 @@ fn a_generation_keeps_its_summary_after_its_end(store: &dyn Store) {
     }
 }
 
-fn summaries_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
+fn summaries_are_deleted_with_their_generation(store: &dyn Store) {
     let mut first = begun(store, "s", 10);
     for number in 1..=9 {
         must_compact(store, &mut first, status_of(number), made(number));

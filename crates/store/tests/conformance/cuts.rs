@@ -14,11 +14,11 @@ use crate::kit::*;
 use crate::prune::prune_all;
 
 for_every_store!(
-    cuts_read_back_with_every_field_but_what_is_shown,
-    newer_cuts_take_the_place_of_older_ones,
+    cuts_round_trip_except_shown_text,
+    newer_cuts_replace_older_ones,
     refused_cuts_leave_no_trace,
-    cuts_belong_to_a_generation_and_go_with_it,
-    turns_that_stand_apart_are_read_back,
+    cuts_are_deleted_with_their_generation,
+    system_turns_apart_from_history_are_loaded,
 );
 
 /// Returns the change with these cuts.
@@ -142,7 +142,7 @@ fn saved(store: &dyn Store, chat: &Chat) -> Vec<SavedCut> {
     known(store, &chat.key).unwrap().cuts
 }
 
-fn cuts_read_back_with_every_field_but_what_is_shown(store: &dyn Store) {
+fn cuts_round_trip_except_shown_text(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     assert_eq!(saved(store, &chat), []);
     must_write(store, [chat.append("u a", 2)]);
@@ -157,7 +157,7 @@ fn cuts_read_back_with_every_field_but_what_is_shown(store: &dyn Store) {
     assert_eq!(saved(store, &other), without_shown(every_field()));
 }
 
-fn newer_cuts_take_the_place_of_older_ones(store: &dyn Store) {
+fn newer_cuts_replace_older_ones(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let mut expected = Vec::new();
     for (number, at) in [3_u64, 1, 2, 0, 4].into_iter().zip((10..).step_by(10)) {
@@ -208,7 +208,7 @@ fn refused_cuts_leave_no_trace(store: &dyn Store) {
     assert_eq!(saved(store, &chat), cuts_of(2));
 }
 
-fn cuts_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
+fn cuts_are_deleted_with_their_generation(store: &dyn Store) {
     let mut first = begun(store, "s", 10);
     must_write(
         store,
@@ -247,7 +247,7 @@ fn cuts_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
 }
 
 /// System turns before the first user turn leave the history, and are loaded.
-fn turns_that_stand_apart_are_read_back(store: &dyn Store) {
+fn system_turns_apart_from_history_are_loaded(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("s s u a", 2)]);
     assert_eq!(

@@ -100,7 +100,7 @@ fn content(store: &SqliteStore) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_can_be_read_without_the_key_neither_in_the_file_nor_in_the_log() {
+fn file_and_wal_are_unreadable_without_key() {
     let dir = tempfile::tempdir().unwrap();
     encrypted_after_a_crash(dir.path());
     let (file, log) = bytes(dir.path());
@@ -120,7 +120,7 @@ fn nothing_can_be_read_without_the_key_neither_in_the_file_nor_in_the_log() {
 }
 
 #[test]
-fn two_files_of_one_key_have_salts_of_their_own() {
+fn files_with_the_same_key_have_different_salts() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let heads = dirs.each_ref().map(|dir| {
         drop(open(dir.path()));
@@ -131,7 +131,7 @@ fn two_files_of_one_key_have_salts_of_their_own() {
 }
 
 #[test]
-fn what_a_key_does_not_fit_is_refused_and_left_as_it_is() {
+fn mismatched_or_missing_key_is_refused_and_changes_nothing() {
     let (plain, encrypted) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     after_a_crash(plain.path());
     encrypted_after_a_crash(encrypted.path());
@@ -146,7 +146,7 @@ fn what_a_key_does_not_fit_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_damaged_page_is_told_from_a_wrong_key() {
+fn damaged_page_is_distinguished_from_wrong_key() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     talk(&store, "long", 1);
@@ -166,7 +166,7 @@ fn a_damaged_page_is_told_from_a_wrong_key() {
 }
 
 #[test]
-fn a_copy_is_encrypted_with_the_same_key_and_whole() {
+fn snapshot_is_encrypted_with_the_same_key() {
     let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = open(dir.path());
     talk(&store, "copied", 1);
@@ -183,12 +183,12 @@ fn a_copy_is_encrypted_with_the_same_key_and_whole() {
 }
 
 #[test]
-fn no_byte_of_a_text_is_left_for_whoever_has_the_key() {
+fn erased_text_is_gone_from_decrypted_pages() {
     no_byte_is_left(Some(key(1)), places);
 }
 
 #[test]
-fn a_journal_is_encrypted_and_decrypted_and_stays_the_same() {
+fn journal_survives_encryption_and_decryption() {
     let dir = tempfile::tempdir().unwrap();
     after_a_crash(dir.path());
     let store = try_open(dir.path()).unwrap();
@@ -214,7 +214,7 @@ fn a_journal_is_encrypted_and_decrypted_and_stays_the_same() {
 ///
 /// Then runs it again.
 #[test]
-fn a_conversion_that_was_cut_off_anywhere_is_finished_by_the_next_one() {
+fn interrupted_conversion_is_finished_by_the_next_one() {
     let model = tempfile::tempdir().unwrap();
     after_a_crash(model.path());
     let before = {
@@ -275,7 +275,7 @@ fn a_conversion_that_was_cut_off_anywhere_is_finished_by_the_next_one() {
 
 /// Memories and the search index have kinds of tables that a journal does not have.
 #[test]
-fn full_text_and_what_the_header_says_come_along() {
+fn conversion_preserves_full_text_tables_and_header() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
     let plain = Connection::open(&path).unwrap();
@@ -332,7 +332,7 @@ fn full_text_and_what_the_header_says_come_along() {
 
 /// The key is checked before anything is changed.
 #[test]
-fn only_what_the_key_fits_is_converted() {
+fn conversion_with_wrong_key_or_corrupt_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     at_rest(dir.path());
     let path = dir.path().join("journal.db");
@@ -350,7 +350,7 @@ fn only_what_the_key_fits_is_converted() {
 }
 
 #[test]
-fn a_journal_that_somebody_reads_is_not_converted() {
+fn conversion_of_journal_in_use_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = try_open(dir.path()).unwrap();
     talk(&store, "s", 1);
@@ -372,12 +372,12 @@ fn a_journal_that_somebody_reads_is_not_converted() {
 /// Measures CPU time of the committing thread for 64 appends of 200 bytes per commit.
 ///
 /// Run with `cargo test --release -p memoird-store --features encryption --test conformance --
-/// --ignored --nocapture it_costs`.
+/// --ignored --nocapture measure_commit_cpu`.
 ///
 /// Measures CPU time of the committing thread for 64 appends of 200 bytes per commit.
 #[test]
 #[ignore = "it measures"]
-fn it_costs_so_much_to_commit() {
+fn measure_commit_cpu_with_encryption() {
     let mut ratios: Vec<f64> = (0..7)
         .map(|_| commit_cpu_ns(Some(key(1))) / commit_cpu_ns(None))
         .collect();

@@ -19,11 +19,11 @@ use crate::kit::*;
 use crate::outbox::{hook, id, outcome, owing, owing_end};
 
 for_every_store!(
-    an_ended_generation_is_given_whole_with_what_its_history_dropped,
-    generations_come_in_the_order_in_which_they_are_wanted,
-    what_has_not_ended_or_is_unknown_is_left_out,
-    further_generations_come_as_long_as_there_is_room_but_one_always,
-    one_that_is_too_large_gives_its_newest_turns,
+    ended_generation_is_returned_with_dropped_turns,
+    ended_generations_are_returned_in_requested_order,
+    live_or_unknown_generations_are_omitted,
+    ended_generations_fill_the_byte_limit_with_at_least_one,
+    oversized_ended_generation_returns_newest_turns,
 );
 
 fn wanted(chat: &Chat) -> (SessionKey, Generation) {
@@ -44,7 +44,7 @@ fn bytes_of(record: &EndedRecord) -> usize {
 }
 
 /// Regardless of earlier flushes and of rows still in the intake.
-fn an_ended_generation_is_given_whole_with_what_its_history_dropped(store: &dyn Store) {
+fn ended_generation_is_returned_with_dropped_turns(store: &dyn Store) {
     for turns in 1..=24_u64 {
         let at = turns * 100;
         let mut chat = begun(store, &format!("s{turns}"), at);
@@ -80,7 +80,7 @@ fn an_ended_generation_is_given_whole_with_what_its_history_dropped(store: &dyn 
     }
 }
 
-fn generations_come_in_the_order_in_which_they_are_wanted(store: &dyn Store) {
+fn ended_generations_are_returned_in_requested_order(store: &dyn Store) {
     let mut chats = vec![owing(store, "s", 10, &["a"])];
     for at in [20, 30, 40] {
         let (mut next, begin) = Chat::begin(&chats[0].key, Generation::new(at, 0), 15);
@@ -104,7 +104,7 @@ fn generations_come_in_the_order_in_which_they_are_wanted(store: &dyn Store) {
     }
 }
 
-fn what_has_not_ended_or_is_unknown_is_left_out(store: &dyn Store) {
+fn live_or_unknown_generations_are_omitted(store: &dyn Store) {
     let first = owing(store, "s", 10, &["a"]);
     let mut living = begun(store, "living", 20);
     must_write(store, [living.append("u a", 21)]);
@@ -128,7 +128,7 @@ fn what_has_not_ended_or_is_unknown_is_left_out(store: &dyn Store) {
     assert_eq!(ended(store, &[&living], usize::MAX).len(), 1);
 }
 
-fn further_generations_come_as_long_as_there_is_room_but_one_always(store: &dyn Store) {
+fn ended_generations_fill_the_byte_limit_with_at_least_one(store: &dyn Store) {
     let all_chats = [10, 20, 30, 40].map(|at| owing(store, &format!("s{at}"), at, &["a"]));
     let chats = all_chats.each_ref();
     let bytes = bytes_of(&ended(store, &chats, usize::MAX)[0]);
@@ -155,7 +155,7 @@ fn further_generations_come_as_long_as_there_is_room_but_one_always(store: &dyn 
     assert_eq!(ended(store, &[&nobody, chats[0]], 0).len(), 1);
 }
 
-fn one_that_is_too_large_gives_its_newest_turns(store: &dyn Store) {
+fn oversized_ended_generation_returns_newest_turns(store: &dyn Store) {
     let mut chat = begun(store, "s", 10);
     // Some in the indexed tables, some in the intake.
     for at in 11..=22 {
@@ -186,7 +186,7 @@ fn one_that_is_too_large_gives_its_newest_turns(store: &dyn Store) {
 ///
 /// If its content were missing then, the delivery would be given up.
 #[test]
-fn what_is_due_has_its_content_from_that_very_moment() {
+fn due_delivery_has_its_content_right_after_commit() {
     const BATCHES: u64 = 12;
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
@@ -225,7 +225,7 @@ fn what_is_due_has_its_content_from_that_very_moment() {
 }
 
 #[test]
-fn a_crash_and_a_restart_keep_the_outbox() {
+fn outbox_survives_crash_and_restart() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
         intake_changes: 7,
@@ -258,7 +258,7 @@ fn a_crash_and_a_restart_keep_the_outbox() {
 }
 
 #[test]
-fn memory_keeps_what_is_owed_as_long_as_there_is_room() {
+fn memory_store_keeps_pending_content_within_limit() {
     let journal = MemoryStore::default();
     let store = MemoryStore::default();
     let owed: [HookName; 2] = [hook("a"), hook("b")];

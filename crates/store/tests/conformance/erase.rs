@@ -16,11 +16,11 @@ use crate::kit::*;
 use crate::seeds::seeds;
 
 for_every_store!(
-    every_life_of_a_session_goes_and_nothing_else,
-    one_life_goes_alone,
-    what_lives_has_to_be_ended_first,
-    a_subjects_generations_are_found,
-    a_job_is_kept_without_its_names,
+    erasing_session_removes_every_generation_and_nothing_else,
+    erasing_one_generation_keeps_others,
+    live_generation_must_end_before_erasure,
+    generations_of_subject_are_collected,
+    finished_erasure_is_kept_without_names,
 );
 
 /// Creates a job with a unique id.
@@ -74,7 +74,7 @@ fn ended(store: &dyn Store, session: &str, at: u64) -> Chat {
     chat
 }
 
-fn every_life_of_a_session_goes_and_nothing_else(store: &dyn Store) {
+fn erasing_session_removes_every_generation_and_nothing_else(store: &dyn Store) {
     for rows_max in [1, 2, 3, 7, 500] {
         let chats = [10, 20, 30].map(|at| ended(store, "a", at));
         let other = ended(store, "b", 40);
@@ -94,7 +94,7 @@ fn every_life_of_a_session_goes_and_nothing_else(store: &dyn Store) {
     }
 }
 
-fn one_life_goes_alone(store: &dyn Store) {
+fn erasing_one_generation_keeps_others(store: &dyn Store) {
     let [first, second] = [10, 20].map(|at| ended(store, "a", at));
     let counts = erase(store, &job("a", Some(first.generation())), 500);
     assert_eq!((counts.turns, counts.keys), (5, 1));
@@ -109,7 +109,7 @@ fn one_life_goes_alone(store: &dyn Store) {
     );
 }
 
-fn what_lives_has_to_be_ended_first(store: &dyn Store) {
+fn live_generation_must_end_before_erasure(store: &dyn Store) {
     let mut chat = begun(store, "a", 1);
     must_write(store, [chat.append("u", 1)]);
     let job = job("a", None);
@@ -121,7 +121,7 @@ fn what_lives_has_to_be_ended_first(store: &dyn Store) {
     assert_eq!(erase(store, &job, 10).turns, 1);
 }
 
-fn a_subjects_generations_are_found(store: &dyn Store) {
+fn generations_of_subject_are_collected(store: &dyn Store) {
     let subject = Subject::parse("ann").unwrap();
     for number in 0..70 {
         let mut chat = begun(store, &format!("s{number}"), number + 1);
@@ -141,7 +141,7 @@ fn a_subjects_generations_are_found(store: &dyn Store) {
     }
 }
 
-fn a_job_is_kept_without_its_names(store: &dyn Store) {
+fn finished_erasure_is_kept_without_names(store: &dyn Store) {
     ended(store, "a", 1);
     let job = job("a", None);
     assert_eq!(store.erasure(job.id).unwrap(), None);
@@ -180,7 +180,7 @@ pub(crate) fn says(text: &str) -> AppendCommand {
 }
 
 #[test]
-fn what_is_committed_is_moved_from_the_log_into_the_file() {
+fn settle_log_checkpoints_wal_into_file() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
     let mut chat = begun(&store, "s", 1);
@@ -230,7 +230,7 @@ fn mix(seed: &mut u64) -> u64 {
 }
 
 #[test]
-fn no_byte_of_a_text_is_left_in_the_files() {
+fn erased_text_is_gone_from_all_files() {
     no_byte_is_left(None, places);
 }
 

@@ -7,14 +7,14 @@ use crate::chat::{Chat, begun};
 use crate::kit::*;
 
 for_every_store!(
-    a_journal_keeps_what_the_history_dropped,
-    pages_follow_each_other_without_gap_or_overlap,
-    pages_from_the_end_have_the_newest_turns_first,
-    a_page_stops_once_it_has_read_its_bytes,
-    a_range_at_the_edge_gives_an_empty_page,
-    a_foreign_generation_is_none,
-    without_a_generation_the_newest_is_read,
-    the_newest_is_the_one_that_ended_last_whatever_the_wall_clock_said,
+    journal_keeps_turns_dropped_from_history,
+    journal_pages_are_contiguous,
+    journal_pages_from_end_have_newest_turns_first,
+    journal_page_stops_at_its_byte_limit,
+    range_past_either_end_is_an_empty_page,
+    generation_of_another_session_is_none,
+    newest_generation_is_read_by_default,
+    newest_generation_is_last_ended_despite_wall_clock,
 );
 
 /// Creates a chat with ten turns.
@@ -27,14 +27,14 @@ fn ten_turns(store: &dyn Store) -> Chat {
     chat
 }
 
-fn a_journal_keeps_what_the_history_dropped(store: &dyn Store) {
+fn journal_keeps_turns_dropped_from_history(store: &dyn Store) {
     let chat = ten_turns(store);
     assert_eq!(chat.kept(), [1, 6, 7, 8, 9, 10]);
     assert_eq!(seqs(store, &chat.key, None), Some((1..=10).collect()));
     assert!(!page(store, &chat.key, None, ALL).unwrap().more);
 }
 
-fn pages_follow_each_other_without_gap_or_overlap(store: &dyn Store) {
+fn journal_pages_are_contiguous(store: &dyn Store) {
     let chat = ten_turns(store);
     let whole = page(store, &chat.key, None, ALL).unwrap().turns;
     for turns_max in 1..=11 {
@@ -52,7 +52,7 @@ fn pages_follow_each_other_without_gap_or_overlap(store: &dyn Store) {
     }
 }
 
-fn pages_from_the_end_have_the_newest_turns_first(store: &dyn Store) {
+fn journal_pages_from_end_have_newest_turns_first(store: &dyn Store) {
     let chat = ten_turns(store);
     let whole = page(store, &chat.key, None, ALL).unwrap().turns;
     for turns_max in 1..=11 {
@@ -94,7 +94,7 @@ fn pages_from_the_end_have_the_newest_turns_first(store: &dyn Store) {
     }
 }
 
-fn a_page_stops_once_it_has_read_its_bytes(store: &dyn Store) {
+fn journal_page_stops_at_its_byte_limit(store: &dyn Store) {
     let chat = ten_turns(store);
     let whole = page(store, &chat.key, None, ALL).unwrap().turns;
     let mut bytes_before = 0;
@@ -111,7 +111,7 @@ fn a_page_stops_once_it_has_read_its_bytes(store: &dyn Store) {
     }
 }
 
-fn a_range_at_the_edge_gives_an_empty_page(store: &dyn Store) {
+fn range_past_either_end_is_an_empty_page(store: &dyn Store) {
     let chat = ten_turns(store);
     let read = |range| {
         let page = page(store, &chat.key, None, range).unwrap();
@@ -147,7 +147,7 @@ fn a_range_at_the_edge_gives_an_empty_page(store: &dyn Store) {
     assert_eq!(read(after_all), (vec![], false));
 }
 
-fn a_foreign_generation_is_none(store: &dyn Store) {
+fn generation_of_another_session_is_none(store: &dyn Store) {
     let (live, mut ended) = (begun(store, "live", 1), begun(store, "ended", 2));
     must_write(store, [ended.append("u a", 3)]);
     must_write(store, [ended.end(4)]);
@@ -168,7 +168,7 @@ fn a_foreign_generation_is_none(store: &dyn Store) {
     }
 }
 
-fn without_a_generation_the_newest_is_read(store: &dyn Store) {
+fn newest_generation_is_read_by_default(store: &dyn Store) {
     // The generations have 1, 2 and 3 turns, which identifies them.
     let lengths = |turns: u64| Some((1..=turns).collect::<Vec<u64>>());
     let key = key("t", "s");
@@ -195,7 +195,7 @@ fn without_a_generation_the_newest_is_read(store: &dyn Store) {
     }
 }
 
-fn the_newest_is_the_one_that_ended_last_whatever_the_wall_clock_said(store: &dyn Store) {
+fn newest_generation_is_last_ended_despite_wall_clock(store: &dyn Store) {
     let key = key("t", "s");
     for (wall, at) in [(900, 10), (100, 20), (500, 30)] {
         let (mut chat, begin) = Chat::begin(&key, Generation::new(wall, 0), at);

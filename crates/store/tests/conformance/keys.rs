@@ -12,14 +12,14 @@ use crate::chat::{Chat, begun, idempotency_key, named};
 use crate::kit::*;
 
 for_every_store!(
-    keys_live_across_generations,
-    keys_are_those_of_one_session,
-    the_key_of_a_patch_is_kept_as_that_of_an_append,
-    keys_before_the_given_moment_are_left_out,
-    a_key_that_is_used_anew_stands_for_the_new_append,
-    the_newest_1024_keys_are_read_back,
-    keys_of_one_moment_are_in_the_order_of_their_turns,
-    the_sessions_with_keys_are_told_page_by_page,
+    keys_survive_generations,
+    keys_are_scoped_to_session,
+    patch_key_is_stored_like_append_key,
+    keys_before_since_are_omitted,
+    reused_key_refers_to_the_newer_append,
+    newest_1024_keys_are_loaded,
+    keys_with_equal_time_are_ordered_by_turn,
+    sessions_with_keys_are_listed_in_pages,
 );
 
 fn find(keys: &Keys, name: u64) -> Option<KeyRecord> {
@@ -36,7 +36,7 @@ fn all(store: &dyn Store, chat: &Chat) -> Keys {
     store.keys(&chat.key, Steady(0)).unwrap()
 }
 
-fn keys_live_across_generations(store: &dyn Store) {
+fn keys_survive_generations(store: &dyn Store) {
     let mut first = begun(store, "s", 1);
     must_write(store, [first.append_command(&named("u a", 1, 1), 10)]);
     must_write(store, [first.end(11)]);
@@ -70,7 +70,7 @@ fn keys_live_across_generations(store: &dyn Store) {
     );
 }
 
-fn keys_are_those_of_one_session(store: &dyn Store) {
+fn keys_are_scoped_to_session(store: &dyn Store) {
     let mut chats =
         [("t", "s", 1), ("t", "r", 2), ("u", "s", 3)].map(|(tenant, session, number)| {
             let (chat, begin) = Chat::begin(&key(tenant, session), Generation::new(1, number), 1);
@@ -85,7 +85,7 @@ fn keys_are_those_of_one_session(store: &dyn Store) {
     assert_eq!(three, None);
 }
 
-fn keys_before_the_given_moment_are_left_out(store: &dyn Store) {
+fn keys_before_since_are_omitted(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for at in [10, 20, 30] {
         must_write(store, [chat.append_command(&named("u", at, 1), at)]);
@@ -104,7 +104,7 @@ fn keys_before_the_given_moment_are_left_out(store: &dyn Store) {
     }
 }
 
-fn the_key_of_a_patch_is_kept_as_that_of_an_append(store: &dyn Store) {
+fn patch_key_is_stored_like_append_key(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append_command(&named("u a", 1, 1), 10)]);
     let patch = chat.patch_named(r#"{"a":1}"#, Some(idempotency_key(2, 1)), 20);
@@ -120,7 +120,7 @@ fn the_key_of_a_patch_is_kept_as_that_of_an_append(store: &dyn Store) {
     assert_eq!(find(&all(store, &chat), 2), Some(record));
 }
 
-fn a_key_that_is_used_anew_stands_for_the_new_append(store: &dyn Store) {
+fn reused_key_refers_to_the_newer_append(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let day = chat.limits.idempotency_ms;
     must_write(store, [chat.append_command(&named("u", 1, 9), 10)]);
@@ -133,7 +133,7 @@ fn a_key_that_is_used_anew_stands_for_the_new_append(store: &dyn Store) {
 }
 
 /// Two more than fit, in one batch. The first three have the same time.
-fn the_newest_1024_keys_are_read_back(store: &dyn Store) {
+fn newest_1024_keys_are_loaded(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let sets: Vec<_> = (1..=1_026)
         .map(|name| set([chat.append_command(&named("u", name, 1), name.max(3))]))
@@ -152,7 +152,7 @@ fn the_newest_1024_keys_are_read_back(store: &dyn Store) {
 }
 
 /// Which key is dropped first must not depend on the store.
-fn keys_of_one_moment_are_in_the_order_of_their_turns(store: &dyn Store) {
+fn keys_with_equal_time_are_ordered_by_turn(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let names = [7, 3, 9, 1, 8, 2];
     for name in names {
@@ -176,7 +176,7 @@ fn keys_of_one_moment_are_in_the_order_of_their_turns(store: &dyn Store) {
     assert_eq!(all(store, &second), expected);
 }
 
-fn the_sessions_with_keys_are_told_page_by_page(store: &dyn Store) {
+fn sessions_with_keys_are_listed_in_pages(store: &dyn Store) {
     let mut expected = Vec::new();
     for (number, (tenant, session)) in (1..).zip([
         ("u", "a"),

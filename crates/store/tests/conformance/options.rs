@@ -9,9 +9,9 @@ use crate::kit::*;
 use crate::prune::prune_all;
 
 for_every_store!(
-    options_read_back_with_the_head,
+    options_round_trip_with_head,
     refused_options_leave_no_trace,
-    options_belong_to_a_generation_and_go_with_it,
+    options_are_deleted_with_their_generation,
 );
 
 fn label_of(store: &dyn Store, session: &str, name: &str) -> Option<String> {
@@ -19,7 +19,7 @@ fn label_of(store: &dyn Store, session: &str, name: &str) -> Option<String> {
     head.label(name).map(str::to_owned)
 }
 
-fn options_read_back_with_the_head(store: &dyn Store) {
+fn options_round_trip_with_head(store: &dyn Store) {
     let (mut chat, other) = (begun(store, "s", 1), begun(store, "other", 2));
     let append = chat.append("u a", 3);
     must_write(store, [append, chat.label("app", "shop")]);
@@ -52,7 +52,7 @@ fn refused_options_leave_no_trace(store: &dyn Store) {
     assert_eq!(label_of(store, "s", "app").as_deref(), Some("shop"));
 }
 
-fn options_belong_to_a_generation_and_go_with_it(store: &dyn Store) {
+fn options_are_deleted_with_their_generation(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.label("app", "shop")]);
     must_write(store, [chat.end(2)]);

@@ -15,17 +15,17 @@ use crate::kit::*;
 use crate::prune::prune_all;
 
 for_every_store!(
-    an_end_owes_each_hook_that_it_names_and_no_other,
-    a_refused_set_owes_nothing,
-    deliveries_are_listed_by_id_and_by_each_filter,
-    pages_of_deliveries_hold_each_of_them_once,
-    what_is_due_comes_in_the_order_in_which_it_became_due,
-    tenants_have_what_is_due_in_turn,
-    a_settled_delivery_is_what_it_was_settled_to,
-    what_comes_of_a_try_late_changes_nothing_that_is_settled,
-    a_dropped_delivery_stays_dropped,
+    end_creates_deliveries_for_named_hooks_only,
+    refused_set_creates_no_delivery,
+    deliveries_are_listed_by_id_and_filter,
+    delivery_pages_have_each_delivery_once,
+    due_deliveries_are_ordered_by_due_time,
+    due_deliveries_alternate_between_tenants,
+    recorded_outcome_is_returned,
+    late_outcome_does_not_change_finished_delivery,
+    dropped_delivery_stays_dropped,
     open_deliveries_are_counted_by_tenant_hook_and_state,
-    what_is_owed_is_not_forgotten_and_what_was_done_goes_with_its_generation,
+    pending_deliveries_are_not_pruned_and_done_ones_are,
 );
 
 pub(crate) fn hook(name: &str) -> HookName {
@@ -79,7 +79,7 @@ pub(crate) fn outcome(id: &DeliveryId, state: DeliveryState, due: u64) -> Delive
     }
 }
 
-fn an_end_owes_each_hook_that_it_names_and_no_other(store: &dyn Store) {
+fn end_creates_deliveries_for_named_hooks_only(store: &dyn Store) {
     let reasons = [
         EndReason::Expired,
         EndReason::Evicted,
@@ -120,7 +120,7 @@ fn an_end_owes_each_hook_that_it_names_and_no_other(store: &dyn Store) {
     assert_eq!(all(store).len(), 10);
 }
 
-fn a_refused_set_owes_nothing(store: &dyn Store) {
+fn refused_set_creates_no_delivery(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let stale = chat.clone();
     must_write(store, [chat.append("u", 2)]);
@@ -141,7 +141,7 @@ fn a_refused_set_owes_nothing(store: &dyn Store) {
     assert_eq!(all(store).len(), 1);
 }
 
-fn deliveries_are_listed_by_id_and_by_each_filter(store: &dyn Store) {
+fn deliveries_are_listed_by_id_and_filter(store: &dyn Store) {
     let mut chats = Vec::new();
     for (at, tenant) in [(30, "t"), (10, "u"), (20, "t")] {
         let generation = Generation::new(at, 0);
@@ -194,7 +194,7 @@ fn deliveries_are_listed_by_id_and_by_each_filter(store: &dyn Store) {
     assert_eq!(filter(Some("u"), Some("b"), Some(DeliveryState::Dead)), []);
 }
 
-fn pages_of_deliveries_hold_each_of_them_once(store: &dyn Store) {
+fn delivery_pages_have_each_delivery_once(store: &dyn Store) {
     for at in 1..=7 {
         owing(store, &format!("s{at}"), at, &["a", "b", "c"]);
     }
@@ -227,7 +227,7 @@ fn pages_of_deliveries_hold_each_of_them_once(store: &dyn Store) {
     assert_eq!(rest, list[5..7]);
 }
 
-fn what_is_due_comes_in_the_order_in_which_it_became_due(store: &dyn Store) {
+fn due_deliveries_are_ordered_by_due_time(store: &dyn Store) {
     let chats = [40, 10, 30, 20].map(|at| owing(store, &format!("s{at}"), at, &["a", "b"]));
     let [forty, ten, thirty, twenty] = chats.each_ref().map(Chat::generation);
     let due = |at, max| {
@@ -268,7 +268,7 @@ fn what_is_due_comes_in_the_order_in_which_it_became_due(store: &dyn Store) {
     );
 }
 
-fn tenants_have_what_is_due_in_turn(store: &dyn Store) {
+fn due_deliveries_alternate_between_tenants(store: &dyn Store) {
     let mut at = 10;
     let mut owe = |tenant: &str| {
         at += 10;
@@ -311,7 +311,7 @@ fn tenants_have_what_is_due_in_turn(store: &dyn Store) {
     assert_eq!(due(Some("flood"), 45, 2), ["flood 20", "flood 30"]);
 }
 
-fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
+fn recorded_outcome_is_returned(store: &dyn Store) {
     let chats = [1, 5].map(|at| owing(store, &format!("s{at}"), at, &["a", "b"]));
     let before = all(store);
     let states = [
@@ -353,7 +353,7 @@ fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
     store.record_outcomes(&[]).unwrap();
 }
 
-fn what_comes_of_a_try_late_changes_nothing_that_is_settled(store: &dyn Store) {
+fn late_outcome_does_not_change_finished_delivery(store: &dyn Store) {
     let owed = owing(store, "s", 1, &["a"]);
     let name = id(owed.generation(), "a");
     let tell = |state, tries| {
@@ -371,7 +371,7 @@ fn what_comes_of_a_try_late_changes_nothing_that_is_settled(store: &dyn Store) {
     assert_eq!(tell(DeliveryState::Done, 2), DeliveryState::Done);
 }
 
-fn a_dropped_delivery_stays_dropped(store: &dyn Store) {
+fn dropped_delivery_stays_dropped(store: &dyn Store) {
     let chat = owing(store, "s", 1, &["a", "b"]);
     let [dropped, kept] = ["a", "b"].map(|name| id(chat.generation(), name));
     assert!(store.drop_delivery(&dropped).unwrap());
@@ -419,7 +419,7 @@ fn open_deliveries_are_counted_by_tenant_hook_and_state(store: &dyn Store) {
     );
 }
 
-fn what_is_owed_is_not_forgotten_and_what_was_done_goes_with_its_generation(store: &dyn Store) {
+fn pending_deliveries_are_not_pruned_and_done_ones_are(store: &dyn Store) {
     let chats = [1, 5, 9, 13].map(|at| owing(store, &format!("s{at}"), at, &["a", "b"]));
     let names = chats.each_ref().map(Chat::generation);
     let states = [

@@ -10,12 +10,12 @@ use crate::faults::open;
 use crate::kit::*;
 
 for_every_store!(
-    generations_are_forgotten_by_the_moment_of_their_end,
-    the_living_are_never_forgotten,
-    keys_are_forgotten_by_the_moment_of_their_use,
-    small_steps_forget_the_same_and_come_to_an_end,
-    a_forgotten_generation_does_not_take_its_successor_along,
-    the_bytes_of_turns_are_those_that_are_left,
+    ended_generations_are_pruned_by_end_time,
+    live_generations_are_never_pruned,
+    keys_are_pruned_by_last_use,
+    pruning_in_small_steps_deletes_the_same_and_terminates,
+    pruning_a_generation_keeps_its_successor,
+    turn_bytes_shrink_with_pruning,
 );
 
 const NOTHING: PruneBefore = PruneBefore {
@@ -54,7 +54,7 @@ fn ended(store: &dyn Store, session: &str, at: u64) -> Chat {
     chat
 }
 
-fn generations_are_forgotten_by_the_moment_of_their_end(store: &dyn Store) {
+fn ended_generations_are_pruned_by_end_time(store: &dyn Store) {
     let chats = [10, 20, 30].map(|at| ended(store, &format!("s{at}"), at));
     let left = || {
         chats
@@ -92,7 +92,7 @@ fn generations_are_forgotten_by_the_moment_of_their_end(store: &dyn Store) {
     assert_eq!(seqs(store, &again.key, None), Some(vec![1, 2]));
 }
 
-fn the_living_are_never_forgotten(store: &dyn Store) {
+fn live_generations_are_never_pruned(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(
         store,
@@ -114,7 +114,7 @@ fn the_living_are_never_forgotten(store: &dyn Store) {
     assert_eq!(seqs(store, &chat.key, None), Some((1..=8).collect()));
 }
 
-fn keys_are_forgotten_by_the_moment_of_their_use(store: &dyn Store) {
+fn keys_are_pruned_by_last_use(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for at in 1..=9 {
         must_write(store, [chat.append_command(&named("u", at, 1), at)]);
@@ -139,7 +139,7 @@ fn keys_are_forgotten_by_the_moment_of_their_use(store: &dyn Store) {
     assert!(page(store, &gone.key, None, ALL).is_some());
 }
 
-fn small_steps_forget_the_same_and_come_to_an_end(store: &dyn Store) {
+fn pruning_in_small_steps_deletes_the_same_and_terminates(store: &dyn Store) {
     for (round, rows_max) in [1, 2, 3, 7, 9, 10, 11, 1_000, usize::MAX]
         .into_iter()
         .enumerate()
@@ -174,7 +174,7 @@ fn small_steps_forget_the_same_and_come_to_an_end(store: &dyn Store) {
     }
 }
 
-fn a_forgotten_generation_does_not_take_its_successor_along(store: &dyn Store) {
+fn pruning_a_generation_keeps_its_successor(store: &dyn Store) {
     let first = ended(store, "s", 10);
     let (mut second, begin) = Chat::begin(&first.key, Generation::new(20, 0), 20);
     must_write(store, [begin, second.append("u", 21)]);
@@ -192,7 +192,7 @@ fn a_forgotten_generation_does_not_take_its_successor_along(store: &dyn Store) {
     assert_eq!(seqs(store, &first.key, None), Some(vec![1]));
 }
 
-fn the_bytes_of_turns_are_those_that_are_left(store: &dyn Store) {
+fn turn_bytes_shrink_with_pruning(store: &dyn Store) {
     assert_eq!(store.turn_bytes().unwrap(), []);
     let chats = [10, 20].map(|at| ended(store, &format!("s{at}"), at));
     let bytes_of = |chat: &Chat| -> u64 {
@@ -211,13 +211,13 @@ fn the_bytes_of_turns_are_those_that_are_left(store: &dyn Store) {
 }
 
 #[test]
-fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
+fn prune_step_deletes_a_few_megabytes_at_most() {
     let dir = tempfile::tempdir().unwrap();
-    forgets_a_few_megabytes_at_once(&open(dir.path()));
+    check_prune_step_bytes(&open(dir.path()));
 }
 
 /// Not applicable to a store in memory.
-pub(crate) fn forgets_a_few_megabytes_at_once(store: &dyn Store) {
+pub(crate) fn check_prune_step_bytes(store: &dyn Store) {
     const MIB: u64 = 1 << 20;
     let mut chats = [begun(store, "pruned", 1), begun(store, "erased", 2)];
     for chat in &mut chats {

@@ -16,14 +16,14 @@ use crate::kit::*;
 use crate::prune::prune_all;
 
 for_every_store!(
-    what_is_rewound_stays_in_the_journal_alone,
-    a_rewind_that_was_built_on_something_else_is_refused,
-    runs_of_rewound_turns_that_meet_are_one,
-    a_history_behind_rewound_turns_is_read_back,
-    keys_of_rewound_turns_say_so_also_after_the_end,
-    summaries_of_rewound_turns_are_forgotten,
-    the_cuts_and_the_key_of_a_rewind_are_kept,
-    what_is_rewound_goes_with_its_generation,
+    rewound_turns_stay_in_journal_only,
+    rewind_with_stale_revision_is_refused,
+    adjacent_rewound_ranges_are_merged,
+    history_after_rewound_turns_is_loaded,
+    keys_of_rewound_turns_are_marked_even_after_end,
+    summaries_of_rewound_turns_are_deleted,
+    cuts_and_key_of_rewind_are_stored,
+    rewound_turns_are_deleted_with_their_generation,
 );
 
 /// The whole journal, including rewound turns.
@@ -62,7 +62,7 @@ fn whole(store: &dyn Store, chat: &Chat) -> (Vec<u64>, Vec<u64>) {
 }
 
 /// The number of turns varies, so that rewound ones are indexed, in the intake, or being flushed.
-fn what_is_rewound_stays_in_the_journal_alone(store: &dyn Store) {
+fn rewound_turns_stay_in_journal_only(store: &dyn Store) {
     for (round, turns) in (4..16_u64).enumerate() {
         let at = 10 + 10 * round as u64;
         let mut chat = begun(store, &format!("s{round}"), at);
@@ -110,7 +110,7 @@ fn what_is_rewound_stays_in_the_journal_alone(store: &dyn Store) {
     }
 }
 
-fn a_rewind_that_was_built_on_something_else_is_refused(store: &dyn Store) {
+fn rewind_with_stale_revision_is_refused(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a u", 2)]);
     let mut behind = chat.clone();
@@ -134,7 +134,7 @@ fn a_rewind_that_was_built_on_something_else_is_refused(store: &dyn Store) {
 /// First and last seq.
 type Run = (u64, u64);
 
-fn runs_of_rewound_turns_that_meet_are_one(store: &dyn Store) {
+fn adjacent_rewound_ranges_are_merged(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let steps: [(u64, &str, &[Run]); 7] = [
         (4, "", &[(5, 5)]),
@@ -156,7 +156,7 @@ fn runs_of_rewound_turns_that_meet_are_one(store: &dyn Store) {
     assert_eq!(whole(store, &chat).1, (1..9).collect::<Vec<_>>());
 }
 
-fn a_history_behind_rewound_turns_is_read_back(store: &dyn Store) {
+fn history_after_rewound_turns_is_loaded(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for round in 0..30_u64 {
         must_write(store, [chat.append("u", 2), chat.append("a+x t-x a", 2)]);
@@ -181,7 +181,7 @@ fn a_history_behind_rewound_turns_is_read_back(store: &dyn Store) {
     }
 }
 
-fn keys_of_rewound_turns_say_so_also_after_the_end(store: &dyn Store) {
+fn keys_of_rewound_turns_are_marked_even_after_end(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     for name in 1..=9 {
         must_write(store, [chat.append_command(&named("u", name, 1), 2)]);
@@ -214,7 +214,7 @@ fn keys_of_rewound_turns_say_so_also_after_the_end(store: &dyn Store) {
     check(&store.keys(&chat.key, Steady(0)).unwrap());
 }
 
-fn summaries_of_rewound_turns_are_forgotten(store: &dyn Store) {
+fn summaries_of_rewound_turns_are_deleted(store: &dyn Store) {
     for (after_seq, standing) in [(40, 3), (30, 3), (29, 2), (20, 2), (12, 1), (9, 0)] {
         let mut chat = begun(store, &format!("s{after_seq}"), 50 - after_seq);
         for _ in 0..20 {
@@ -254,7 +254,7 @@ fn summaries_of_rewound_turns_are_forgotten(store: &dyn Store) {
     }
 }
 
-fn the_cuts_and_the_key_of_a_rewind_are_kept(store: &dyn Store) {
+fn cuts_and_key_of_rewind_are_stored(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a u a", 2)]);
     must_write(store, [with_cuts(chat.touch(3), Some(cuts_of(2)))]);
@@ -274,7 +274,7 @@ fn the_cuts_and_the_key_of_a_rewind_are_kept(store: &dyn Store) {
     assert_eq!(store.keyed_sessions(None, 9).unwrap(), [chat.key]);
 }
 
-fn what_is_rewound_goes_with_its_generation(store: &dyn Store) {
+fn rewound_turns_are_deleted_with_their_generation(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a u a", 2)]);
     let popped = decide(&mut chat, 1, named("", 1, 1), 3).unwrap();

@@ -10,20 +10,20 @@ use crate::chat::{Chat, begun, command, large, named};
 use crate::kit::*;
 
 for_every_store!(
-    an_unknown_session_is_none,
-    a_session_reads_back_as_it_was_written,
-    a_reloaded_session_decides_like_the_one_in_memory,
-    an_end_leaves_the_journal_and_nothing_else,
-    a_new_generation_starts_empty,
-    live_heads_are_those_of_the_live_generations,
-    a_visitor_of_live_heads_may_ask_the_store,
-    the_clock_is_that_of_the_last_commit,
+    unknown_session_is_none,
+    session_round_trips,
+    reloaded_session_decides_like_the_one_in_memory,
+    ended_session_leaves_only_its_journal,
+    new_generation_starts_empty,
+    live_heads_returns_live_generations_only,
+    live_heads_visitor_may_query_the_store,
+    clock_is_that_of_last_commit,
     ids_may_hold_any_characters,
-    a_turn_of_a_mebibyte_keeps_every_byte,
-    a_load_sees_one_moment_while_others_write,
+    turn_of_one_mebibyte_round_trips,
+    load_is_consistent_during_writes,
 );
 
-fn an_unknown_session_is_none(store: &dyn Store) {
+fn unknown_session_is_none(store: &dyn Store) {
     let key = key("t", "s");
     assert!(load(store, &key).is_none());
     assert!(page(store, &key, None, ALL).is_none());
@@ -32,7 +32,7 @@ fn an_unknown_session_is_none(store: &dyn Store) {
     assert_eq!((live_heads(store), store.clock().unwrap()), (vec![], None));
 }
 
-fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
+fn session_round_trips(store: &dyn Store) {
     let mut chat = begun(store, "s", 100);
     let fresh = known(store, &chat.key).unwrap();
     assert_eq!((&fresh.head, fresh.turns.len()), (chat.session.head(), 0));
@@ -119,7 +119,7 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
 ///
 /// After each line the session is loaded, and compared with the one in memory on each possible next
 /// line.
-fn a_reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
+fn reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
     let story = [
         "s",
         "u",
@@ -200,7 +200,7 @@ fn a_reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
     );
 }
 
-fn an_end_leaves_the_journal_and_nothing_else(store: &dyn Store) {
+fn ended_session_leaves_only_its_journal(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(
         store,
@@ -217,7 +217,7 @@ fn an_end_leaves_the_journal_and_nothing_else(store: &dyn Store) {
     assert_eq!(seqs(store, &chat.key, Some(chat.generation())), all);
 }
 
-fn a_new_generation_starts_empty(store: &dyn Store) {
+fn new_generation_starts_empty(store: &dyn Store) {
     let mut first = begun(store, "s", 1);
     let owned = AppendCommand {
         subject: Some(Subject::parse("anna").unwrap()),
@@ -255,7 +255,7 @@ fn a_new_generation_starts_empty(store: &dyn Store) {
     assert_eq!(subject(None), None);
 }
 
-fn live_heads_are_those_of_the_live_generations(store: &dyn Store) {
+fn live_heads_returns_live_generations_only(store: &dyn Store) {
     let mut chats: Vec<Chat> = (1..=5)
         .map(|at| begun(store, &format!("s{at}"), at))
         .collect();
@@ -271,7 +271,7 @@ fn live_heads_are_those_of_the_live_generations(store: &dyn Store) {
     assert_eq!(live_heads(store), expected);
 }
 
-fn a_visitor_of_live_heads_may_ask_the_store(store: &dyn Store) {
+fn live_heads_visitor_may_query_the_store(store: &dyn Store) {
     for at in 1..=3 {
         begun(store, &format!("s{at}"), at);
     }
@@ -284,7 +284,7 @@ fn a_visitor_of_live_heads_may_ask_the_store(store: &dyn Store) {
     assert_eq!(visited, 3);
 }
 
-fn the_clock_is_that_of_the_last_commit(store: &dyn Store) {
+fn clock_is_that_of_last_commit(store: &dyn Store) {
     assert_eq!(store.clock().unwrap(), None);
     for at in [5, 9, 3] {
         assert_eq!(store.commit(&clock(at), &[]).unwrap(), []);
@@ -351,7 +351,7 @@ fn ids_may_hold_any_characters(store: &dyn Store) {
     });
 }
 
-fn a_turn_of_a_mebibyte_keeps_every_byte(store: &dyn Store) {
+fn turn_of_one_mebibyte_round_trips(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let command = AppendCommand {
         turns: vec![large(1 << 20), large(1 << 20)],
@@ -378,7 +378,7 @@ fn a_turn_of_a_mebibyte_keeps_every_byte(store: &dyn Store) {
 ///
 /// A reader that mixed two snapshots would see a history or a state that does not match its
 /// metadata.
-fn a_load_sees_one_moment_while_others_write(store: &dyn Store) {
+fn load_is_consistent_during_writes(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let key = chat.key.clone();
     std::thread::scope(|scope| {

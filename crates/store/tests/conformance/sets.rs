@@ -9,19 +9,19 @@ use crate::chat::{Chat, begun, named};
 use crate::kit::*;
 
 for_every_store!(
-    a_second_begin_of_a_live_session_is_refused,
-    the_name_of_a_generation_is_used_once,
-    a_stale_revision_is_refused_whatever_the_change,
-    an_ended_generation_takes_no_change,
-    a_refused_set_leaves_no_trace_among_its_neighbours,
+    second_begin_of_live_session_is_refused,
+    reused_generation_id_is_refused,
+    stale_revision_is_refused_for_every_change,
+    ended_generation_refuses_changes,
+    refused_set_leaves_no_trace_in_batch,
     sets_of_a_batch_build_on_each_other,
-    what_was_built_on_a_refused_set_is_refused,
-    a_set_without_changes_is_taken,
-    an_append_without_turns_moves_no_seq,
-    turns_that_do_not_follow_the_last_one_are_refused_alone,
+    set_built_on_refused_set_is_refused,
+    empty_set_is_accepted,
+    append_without_turns_keeps_seq,
+    set_with_seq_gap_is_refused_alone,
 );
 
-fn a_second_begin_of_a_live_session_is_refused(store: &dyn Store) {
+fn second_begin_of_live_session_is_refused(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u", 2)]);
     let before = known(store, &chat.key);
@@ -34,7 +34,7 @@ fn a_second_begin_of_a_live_session_is_refused(store: &dyn Store) {
     assert_eq!(known(store, &chat.key), before);
 }
 
-fn the_name_of_a_generation_is_used_once(store: &dyn Store) {
+fn reused_generation_id_is_refused(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u", 2)]);
     for session in ["s", "another"] {
@@ -61,7 +61,7 @@ fn every_kind(chat: &Chat, at: u64) -> [Change; 4] {
     ]
 }
 
-fn a_stale_revision_is_refused_whatever_the_change(store: &dyn Store) {
+fn stale_revision_is_refused_for_every_change(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let stale = every_kind(&chat, 50);
     must_write(store, [chat.append("u a", 2)]);
@@ -80,7 +80,7 @@ fn a_stale_revision_is_refused_whatever_the_change(store: &dyn Store) {
     assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
 }
 
-fn an_ended_generation_takes_no_change(store: &dyn Store) {
+fn ended_generation_refuses_changes(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a", 2)]);
     must_write(store, [chat.end(3)]);
@@ -100,7 +100,7 @@ fn an_ended_generation_takes_no_change(store: &dyn Store) {
     );
 }
 
-fn a_refused_set_leaves_no_trace_among_its_neighbours(store: &dyn Store) {
+fn refused_set_leaves_no_trace_in_batch(store: &dyn Store) {
     let mut victim = begun(store, "victim", 1);
     must_write(store, [victim.append("u a", 2)]);
     let (mut left, mut right) = (begun(store, "left", 3), begun(store, "right", 4));
@@ -170,7 +170,7 @@ fn sets_of_a_batch_build_on_each_other(store: &dyn Store) {
     );
 }
 
-fn what_was_built_on_a_refused_set_is_refused(store: &dyn Store) {
+fn set_built_on_refused_set_is_refused(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let (_, twice) = Chat::begin(&chat.key, Generation::new(9, 9), 2);
     let before = known(store, &chat.key);
@@ -184,7 +184,7 @@ fn what_was_built_on_a_refused_set_is_refused(store: &dyn Store) {
     assert_eq!(seqs(store, &chat.key, None), Some(vec![]));
 }
 
-fn a_set_without_changes_is_taken(store: &dyn Store) {
+fn empty_set_is_accepted(store: &dyn Store) {
     let (_, begin) = Chat::begin(&key("t", "s"), Generation::new(1, 1), 1);
     assert_eq!(write(store, &[set([]), set([begin]), set([])]), [Ok(()); 3]);
     assert_eq!(live_heads(store).len(), 1);
@@ -193,7 +193,7 @@ fn a_set_without_changes_is_taken(store: &dyn Store) {
 /// The engine rejects such an append.
 ///
 /// A store that restarted seqs for it would reject every later batch with it.
-fn an_append_without_turns_moves_no_seq(store: &dyn Store) {
+fn append_without_turns_keeps_seq(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(
         store,
@@ -209,7 +209,7 @@ fn an_append_without_turns_moves_no_seq(store: &dyn Store) {
 }
 
 /// The revision matches, but the seqs do not. Such a set must not fail the others.
-fn turns_that_do_not_follow_the_last_one_are_refused_alone(store: &dyn Store) {
+fn set_with_seq_gap_is_refused_alone(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a", 2)]);
     let before = known(store, &chat.key);

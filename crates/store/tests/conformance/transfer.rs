@@ -43,7 +43,7 @@ fn check(dir: &Path) -> TurnCheck {
 }
 
 #[test]
-fn turns_without_a_checksum_get_one_and_damaged_ones_stay_so() {
+fn transfer_adds_missing_checksums_and_keeps_damage() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     talked(from.path());
     drop(source(from.path()));
@@ -77,7 +77,7 @@ fn turns_without_a_checksum_get_one_and_damaged_ones_stay_so() {
 
 #[cfg(feature = "encryption")]
 #[test]
-fn a_target_with_a_key_is_encrypted() {
+fn transfer_to_target_with_key_encrypts() {
     use memoird_store::{SqliteOptions, SqliteStore, StoreError};
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     talked(from.path());

@@ -14,10 +14,10 @@ use crate::prune::prune_all;
 use crate::rewind;
 
 for_every_store!(
-    an_updated_turn_is_read_everywhere_as_it_is_now,
-    an_update_that_was_built_on_something_else_is_refused,
-    an_update_takes_back_the_summary_and_the_cuts,
-    updates_and_their_turns_may_come_in_one_batch,
+    updated_turn_is_read_everywhere,
+    update_with_stale_revision_is_refused,
+    update_deletes_summary_and_cuts,
+    updates_and_their_turns_may_share_a_batch,
 );
 
 fn saying(text: &str) -> NewTurn {
@@ -52,7 +52,7 @@ fn texts(turns: &[(u64, std::sync::Arc<[u8]>)]) -> Vec<(u64, bool)> {
 }
 
 /// The number of turns varies, so that updated ones are indexed, in the intake, or being flushed.
-fn an_updated_turn_is_read_everywhere_as_it_is_now(store: &dyn Store) {
+fn updated_turn_is_read_everywhere(store: &dyn Store) {
     let mut changes = 0;
     for (round, turns) in (4..16_u64).enumerate() {
         let at = 10 + 10 * round as u64;
@@ -107,7 +107,7 @@ fn an_updated_turn_is_read_everywhere_as_it_is_now(store: &dyn Store) {
     }
 }
 
-fn an_update_that_was_built_on_something_else_is_refused(store: &dyn Store) {
+fn update_with_stale_revision_is_refused(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a u", 2)]);
     let mut behind = chat.clone();
@@ -118,7 +118,7 @@ fn an_update_that_was_built_on_something_else_is_refused(store: &dyn Store) {
     assert_eq!(store.changed_after(0, 9).unwrap(), []);
 }
 
-fn an_update_takes_back_the_summary_and_the_cuts(store: &dyn Store) {
+fn update_deletes_summary_and_cuts(store: &dyn Store) {
     for (seq, standing) in [(1, 0), (9, 0), (12, 1), (21, 2), (30, 2), (31, 3)] {
         let mut chat = begun(store, &format!("s{seq}"), 50 - seq);
         for _ in 0..20 {
@@ -139,7 +139,7 @@ fn an_update_takes_back_the_summary_and_the_cuts(store: &dyn Store) {
     }
 }
 
-fn updates_and_their_turns_may_come_in_one_batch(store: &dyn Store) {
+fn updates_and_their_turns_may_share_a_batch(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u u u", 2)]);
     let sets = [
@@ -175,7 +175,7 @@ fn updates_and_their_turns_may_come_in_one_batch(store: &dyn Store) {
 
 /// After the next run of retention, no byte of the old text is in the file.
 #[test]
-fn what_a_turn_said_leaves_the_file() {
+fn updated_text_is_gone_from_file_after_prune() {
     let dir = tempfile::tempdir().unwrap();
     let store = crate::faults::open(dir.path());
     let nothing = PruneBefore {

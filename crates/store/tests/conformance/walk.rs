@@ -41,7 +41,7 @@ fn options(seed: u64) -> SqliteOptions {
 }
 
 #[test]
-fn both_stores_answer_and_know_the_same() {
+fn sqlite_and_memory_store_match_on_random_walk() {
     for seed in seeds(8) {
         // Shown if the test fails.
         println!("seed {seed}");

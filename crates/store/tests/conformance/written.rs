@@ -10,9 +10,9 @@ use crate::kit::*;
 use crate::prune::prune_all;
 
 for_every_store!(
-    turns_follow_in_the_order_in_which_they_were_taken,
-    what_was_read_stops_at_its_bounds,
-    what_is_forgotten_is_left_out_and_its_numbers_stay_given,
+    turns_are_numbered_in_commit_order,
+    written_after_stops_at_its_bounds,
+    pruned_turns_are_omitted_and_numbers_not_reused,
 );
 
 /// Two chats in alternation: 8 turns, more than fit into the intake.
@@ -38,7 +38,7 @@ fn numbers(turns: &[WrittenTurn]) -> Vec<u64> {
     turns.iter().map(|turn| turn.number).collect()
 }
 
-fn turns_follow_in_the_order_in_which_they_were_taken(store: &dyn Store) {
+fn turns_are_numbered_in_commit_order(store: &dyn Store) {
     assert!(all(store).is_empty());
     let [one, other] = two_chats(store);
     let turns = all(store);
@@ -81,7 +81,7 @@ fn turns_follow_in_the_order_in_which_they_were_taken(store: &dyn Store) {
     assert_eq!(owners, [owner(&other), owner(&one)]);
 }
 
-fn what_was_read_stops_at_its_bounds(store: &dyn Store) {
+fn written_after_stops_at_its_bounds(store: &dyn Store) {
     two_chats(store);
     let read = |after, turns_max, bytes_max| {
         let written = store.written_after(after, turns_max, bytes_max).unwrap();
@@ -99,7 +99,7 @@ fn what_was_read_stops_at_its_bounds(store: &dyn Store) {
     assert_eq!(numbers(&some), [7, 2]);
 }
 
-fn what_is_forgotten_is_left_out_and_its_numbers_stay_given(store: &dyn Store) {
+fn pruned_turns_are_omitted_and_numbers_not_reused(store: &dyn Store) {
     let [one, mut other] = two_chats(store);
     must_write(store, [one.end(7)]);
     let before = PruneBefore {

@@ -40,7 +40,7 @@ fn prune_nothing(store: &SqliteStore) {
 }
 
 #[test]
-fn a_crash_leaves_all_of_a_set_or_nothing() {
+fn crash_keeps_prewritten_set_whole_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let (store, chat, append) = half_ahead(dir.path());
     let crashed = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_crash_leaves_all_of_a_set_or_nothing() {
 }
 
 #[test]
-fn a_log_that_was_cut_off_anywhere_has_the_set_whole_or_not_at_all() {
+fn truncated_wal_has_prewritten_set_whole_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let (store, chat, append) = half_ahead(dir.path());
     write_ahead(&store, &append, 6, 3);
@@ -84,7 +84,7 @@ fn a_log_that_was_cut_off_anywhere_has_the_set_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_is_left_over_goes_with_retention_with_an_erasure_and_with_the_next_set() {
+fn abandoned_prewrites_are_removed_by_prune_erase_or_next_set() {
     let leaves: [fn(&SqliteStore, &mut Chat); 3] = [
         |store, _| prune_nothing(store),
         |store, _| assert!(!store.clean_pages(1_000).unwrap().log),
@@ -113,7 +113,7 @@ fn what_is_left_over_goes_with_retention_with_an_erasure_and_with_the_next_set()
 }
 
 #[test]
-fn what_is_ahead_stays_while_nothing_is_added_to_it() {
+fn prewrites_stay_when_nothing_is_added() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _, append) = half_ahead(dir.path());
     assert_eq!(write_ahead(&store, &append, 6, 0), 0);
@@ -127,7 +127,7 @@ fn what_is_ahead_stays_while_nothing_is_added_to_it() {
 }
 
 #[test]
-fn retention_keeps_what_is_ahead_of_a_set_that_is_still_to_come() {
+fn prune_keeps_prewrites_of_pending_set() {
     let dir = tempfile::tempdir().unwrap();
     let (store, chat, append) = half_ahead(dir.path());
     prune_nothing(&store);
@@ -138,7 +138,7 @@ fn retention_keeps_what_is_ahead_of_a_set_that_is_still_to_come() {
 }
 
 #[test]
-fn contents_go_with_their_turns_and_with_what_replaces_them() {
+fn prewritten_contents_are_deleted_with_their_turns() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut chat, append) = half_ahead(dir.path());
     must_write(&store, [append]);
@@ -171,7 +171,7 @@ fn contents_go_with_their_turns_and_with_what_replaces_them() {
 }
 
 #[test]
-fn a_content_that_is_missing_costs_its_turn_only() {
+fn missing_content_damages_only_its_turn() {
     let dir = tempfile::tempdir().unwrap();
     let (store, chat, append) = half_ahead(dir.path());
     must_write(&store, [append]);
@@ -186,7 +186,7 @@ fn a_content_that_is_missing_costs_its_turn_only() {
 }
 
 #[test]
-fn a_disk_without_room_for_a_part_refuses_it_and_nothing_else() {
+fn full_disk_refuses_prewrite_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
         pages_max: Some(120),

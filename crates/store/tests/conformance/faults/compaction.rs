@@ -37,7 +37,7 @@ fn seen(store: &dyn Store, chat: &Chat) -> (Option<Summary>, Option<CompactionSt
 }
 
 #[test]
-fn a_summary_is_there_after_a_restart_and_after_a_crash() {
+fn summary_survives_restart_and_crash() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut chat = begun(&store, "s", 1);
@@ -78,7 +78,7 @@ fn a_summary_is_there_after_a_restart_and_after_a_crash() {
 }
 
 #[test]
-fn pruning_leaves_no_row_of_a_summary() {
+fn prune_leaves_no_summary_rows() {
     for rows_max in [1, 2, 5, 1_000] {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
@@ -111,7 +111,7 @@ const DAMAGES: [&str; 5] = [
 ];
 
 #[test]
-fn a_damaged_summary_is_as_none_and_the_one_before_it_stands() {
+fn damaged_summary_is_ignored_in_favor_of_the_previous() {
     for damage in DAMAGES {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
@@ -148,7 +148,7 @@ fn a_damaged_summary_is_as_none_and_the_one_before_it_stands() {
 }
 
 #[test]
-fn a_damaged_status_is_as_none_and_keeps_nobody_from_the_session() {
+fn damaged_compaction_status_is_ignored() {
     // A status has no timestamp.
     for damage in &DAMAGES[..4] {
         let dir = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ fn a_damaged_status_is_as_none_and_keeps_nobody_from_the_session() {
 }
 
 #[test]
-fn a_full_disk_refuses_a_summary_and_leaves_no_trace_of_it() {
+fn full_disk_refuses_summary_without_trace() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
         pages_max: Some(100),

@@ -34,7 +34,7 @@ fn sets_in(store: &dyn Store) -> u64 {
 }
 
 #[test]
-fn a_copy_taken_between_commits_holds_all_that_was_acknowledged() {
+fn copy_between_commits_has_everything_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for number in 1..=24 {
@@ -50,7 +50,7 @@ fn a_copy_taken_between_commits_holds_all_that_was_acknowledged() {
 }
 
 #[test]
-fn a_copy_taken_during_commits_holds_all_that_was_acknowledged_before() {
+fn copy_during_commits_has_everything_acknowledged_before() {
     const BATCH: u64 = 3;
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
@@ -102,7 +102,7 @@ pub(super) fn with_log_cut_off<T>(
 }
 
 #[test]
-fn a_log_that_was_cut_off_anywhere_holds_whole_sets() {
+fn truncated_wal_has_whole_sets_only() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for number in 1..=12 {
@@ -115,7 +115,7 @@ fn a_log_that_was_cut_off_anywhere_holds_whole_sets() {
 
 /// The log is checkpointed and restarted. File and log together are complete at any time.
 #[test]
-fn a_copy_taken_after_the_log_went_round_holds_all_that_was_acknowledged() {
+fn copy_after_wal_restart_has_everything_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut chat = begun(&store, "s", 1);
@@ -145,7 +145,7 @@ fn a_copy_taken_after_the_log_went_round_holds_all_that_was_acknowledged() {
 
 /// Without its log, a journal is as old as the last checkpoint.
 #[test]
-fn a_journal_whose_log_is_missing_opens_with_what_the_file_holds() {
+fn journal_without_wal_opens_with_last_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     assert_eq!(write(&store, &[one_set(1), one_set(2)]), [Ok(()); 2]);

@@ -22,7 +22,7 @@ fn is_corrupt(dir: &Path) -> String {
 }
 
 #[test]
-fn garbage_is_damage_whatever_its_length() {
+fn garbage_of_any_length_is_corrupt() {
     for length in [1, 15, 16, 17, 100, PAGE, 3 * PAGE + 5] {
         let dir = tempfile::tempdir().unwrap();
         let garbage: Vec<u8> = (1..=250).cycle().take(length).collect();
@@ -35,7 +35,7 @@ fn garbage_is_damage_whatever_its_length() {
 }
 
 #[test]
-fn garbage_behind_a_good_first_line_is_damage() {
+fn garbage_after_sqlite_magic_is_corrupt() {
     let dir = tempfile::tempdir().unwrap();
     let mut file = b"SQLite format 3\0".to_vec();
     file.resize(2 * PAGE, 0xa5);
@@ -44,7 +44,7 @@ fn garbage_behind_a_good_first_line_is_damage() {
 }
 
 #[test]
-fn a_truncated_file_is_damage() {
+fn truncated_file_is_corrupt() {
     let whole = tempfile::tempdir().unwrap();
     at_rest(whole.path());
     let (file, log) = bytes(whole.path());
@@ -70,7 +70,7 @@ fn a_truncated_file_is_damage() {
 }
 
 #[test]
-fn a_truncated_file_is_damage_also_when_a_log_goes_with_it() {
+fn truncated_file_with_wal_is_corrupt() {
     let whole = tempfile::tempdir().unwrap();
     after_a_crash(whole.path());
     let (file, log) = bytes(whole.path());
@@ -85,7 +85,7 @@ fn a_truncated_file_is_damage_also_when_a_log_goes_with_it() {
 
 /// If the operator moves only the damaged file away, the log still has the newest turns.
 #[test]
-fn a_log_without_its_file_is_not_thrown_away() {
+fn wal_without_its_file_is_refused_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     after_a_crash(dir.path());
     fs::remove_file(dir.path().join("journal.db")).unwrap();
@@ -96,7 +96,7 @@ fn a_log_without_its_file_is_not_thrown_away() {
 }
 
 #[test]
-fn overwritten_pages_are_damage_wherever_they_are() {
+fn overwritten_pages_are_corrupt() {
     let whole = tempfile::tempdir().unwrap();
     at_rest(whole.path());
     let (file, _) = bytes(whole.path());
@@ -115,7 +115,7 @@ fn overwritten_pages_are_damage_wherever_they_are() {
 
 /// SQLite checks little of the first page. A header that it cannot parse is damage, too.
 #[test]
-fn a_senseless_header_is_damage() {
+fn invalid_header_is_corrupt() {
     let whole = tempfile::tempdir().unwrap();
     at_rest(whole.path());
     let (file, _) = bytes(whole.path());
@@ -130,7 +130,7 @@ fn a_senseless_header_is_damage() {
 }
 
 #[test]
-fn overwritten_pages_are_damage_also_when_a_log_goes_with_them() {
+fn overwritten_pages_with_wal_are_corrupt() {
     let whole = tempfile::tempdir().unwrap();
     after_a_crash(whole.path());
     let (file, log) = bytes(whole.path());
@@ -164,7 +164,7 @@ fn marks(turns: &[(u64, Arc<[u8]>)]) -> Vec<(u64, bool)> {
 }
 
 #[test]
-fn a_damaged_content_is_replaced_in_every_read_and_nothing_else_is_lost() {
+fn damaged_content_is_replaced_in_every_read() {
     // In the intake, and in the indexed tables.
     for intake_changes in [1_000, 1] {
         let dir = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ fn a_damaged_content_is_replaced_in_every_read_and_nothing_else_is_lost() {
 
 /// Without header or checksum, only generation and seq of a turn are known.
 #[test]
-fn a_turn_of_which_nothing_can_be_read_is_marked_and_the_rest_is_read() {
+fn unreadable_turn_is_marked_and_others_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let [mut old, mut hurt, mut well] =

@@ -59,7 +59,7 @@ fn commit_in_turn(store: &dyn Store, commits: u64, mut after_each: impl FnMut(&[
 }
 
 #[test]
-fn no_commit_folds_much_and_what_waits_is_bounded() {
+fn flush_per_commit_and_pending_rows_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let raw = raw(dir.path());
@@ -80,7 +80,7 @@ fn no_commit_folds_much_and_what_waits_is_bounded() {
 }
 
 #[test]
-fn in_the_midst_of_a_fold_a_crash_leaves_all_that_was_acknowledged() {
+fn crash_during_flush_keeps_everything_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let mut commits = 0;

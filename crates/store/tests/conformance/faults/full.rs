@@ -34,7 +34,7 @@ fn large_append(bytes: usize) -> AppendCommand {
 }
 
 #[test]
-fn a_full_disk_refuses_the_whole_batch_and_leaves_no_trace() {
+fn full_disk_refuses_whole_batch_without_trace() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_with(dir.path(), Some(100));
     let mut chat = begun(&store, "s", 1);
@@ -84,7 +84,7 @@ fn a_full_disk_refuses_the_whole_batch_and_leaves_no_trace() {
 }
 
 #[test]
-fn writes_go_on_as_soon_as_room_came_back() {
+fn writes_resume_once_prune_frees_space() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_with(dir.path(), Some(300));
     let mut old = begun(&store, "old", 1);
@@ -125,7 +125,7 @@ fn writes_go_on_as_soon_as_room_came_back() {
 }
 
 #[test]
-fn a_journal_that_is_full_can_still_be_opened() {
+fn full_journal_can_be_reopened() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_with(dir.path(), Some(60));
     let mut chat = begun(&store, "s", 1);

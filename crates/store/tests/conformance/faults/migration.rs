@@ -53,7 +53,7 @@ fn back_to_version(version: i64, dir: &Path) {
 }
 
 #[test]
-fn a_journal_of_an_older_version_is_taken_over_whole() {
+fn journal_of_older_version_is_migrated_whole() {
     for (version, is_crashed) in (1..=8).flat_map(|version| [(version, false), (version, true)]) {
         let dir = tempfile::tempdir().unwrap();
         if is_crashed {
@@ -95,7 +95,7 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
 
 /// The first journals had no outbox, and the same version 1 as those with one.
 #[test]
-fn a_journal_without_an_outbox_gets_one() {
+fn journal_without_outbox_gets_one() {
     for version in 1..=4 {
         let dir = tempfile::tempdir().unwrap();
         at_rest(dir.path());
@@ -112,7 +112,7 @@ fn a_journal_without_an_outbox_gets_one() {
 }
 
 #[test]
-fn cuts_are_kept_when_the_journal_is_opened_again_and_leave_no_row_when_pruned() {
+fn cuts_survive_reopen_and_are_pruned() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut chat = begun(&store, "s", 1);
@@ -142,7 +142,7 @@ fn cuts_are_kept_when_the_journal_is_opened_again_and_leave_no_row_when_pruned()
 
 /// Damaged cuts are decided again, and do not block the session.
 #[test]
-fn a_damaged_row_of_cuts_is_as_good_as_none() {
+fn damaged_cuts_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut chat = begun(&store, "s", 1);
@@ -158,7 +158,7 @@ fn a_damaged_row_of_cuts_is_as_good_as_none() {
 }
 
 #[test]
-fn turns_of_older_versions_have_no_checksum_and_are_counted() {
+fn turns_of_older_versions_are_counted_as_unchecked() {
     let dir = tempfile::tempdir().unwrap();
     let mut chat = begun(&open(dir.path()), "s", 1);
     must_write(&open(dir.path()), [chat.append("u a u", 2)]);

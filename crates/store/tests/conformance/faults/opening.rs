@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::*;
 
 #[test]
-fn a_journal_keeps_everything_when_it_is_opened_again() {
+fn reopened_journal_keeps_everything() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let chats = [1, 2, 3].map(|at| talk(&store, &format!("s{at}"), at));
@@ -36,7 +36,7 @@ fn a_journal_keeps_everything_when_it_is_opened_again() {
 
 /// So a backup of one file is complete, and the next start has nothing to recover.
 #[test]
-fn a_journal_that_was_closed_is_one_file() {
+fn closed_journal_is_a_single_file() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let chat = talk(&store, "s", 1);
@@ -52,7 +52,7 @@ fn a_journal_that_was_closed_is_one_file() {
 }
 
 #[test]
-fn a_directory_in_use_is_refused_until_it_is_free() {
+fn directory_in_use_is_refused_until_released() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let chat = talk(&store, "s", 1);
@@ -75,7 +75,7 @@ fn a_directory_in_use_is_refused_until_it_is_free() {
 }
 
 #[test]
-fn an_unusable_directory_is_told_from_a_damaged_journal() {
+fn unusable_directory_is_distinguished_from_corrupt_journal() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "x").unwrap();
     for unusable in ["file/dir", "file"] {
@@ -104,7 +104,7 @@ fn an_unusable_directory_is_told_from_a_damaged_journal() {
 ///
 /// Here SQLite cannot open the log, because a directory has its name.
 #[test]
-fn a_journal_that_cannot_be_read_now_is_not_called_damaged() {
+fn temporarily_unreadable_journal_is_not_reported_corrupt() {
     let dir = tempfile::tempdir().unwrap();
     at_rest(dir.path());
     let log = dir.path().join("journal.db-wal");
@@ -116,13 +116,13 @@ fn a_journal_that_cannot_be_read_now_is_not_called_damaged() {
 }
 
 #[test]
-fn missing_directories_are_made() {
+fn missing_directories_are_created() {
     let dir = tempfile::tempdir().unwrap();
     must_work(&open(&dir.path().join("a/b \u{1f600}/c")));
 }
 
 #[test]
-fn an_empty_file_becomes_a_journal_and_is_not_migrated_twice() {
+fn empty_file_becomes_journal_and_is_migrated_once() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("journal.db"), "").unwrap();
     must_work(&open(dir.path()));
@@ -167,7 +167,7 @@ fn must_work_again(store: &dyn Store) {
 
 /// The first start may be interrupted after SQLite wrote a page and before any table exists.
 #[test]
-fn a_journal_that_was_only_begun_is_finished() {
+fn partially_created_journal_is_completed() {
     for log_mode in ["WAL", "DELETE"] {
         let dir = tempfile::tempdir().unwrap();
         let begun = raw(dir.path());
@@ -186,7 +186,7 @@ fn a_journal_that_was_only_begun_is_finished() {
 }
 
 #[test]
-fn the_file_of_another_program_is_left_alone() {
+fn file_of_another_program_is_refused_unchanged() {
     let marked = "PRAGMA application_id = 7";
     let ours_by_version_only = "CREATE TABLE theirs (a); PRAGMA user_version = 1";
     let with_data = "CREATE TABLE theirs (a); INSERT INTO theirs VALUES (zeroblob(50000))";
@@ -209,7 +209,7 @@ fn the_file_of_another_program_is_left_alone() {
 }
 
 #[test]
-fn the_journal_of_a_newer_memoird_is_left_alone() {
+fn journal_of_newer_version_is_refused_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     after_a_crash(dir.path());
     let raw = raw(dir.path());
@@ -236,7 +236,7 @@ fn the_journal_of_a_newer_memoird_is_left_alone() {
 /// The file has the header of an encrypted one.
 #[test]
 #[cfg(not(feature = "encryption"))]
-fn an_encrypted_journal_is_refused_where_nothing_can_be_decrypted() {
+fn encrypted_journal_is_refused_without_encryption_support() {
     let dir = tempfile::tempdir().unwrap();
     let mut file = b"memoi\x01abcd123456".to_vec();
     file.resize(8_192, 0xa5);

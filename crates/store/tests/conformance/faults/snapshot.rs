@@ -6,7 +6,7 @@ use memoird_store::verify::check_journal;
 use super::*;
 
 #[test]
-fn a_copy_is_the_journal_of_one_moment_whatever_is_written_meanwhile() {
+fn snapshot_is_consistent_during_writes() {
     let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     at_rest(dir.path());
     let store = open(dir.path());
@@ -39,7 +39,7 @@ fn a_copy_is_the_journal_of_one_moment_whatever_is_written_meanwhile() {
 }
 
 #[test]
-fn a_copy_that_nobody_wants_any_more_is_not_whole() {
+fn cancelled_snapshot_is_incomplete() {
     let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     at_rest(dir.path());
     let from = dir.path().join("journal.db");

@@ -26,7 +26,7 @@ fn rows(dir: &Path) -> i64 {
 }
 
 #[test]
-fn a_step_forgets_about_the_rows_it_was_given() {
+fn prune_step_deletes_about_the_given_number_of_rows() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for at in 1..=3 {
@@ -55,7 +55,7 @@ fn a_step_forgets_about_the_rows_it_was_given() {
 }
 
 #[test]
-fn what_was_forgotten_leaves_the_disk() {
+fn pruned_data_is_returned_to_disk() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let empty = number(&raw(dir.path()), "PRAGMA page_count");
@@ -82,7 +82,7 @@ fn what_was_forgotten_leaves_the_disk() {
 
 /// Queries that run per message, or on large journals, must not scan a table.
 #[test]
-fn no_frequent_question_reads_a_whole_table() {
+fn frequent_queries_use_indexes() {
     let dir = tempfile::tempdir().unwrap();
     let _store = open(dir.path());
     let raw = raw(dir.path());
@@ -120,7 +120,7 @@ fn no_frequent_question_reads_a_whole_table() {
 
 /// Dead deliveries may be many and old.
 #[test]
-fn what_a_hook_is_still_owed_is_looked_at_once() {
+fn pruning_holds_generations_with_pending_deliveries_once() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let chats: Vec<_> = (1..=20)
@@ -157,7 +157,7 @@ fn what_a_hook_is_still_owed_is_looked_at_once() {
 }
 
 #[test]
-fn of_a_session_with_many_keys_the_newest_stay() {
+fn newest_keys_of_session_with_many_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
         intake_changes: 300,
@@ -184,7 +184,7 @@ fn of_a_session_with_many_keys_the_newest_stay() {
 
 /// An update does not search other sessions' turns in the intake.
 #[test]
-fn a_turn_is_replaced_where_memory_says_it_is() {
+fn update_uses_turn_position_from_memory() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut chat = begun(&store, "s", 1);

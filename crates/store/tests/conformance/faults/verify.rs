@@ -34,7 +34,7 @@ fn journal(dir: &Path) -> Chat {
 }
 
 #[test]
-fn a_whole_journal_has_no_damage_in_use_after_a_crash_and_at_rest() {
+fn verify_finds_no_damage_in_intact_journal() {
     let dir = tempfile::tempdir().unwrap();
     let chat = journal(dir.path());
     let check_one = |dir: &Path| {
@@ -56,7 +56,7 @@ fn a_whole_journal_has_no_damage_in_use_after_a_crash_and_at_rest() {
 }
 
 #[test]
-fn a_flip_in_a_content_is_named_and_costs_that_content_only() {
+fn verify_names_flipped_content_and_others_stay_readable() {
     let dir = tempfile::tempdir().unwrap();
     let chat = journal(dir.path());
     let whole = check(dir.path()).turns;
@@ -100,7 +100,7 @@ fn a_flip_in_a_content_is_named_and_costs_that_content_only() {
 }
 
 #[test]
-fn a_page_that_is_damaged_is_named_and_the_other_turns_are_checked() {
+fn verify_names_damaged_page_and_checks_other_turns() {
     let dir = tempfile::tempdir().unwrap();
     journal(dir.path());
     // Free pages are not checked, so release them. Each step releases one.
@@ -137,7 +137,7 @@ fn a_page_that_is_damaged_is_named_and_the_other_turns_are_checked() {
 }
 
 #[test]
-fn a_page_whose_rows_are_zeros_is_named_and_the_check_ends() {
+fn verify_terminates_on_page_with_zeroed_rows() {
     let dir = tempfile::tempdir().unwrap();
     journal(dir.path());
     let whole = check(dir.path()).turns.whole;
