@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_reports_of_one_session_do_not_reach_others() {
+    fn wrong_charges_of_one_session_do_not_affect_others() {
         let calibrations = Calibrations::default();
         for counted in (1..=12).map(|number| number * 500) {
             calibrations.observe(MODEL, &session("wrong"), None, charge(counted, 10));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_agree_teach_all_others() {
+    fn agreeing_sessions_calibrate_the_shared_factor() {
         let calibrations = Calibrations::default();
         for number in 0..12 {
             let name = ["a", "b", "c"][number % 3];
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn session_learns_from_its_own_reports_at_once() {
+    fn session_is_calibrated_by_its_own_charges_at_once() {
         let calibrations = Calibrations::default();
         calibrations.observe(MODEL, &session("a"), None, charge(50_000, 120));
         let own = calibrations.of_session(MODEL, &session("a"));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn count_of_the_provider_needs_no_second_session() {
+    fn provider_count_calibrates_without_second_session() {
         let calibrations = Calibrations::default();
         calibrations.observe_provider(MODEL, None, charge(50_000, 120));
         let found = calibrations.of_session(MODEL, &session("a"));

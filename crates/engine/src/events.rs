@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_events_of_all_tenants_have_a_part_of_the_memory_and_the_oldest_leave() {
+    fn event_logs_share_a_memory_limit_and_drop_oldest() {
         let (memory, tenants) = (Arc::<MemoryUse>::default(), Arc::new(AtomicUsize::new(2)));
         memory.set_limit(4 << 20);
         let logs = [(); 2].map(|()| EventLog::new(Arc::clone(&memory), Arc::clone(&tenants)));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_says_how_many_events_have_left() {
+    fn event_log_reports_number_of_missed_events() {
         let log = EventLog::default();
         assert!(log.after(0).1.is_empty());
         (0..EVENTS_KEPT + 10).for_each(|_| push(&log));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wall_clock_that_steps_while_the_daemon_is_down_ages_nothing() {
+    async fn wall_clock_step_during_downtime_does_not_age_steady_clock() {
         for step_ms in [-86_400_000, 0, 86_400_000] {
             let last = anchor(5_000);
             let stepped = ClockAnchor {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_restart_takes_no_time_that_did_not_pass() {
+    async fn restart_adds_only_elapsed_time() {
         for _ in 0..20 {
             let watch = Stopwatch::start();
             let last = anchor(5_000);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_boot_the_wall_clock_tells_and_never_runs_back() {
+    async fn reboot_uses_wall_clock_and_never_goes_back() {
         for (away_ms, aged) in [(60_000, true), (-60_000, false)] {
             let last = anchor(5_000);
             let other_boot = ClockAnchor {

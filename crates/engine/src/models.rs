@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_one_tenant_are_not_found_by_another() {
+    fn prompt_counts_are_isolated_by_tenant() {
         let [ours, theirs] = [(); 2].map(|()| Prompts::default());
         let prompt = ["be brief", "[]"];
         let scale = ScaleId(1);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_its_turn_however_much_the_others_have() {
+    fn keys_are_served_round_robin() {
         let mut queue = FairQueue::new(100);
         for number in 0..5 {
             assert!(queue.push("flood", number).is_some());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_its_own_limit() {
+    fn queue_limit_applies_per_key() {
         let mut queue = FairQueue::new(2);
         assert!(queue.push("a", 1).is_some() && queue.push("a", 2).is_some());
         assert!(queue.push("a", 3).is_none());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_leaves_room_and_costs_no_turn() {
+    fn removed_item_frees_space_and_keeps_turn_order() {
         let mut queue = FairQueue::new(2);
         let [first, second] = [1, 2].map(|item| queue.push("a", item).unwrap());
         let only = queue.push("b", 3).unwrap();

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_call_whose_caller_hangs_up_leaves_the_queue_at_once() {
+    async fn cancelled_call_leaves_queue_at_once() {
         let threads = FairThreads::new("test", 1, || {});
         let begun = Arc::new(Barrier::new(2));
         let over = Arc::new(Barrier::new(2));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_run_at_once_up_to_the_limit_and_a_panic_ends_no_thread() {
+    async fn calls_run_concurrently_up_to_limit_and_survive_panics() {
         let threads = FairThreads::new("test", 2, || {});
         let panicked: Result<(), _> = threads
             .run(None, || std::panic::resume_unwind(Box::new("a test's")))

@@ -530,7 +530,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_margin_is_taken_from_the_headroom_first() {
+    fn calibration_margin_is_taken_from_headroom_first() {
         let budget = |headroom, factor, margin, allowance| {
             counted_budget(100_000, headroom, factor, margin, allowance)
         };

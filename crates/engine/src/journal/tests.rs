@@ -34,7 +34,7 @@ async fn permits(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_behind_all_that_another_tenant_brings() {
+async fn tenant_share_leaves_journal_queue_permits_for_others() {
     let (journal, tenants) = (journal(), Tenants::new(<_>::default()));
     let (flood, victim) = (tenant(&tenants, "flood"), tenant(&tenants, "victim"));
     let mut many = permits(&journal, &flood, JOURNAL_SHARE)
@@ -47,7 +47,7 @@ async fn nobody_waits_behind_all_that_another_tenant_brings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_set_is_a_whole_share() {
+async fn large_set_takes_a_whole_share() {
     let (journal, tenants) = (journal(), Tenants::new(<_>::default()));
     let (flood, victim) = (tenant(&tenants, "flood"), tenant(&tenants, "victim"));
     let large = journal.permit_of(&flood, 8 << 20).await;
@@ -57,14 +57,14 @@ async fn a_large_set_is_a_whole_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_only_tenant_has_the_whole_queue() {
+async fn only_tenant_may_use_whole_queue() {
     let (journal, tenants) = (journal(), Tenants::new(<_>::default()));
     let only = tenant(&tenants, "only");
     assert!(permits(&journal, &only, 4 * JOURNAL_SHARE).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_as_large_as_the_queue_leaves_room_for_others() {
+async fn set_larger_than_queue_leaves_room_for_others() {
     let (journal, tenants) = (journal(), Tenants::new(<_>::default()));
     let (flood, victim) = (tenant(&tenants, "flood"), tenant(&tenants, "victim"));
     let larger = 2 * JournalConfig::default().queue_bytes;

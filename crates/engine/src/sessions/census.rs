@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_loses_a_session_to_one_that_holds_more() {
+    fn process_cap_never_evicts_from_tenant_with_fewer_sessions() {
         let census = Census::new(4);
         let (small, large) = (tenant("small", 0), tenant("large", 0));
         for _ in 0..3 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_at_its_own_cap_gives_up_its_own() {
+    fn tenant_at_its_cap_evicts_its_own_session() {
         let census = Census::new(0);
         let capped = tenant("capped", 1);
         assert_eq!(census.reserve(&capped), Reservation::Taken);

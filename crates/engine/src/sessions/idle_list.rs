@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_comes_back_stands_where_it_belongs() {
+    fn insert_keeps_list_ordered_by_last_access() {
         for times in [
             vec![],
             vec![5],
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_touched_late_stands_before_those_used_later() {
+    fn late_touch_keeps_list_ordered_by_last_access() {
         let lists = Lists::new();
         let [a, b] = ["a", "b"].map(|session| lists.slot(session));
         lists.list.push(&a, &lists.head(1));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn any_time_is_found_however_sessions_are_used() {
+    fn random_operations_keep_time_lookup_correct() {
         for seed in 1..=6_u64 {
             println!("seed {seed}");
             let lists = Lists::new();

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_known_as_long_as_a_key_of_it_counts() {
+    fn keyed_session_id_is_known_until_its_key_expires() {
         let ids = KeyedIds::new(100);
         assert!(ids.may_have(&key("any")), "as long as not all is read");
         ids.complete();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_set_stands_for_every_id() {
+    fn full_id_set_matches_every_id() {
         let mut set = IdSet::default();
         (0..IDS_MAX as u64).for_each(|hash| set.insert(hash));
         assert!(!set.may_have(u64::MAX));

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_what_its_text_says() {
+    fn cursor_round_trips_through_text() {
         let mut cursor = EventCursor::at(Timestamp::from_ms(1_800_000_000_000));
         cursor.set(u128::MAX, 7);
         cursor.set(3, u64::MAX);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_knows_so_many_daemons() {
+    fn cursor_holds_bounded_number_of_daemons() {
         let mut cursor = EventCursor::at(Timestamp::from_ms(0));
         (0..=NODES_KEPT as u128).for_each(|node| cursor.set(node, 1));
         assert_eq!((cursor.get(0), cursor.get(1)), (None, Some(1)));
