@@ -61,7 +61,7 @@ async fn talked(script: &Arc<Script>) -> (crate::kit::World, Talk) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_on() {
+async fn bad_summarizer_reply_does_not_disturb_conversation() {
     for (does, reason) in bad() {
         println!("{does:?}");
         let script = Script::of([does.clone()]);
@@ -115,7 +115,7 @@ async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summarizer_that_is_never_any_good_never_makes_a_window_wrong() {
+async fn permanently_bad_summarizer_never_corrupts_windows() {
     for (does, _) in bad() {
         println!("{does:?}");
         let script = Script::always(does.clone());

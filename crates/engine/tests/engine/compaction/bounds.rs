@@ -40,7 +40,7 @@ fn asked_by(script: &Script, tenant: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_sessions_that_hang_stop_nobody_else() {
+async fn hanging_compactions_of_one_tenant_do_not_block_others() {
     let script = Script::always(Does::Never);
     let (_world, bots) = tenants(&script, &["crowd", "other"]).await;
     many(&bots[0], 100).await;
@@ -60,7 +60,7 @@ async fn a_hundred_sessions_that_hang_stop_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_tenants_that_wait_the_one_with_the_fewest_under_way_is_next() {
+async fn tenant_with_fewest_running_compactions_is_next() {
     let script = Script::always(Does::Never);
     let (_world, bots) = tenants(&script, &["crowd", "throng", "other"]).await;
     many(&bots[0], 20).await;
@@ -80,7 +80,7 @@ async fn of_tenants_that_wait_the_one_with_the_fewest_under_way_is_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hung_up_before_it_began_costs_nothing() {
+async fn cancelled_compaction_in_queue_calls_no_summarizer() {
     let script = Arc::new(Script::then([Does::Never, Does::Never], Does::Well));
     let (_world, bots) = tenants(&script, &["one"]).await;
     let mut calls = Vec::new();

@@ -41,7 +41,7 @@ async fn broken(script: &Arc<Script>, talk: &mut Talk) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_failures_open_it_windows_are_cut_and_after_five_turns_one_trial_decides() {
+async fn breaker_opens_after_three_failures_and_tries_every_five_turns() {
     let script = Script::always(refused());
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -89,7 +89,7 @@ async fn three_failures_open_it_windows_are_cut_and_after_five_turns_one_trial_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_cool_down_one_trial_decides_also_across_restarts() {
+async fn breaker_allows_one_trial_after_cool_down_across_restarts() {
     let script = Script::always(refused());
     let (world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -124,7 +124,7 @@ async fn after_the_cool_down_one_trial_decides_also_across_restarts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_breaker_goes_with_its_session_however_that_goes() {
+async fn breaker_is_removed_with_its_session() {
     for way in 0..3 {
         let script = Script::always(refused());
         let (_world, bot) = opened(&script).await;
@@ -156,7 +156,7 @@ async fn two_tenants(script: &Arc<Script>) -> (World, Bot, Bot) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_breaker() {
+async fn provider_breaker_opens_for_all_sessions_but_not_session_breakers() {
     let script = Script::always(later());
     let (_world, acme, other) = two_tenants(&script).await;
     let mut talks = Vec::new();
@@ -203,7 +203,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_asks_for_a_pause_is_left_alone_for_that_long() {
+async fn retry_after_of_provider_is_respected_by_all_sessions() {
     let script = Script::always(Does::Fails(ModelFault {
         after: Some(Duration::from_secs(600)),
         ..ModelFault::new(FaultKind::Later, "busy")
@@ -254,7 +254,7 @@ async fn hanging_provider_opens_the_breaker_and_a_local_summarizer_has_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_on_a_session_with_nothing_to_gain_do_not_stop_its_compaction() {
+async fn compact_commands_without_gain_do_not_open_breaker() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");

@@ -18,7 +18,7 @@ use crate::kit::{TestMachine, World, begun, paused_runtime, settle};
 use crate::windows::texts;
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_cannot_be_written_leaves_the_session_as_it_was() {
+async fn summary_whose_commit_fails_leaves_session_unchanged() {
     let script = Script::of([]);
     let (world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -39,7 +39,7 @@ async fn a_summary_that_cannot_be_written_leaves_the_session_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_cannot_be_written_is_not_paid_for_again_and_again() {
+async fn summary_that_cannot_be_written_opens_breaker() {
     let script = Script::of([]);
     let (world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -73,7 +73,7 @@ async fn a_summary_that_cannot_be_written_is_not_paid_for_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nothing_can_be_written_no_summarizer_is_paid() {
+async fn summarizer_is_not_called_while_commits_fail() {
     let script = Script::of([]);
     let (world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -94,7 +94,7 @@ async fn while_nothing_can_be_written_no_summarizer_is_paid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_that_were_not_written_are_not_summarized_in_the_place_of_others() {
+async fn summary_of_uncommitted_turns_is_discarded() {
     let (freed, allowed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (waits, then) = (Does::Waits(freed.clone()), Does::Waits(allowed.clone()));
     let script = Script::of([waits, Does::Never, then]);
@@ -241,7 +241,7 @@ fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
 }
 
 #[test]
-fn whenever_the_daemon_dies_the_session_is_as_before_or_as_after() {
+fn crash_during_compaction_leaves_old_or_new_summary() {
     for orderly in [true, false] {
         assert!(!dies_after(None, orderly), "while the summarizer waits");
         let outcomes: Vec<bool> = (0..24)
@@ -256,7 +256,7 @@ fn whenever_the_daemon_dies_the_session_is_as_before_or_as_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_waits_for_the_next_cut_goes_on_waiting_after_a_restart() {
+async fn pending_summary_stays_pending_after_restart() {
     let script = Script::of([]);
     let world = World::new(compacting(&script));
     let mut engine = world.open().await;

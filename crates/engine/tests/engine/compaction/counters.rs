@@ -100,7 +100,7 @@ async fn talk_until_asked(talk: &mut Talk, teller: &Teller, tokens: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn near_the_limit_the_provider_decides() {
+async fn token_count_of_provider_decides_near_the_limit() {
     let (script, teller) = (Script::of([]), Teller::new(Some(2_000)));
     let (_world, bot) = counted(&script, &teller).await;
     let mut talk = Talk::of(&bot, "a");
@@ -134,7 +134,7 @@ async fn near_the_limit_the_provider_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_that_come_in_after_the_provider_was_asked_decide_nothing() {
+async fn results_appended_after_count_do_not_trigger_compaction() {
     let (script, teller) = (Script::of([]), Teller::new(Some(2_799)));
     let (_world, bot) = counted(&script, &teller).await;
     let mut talk = Talk::of(&bot, "a");
@@ -152,7 +152,7 @@ async fn results_that_come_in_after_the_provider_was_asked_decide_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_counter_that_is_down_is_left_alone_and_the_estimate_decides() {
+async fn failing_counter_opens_breaker_and_estimate_decides() {
     let (script, teller) = (Script::of([]), Teller::new(None));
     let (_world, bot) = counted(&script, &teller).await;
     let mut talk = Talk::of(&bot, "a");
@@ -184,7 +184,7 @@ async fn a_counter_that_is_down_is_left_alone_and_the_estimate_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_counter_that_asks_for_a_pause_is_left_alone_for_that_long() {
+async fn retry_after_of_counter_is_respected() {
     let script = Script::of([]);
     let busy = ModelFault {
         after: Some(Duration::from_secs(600)),
@@ -212,7 +212,7 @@ async fn a_counter_that_asks_for_a_pause_is_left_alone_for_that_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_refused_keeps_nobody_else_from_the_counter() {
+async fn refused_count_request_does_not_open_counter_breaker() {
     let script = Script::of([]);
     let teller = Teller::that_fails(None, ModelFault::new(FaultKind::Refused, "no"));
     let (_world, bot) = counted(&script, &teller).await;
@@ -226,7 +226,7 @@ async fn a_request_that_is_refused_keeps_nobody_else_from_the_counter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_provider_counted_is_learnt_from() {
+async fn provider_counts_calibrate_the_estimate() {
     let (script, teller) = (Script::of([]), Teller::new(None));
     let (_world, bot) = counted(&script, &teller).await;
     let mut talk = Talk::of(&bot, "a");
@@ -249,7 +249,7 @@ async fn what_the_provider_counted_is_learnt_from() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_provider_counts_without_memories_is_no_less_than_was_counted() {
+async fn counts_without_memories_do_not_lower_calibration() {
     let (script, teller) = (Script::of([]), Teller::new(None));
     let (_world, bot) = counted(&script, &teller).await;
     let mut talk = Talk::of(&bot, "a");

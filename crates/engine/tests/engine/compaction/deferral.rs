@@ -42,7 +42,7 @@ async fn calls(talk: &mut Talk) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pending_call_defers_it_until_its_last_result() {
+async fn pending_call_defers_compaction_until_its_last_result() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = full(&bot).await;
@@ -65,7 +65,7 @@ async fn a_pending_call_defers_it_until_its_last_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_pending_for_ever_defers_it_for_ten_minutes() {
+async fn call_pending_forever_defers_compaction_for_ten_minutes() {
     for partial in [false, true] {
         let script = Script::of([]);
         let (_world, bot) = opened(&script).await;
@@ -92,7 +92,7 @@ async fn a_call_that_is_pending_for_ever_defers_it_for_ten_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_has_streamed_to_its_end_defers_nothing() {
+async fn finished_streaming_reply_does_not_defer_compaction() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = full(&bot).await;
@@ -113,7 +113,7 @@ async fn a_reply_that_has_streamed_to_its_end_defers_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_call_defers_nothing() {
+async fn abandoned_call_does_not_defer_compaction() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = full(&bot).await;
@@ -128,7 +128,7 @@ async fn an_abandoned_call_defers_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_made_while_it_waits_for_its_turn_defers_it_too() {
+async fn call_made_while_compaction_is_queued_defers_it() {
     // Two hanging compactions take the tenant's slots, so the third is queued.
     let script = Script::of([Does::Never, Does::Never]);
     let (_world, bot) = opened(&script).await;
@@ -156,7 +156,7 @@ async fn a_call_that_is_made_while_it_waits_for_its_turn_defers_it_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn between_two_of_them_are_so_many_turns_at_least() {
+async fn compactions_are_at_least_turns_between_min_apart() {
     let script = Script::of([]);
     let mut config = super::compacting(&script);
     config.compaction.policy.turns_between_min = 9;
@@ -184,7 +184,7 @@ async fn between_two_of_them_are_so_many_turns_at_least() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_commands_at_once_one_is_done_and_one_is_told() {
+async fn concurrent_compact_commands_one_succeeds_one_is_refused() {
     let allowed = Arc::new(Notify::new());
     let script = Script::of([Does::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
@@ -213,7 +213,7 @@ async fn of_two_commands_at_once_one_is_done_and_one_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_is_asked_to_be_kept_is_kept() {
+async fn compact_keeps_requested_exchanges() {
     for (keep, through) in [
         (0, 16),
         (1, 14),

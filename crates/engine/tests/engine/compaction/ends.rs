@@ -104,7 +104,7 @@ async fn while_a_summary_is_made(way: Goes, waits_for_commit: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_goes_takes_its_unfinished_summary_with_it() {
+async fn ended_session_discards_its_running_compaction() {
     for way in [
         Goes::Ends,
         Goes::Expires,
@@ -120,7 +120,7 @@ async fn a_session_that_goes_takes_its_unfinished_summary_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_could_not_be_written_leaves_the_session_to_its_summary() {
+async fn failed_end_keeps_session_compactable() {
     let allowed = Arc::new(Notify::new());
     let script = Script::of([Does::Waits(allowed.clone())]);
     let (world, bot) = super::opened(&script).await;
@@ -144,7 +144,7 @@ async fn an_end_that_could_not_be_written_leaves_the_session_to_its_summary() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_for_sessions_that_are_not_there_say_so() {
+async fn compact_and_undo_of_missing_session_are_not_found() {
     let script = Script::of([]);
     let mut config = compacting(&script);
     config.sessions.session_ttl = TTL;
@@ -171,7 +171,7 @@ async fn commands_for_sessions_that_are_not_there_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_expires_while_it_waits_to_be_compacted_is_dead() {
+async fn session_that_expires_in_compaction_queue_is_not_compacted() {
     let script = Script::of([Does::Never, Does::Never]);
     let mut config = compacting(&script);
     config.sessions.session_ttl = TTL;
@@ -199,7 +199,7 @@ async fn what_expires_while_it_waits_to_be_compacted_is_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_a_daemon_that_stops() {
+async fn close_cancels_running_and_queued_compactions() {
     let script = Script::always(Does::Never);
     let (_world, bot) = super::opened(&script).await;
     let mut waiting = Vec::new();

@@ -39,7 +39,7 @@ fn given(script: &Script) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_leaves_a_history_that_no_summary_holds() {
+async fn history_drops_no_turn_that_no_summary_covers() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
         let script = Script::of([]);
         let (_world, bot) = capped(&script, durability).await;
@@ -72,7 +72,7 @@ async fn nothing_leaves_a_history_that_no_summary_holds() {
 
 /// Even if few turns covered by the last summary are still in the history.
 #[tokio::test(start_paused = true)]
-async fn nothing_leaves_a_history_that_is_full_of_bytes_and_that_no_summary_holds() {
+async fn history_full_of_bytes_drops_no_unsummarized_turn() {
     let script = Script::of([]);
     let mut config = compacting(&script);
     config.limits.max_history_bytes = 20_000;
@@ -100,7 +100,7 @@ async fn nothing_leaves_a_history_that_is_full_of_bytes_and_that_no_summary_hold
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
+async fn turns_dropped_before_first_window_are_read_from_journal() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
         let script = Script::of([]);
         let (_world, bot) = capped(&script, durability).await;
@@ -144,7 +144,7 @@ async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
 
 /// The history is full, not the token budget.
 #[tokio::test(start_paused = true)]
-async fn a_history_that_is_full_is_never_shown_less_than_half() {
+async fn window_of_full_history_shows_at_least_half() {
     let script = Script::of([]);
     let (_world, bot) = capped(&script, Durability::Sync).await;
     let mut talk = Talk::of(&bot, "a");
@@ -160,7 +160,7 @@ async fn a_history_that_is_full_is_never_shown_less_than_half() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_late_is_shown_half_of_a_full_history_and_a_summary_of_the_rest() {
+async fn first_window_of_full_history_has_half_and_a_summary() {
     let mut scripted = Script::then([], Does::Well);
     scripted.is_remote = false;
     let script = Arc::new(scripted);
@@ -176,7 +176,7 @@ async fn who_asks_late_is_shown_half_of_a_full_history_and_a_summary_of_the_rest
 
 /// The cap is raised after turns were dropped.
 #[tokio::test(start_paused = true)]
-async fn what_has_left_is_summarized_although_all_that_is_left_has_room() {
+async fn dropped_turns_are_summarized_although_the_rest_fits() {
     let script = Script::of([]);
     let (mut world, bot) = capped(&script, Durability::Sync).await;
     let mut talk = Talk::of(&bot, "a");
@@ -194,7 +194,7 @@ async fn what_has_left_is_summarized_although_all_that_is_left_has_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_while_a_summary_was_made_gets_the_next_one_without_another_turn() {
+async fn turns_appended_during_compaction_are_summarized_next() {
     let goes_on = Arc::new(Notify::new());
     let script = Script::of([Does::Waits(Arc::clone(&goes_on))]);
     let (_world, bot) = capped(&script, Durability::Sync).await;
@@ -217,7 +217,7 @@ async fn what_came_while_a_summary_was_made_gets_the_next_one_without_another_tu
 
 /// Bots put data such as the current time or search results into system turns.
 #[tokio::test(start_paused = true)]
-async fn a_system_turn_in_the_middle_is_summarized_with_its_exchange() {
+async fn system_turn_in_the_middle_is_summarized() {
     for durability in [Durability::Sync, Durability::Off] {
         let script = Script::of([]);
         let (_world, bot) = capped(&script, durability).await;
@@ -243,7 +243,7 @@ async fn a_system_turn_in_the_middle_is_summarized_with_its_exchange() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cap_that_is_tiny_never_makes_a_window_wrong() {
+async fn tiny_history_cap_never_corrupts_windows() {
     for cap in [1, 2, 3, 5] {
         let script = Script::of([]);
         let mut config = compacting(&script);

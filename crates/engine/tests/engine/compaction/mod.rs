@@ -193,7 +193,7 @@ async fn remote_summary_is_prepared_before_the_window_is_full_and_shown_at_the_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_summary_holds_the_last_one() {
+async fn next_summary_includes_the_previous_one() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     bot.talk_until("a", async || {
@@ -232,7 +232,7 @@ async fn the_next_summary_holds_the_last_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn appends_go_on_while_a_summary_is_made_and_survive_it() {
+async fn appends_continue_during_compaction() {
     let allowed = Arc::new(Notify::new());
     let script = Script::of([Does::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
@@ -262,7 +262,7 @@ async fn appends_go_on_while_a_summary_is_made_and_survive_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
+async fn invalid_summarizer_replies_change_nothing() {
     let later = ModelFault::new(FaultKind::Later, "down");
     let refused = ModelFault::new(FaultKind::Refused, "no");
     let bad = [
@@ -309,7 +309,7 @@ async fn whatever_a_summarizer_answers_that_is_no_summary_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_is_what_was_asked_for() {
+async fn compact_keeps_last_exchanges_and_is_idempotent() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     for number in 0..8 {
@@ -332,7 +332,7 @@ async fn what_is_kept_is_what_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_is_taken_back_gives_the_turns_back_also_after_a_restart() {
+async fn undo_restores_turns_across_restart() {
     let script = Script::of([]);
     let (world, bot) = opened(&script).await;
     for number in 0..12 {

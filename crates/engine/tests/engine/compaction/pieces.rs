@@ -56,7 +56,7 @@ fn bytes_by_turn(asks: &[Arc<SummaryRequest>]) -> BTreeMap<u64, usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_turn_reaches_the_summarizer_exactly_once_in_whole_exchanges() {
+async fn chunks_cover_each_turn_once_in_whole_exchanges() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -111,7 +111,7 @@ async fn every_turn_reaches_the_summarizer_exactly_once_in_whole_exchanges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_turn_that_is_too_long_comes_in_parts_and_none_is_lost() {
+async fn oversized_turn_is_split_without_loss() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -135,7 +135,7 @@ async fn one_turn_that_is_too_long_comes_in_parts_and_none_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summarizer_that_takes_less_than_it_says_is_asked_in_halves() {
+async fn chunks_are_halved_when_summarizer_accepts_less_than_declared() {
     let script = taking(1_500, false);
     let (_world, bot) = roomy(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -158,7 +158,7 @@ async fn a_summarizer_that_takes_less_than_it_says_is_asked_in_halves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_long_however_small_ends_after_so_many_calls() {
+async fn input_always_too_long_fails_after_bounded_calls() {
     let script = taking(0, false);
     let (_world, bot) = roomy(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -169,7 +169,7 @@ async fn what_is_too_long_however_small_ends_after_so_many_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_split_further_is_not_sent_again() {
+async fn unsplittable_chunk_is_not_sent_again() {
     for exchanges in [6, 20, 60] {
         let script = taking(0, false);
         let (_world, bot) = roomy(&script).await;
@@ -194,7 +194,7 @@ async fn what_cannot_be_split_further_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_summary_finds_room_where_pieces_come_together() {
+async fn previous_summary_fits_when_chunks_are_combined() {
     let script = taking(1_400, true);
     let mut config = compacting(&script);
     config.compaction.policy.summary_tokens = SummaryTokens::Fixed(4_000);
@@ -226,7 +226,7 @@ async fn the_last_summary_finds_room_where_pieces_come_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_span_that_would_take_too_many_calls_is_taken_as_far_as_it_goes() {
+async fn very_long_span_is_summarized_in_several_compactions() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -260,7 +260,7 @@ async fn a_span_that_would_take_too_many_calls_is_taken_as_far_as_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_works_alone_for_long_is_summarized_in_whole_units() {
+async fn long_agent_run_is_summarized_in_whole_tool_units() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
     let mut talk = Talk::of(&bot, "a");

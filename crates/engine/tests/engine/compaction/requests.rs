@@ -177,7 +177,7 @@ fn answers(format: MessageFormat, id: &str, dice: &mut Dice) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_window_is_a_request_that_its_provider_takes() {
+async fn every_window_is_a_valid_provider_request() {
     for seed in 0..2 {
         // The last case sends turns without a format and repeats the same call ids in each message.
         for (format, is_native) in [

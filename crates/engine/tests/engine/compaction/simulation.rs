@@ -40,7 +40,7 @@ struct Simulation {
 }
 
 #[test]
-fn whatever_happens_no_turn_is_lost_and_no_window_is_wrong() {
+fn seeded_simulation_loses_no_turn_and_windows_stay_valid() {
     let mut summaries = 0;
     for seed in seeds(12) {
         println!("MEMOIRD_SEED={seed}");
@@ -50,7 +50,7 @@ fn whatever_happens_no_turn_is_lost_and_no_window_is_wrong() {
 }
 
 #[test]
-fn a_seed_that_nobody_chose_holds_too() {
+fn random_seed_simulation_loses_no_turn() {
     let seed = option_env!("MEMOIRD_SEED").map_or_else(rand::random, |seed| seed.parse().unwrap());
     println!("MEMOIRD_SEED={seed}");
     run(seed);

@@ -17,7 +17,7 @@ fn shown(outcome: &ContextOutcome) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn summaries_are_taken_back_one_after_the_other_and_made_again_with_new_numbers() {
+async fn summaries_are_undone_in_order_and_remade_with_new_numbers() {
     let script = Script::of([]);
     let (world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -73,7 +73,7 @@ async fn summaries_are_taken_back_one_after_the_other_and_made_again_with_new_nu
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cut_of_a_summary_that_came_back_is_not_that_of_one_that_went() {
+async fn cut_of_undone_summary_is_not_reused_after_restart() {
     // Summary numbers are not reused. Otherwise a cut for an undone summary could, after a restart,
     // hide turns from a later window.
     let script = Script::of([]);
@@ -95,7 +95,7 @@ async fn the_cut_of_a_summary_that_came_back_is_not_that_of_one_that_went() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_journal_the_last_few_summaries_can_be_taken_back() {
+async fn durability_off_recent_summaries_can_be_undone() {
     let script = Script::of([]);
     let mut config = compacting(&script);
     config.journal.durability = Durability::Off;
@@ -139,7 +139,7 @@ async fn without_a_journal_the_last_few_summaries_can_be_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_taken_back_while_the_next_one_is_made() {
+async fn undo_during_compaction_is_refused() {
     let allowed = Arc::new(Notify::new());
     let script = Script::of([Does::Well, Does::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
@@ -165,7 +165,7 @@ async fn nothing_is_taken_back_while_the_next_one_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undo_that_cannot_be_written_takes_nothing_back() {
+async fn undo_whose_commit_fails_changes_nothing() {
     let script = Script::of([]);
     let (world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
@@ -180,7 +180,7 @@ async fn an_undo_that_cannot_be_written_takes_nothing_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn windows_of_two_models_show_the_same_turns_again() {
+async fn undo_restores_windows_of_two_models() {
     let script = Script::of([]);
     let mut config = compacting(&script);
     config
