@@ -30,7 +30,7 @@ async fn swept(world: &World, sessions: usize) -> memoird_engine::Engine {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_ends_of_one_sweep_come_in_few_calls() {
+async fn sweep_of_1000_sessions_is_delivered_in_few_batches() {
     let hook = ScriptedHook::batched(100, []);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = swept(&world, 1_000).await;
@@ -50,7 +50,7 @@ async fn a_thousand_ends_of_one_sweep_come_in_few_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_end_waits_for_company_only_for_a_moment() {
+async fn single_end_waits_briefly_for_a_batch() {
     let hook = ScriptedHook::batched(100, []);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -69,7 +69,7 @@ async fn a_single_end_waits_for_company_only_for_a_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ends_that_go_on_and_on_do_not_keep_the_first_one_waiting() {
+async fn steady_ends_do_not_delay_the_first_delivery() {
     let hook = ScriptedHook::batched(100, []);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -89,7 +89,7 @@ async fn ends_that_go_on_and_on_do_not_keep_the_first_one_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_of_a_batch_has_an_answer_of_its_own() {
+async fn each_delivery_of_a_batch_has_its_own_outcome() {
     let hook = ScriptedHook::batched(10, [Act::Fewer(4), Act::More, Act::Never]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = swept(&world, 10).await;
@@ -118,7 +118,7 @@ async fn each_of_a_batch_has_an_answer_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_no_room_in_a_batch_comes_in_the_next_one_and_is_no_failed_try() {
+async fn delivery_without_room_in_batch_is_not_counted_as_try() {
     let hook = ScriptedHook::batched(100, []);
     let mut config = with_hooks(unswept(), [hooked("a", &hook)]);
     config.hooks.content_bytes = 200;
@@ -136,7 +136,7 @@ async fn what_has_no_room_in_a_batch_comes_in_the_next_one_and_is_no_failed_try(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_panics_or_hangs_fails_whole_and_comes_again() {
+async fn batch_that_panics_or_hangs_is_retried_whole() {
     for act in [Act::PanicAtOnce, Act::PanicLater, Act::Hang] {
         let hook = ScriptedHook::batched(10, [act]);
         let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));

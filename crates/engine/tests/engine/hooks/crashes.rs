@@ -59,7 +59,7 @@ async fn end_one(engine: &Engine) {
 }
 
 #[test]
-fn what_was_owed_when_the_daemon_died_is_delivered_by_its_next_life() {
+fn pending_delivery_is_made_after_crash() {
     // The hook waits to fill a batch, so the crash falls between end and delivery.
     let hook = ScriptedHook::batched(10, []);
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
@@ -75,7 +75,7 @@ fn what_was_owed_when_the_daemon_died_is_delivered_by_its_next_life() {
 }
 
 #[test]
-fn a_delivery_under_way_when_the_daemon_died_is_made_again() {
+fn delivery_in_flight_at_crash_is_repeated() {
     let hook = ScriptedHook::new([Act::Slow(SECOND)]);
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
     daemon.live(async |engine| {
@@ -93,7 +93,7 @@ fn a_delivery_under_way_when_the_daemon_died_is_made_again() {
 }
 
 #[test]
-fn a_delivery_that_was_made_and_not_written_down_is_made_again() {
+fn delivery_whose_outcome_was_not_written_is_repeated() {
     let hook = ScriptedHook::new([]);
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
     daemon.store.fail_outcomes(u64::MAX);
@@ -115,7 +115,7 @@ fn a_delivery_that_was_made_and_not_written_down_is_made_again() {
 }
 
 #[test]
-fn tries_and_pauses_go_on_where_they_were() {
+fn tries_and_pauses_continue_after_crash() {
     let hook = ScriptedHook::always(Act::After(50 * SECOND));
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
     for life in 1..=8_u32 {
@@ -136,7 +136,7 @@ fn tries_and_pauses_go_on_where_they_were() {
 }
 
 #[test]
-fn many_deaths_in_the_middle_of_many_deliveries_lose_none_of_them() {
+fn many_crashes_amid_deliveries_lose_none() {
     let hook = ScriptedHook::always(Act::Slow(SECOND));
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
     daemon.live(async |engine| {

@@ -19,7 +19,7 @@ use crate::kit::unswept_with_cap;
 use crate::kit::{ACME, TTL, World, capped, config, session_id, settle, tenant_id, unswept};
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_session_is_delivered_by_the_sweep_that_finds_it() {
+async fn expired_session_is_delivered_by_its_sweep() {
     let hook = ScriptedHook::new([]);
     let engine = World::new(with_hooks(config(), [hooked("a", &hook)]))
         .open()
@@ -40,7 +40,7 @@ async fn an_expired_session_is_delivered_by_the_sweep_that_finds_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_expired_while_the_daemon_was_down_is_delivered_at_its_start() {
+async fn session_that_expired_during_downtime_is_delivered_at_start() {
     let hook = ScriptedHook::new([]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -54,7 +54,7 @@ async fn a_session_that_expired_while_the_daemon_was_down_is_delivered_at_its_st
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evicted_session_is_delivered() {
+async fn evicted_session_is_delivered() {
     let hook = ScriptedHook::new([]);
     let engine = World::new(with_hooks(unswept_with_cap(1), [hooked("a", &hook)]))
         .open()
@@ -73,7 +73,7 @@ async fn an_evicted_session_is_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ended_session_is_delivered_whole_with_what_its_history_had_dropped() {
+async fn ended_session_is_delivered_with_dropped_turns() {
     let hook = ScriptedHook::new([]);
     let mut config = with_hooks(unswept(), [hooked("a", &hook)]);
     config.limits.max_history_turns = 2;
@@ -115,7 +115,7 @@ async fn an_ended_session_is_delivered_whole_with_what_its_history_had_dropped()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_is_delivered_only_where_it_asks_for_that() {
+async fn reset_is_delivered_only_with_run_hooks() {
     let hook = ScriptedHook::new([]);
     let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)]))
         .open()
@@ -145,7 +145,7 @@ async fn a_reset_is_delivered_only_where_it_asks_for_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_life_with_a_state_and_without_turns_is_delivered() {
+async fn generation_with_state_and_no_turns_is_delivered() {
     let hook = ScriptedHook::new([]);
     let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)]))
         .open()
@@ -160,7 +160,7 @@ async fn a_life_with_a_state_and_without_turns_is_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_append_to_an_expired_session_delivers_the_generation_that_it_ends() {
+async fn append_to_expired_session_delivers_its_old_generation() {
     let hook = ScriptedHook::new([]);
     let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)]))
         .open()
@@ -180,7 +180,7 @@ async fn an_append_to_an_expired_session_delivers_the_generation_that_it_ends() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_nobody_loaded_since_the_start_is_delivered_whole() {
+async fn session_not_loaded_since_start_is_delivered_whole() {
     let hook = ScriptedHook::new([]);
     let world = World::new(with_hooks(unswept_with_cap(1), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -196,7 +196,7 @@ async fn a_session_that_nobody_loaded_since_the_start_is_delivered_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_is_called_for_the_ends_and_the_tenants_it_wants_and_no_others() {
+async fn hook_gets_only_subscribed_reasons_and_tenants() {
     let reasons = [EndReason::Expired, EndReason::Evicted, EndReason::Ended];
     let hooks = reasons.map(|_| ScriptedHook::new([]));
     let mut configs = Vec::new();
@@ -239,7 +239,7 @@ async fn a_hook_is_called_for_the_ends_and_the_tenants_it_wants_and_no_others() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_of_several_hooks_gets_every_end_once() {
+async fn each_hook_gets_every_end_once() {
     let hooks = ["a", "b", "c"].map(|name| (name, ScriptedHook::new([])));
     let configs = hooks.iter().map(|(name, hook)| hooked(name, hook));
     let engine = World::new(with_hooks(unswept(), configs)).open().await;
@@ -260,7 +260,7 @@ async fn each_of_several_hooks_gets_every_end_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_generation_that_is_too_large_the_newest_turns_are_delivered() {
+async fn oversized_generation_is_delivered_with_newest_turns() {
     let hook = ScriptedHook::new([]);
     let mut config = with_hooks(unswept(), [hooked("a", &hook)]);
     config.hooks.content_bytes = 100;
@@ -281,7 +281,7 @@ async fn of_a_generation_that_is_too_large_the_newest_turns_are_delivered() {
 
 /// Whether or not the session was in memory when it ended.
 #[tokio::test(start_paused = true)]
-async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
+async fn summary_is_delivered_with_its_turns() {
     for is_loaded in [false, true] {
         let hook = ScriptedHook::new([]);
         let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));

@@ -23,7 +23,7 @@ async fn end_many(engine: &Engine, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_has_as_many_calls_under_way_as_it_may_and_no_more() {
+async fn hook_concurrency_limits_its_calls() {
     for concurrency in [1, 3] {
         let hook = ScriptedHook::always(Act::Slow(SECOND));
         let mut config = hooked("a", &hook);
@@ -38,7 +38,7 @@ async fn a_hook_has_as_many_calls_under_way_as_it_may_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_hooks_together_have_as_many_calls_under_way_as_they_may() {
+async fn total_hook_concurrency_is_shared() {
     let hooks = ["a", "b", "c"].map(|name| (name, ScriptedHook::always(Act::Slow(SECOND))));
     let configs = hooks.iter().map(|(name, hook)| hooked(name, hook));
     let mut config = with_hooks(unswept(), configs);
@@ -59,7 +59,7 @@ async fn all_hooks_together_have_as_many_calls_under_way_as_they_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_hangs_holds_up_no_other_hook() {
+async fn hanging_hook_does_not_delay_other_hooks() {
     // Also if its own limit exceeds the total.
     for (name, other) in [("a", "b"), ("b", "a")] {
         let (hanging, quick) = (ScriptedHook::always(Act::Hang), ScriptedHook::new([]));
@@ -78,7 +78,7 @@ async fn a_hook_that_hangs_holds_up_no_other_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_slow_calls_of_a_tenant_hold_up_nobody_elses() {
+async fn slow_deliveries_of_one_tenant_do_not_delay_others() {
     for concurrency in [1, 4] {
         let hook = ScriptedHook::always(Act::Slow(SECOND));
         let mut hooked = hooked("a", &hook);
@@ -105,7 +105,7 @@ async fn many_slow_calls_of_a_tenant_hold_up_nobody_elses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_hangs_holds_up_no_call_and_no_sweep() {
+async fn hanging_hook_does_not_delay_calls_or_sweeps() {
     let hanging = ScriptedHook::always(Act::Hang);
     let engine = World::new(with_hooks(unswept(), [hooked("a", &hanging)]))
         .open()
@@ -128,7 +128,7 @@ async fn a_hook_that_hangs_holds_up_no_call_and_no_sweep() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_that_fail_do_not_hold_up_the_fresh_ones() {
+async fn failing_deliveries_do_not_delay_new_ones() {
     let hook = ScriptedHook::always(Act::Later);
     let mut config = hooked("a", &hook);
     config.concurrency = 1;
@@ -145,7 +145,7 @@ async fn many_that_fail_do_not_hold_up_the_fresh_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_room_for_no_call_at_all_is_room_for_one() {
+async fn concurrency_zero_means_one() {
     let hooks = ["a", "b"].map(|name| (name, ScriptedHook::new([])));
     let configs = hooks.iter().map(|(name, hook)| {
         let mut config = hooked(name, hook);
@@ -164,7 +164,7 @@ async fn a_room_for_no_call_at_all_is_room_for_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_with_a_long_queue_leaves_a_place_to_another_one_in_its_turn() {
+async fn hook_with_long_queue_yields_to_other_hooks() {
     for names in [["a", "b"], ["b", "a"]] {
         let (busy, other) = (
             ScriptedHook::always(Act::Slow(SECOND)),
@@ -188,7 +188,7 @@ async fn a_hook_with_a_long_queue_leaves_a_place_to_another_one_in_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_that_have_nothing_to_do_take_at_most_half_of_the_places() {
+async fn idle_hooks_reserve_at_most_half_of_the_concurrency() {
     let busy = ScriptedHook::always(Act::Slow(SECOND));
     let mut greedy = hooked("busy", &busy);
     greedy.concurrency = 100;

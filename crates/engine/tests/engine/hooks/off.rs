@@ -29,7 +29,7 @@ pub(super) async fn open(config: EngineConfig) -> Engine {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_end_is_delivered_with_what_its_history_still_kept() {
+async fn every_end_is_delivered_with_turns_still_in_history() {
     let hook = ScriptedHook::new([]);
     let mut config = off([hooked("a", &hook)]);
     config.limits.max_history_turns = 2;
@@ -82,7 +82,7 @@ async fn every_end_is_delivered_with_what_its_history_still_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
+async fn summary_is_delivered_with_its_turns() {
     let hook = ScriptedHook::new([]);
     let mut config = off([hooked("a", &hook)]);
     config.compaction.summarizer = Some(Script::of([]));
@@ -110,7 +110,7 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_is_tried_again_and_given_up_as_with_a_journal() {
+async fn failing_delivery_is_retried_and_given_up() {
     let hook = ScriptedHook::new([Act::Later, Act::PanicLater, Act::Never]);
     let engine = open(off([hooked("a", &hook)])).await;
     let bot = Bot::acme(&engine);
@@ -133,7 +133,7 @@ async fn what_fails_is_tried_again_and_given_up_as_with_a_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owed_has_a_limit_in_memory_and_what_was_delivered_makes_room() {
+async fn pending_deliveries_have_a_memory_limit() {
     let hook = ScriptedHook::always(Act::Hang);
     let mut config = off([hooked("a", &hook)]);
     config.hooks.memory_bytes = 64 << 10;
@@ -169,7 +169,7 @@ async fn what_is_owed_has_a_limit_in_memory_and_what_was_delivered_makes_room() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn states_and_sessions_without_turns_count_as_well() {
+async fn states_and_empty_sessions_count_against_memory_limit() {
     let hook = ScriptedHook::always(Act::Hang);
     let mut config = off([hooked("a", &hook)]);
     config.hooks.memory_bytes = 256 << 10;
@@ -199,7 +199,7 @@ async fn states_and_sessions_without_turns_count_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_shutdown_every_live_session_is_delivered() {
+async fn shutdown_delivers_every_live_session() {
     let (hook, batched) = (
         ScriptedHook::new([Act::Later]),
         ScriptedHook::batched(100, []),
@@ -231,7 +231,7 @@ async fn at_shutdown_every_live_session_is_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_that_may_take_no_time_delivers_what_takes_none() {
+async fn shutdown_with_short_drain_delivers_immediate_batches() {
     let hook = ScriptedHook::batched(100, []);
     let mut config = off([hooked("a", &hook)]);
     config.hooks.drain = Duration::from_millis(20);

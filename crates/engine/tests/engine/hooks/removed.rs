@@ -13,7 +13,7 @@ use crate::kit::{World, settle, unswept};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_is_gone_is_owed_what_it_was_owed_until_it_is_back() {
+async fn deliveries_of_removed_hook_stay_pending_until_it_returns() {
     let (hook, other) = (ScriptedHook::always(Act::Later), ScriptedHook::new([]));
     let mut world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -55,7 +55,7 @@ async fn a_hook_that_is_gone_is_owed_what_it_was_owed_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_under_way_when_its_hook_goes_ends_and_is_written_down() {
+async fn call_in_flight_of_removed_hook_is_recorded() {
     let hook = ScriptedHook::new([Act::Slow(SECOND)]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -96,7 +96,7 @@ async fn a_call_under_way_when_its_hook_goes_ends_and_is_written_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_hook_of_the_same_name_takes_over_what_is_owed() {
+async fn new_hook_of_same_name_takes_over_pending_deliveries() {
     let (first, second) = (ScriptedHook::always(Act::Later), ScriptedHook::new([]));
     let world = World::new(with_hooks(unswept(), [hooked("a", &first)]));
     let engine = world.open().await;
@@ -116,7 +116,7 @@ async fn another_hook_of_the_same_name_takes_over_what_is_owed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_subscriptions_hold_for_the_ends_that_come() {
+async fn changed_subscription_applies_to_later_ends() {
     let hook = ScriptedHook::new([]);
     let mut config = hooked("a", &hook);
     config.subscription.on = vec![EndReason::Expired];

@@ -15,7 +15,7 @@ use crate::kit::{TTL, World, settle, unswept, unswept_with_cap};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_written_down_is_written_once_the_disk_takes_it() {
+async fn outcome_that_failed_to_commit_is_written_later() {
     for concurrency in [1, 4] {
         for act in [Act::Ok, Act::Never] {
             let hook = ScriptedHook::always(act);
@@ -44,7 +44,7 @@ async fn what_could_not_be_written_down_is_written_once_the_disk_takes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nothing_can_be_written_down_nothing_spins_and_nothing_is_lost() {
+async fn unwritable_outcomes_stop_calls_without_busy_loop() {
     let hook = ScriptedHook::new([]);
     let mut config = hooked("a", &hook);
     config.concurrency = 2;
@@ -76,7 +76,7 @@ async fn while_nothing_can_be_written_down_nothing_spins_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_was_not_written_owes_nothing() {
+async fn end_whose_commit_fails_creates_no_delivery() {
     let hook = ScriptedHook::new([]);
     let world = World::new(with_hooks(unswept_with_cap(1), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -100,7 +100,7 @@ async fn an_end_that_was_not_written_owes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_nothing_is_owed_nobody_looks() {
+async fn store_is_not_polled_without_due_deliveries() {
     let hook = ScriptedHook::always(Act::Later);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;

@@ -37,7 +37,7 @@ async fn end_many(engine: &memoird_engine::Engine, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_journal_a_close_waits_for_what_is_under_way_and_leaves_the_rest_owed() {
+async fn close_waits_for_running_deliveries_and_leaves_rest_pending() {
     let hook = ScriptedHook::always(Act::Slow(SECOND));
     let mut config = hooked("a", &hook);
     config.concurrency = 2;
@@ -67,7 +67,7 @@ async fn with_a_journal_a_close_waits_for_what_is_under_way_and_leaves_the_rest_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_close_does_not_wait_for_a_hook_that_hangs_longer_than_it_may() {
+async fn close_waits_for_hanging_hook_at_most_drain_time() {
     for durable in [true, false] {
         let hook = ScriptedHook::always(Act::Hang);
         let mut hooks = [hooked("a", &hook)];
@@ -104,7 +104,7 @@ async fn a_close_does_not_wait_for_a_hook_that_hangs_longer_than_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_close_with_nothing_under_way_takes_no_time() {
+async fn close_without_running_deliveries_is_immediate() {
     for durable in [true, false] {
         let hook = ScriptedHook::new([Act::After(50 * SECOND)]);
         let hooks = [hooked("a", &hook)];
@@ -132,7 +132,7 @@ async fn a_close_with_nothing_under_way_takes_no_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_journal_a_slow_hook_gets_what_it_can_take_in_time() {
+async fn durability_off_close_delivers_what_slow_hook_can_take() {
     let hook = ScriptedHook::always(Act::Slow(SECOND));
     let mut config = off([hooked("a", &hook)]);
     config.hooks.drain = SECOND * 7 / 2;
@@ -155,7 +155,7 @@ async fn without_a_journal_a_slow_hook_gets_what_it_can_take_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_close_ends_while_nothing_can_be_written_down() {
+async fn close_returns_while_outcomes_cannot_be_written() {
     let hook = ScriptedHook::new([]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;

@@ -21,7 +21,7 @@ use crate::kit::{NEVER, unswept};
 const SESSIONS: usize = 600;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_end_of_many_at_once_is_delivered_once_and_whole() {
+async fn concurrent_ends_are_each_delivered_once_and_whole() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
         intake_changes: 500,

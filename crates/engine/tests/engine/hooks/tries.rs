@@ -32,7 +32,7 @@ async fn end_one(world: &World) -> memoird_engine::Engine {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_double_within_their_jitter_and_then_it_is_given_up() {
+async fn retry_pauses_double_with_jitter_until_given_up() {
     let hook = ScriptedHook::always(Act::Later);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
@@ -64,7 +64,7 @@ async fn pauses_double_within_their_jitter_and_then_it_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pauses_of_many_that_fail_at_once_spread_out() {
+async fn retry_pauses_of_concurrent_failures_spread_out() {
     let hook = ScriptedHook::always(Act::Later);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -86,7 +86,7 @@ async fn the_pauses_of_many_that_fail_at_once_spread_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pause_is_longer_than_the_longest() {
+async fn retry_pause_never_exceeds_maximum() {
     let hook = ScriptedHook::always(Act::Later);
     let mut config = hooked("a", &hook);
     (config.retry.tries_max, config.retry.pause_ms_max) = (30, 3_000);
@@ -102,7 +102,7 @@ async fn no_pause_is_longer_than_the_longest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_asks_for_a_pause_gets_it() {
+async fn retry_after_of_receiver_is_respected() {
     let hook = ScriptedHook::new([Act::After(30 * SECOND), Act::After(Duration::MAX), Act::Ok]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
@@ -120,7 +120,7 @@ async fn a_receiver_that_asks_for_a_pause_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_will_never_succeed_is_given_up_at_once() {
+async fn permanent_failure_is_dead_at_once() {
     let hook = ScriptedHook::always(Act::Never);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
@@ -132,7 +132,7 @@ async fn what_will_never_succeed_is_given_up_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_that_was_given_up_is_made_when_an_operator_asks() {
+async fn dead_delivery_is_made_on_retry_command() {
     let hook = ScriptedHook::new([Act::Never]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
@@ -163,7 +163,7 @@ async fn a_delivery_that_was_given_up_is_made_when_an_operator_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_that_waits_for_its_next_try_is_made_at_once_when_an_operator_asks() {
+async fn delivery_waiting_for_retry_is_made_at_once_on_command() {
     let hook = ScriptedHook::new([Act::After(60 * SECOND)]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
@@ -180,7 +180,7 @@ async fn a_delivery_that_waits_for_its_next_try_is_made_at_once_when_an_operator
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_delivery_is_gone_also_when_it_was_under_way() {
+async fn dropped_delivery_is_gone_even_if_in_flight() {
     let hook = ScriptedHook::new([Act::Slow(SECOND), Act::Later]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
@@ -205,7 +205,7 @@ async fn a_dropped_delivery_is_gone_also_when_it_was_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_owed_can_neither_be_retried_nor_dropped() {
+async fn unknown_delivery_cannot_be_retried_or_dropped() {
     let engine = World::new(unswept()).open().await;
     let id = DeliveryId {
         generation: Generation::new(1, 1),
@@ -224,7 +224,7 @@ async fn what_is_not_owed_can_neither_be_retried_nor_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_hangs_is_cut_off_at_its_limit_and_tried_again() {
+async fn hanging_hook_times_out_and_is_retried() {
     let hook = ScriptedHook::new([Act::Hang]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
@@ -245,7 +245,7 @@ async fn a_hook_that_hangs_is_cut_off_at_its_limit_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_panics_has_failed_and_the_engine_lives() {
+async fn panicking_hook_fails_delivery_and_engine_survives() {
     let hook = ScriptedHook::new([Act::PanicAtOnce, Act::PanicLater]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
