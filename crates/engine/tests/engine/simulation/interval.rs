@@ -26,7 +26,7 @@ const STEPS: u64 = 80;
 type Acknowledged = BTreeMap<(String, String), Vec<(Steady, String)>>;
 
 #[test]
-fn with_interval_only_a_kill_loses_anything_and_no_more_than_was_promised() {
+fn interval_loses_only_the_promised_window_and_only_on_kill() {
     for seed in seeds(30) {
         println!("seed {seed}");
         let mut dice = Dice(seed);

@@ -53,7 +53,7 @@ const ROUNDS: u64 = 25;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 #[test]
-fn whatever_happens_what_was_acknowledged_is_so_and_nothing_else() {
+fn seeded_simulation_keeps_exactly_what_was_acknowledged() {
     for seed in seeds(40) {
         println!("MEMOIRD_SEED={seed}");
         Simulation::new(seed).run();
@@ -61,14 +61,14 @@ fn whatever_happens_what_was_acknowledged_is_so_and_nothing_else() {
 }
 
 #[test]
-fn a_seed_that_nobody_chose_holds_too() {
+fn random_seed_simulation_keeps_what_was_acknowledged() {
     let seed = option_env!("MEMOIRD_SEED").map_or_else(rand::random, |seed| seed.parse().unwrap());
     println!("MEMOIRD_SEED={seed}");
     Simulation::new(seed).run();
 }
 
 #[test]
-fn a_seed_repeats_exactly() {
+fn same_seed_repeats_exactly() {
     let run = || {
         let mut simulation = Simulation::new(4_711);
         simulation.run();

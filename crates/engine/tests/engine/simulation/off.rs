@@ -18,7 +18,7 @@ const MEMORY_BYTES: u64 = 64 << 10;
 const UNDER_WAY_BYTES: u64 = 8 * 6_000;
 
 #[test]
-fn without_a_journal_nothing_that_was_acknowledged_leaves_memory() {
+fn durability_off_keeps_acknowledged_turns_within_memory_limit() {
     for seed in seeds(20) {
         println!("seed {seed}");
         let runtime = paused_runtime();

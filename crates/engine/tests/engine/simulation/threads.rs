@@ -31,7 +31,7 @@ fn config() -> EngineConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_acknowledged_holds_on_many_threads() {
+async fn multithreaded_simulation_keeps_what_was_acknowledged() {
     let seed = rand::random();
     println!("the dice started with {seed}");
     let mut dice = Dice(seed);

@@ -11,7 +11,7 @@ use crate::bot::Bot;
 use crate::kit::{ACME, World, settle, tenant, unswept};
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_is_counted_once_and_once_again_after_a_restart() {
+async fn turn_is_counted_once_per_start() {
     let abacus = Arc::<Abacus>::default();
     let mut config = with_models(
         unswept(),
@@ -46,7 +46,7 @@ async fn a_turn_is_counted_once_and_once_again_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_scale_counts_for_itself_and_knows_its_counts_again_after_a_reload() {
+async fn each_scale_counts_separately_and_keeps_counts_across_reload() {
     let (first, second) = (Arc::<Abacus>::default(), Arc::<Abacus>::default());
     let models = || {
         let mut other = model("other", 500_000, &second);
@@ -70,7 +70,7 @@ async fn each_scale_counts_for_itself_and_knows_its_counts_again_after_a_reload(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_is_counted_once_for_all_sessions() {
+async fn prompt_is_counted_once_for_all_sessions() {
     let abacus = Arc::<Abacus>::default();
     let models = ["m", "twin"].map(|name| model(name, 500_000, &abacus));
     let engine = World::new(with_models(unswept(), models.into()))
@@ -117,7 +117,7 @@ async fn a_prompt_is_counted_once_for_all_sessions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
+async fn charges_calibrate_one_tenant_and_model_only() {
     let abacus = Arc::<Abacus>::default();
     let models = ["m", "n"].map(|name| model(name, 500_000, &abacus));
     let mut config = with_models(unswept(), models.into());
@@ -164,7 +164,7 @@ async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_of_memories_is_not_learnt_as_what_a_provider_adds() {
+async fn memory_block_does_not_affect_calibration() {
     let mut config = with_models(unswept(), vec![model("m", 500_000, &Arc::default())]);
     config.tenants.push(tenant("other", Default::default()));
     let engine = World::new(config).open().await;
@@ -189,7 +189,7 @@ async fn a_block_of_memories_is_not_learnt_as_what_a_provider_adds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn windows_that_are_asked_for_at_once_count_a_long_history_once() {
+async fn concurrent_windows_count_long_history_once() {
     let abacus = Arc::<Abacus>::default();
     let config = with_models(unswept(), vec![model("m", 500_000, &abacus)]);
     let engine = World::with_pool(config).open().await;
@@ -208,7 +208,7 @@ async fn windows_that_are_asked_for_at_once_count_a_long_history_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_usage_of_one_session_does_not_reach_windows_of_others() {
+async fn wrong_usage_of_one_session_does_not_affect_others() {
     let config = with_models(unswept(), vec![model("m", 500_000, &Arc::default())]);
     let engine = World::new(config).open().await;
     let bot = Bot::acme(&engine);

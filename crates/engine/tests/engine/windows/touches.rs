@@ -17,7 +17,7 @@ const MS: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_millis(60_000 / 64);
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_looked_at_is_not_the_oldest_any_more() {
+async fn window_moves_session_to_back_of_lru_list() {
     let world = World::new(EngineConfig {
         tenants: vec![capped(ACME, 2)],
         ..one_model()
@@ -41,7 +41,7 @@ async fn a_session_that_is_looked_at_is_not_the_oldest_any_more() {
 ///
 /// The kill may come before a submitted use is written.
 #[tokio::test(start_paused = true)]
-async fn no_restart_makes_a_session_older_and_none_much_younger() {
+async fn restart_at_random_moments_keeps_expiry_accurate() {
     for seed in seeds(60) {
         println!("seed {seed}");
         let mut dice = Dice(seed);
@@ -82,7 +82,7 @@ async fn no_restart_makes_a_session_older_and_none_much_younger() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_looks_write_little() {
+async fn many_windows_cause_few_writes() {
     let world = World::new(one_model());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -98,7 +98,7 @@ async fn many_looks_write_little() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_never_tells_of_a_use_in_the_future() {
+async fn last_access_is_never_in_the_future() {
     for fails in [false, true] {
         let world = World::new(one_model());
         let mut engine = world.open().await;
@@ -138,7 +138,7 @@ async fn a_view_never_tells_of_a_use_in_the_future() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_keeps_nobody_from_a_window_and_nobody_from_life() {
+async fn full_queue_does_not_block_windows_or_touches() {
     let mut config = one_model();
     config.journal.queue_bytes = 1 << 10;
     let world = World::with_pool(config);
@@ -163,7 +163,7 @@ async fn a_full_queue_keeps_nobody_from_a_window_and_nobody_from_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peek_changes_nothing() {
+async fn peek_changes_nothing() {
     let world = World::new(one_model());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -220,7 +220,7 @@ async fn a_peek_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_append_with_a_window_is_one_write() {
+async fn append_with_window_is_one_write() {
     let world = World::new(one_model());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -241,7 +241,7 @@ async fn an_append_with_a_window_is_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_commits_fail_a_look_costs_no_session_its_place_in_memory() {
+async fn touches_while_commits_fail_do_not_reload_sessions() {
     let world = World::new(one_model());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -279,7 +279,7 @@ async fn while_commits_fail_a_look_costs_no_session_its_place_in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_are_written_again_once_there_is_room() {
+async fn touches_are_written_again_once_disk_has_room() {
     for somebody_writes in [false, true] {
         let world = World::new(one_model());
         let engine = world.open().await;

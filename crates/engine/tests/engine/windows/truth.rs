@@ -18,7 +18,7 @@ fn is_not_found<T>(answer: &Result<T, EngineError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_appends_and_gives_the_window_with_it() {
+async fn context_call_appends_and_returns_window() {
     let world = World::new(one_model());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -43,7 +43,7 @@ async fn one_call_appends_and_gives_the_window_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_before_the_append_appends_nothing() {
+async fn invalid_window_request_appends_nothing() {
     let engine = World::new(one_model()).open().await;
     let bot = Bot::acme(&engine);
     let append = || Some(saying(&["one"]));
@@ -84,7 +84,7 @@ async fn what_is_refused_before_the_append_appends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_waits_for_what_it_shows_and_does_not_show_what_was_never_written() {
+async fn window_waits_for_uncommitted_turns_and_omits_failed_ones() {
     for fails in [false, true] {
         let world = World::new(one_model());
         let engine = world.open().await;
@@ -119,7 +119,7 @@ async fn a_window_waits_for_what_it_shows_and_does_not_show_what_was_never_writt
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_waits_for_the_turn_that_is_too_large() {
+async fn window_error_waits_for_commit_of_oversized_turn() {
     for fails in [false, true] {
         let world = World::new(one_model());
         let engine = world.open().await;
@@ -141,7 +141,7 @@ async fn a_refusal_waits_for_the_turn_that_is_too_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_that_was_not_written_loses_no_turn() {
+async fn cut_whose_commit_fails_loses_no_turn() {
     let world = World::new(one_model());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -176,7 +176,7 @@ async fn a_cut_that_was_not_written_loses_no_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_outlives_restarts() {
+async fn cut_survives_restarts() {
     let world = World::new(one_model());
     let mut engine = world.open().await;
     for text in (0..20).map(long) {
@@ -215,7 +215,7 @@ async fn a_cut_outlives_restarts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_session_has_no_window() {
+async fn expired_session_has_no_window() {
     let world = World::new(one_model());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -240,7 +240,7 @@ async fn an_expired_session_has_no_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_count_that_comes_late_is_not_taken_for_that_of_another_turn() {
+async fn late_token_count_is_not_used_for_another_turn() {
     let abacus = Arc::default();
     let mut config = with_models(unswept(), vec![model("large", 1_000_000, &abacus)]);
     config.journal = one_by_one();
@@ -281,7 +281,7 @@ async fn a_count_that_comes_late_is_not_taken_for_that_of_another_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn models_are_swapped_in_the_middle_of_traffic() {
+async fn models_are_reconfigured_under_traffic() {
     for seed in seeds(10) {
         println!("seed {seed}");
         let mut dice = Dice(seed);
