@@ -103,7 +103,7 @@ async fn any_call_may_be_dropped_at_any_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_is_dropped_while_it_looks_for_a_victim_is_not_counted() {
+async fn start_dropped_while_selecting_victim_is_not_counted() {
     let mut config = unswept_with_cap(1);
     config.journal = one_by_one();
     let world = World::with_pool(config);
@@ -137,7 +137,7 @@ async fn a_start_that_is_dropped_while_it_looks_for_a_victim_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_while_it_waits_for_room_gives_its_place_in_the_line_back() {
+async fn call_dropped_while_waiting_for_queue_space_releases_it() {
     let mut config = unswept();
     config.journal.queue_bytes = 1;
     let world = World::with_pool(config);
@@ -155,7 +155,7 @@ async fn a_call_that_is_dropped_while_it_waits_for_room_gives_its_place_in_the_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_ends_while_it_is_read_from_the_journal_stays_ended() {
+async fn session_ended_while_loading_from_journal_stays_ended() {
     for (end_by_cap, written_first) in [(false, true), (true, true), (false, false), (true, false)]
     {
         let world = World::with_pool(unswept_with_cap(1));
@@ -210,7 +210,7 @@ async fn a_session_that_ends_while_it_is_read_from_the_journal_stays_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_of_an_expired_session_needs_the_queue_only_once() {
+async fn patch_of_expired_session_needs_one_queue_slot() {
     let mut config: EngineConfig = unswept();
     config.journal.queue_bytes = 1;
     let engine = World::new(config).open().await;
@@ -225,7 +225,7 @@ async fn a_patch_of_an_expired_session_needs_the_queue_only_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_engine_closes_also_in_the_middle_of_a_sweep() {
+async fn engine_closes_during_sweep() {
     let mut config = config();
     config.tenants = vec![capped(ACME, 0)];
     let world = World::with_pool(config);
@@ -260,7 +260,7 @@ async fn the_engine_closes_also_in_the_middle_of_a_sweep() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_append_without_a_change_of_mind_is_written_although_nobody_waits_for_it() {
+async fn dropped_keyed_append_is_still_written() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

@@ -27,7 +27,7 @@ fn shared(max_sessions: usize, tenants: &[&str]) -> EngineConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_at_its_cap_loses_its_own_longest_idle_session() {
+async fn tenant_cap_evicts_least_recently_used_session_of_that_tenant() {
     let mut config = unswept();
     config.tenants = vec![capped("small", 2), capped("other", 0)];
     let engine = World::new(config).open().await;
@@ -56,7 +56,7 @@ async fn a_tenant_at_its_cap_loses_its_own_longest_idle_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_cap_of_the_process_the_tenant_with_the_most_gives_one_up() {
+async fn process_cap_evicts_from_tenant_with_most_sessions() {
     let engine = World::new(shared(5, &["large", "small", "new"]))
         .open()
         .await;
@@ -96,7 +96,7 @@ async fn at_the_cap_of_the_process_the_tenant_with_the_most_gives_one_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_victim_that_was_past_its_ttl_expired_and_was_not_evicted() {
+async fn evicting_expired_session_counts_as_expired() {
     let engine = World::new(unswept_with_cap(1)).open().await;
     let bot = Bot::acme(&engine);
     bot.say("a", "hello").await.unwrap();
@@ -110,7 +110,7 @@ async fn a_victim_that_was_past_its_ttl_expired_and_was_not_evicted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hundreds_who_start_at_once_never_overshoot_a_cap() {
+async fn concurrent_starts_never_exceed_caps() {
     let mut config = shared(40, &["a", "b", "c"]);
     config.tenants.push(capped("d", 7));
     let world = World::new(config);
@@ -151,7 +151,7 @@ async fn hundreds_who_start_at_once_never_overshoot_a_cap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_first_messages_of_one_chat_start_it_once() {
+async fn concurrent_first_appends_create_one_generation() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let mut calls = JoinSet::new();
@@ -177,7 +177,7 @@ async fn many_first_messages_of_one_chat_start_it_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_cap_nothing_is_evicted() {
+async fn cap_zero_disables_eviction() {
     let engine = World::new(unswept_with_cap(0)).open().await;
     let bot = Bot::acme(&engine);
     for id in 0..200 {
@@ -187,7 +187,7 @@ async fn without_a_cap_nothing_is_evicted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_lowered_cap_that_is_enforced_twice_at_once_ends_no_session_too_many() {
+async fn concurrent_enforcement_of_lowered_cap_evicts_only_the_excess() {
     for round in 0..20 {
         let engine = World::with_pool(unswept_with_cap(60)).open().await;
         let bot = Bot::acme(&engine);
@@ -207,7 +207,7 @@ async fn a_lowered_cap_that_is_enforced_twice_at_once_ends_no_session_too_many()
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_are_enforced_when_the_ends_are_written_whoever_began_them() {
+async fn enforce_limits_waits_for_evictions_of_concurrent_call() {
     let world = World::with_pool(unswept_with_cap(3));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -235,7 +235,7 @@ async fn limits_are_enforced_when_the_ends_are_written_whoever_began_them() {
 
 /// Each commit takes 150 ms, and each start needs two: one to evict, one to create.
 #[tokio::test(start_paused = true)]
-async fn with_one_place_those_who_start_have_it_in_turn() {
+async fn concurrent_starts_at_cap_one_all_succeed() {
     let world = World::with_pool(unswept_with_cap(1));
     let engine = world.open().await;
     world.store.hold_commits();

@@ -11,7 +11,7 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 const STEPS: [i64; 3] = [-DAY_MS, DAY_MS, -30 * 365 * DAY_MS];
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_that_steps_ages_nothing_and_keeps_nothing_alive() {
+async fn wall_clock_step_does_not_change_expiry() {
     for step in STEPS {
         let world = World::new(config());
         let engine = world.open().await;
@@ -34,7 +34,7 @@ async fn a_wall_clock_that_steps_ages_nothing_and_keeps_nothing_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_that_steps_while_the_daemon_is_down_changes_nothing() {
+async fn wall_clock_step_during_downtime_does_not_change_expiry() {
     for step in STEPS {
         let world = World::new(unswept());
         let engine = world.open().await;
@@ -66,7 +66,7 @@ async fn a_wall_clock_that_steps_while_the_daemon_is_down_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_started_before_a_step_back_is_evicted_in_the_order_of_its_use() {
+async fn lru_order_survives_wall_clock_step_back() {
     let world = World::new(crate::kit::unswept_with_cap(2));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

@@ -80,7 +80,7 @@ fn expecting(seq: u64, text: &str) -> AppendCommand {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_daemon_wrote_all_others_know() {
+async fn changes_of_one_daemon_are_visible_on_all() {
     let daemons = Daemons::open(unswept(), 3).await;
     let [a, b, c] = &daemons.bots[..] else {
         panic!("three were asked for")
@@ -102,7 +102,7 @@ async fn what_one_daemon_wrote_all_others_know() {
 
 /// A lost race is not a commit failure: operators alert on those.
 #[tokio::test(start_paused = true)]
-async fn a_change_that_another_daemon_was_faster_than_is_no_failure() {
+async fn lost_race_with_another_daemon_is_no_commit_failure() {
     let daemons = Daemons::open(unswept(), 2).await;
     let turns: Vec<String> = (1..=10).map(|turn| turn.to_string()).collect();
     for (text, bot) in turns.iter().zip(daemons.bots.iter().cycle()) {
@@ -117,7 +117,7 @@ async fn a_change_that_another_daemon_was_faster_than_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_repeated_at_another_daemon_is_done_once() {
+async fn call_retried_on_another_daemon_is_applied_once() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")
@@ -137,7 +137,7 @@ async fn a_call_that_is_repeated_at_another_daemon_is_done_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_of_what_the_session_is_by_now() {
+async fn precondition_is_checked_against_current_session() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")
@@ -153,7 +153,7 @@ async fn a_refusal_is_of_what_the_session_is_by_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_at_one_daemon_is_one_at_all() {
+async fn end_on_one_daemon_is_visible_on_all() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")
@@ -177,7 +177,7 @@ async fn an_end_at_one_daemon_is_one_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_that_start_a_session_at_once_all_are_heard() {
+async fn concurrent_starts_on_several_daemons_append_all_turns() {
     let daemons = Daemons::open(unswept(), 3).await;
     let mut calls = JoinSet::new();
     for place in 0..30 {
@@ -199,7 +199,7 @@ async fn of_many_that_start_a_session_at_once_all_are_heard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_use_at_one_daemon_keeps_a_session_alive_at_all() {
+async fn use_on_one_daemon_keeps_session_alive_on_all() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")
@@ -219,7 +219,7 @@ async fn a_use_at_one_daemon_keeps_a_session_alive_at_all() {
 
 /// One daemon unloads the session, and the other uses it afterwards.
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_loaded_again_is_as_young_as_its_last_use_anywhere() {
+async fn reloaded_session_has_last_access_of_any_daemon() {
     let config = EngineConfig {
         memory_bytes: 1,
         ..unswept()
@@ -237,7 +237,7 @@ async fn a_session_that_is_loaded_again_is_as_young_as_its_last_use_anywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leads_ends_what_expired_and_calls_the_hooks_once() {
+async fn leader_expires_sessions_and_delivers_each_once() {
     let hook = ScriptedHook::new([]);
     let daemons = Daemons::open(with_hooks(config(), [hooked("a", &hook)]), 3).await;
     for (place, bot) in daemons.bots.iter().enumerate() {
@@ -258,7 +258,7 @@ async fn who_leads_ends_what_expired_and_calls_the_hooks_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caps_hold_for_all_daemons_together() {
+async fn caps_apply_across_all_daemons() {
     let hook = ScriptedHook::new([]);
     let config = EngineConfig {
         tenants: vec![capped(ACME, 10)],
@@ -282,7 +282,7 @@ async fn caps_hold_for_all_daemons_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_has_the_sessions_of_all_daemons() {
+async fn list_includes_sessions_of_all_daemons() {
     let daemons = Daemons::open(unswept(), 2).await;
     for place in 0..8 {
         let id = format!("{}{place}", ["a", "b"][place / 4]);
@@ -305,7 +305,7 @@ async fn a_list_has_the_sessions_of_all_daemons() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_erasure_that_any_daemon_is_asked_for_is_done_by_the_one_that_leads() {
+async fn erasure_requested_on_any_daemon_is_done_by_leader() {
     let daemons = Daemons::open(unswept(), 2).await;
     for engine in &daemons.engines {
         engine.start_erasing(Vec::new());
@@ -329,7 +329,7 @@ async fn an_erasure_that_any_daemon_is_asked_for_is_done_by_the_one_that_leads()
 
 /// The leader has an older generation of the session in memory.
 #[tokio::test(start_paused = true)]
-async fn a_life_that_began_at_another_daemon_is_erased() {
+async fn generation_started_on_another_daemon_is_erased() {
     let daemons = Daemons::open(unswept(), 2).await;
     for engine in &daemons.engines {
         engine.start_erasing(Vec::new());
@@ -350,7 +350,7 @@ async fn a_life_that_began_at_another_daemon_is_erased() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_used_for_a_while_leaves_memory_and_no_journal() {
+async fn idle_sessions_are_unloaded_but_stay_in_journal() {
     let mut config = unswept();
     config.sessions.session_ttl = Duration::from_secs(24 * 60 * 60);
     let daemons = Daemons::open(config, 2).await;
@@ -370,7 +370,7 @@ async fn what_was_not_used_for_a_while_leaves_memory_and_no_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_that_come_at_once_share_a_look() {
+async fn concurrent_reads_share_version_checks() {
     let daemons = Daemons::open(unswept(), 2).await;
     let bot = &daemons.bots[0];
     for place in 0..20 {
@@ -397,7 +397,7 @@ struct Told {
 
 /// Bots call random daemons, and retry on any other when the outcome is unknown.
 #[test]
-fn whatever_daemon_is_called_what_was_acknowledged_is_there_once_and_in_order() {
+fn random_calls_on_random_daemons_apply_exactly_once_in_order() {
     for seed in seeds(30) {
         println!("seed {seed}");
         let runtime = paused_runtime();
@@ -534,7 +534,7 @@ fn watching(engine: &Engine, bot: &Bot, from: &WatchFrom) -> Watcher {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_watches_one_daemon_is_told_what_happens_at_all_of_them() {
+async fn watch_on_one_daemon_reports_events_of_all() {
     let daemons = Daemons::open(unswept(), 3).await;
     let [a, b, c] = &daemons.bots[..] else {
         panic!("three were asked for")
@@ -562,7 +562,7 @@ async fn who_watches_one_daemon_is_told_what_happens_at_all_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_holds_at_any_daemon() {
+async fn watch_cursor_is_valid_on_any_daemon() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")
@@ -589,7 +589,7 @@ async fn a_cursor_holds_at_any_daemon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_that_does_not_know_a_daemon_tells_nothing_of_its_past() {
+async fn cursor_without_position_of_daemon_skips_its_past_events() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")
@@ -611,7 +611,7 @@ async fn a_cursor_that_does_not_know_a_daemon_tells_nothing_of_its_past() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_knows_how_many_events_have_left() {
+async fn cursor_reports_number_of_missed_events() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")
@@ -631,7 +631,7 @@ async fn a_cursor_knows_how_many_events_have_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_now_on_tells_nothing_of_what_nobody_watched() {
+async fn watch_from_now_skips_events_without_watchers() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {
         panic!("two were asked for")

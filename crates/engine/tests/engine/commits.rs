@@ -9,7 +9,7 @@ use crate::bot::{Bot, named};
 use crate::kit::{TTL, World, begun, settle, unswept, unswept_with_cap};
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_victim_is_written_before_the_newcomer_starts() {
+async fn eviction_is_written_before_new_session() {
     let world = World::new(unswept_with_cap(1));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -19,7 +19,7 @@ async fn the_end_of_a_victim_is_written_before_the_newcomer_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_an_expired_generation_is_written_before_the_next_one_starts() {
+async fn end_of_expired_generation_is_written_before_next_one() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -35,7 +35,7 @@ async fn the_end_of_an_expired_generation_is_written_before_the_next_one_starts(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_commit_leaves_the_victim_alive_and_the_newcomer_absent() {
+async fn failed_commit_undoes_eviction_and_start() {
     let world = World::new(unswept_with_cap(2));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -71,7 +71,7 @@ async fn a_failed_commit_leaves_the_victim_alive_and_the_newcomer_absent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_successor_leaves_the_expired_session_to_be_ended() {
+async fn failed_restart_of_expired_session_leaves_it_to_expire() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -94,7 +94,7 @@ async fn a_failed_successor_leaves_the_expired_session_to_be_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_at_the_same_time_is_written_in_one_transaction_and_in_order() {
+async fn concurrent_appends_are_committed_in_one_transaction_in_order() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -122,7 +122,7 @@ async fn what_waits_at_the_same_time_is_written_in_one_transaction_and_in_order(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_command_sees_what_is_decided_and_not_yet_written() {
+async fn next_command_sees_uncommitted_changes() {
     let world = World::new(unswept_with_cap(2));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -144,7 +144,7 @@ async fn the_next_command_sees_what_is_decided_and_not_yet_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_is_moved_beside_commits_after_many_of_them_or_large_ones() {
+async fn wal_is_checkpointed_after_many_or_large_commits() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

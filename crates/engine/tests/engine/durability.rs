@@ -22,7 +22,7 @@ fn interval(flush: Duration) -> EngineConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_interval_an_answer_comes_at_once_and_the_disk_follows_in_time() {
+async fn interval_append_returns_at_once_and_is_flushed_later() {
     let world = World::new(interval(SECOND));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -36,7 +36,7 @@ async fn with_interval_an_answer_comes_at_once_and_the_disk_follows_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_interval_a_look_at_the_journal_sees_what_was_said_before() {
+async fn interval_journal_read_flushes_first() {
     let world = World::new(interval(1_000 * SECOND));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -53,7 +53,7 @@ async fn with_interval_a_look_at_the_journal_sees_what_was_said_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_interval_all_that_waits_is_written_in_time_however_much_it_is() {
+async fn interval_flush_writes_everything_pending() {
     let mut config = interval(SECOND);
     config.journal.batch_sets = 10;
     let world = World::new(config);
@@ -78,7 +78,7 @@ async fn with_interval_all_that_waits_is_written_in_time_however_much_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_interval_many_small_changes_do_not_wait_for_room() {
+async fn interval_many_small_changes_do_not_wait_for_queue_space() {
     let mut config = interval(1_000 * SECOND);
     config.journal.queue_bytes = 16 << 10;
     let world = World::new(config);
@@ -100,7 +100,7 @@ fn is_full<T>(answer: &Result<T, EngineError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_interval_what_was_acknowledged_is_written_once_the_disk_has_room() {
+async fn interval_acknowledged_changes_are_written_once_disk_has_room() {
     let world = World::new(interval(SECOND));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -147,7 +147,7 @@ async fn with_interval_what_was_acknowledged_is_written_once_the_disk_has_room()
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_interval_who_needs_the_disk_has_the_next_commit_tried_at_once() {
+async fn interval_journal_read_retries_commit_at_once() {
     let world = World::new(interval(1_000 * SECOND));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -162,7 +162,7 @@ async fn with_interval_who_needs_the_disk_has_the_next_commit_tried_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_interval_a_close_does_not_wait_for_a_disk_that_stays_full() {
+async fn interval_close_does_not_wait_for_full_disk() {
     let world = World::new(interval(SECOND));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -179,7 +179,7 @@ async fn with_interval_a_close_does_not_wait_for_a_disk_that_stays_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_writes_everything_that_was_handed_over() {
+async fn close_writes_everything_pending() {
     let mut config = interval(1_000 * SECOND);
     config.journal.batch_sets = 7;
     let world = World::new(config);
@@ -202,7 +202,7 @@ async fn close_writes_everything_that_was_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_append_that_was_under_way_when_the_engine_closed_is_answered() {
+async fn append_in_flight_at_close_is_answered() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -214,7 +214,7 @@ async fn an_append_that_was_under_way_when_the_engine_closed_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_finds_no_room_in_the_queue_is_refused_after_a_while() {
+async fn call_without_queue_space_is_refused_after_queue_wait() {
     let mut config = unswept();
     config.journal.queue_bytes = 2 << 10;
     let queue_wait = config.journal.queue_wait;
@@ -253,7 +253,7 @@ async fn a_call_that_finds_no_room_in_the_queue_is_refused_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_takes_the_room_that_it_takes_and_not_that_of_its_patch() {
+async fn patch_reserves_queue_space_of_whole_state() {
     let mut config = interval(1_000 * SECOND);
     config.journal.queue_bytes = 256 << 10;
     let world = World {
@@ -291,7 +291,7 @@ async fn settle_with_pool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_durability_off_all_works_but_the_journal() {
+async fn durability_off_supports_everything_but_the_journal() {
     let mut config = config();
     config.journal.durability = Durability::Off;
     config.sessions.max_sessions = 3;
@@ -337,7 +337,7 @@ async fn with_durability_off_all_works_but_the_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_daemon_with_nothing_to_do_gives_freed_space_back_soon() {
+async fn idle_daemon_returns_freed_space_to_disk() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap());
     let mut config = unswept();

@@ -77,7 +77,7 @@ fn names(count: usize) -> impl Iterator<Item = String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_erasures_of_a_tenant_hold_up_nobody_elses() {
+async fn many_erasures_of_one_tenant_do_not_delay_others() {
     let world = two_tenants();
     let engine = world.open().await;
     let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
@@ -100,7 +100,7 @@ async fn many_erasures_of_a_tenant_hold_up_nobody_elses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_cleaning_serves_many() {
+async fn one_page_cleaning_serves_many_erasures() {
     let world = two_tenants();
     let engine = world.open().await;
     let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
@@ -122,7 +122,7 @@ async fn one_cleaning_serves_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_has_to_wait_lets_others_go_on() {
+async fn waiting_erasure_lets_others_proceed() {
     let world = two_tenants();
     let engine = world.open().await;
     let acme = Bot::acme(&engine);
@@ -141,7 +141,7 @@ async fn a_job_that_has_to_wait_lets_others_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_is_read_for_long_is_tried_ever_less_often_however_many_jobs_come() {
+async fn cleaning_backs_off_while_wal_is_read() {
     let world = two_tenants();
     let engine = world.open().await;
     let bots = [Bot::acme(&engine), Bot::of(&engine, OTHER)];
@@ -170,7 +170,7 @@ async fn a_log_that_is_read_for_long_is_tried_ever_less_often_however_many_jobs_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_out_of_reach_is_named_up_to_a_bound() {
+async fn delivered_generations_are_listed_up_to_a_bound() {
     const ENDS: usize = 130;
     let scripted = [ScriptedHook::new([]), ScriptedHook::new([])];
     let hooks = ["crm", "log"]
@@ -204,7 +204,7 @@ async fn what_is_out_of_reach_is_named_up_to_a_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_waits_until_no_copy_of_the_files_is_left() {
+async fn erasure_waits_until_no_file_copy_is_left() {
     let world = two_tenants();
     let engine = world.open().await;
     let acme = Bot::acme(&engine);
@@ -220,7 +220,7 @@ async fn a_job_waits_until_no_copy_of_the_files_is_left() {
 
 /// A large append is written in parts, so its commit stays in flight while others finish.
 #[tokio::test(start_paused = true)]
-async fn an_erasure_waits_for_changes_of_what_it_erases_and_for_no_others() {
+async fn erasure_waits_only_for_commits_of_its_target() {
     const TEXT: &str = "a text of which a few are too many for one part";
     let mut config = unswept();
     config.tenants = vec![capped(ACME, 1_000), capped(OTHER, 1_000)];
@@ -255,7 +255,7 @@ async fn an_erasure_waits_for_changes_of_what_it_erases_and_for_no_others() {
 
 /// The session is written to after its erasure has begun.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_write_to_what_is_erased_holds_up_no_other_erasure() {
+async fn slow_write_to_erased_session_does_not_delay_other_erasures() {
     let World { config, .. } = two_tenants();
     let world = World::with_threads(config);
     let engine = world.open().await;
@@ -285,7 +285,7 @@ async fn a_slow_write_to_what_is_erased_holds_up_no_other_erasure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_erasure_says_what_it_waits_for() {
+async fn erasure_reports_what_it_waits_for() {
     let world = two_tenants();
     let engine = world.open().await;
     let acme = Bot::acme(&engine);

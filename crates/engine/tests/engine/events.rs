@@ -91,7 +91,7 @@ fn mine(engine: &Engine, bot: &Bot, after: Option<u64>) -> Watcher {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_life_is_told_from_its_start_to_its_end_with_ids_that_count() {
+async fn events_of_a_session_are_in_order_with_consecutive_ids() {
     let mut config = unswept();
     config.limits.max_history_turns = 2;
     let engine = World::new(config).open().await;
@@ -136,7 +136,7 @@ async fn a_life_is_told_from_its_start_to_its_end_with_ids_that_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_victim_is_told_before_the_start_for_which_it_makes_room() {
+async fn evicted_event_precedes_created_event() {
     let engine = World::new(unswept_with_cap(1)).open().await;
     let bot = Bot::acme(&engine);
     bot.say("old", "hello").await.unwrap();
@@ -167,7 +167,7 @@ async fn the_end_of_a_victim_is_told_before_the_start_for_which_it_makes_room() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_written_is_never_told() {
+async fn uncommitted_changes_emit_no_events() {
     let world = World::new(unswept_with_cap(1));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -188,7 +188,7 @@ async fn what_was_not_written_is_never_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_told_before_the_disk_has_it() {
+async fn events_are_emitted_only_after_commit() {
     let world = World::with_pool(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -208,7 +208,7 @@ async fn nothing_is_told_before_the_disk_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_told_of_another_tenants_sessions() {
+async fn watch_of_tenant_excludes_events_of_others() {
     let tenants = vec![capped("a", 0), capped("b", 0), capped("quiet", 0)];
     let engine = World::new(EngineConfig {
         tenants,
@@ -259,7 +259,7 @@ impl Wake for Wakes {
 
 /// An append of one tenant must not wake the waiting watchers of all others.
 #[tokio::test(start_paused = true)]
-async fn what_another_tenant_says_wakes_nobody() {
+async fn events_of_another_tenant_do_not_wake_watcher() {
     let tenants = vec![capped("busy", 0), capped("quiet", 0)];
     let config = EngineConfig {
         tenants,
@@ -282,7 +282,7 @@ async fn what_another_tenant_says_wakes_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_who_watches_all_sees_a_tenant_that_comes_later() {
+async fn watch_all_includes_tenants_added_later() {
     let engine = World::new(unswept()).open().await;
     Bot::acme(&engine).say("before", "hello").await.unwrap();
     let mut all = engine.events.watch(WatchScope::All, &WatchFrom::Now);
@@ -294,7 +294,7 @@ async fn an_operator_who_watches_all_sees_a_tenant_that_comes_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_too_slow_is_told_how_much_is_missing() {
+async fn slow_watcher_gets_number_of_missed_events() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let mut slow = mine(&engine, &bot, None);
@@ -322,7 +322,7 @@ async fn whoever_is_too_slow_is_told_how_much_is_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_goes_on_after_the_event_it_names() {
+async fn watch_resumes_after_given_event_id() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     for text in ["one", "two", "three"] {
@@ -341,7 +341,7 @@ async fn a_watcher_goes_on_after_the_event_it_names() {
 
 /// Ids restart at 1 with each start, so an id higher than the newest belongs to an earlier start.
 #[tokio::test(start_paused = true)]
-async fn a_watcher_with_an_id_of_another_start_gets_all_also_when_that_id_comes_by() {
+async fn event_id_of_earlier_start_replays_all_events() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     bot.say("s", "one").await.unwrap();
@@ -358,7 +358,7 @@ async fn a_watcher_with_an_id_of_another_start_gets_all_also_when_that_id_comes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_of_an_earlier_start_is_told_how_many_events_have_left() {
+async fn cursor_of_earlier_start_reports_missed_events() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -385,7 +385,7 @@ async fn a_cursor_of_an_earlier_start_is_told_how_many_events_have_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_given_up_loses_nothing() {
+async fn cancelled_wait_loses_no_event() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let mut watcher = mine(&engine, &bot, None);
@@ -411,7 +411,7 @@ async fn a_wait_that_is_given_up_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_becomes_of_deliveries_is_told_to_their_tenant() {
+async fn delivery_outcomes_are_reported_to_their_tenant() {
     let hook = ScriptedHook::new([Act::Later, Act::Ok, Act::Never]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;

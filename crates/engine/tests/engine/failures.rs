@@ -18,7 +18,7 @@ use crate::store::Fate;
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
-async fn after_a_failed_append_the_next_call_sees_what_the_journal_knows() {
+async fn next_call_after_failed_append_sees_journal_state() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -41,7 +41,7 @@ async fn after_a_failed_append_the_next_call_sees_what_the_journal_knows() {
 
 /// Another process takes over the database and commits the version that failed here.
 #[tokio::test(start_paused = true)]
-async fn what_was_built_on_a_failed_change_is_not_written_on_what_another_process_wrote() {
+async fn change_built_on_failed_commit_is_rebased_on_other_process() {
     let mut config = unswept();
     config.journal = one_by_one();
     let world = World::with_pool(config);
@@ -85,7 +85,7 @@ async fn what_was_built_on_a_failed_change_is_not_written_on_what_another_proces
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_built_on_a_failed_change_is_decided_again() {
+async fn changes_built_on_failed_commit_are_retried() {
     let mut config = unswept();
     config.journal = one_by_one();
     let world = World::new(config);
@@ -125,7 +125,7 @@ async fn what_was_built_on_a_failed_change_is_decided_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_was_not_written_did_not_happen() {
+async fn end_whose_commit_fails_is_undone() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -150,7 +150,7 @@ async fn an_end_that_was_not_written_did_not_happen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_or_a_patch_that_was_not_written_did_not_happen() {
+async fn reset_and_patch_whose_commit_fails_are_undone() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -172,7 +172,7 @@ async fn a_reset_or_a_patch_that_was_not_written_did_not_happen() {
 ///
 /// A start with an idempotency key first reads the journal, one without a key goes straight on.
 #[tokio::test(start_paused = true)]
-async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
+async fn failed_end_during_next_start_keeps_session_whole() {
     for named_start in [false, true] {
         for batch_sets in [1, 100] {
             let mut config = config();
@@ -221,7 +221,7 @@ async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_that_failed_is_done_at_the_next_occasion() {
+async fn failed_sweep_is_retried() {
     let world = World::new(config());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -234,7 +234,7 @@ async fn a_sweep_that_failed_is_done_at_the_next_occasion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn starts_that_failed_leave_no_place_taken() {
+async fn failed_starts_do_not_count_against_cap() {
     let world = World::new(unswept_with_cap(2));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -259,7 +259,7 @@ async fn starts_that_failed_leave_no_place_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_was_given_away_before_its_end_failed_is_made_free_again() {
+async fn session_over_cap_after_failed_end_is_evicted() {
     let mut config = unswept_with_cap(2);
     config.journal = one_by_one();
     let world = World::new(config);
@@ -287,7 +287,7 @@ async fn a_place_that_was_given_away_before_its_end_failed_is_made_free_again() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_disk_is_full_a_place_too_many_is_tried_for_now_and_then() {
+async fn eviction_over_cap_is_retried_with_backoff_while_disk_is_full() {
     let mut config = unswept_with_cap(2);
     config.journal = one_by_one();
     let world = World::new(config);
@@ -310,7 +310,7 @@ async fn while_the_disk_is_full_a_place_too_many_is_tried_for_now_and_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_cannot_be_read_is_tried_again_until_it_can() {
+async fn unreadable_session_is_retried_until_readable() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -332,7 +332,7 @@ async fn a_session_that_cannot_be_read_is_tried_again_until_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_daemon_starts_although_the_disk_is_full() {
+async fn daemon_starts_with_full_disk() {
     let mut world = World::new(config());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -357,7 +357,7 @@ async fn the_daemon_starts_although_the_disk_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_read_while_sessions_are_reloaded_is_complete() {
+async fn list_during_session_reload_is_complete() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -389,7 +389,7 @@ async fn a_list_that_is_read_while_sessions_are_reloaded_is_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_session_is_not_there_although_its_end_cannot_be_written() {
+async fn expired_session_is_hidden_although_its_end_cannot_be_written() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

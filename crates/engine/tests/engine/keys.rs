@@ -29,7 +29,7 @@ fn is_reuse<T>(answer: &Result<T, EngineError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repetition_gets_the_first_answer_and_adds_nothing() {
+async fn duplicate_append_returns_first_result_and_adds_nothing() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
         let engine = World::new(long_lived(durability)).open().await;
         let bot = Bot::acme(&engine);
@@ -56,7 +56,7 @@ async fn a_repetition_gets_the_first_answer_and_adds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_known_for_a_day_whatever_the_durability() {
+async fn idempotency_key_is_known_for_a_day_with_every_durability() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
         let engine = World::new(long_lived(durability)).open().await;
         let bot = Bot::acme(&engine);
@@ -86,7 +86,7 @@ async fn a_key_is_known_for_a_day_whatever_the_durability() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_outlives_the_generation_that_it_was_used_in() {
+async fn idempotency_key_outlives_its_generation() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
         let mut config = unswept();
         config.journal.durability = durability;
@@ -131,7 +131,7 @@ async fn a_key_outlives_the_generation_that_it_was_used_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_of_one_session_id_and_one_tenant() {
+async fn idempotency_key_is_scoped_to_session_and_tenant() {
     let mut config = unswept();
     config.tenants.push(crate::kit::capped("other", 0));
     let engine = World::new(config).open().await;
@@ -147,7 +147,7 @@ async fn a_key_is_of_one_session_id_and_one_tenant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_keys_are_kept_and_the_oldest_give_way() {
+async fn oldest_idempotency_keys_are_evicted_first() {
     let mut config = unswept();
     config.limits.idempotency_keys = 3;
     let engine = World::new(config).open().await;
@@ -162,7 +162,7 @@ async fn the_newest_keys_are_kept_and_the_oldest_give_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_so_many_keys_are_read_back_after_a_restart() {
+async fn at_most_1024_idempotency_keys_are_restored_after_restart() {
     let mut config = unswept();
     config.limits.max_history_turns = 5;
     let world = World::new(config);
@@ -186,7 +186,7 @@ async fn at_most_so_many_keys_are_read_back_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_append_that_expects_something_else_is_refused_whole() {
+async fn append_with_stale_precondition_is_refused_whole() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let seq = |expected| AppendCommand {
@@ -248,7 +248,7 @@ async fn an_append_that_expects_something_else_is_refused_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repetition_is_answered_before_its_expectation_is_looked_at() {
+async fn duplicate_is_detected_before_precondition_check() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let command = AppendCommand {
@@ -261,7 +261,7 @@ async fn a_repetition_is_answered_before_its_expectation_is_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repetition_is_answered_while_commits_fail() {
+async fn duplicate_is_answered_while_commits_fail() {
     let world = World::new(long_lived(Durability::Sync));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -286,7 +286,7 @@ async fn a_repetition_is_answered_while_commits_fail() {
 ///
 /// Its duplicate waits, and is applied itself if the original fails.
 #[tokio::test(start_paused = true)]
-async fn a_repetition_while_commits_fail_is_as_true_as_the_first_one() {
+async fn duplicate_of_uncommitted_append_waits_for_its_commit() {
     for fails in [false, true] {
         let world = World::new(long_lived(Durability::Sync));
         let engine = world.open().await;
@@ -310,7 +310,7 @@ async fn a_repetition_while_commits_fail_is_as_true_as_the_first_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_keyed_append_asks_the_journal_only_where_there_may_be_keys() {
+async fn keyed_append_reads_journal_only_if_keys_may_exist() {
     let world = World::new(unswept());
     let engine = world.open().await;
     settle().await;

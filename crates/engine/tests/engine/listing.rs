@@ -15,7 +15,7 @@ fn all() -> SessionQuery {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_has_every_session_once_most_recently_used_first() {
+async fn list_has_every_session_once_most_recently_used_first() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     for id in 0..20 {
@@ -43,7 +43,7 @@ async fn a_list_has_every_session_once_most_recently_used_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_goes_on_behind_the_last_session_of_a_page_that_was_cut() {
+async fn cut_page_continues_after_its_last_session() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     for id in ["a", "b", "c", "d", "e"] {
@@ -72,7 +72,7 @@ async fn a_list_goes_on_behind_the_last_session_of_a_page_that_was_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended() {
+async fn list_continues_when_last_session_was_used_or_ended() {
     for change in ["use", "end"] {
         let engine = World::new(unswept()).open().await;
         let bot = Bot::acme(&engine);
@@ -108,7 +108,7 @@ async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_misses_nobody_of_the_millisecond_whose_last_session_was_used() {
+async fn list_misses_no_session_with_equal_last_access() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     for id in ["a", "b", "c", "d"] {
@@ -136,7 +136,7 @@ async fn a_list_misses_nobody_of_the_millisecond_whose_last_session_was_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_behind_the_end_of_time_is_empty() {
+async fn list_after_end_is_empty() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     settle().await;
@@ -219,7 +219,7 @@ fn expected(views: &[SessionView], query: &SessionQuery) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_question_is_answered_as_a_look_at_all_would() {
+async fn indexed_queries_match_full_scan() {
     for seed in 1..=6 {
         println!("seed {seed}");
         let world = World::new(unswept());
@@ -293,7 +293,7 @@ async fn every_question_is_answered_as_a_look_at_all_would() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_label_that_was_not_written_finds_nothing() {
+async fn uncommitted_label_is_not_found() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -317,7 +317,7 @@ async fn a_label_that_was_not_written_finds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_stay_when_a_session_is_reset_and_end_with_it() {
+async fn labels_survive_reset_and_are_removed_by_end() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     bot.label("a", "app", "x").await.unwrap();
@@ -333,7 +333,7 @@ async fn labels_stay_when_a_session_is_reset_and_end_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_looks_at_a_bounded_number_of_sessions_and_says_where_it_goes_on() {
+async fn page_scans_bounded_number_of_sessions_and_returns_position() {
     let mut config = unswept();
     config.journal.durability = Durability::Off;
     let engine = World::new(config).open().await;
@@ -374,7 +374,7 @@ async fn a_page_looks_at_a_bounded_number_of_sessions_and_says_where_it_goes_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_begins_where_the_ids_of_a_label_begin_as_they_shall() {
+async fn label_query_starts_at_id_prefix() {
     let mut config = unswept();
     config.journal.durability = Durability::Off;
     let engine = World::new(config).open().await;

@@ -21,7 +21,7 @@ fn is_not_found<T>(answer: &Result<T, EngineError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_append_starts_a_session_and_the_seqs_count_on() {
+async fn first_append_starts_session_and_seqs_continue() {
     let engine = World::new(config()).open().await;
     let bot = Bot::acme(&engine);
     assert!(is_not_found(&bot.view("a").await));
@@ -58,7 +58,7 @@ async fn the_first_append_starts_a_session_and_the_seqs_count_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_is_kept_to_the_byte_with_its_seq_and_time() {
+async fn turn_is_stored_unchanged_with_seq_and_time() {
     let engine = World::new(config()).open().await;
     let bot = Bot::acme(&engine);
     let mut plain = Turn::new(Role::User, vec![PartKind::Text("[[hello]]".into()).into()]);
@@ -82,7 +82,7 @@ async fn a_turn_is_kept_to_the_byte_with_its_seq_and_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_history_keeps_its_anchor_and_its_newest_turns_and_pages_through_them() {
+async fn history_keeps_anchor_and_newest_turns_and_pages() {
     let mut config = config();
     config.limits.max_history_turns = 3;
     let engine = World::new(config).open().await;
@@ -128,7 +128,7 @@ async fn a_history_keeps_its_anchor_and_its_newest_turns_and_pages_through_them(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_past_its_ttl_is_dead_at_once_also_between_two_sweeps() {
+async fn session_past_ttl_is_gone_before_the_sweep() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let mut generations = Vec::new();
@@ -168,7 +168,7 @@ async fn a_session_past_its_ttl_is_dead_at_once_also_between_two_sweeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sweeper_collects_without_being_asked() {
+async fn sweeper_expires_sessions_by_itself() {
     let world = World::new(config());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -189,7 +189,7 @@ async fn the_sweeper_collects_without_being_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_append_does_not_keep_an_expired_session_in_memory() {
+async fn refused_append_does_not_keep_expired_session() {
     let engine = World::new(config()).open().await;
     let bot = Bot::acme(&engine);
     sleep(TTL / 8).await;
@@ -205,7 +205,7 @@ async fn a_refused_append_does_not_keep_an_expired_session_in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_used_lives_on_and_what_is_only_looked_at_does_not() {
+async fn appends_and_patches_prolong_session_and_reads_do_not() {
     let engine = World::new(config()).open().await;
     let bot = Bot::acme(&engine);
     for id in ["appended", "patched", "looked at"] {
@@ -228,7 +228,7 @@ async fn what_is_used_lives_on_and_what_is_only_looked_at_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_tells_when_the_session_was_used_and_when_it_expires() {
+async fn view_returns_last_access_and_expiry() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let said = bot.say("a", "hello").await.unwrap().session.unwrap();
@@ -246,7 +246,7 @@ async fn a_view_tells_when_the_session_was_used_and_when_it_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_clears_history_and_state_and_keeps_the_session() {
+async fn reset_clears_history_and_state_and_keeps_session() {
     let engine = World::new(unswept_with_cap(2)).open().await;
     let bot = Bot::acme(&engine);
     let said = bot.say("a", "old").await.unwrap();
@@ -273,7 +273,7 @@ async fn a_reset_clears_history_and_state_and_keeps_the_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_is_patched_and_counts_its_versions() {
+async fn patch_changes_state_and_increments_version() {
     let engine = World::new(config()).open().await;
     let bot = Bot::acme(&engine);
     assert!(is_not_found(&bot.patch("a", "{}", None).await));
@@ -294,7 +294,7 @@ async fn the_state_is_patched_and_counts_its_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_gives_the_session_as_it_was_and_the_next_append_starts_anew() {
+async fn end_returns_final_session_and_next_append_starts_generation() {
     let engine = World::new(config()).open().await;
     let bot = Bot::acme(&engine);
     let said = bot.append("a", saying(&["one", "two"])).await.unwrap();
@@ -333,7 +333,7 @@ async fn an_end_gives_the_session_as_it_was_and_the_next_append_starts_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_tenants_share_a_session_id_and_nothing_else() {
+async fn tenants_share_session_id_and_nothing_else() {
     let mut config = config();
     config
         .tenants
@@ -353,7 +353,7 @@ async fn two_tenants_share_a_session_id_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lives_of_one_moment_are_in_the_order_in_which_they_began() {
+async fn generations_are_ordered_despite_wall_clock_steps() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

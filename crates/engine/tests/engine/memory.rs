@@ -30,7 +30,7 @@ fn long(name: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_content_of_idle_sessions_leaves_memory_and_comes_back() {
+async fn idle_session_content_is_unloaded_and_reloaded() {
     let world = World::new(limited(100_000));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -73,7 +73,7 @@ fn limited_acme(memory_bytes: usize) -> EngineConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_above_its_own_limit_unloads_its_sessions_and_nobody_elses() {
+async fn tenant_over_its_memory_limit_unloads_only_its_sessions() {
     let world = World::new(limited_acme(100_000));
     let engine = world.open().await;
     let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
@@ -104,7 +104,7 @@ async fn a_tenant_above_its_own_limit_unloads_its_sessions_and_nobody_elses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_journal_a_tenant_above_its_own_limit_is_refused_and_others_are_not() {
+async fn durability_off_tenant_over_memory_limit_is_refused_alone() {
     let mut config = limited_acme(50_000);
     config.journal.durability = Durability::Off;
     let engine = World::new(config).open().await;
@@ -129,7 +129,7 @@ async fn without_a_journal_a_tenant_above_its_own_limit_is_refused_and_others_ar
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_unloaded_is_no_younger_and_no_older_for_it() {
+async fn unloading_does_not_change_expiry() {
     let world = World::new(limited(60_000));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -148,7 +148,7 @@ async fn what_is_unloaded_is_no_younger_and_no_older_for_it() {
 
 /// A session that was just loaded is not the next one to be unloaded, however long it was idle.
 #[tokio::test(start_paused = true)]
-async fn what_was_just_loaded_leaves_memory_after_what_was_there_before() {
+async fn reloaded_session_is_unloaded_last() {
     let world = World::new(limited(100_000));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -171,7 +171,7 @@ async fn what_was_just_loaded_leaves_memory_after_what_was_there_before() {
 
 /// A use whose commit failed still counts after the session is unloaded.
 #[tokio::test(start_paused = true)]
-async fn what_is_unloaded_is_as_young_as_its_last_use_though_that_was_not_written() {
+async fn unloaded_session_keeps_uncommitted_last_access() {
     let world = World::new(with_models(
         limited(60_000),
         vec![model("m", 1_000, &Arc::default())],
@@ -196,7 +196,7 @@ async fn what_is_unloaded_is_as_young_as_its_last_use_though_that_was_not_writte
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_the_most_in_memory_gives_it_up() {
+async fn tenant_with_most_memory_is_unloaded_first() {
     let mut config = limited(120_000);
     config.tenants = vec![capped("quiet", 0), capped("loud", 0)];
     let world = World::new(config);
@@ -220,7 +220,7 @@ async fn who_has_the_most_in_memory_gives_it_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_journal_what_has_no_room_is_refused_and_nothing_is_dropped() {
+async fn durability_off_append_over_memory_limit_is_refused_and_drops_nothing() {
     let mut config = limited(60_000);
     config.journal.durability = Durability::Off;
     let world = World::new(config);
@@ -247,7 +247,7 @@ async fn without_a_journal_what_has_no_room_is_refused_and_nothing_is_dropped() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_sessions_than_heads_have_room_for_are_refused() {
+async fn sessions_whose_metadata_exceeds_memory_limit_are_refused() {
     let world = World::new(limited(10 << 10));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -262,7 +262,7 @@ async fn more_sessions_than_heads_have_room_for_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_the_journal_may_have_is_refused_until_retention_has_made_room() {
+async fn journal_quota_refuses_appends_until_retention_frees_space() {
     let mut config = unswept();
     config.journal.retention = TTL;
     config.journal_bytes = 200_000;
@@ -320,7 +320,7 @@ async fn more_than_the_journal_may_have_is_refused_until_retention_has_made_room
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_erased_makes_room_in_the_journal_at_once() {
+async fn erasure_frees_journal_quota_at_once() {
     let mut config = unswept();
     config.journal_bytes = 50_000;
     let engine = World::new(config).open().await;
@@ -348,7 +348,7 @@ async fn what_is_erased_makes_room_in_the_journal_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_hooks_are_given_is_counted_and_has_a_part_of_the_memory_for_each_hook() {
+async fn hook_payloads_are_limited_per_hook_by_memory() {
     let (large, small) = (
         ScriptedHook::always(Act::Hang),
         ScriptedHook::always(Act::Hang),

@@ -64,7 +64,7 @@ fn sorted(mut ids: Vec<String>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_class_expires_at_its_time_and_never_means_never() {
+async fn each_ttl_class_expires_on_time_and_none_never_expires() {
     let hook = ScriptedHook::new([]);
     let world = World::new(with_hooks(with_classes(config()), [hooked("a", &hook)]));
     let engine = world.open().await;
@@ -92,7 +92,7 @@ async fn each_class_expires_at_its_time_and_never_means_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_past_the_time_of_its_class_is_dead_also_between_sweeps() {
+async fn session_past_ttl_of_its_class_is_gone_before_sweep() {
     let engine = World::new(with_classes(unswept())).open().await;
     let bot = Bot::acme(&engine);
     one_of_each(&bot).await;
@@ -115,7 +115,7 @@ async fn a_session_past_the_time_of_its_class_is_dead_also_between_sweeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn classes_survive_a_restart_and_who_never_expires_may_be_evicted() {
+async fn ttl_classes_survive_restart_and_unexpiring_session_is_evictable() {
     let world = World::new(with_classes(unswept_with_cap(4)));
     let engine = world.open().await;
     one_of_each(&Bot::acme(&engine)).await;
@@ -135,7 +135,7 @@ async fn classes_survive_a_restart_and_who_never_expires_may_be_evicted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_of_a_class_that_a_reload_takes_away_live_as_long_as_all() {
+async fn sessions_of_removed_ttl_class_get_default_ttl() {
     let engine = World::new(with_classes(unswept())).open().await;
     let bot = Bot::acme(&engine);
     one_of_each(&bot).await;
@@ -168,7 +168,7 @@ async fn sessions_of_a_class_that_a_reload_takes_away_live_as_long_as_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_was_not_written_does_not_apply() {
+async fn uncommitted_ttl_class_does_not_apply() {
     let world = World::new(with_classes(unswept()));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -183,7 +183,7 @@ async fn a_class_that_was_not_written_does_not_apply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_keeps_all_drops_nothing_and_is_refused_when_it_is_full() {
+async fn keep_all_session_drops_nothing_and_is_refused_when_full() {
     let mut config = unswept();
     config.limits.max_history_turns = 3;
     config.limits.max_history_bytes = 2_000;
@@ -231,7 +231,7 @@ async fn who_keeps_all_drops_nothing_and_is_refused_when_it_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_decided_alone_touches_the_session_and_leaves_its_state() {
+async fn patch_of_options_touches_session_and_keeps_state() {
     let engine = World::new(with_classes(unswept())).open().await;
     let bot = Bot::acme(&engine);
     bot.say("a", "hello").await.unwrap();

@@ -46,7 +46,7 @@ async fn held() -> (World, Bot) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_pass_a_large_append_which_stays_whole_and_in_order() {
+async fn small_appends_overtake_large_append_which_stays_in_order() {
     let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
     let mut behind = Box::pin(bot.say("large", "behind"));
@@ -71,7 +71,7 @@ async fn others_pass_a_large_append_which_stays_whole_and_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_passed_a_large_append_is_read_without_it() {
+async fn session_that_overtook_large_append_is_readable() {
     let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
     assert!(begun(&mut large).await.is_none());
@@ -84,7 +84,7 @@ async fn a_session_that_passed_a_large_append_is_read_without_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_seen_of_a_large_append_waits_for_it() {
+async fn read_that_saw_large_append_waits_for_it() {
     let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 5])));
     assert!(begun(&mut large).await.is_none());
@@ -106,7 +106,7 @@ async fn what_was_seen_of_a_large_append_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_and_searches_of_other_tenants_do_not_wait_for_a_large_append() {
+async fn lists_and_searches_of_other_tenants_do_not_wait_for_large_append() {
     let mut config = config();
     config.tenants = vec![capped(ACME, 1_000), capped(OTHER, 1_000)];
     let world = world(config);
@@ -141,7 +141,7 @@ async fn lists_and_searches_of_other_tenants_do_not_wait_for_a_large_append() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_large_appends_are_written_one_after_the_other() {
+async fn large_appends_are_written_one_after_another() {
     let world = world(config());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -158,7 +158,7 @@ async fn several_large_appends_are_written_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_does_not_start_before_the_end_is_written_that_made_room_for_it() {
+async fn session_start_waits_for_eviction_commit() {
     let world = world(in_parts(unswept_with_cap(2)));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -180,7 +180,7 @@ async fn a_session_does_not_start_before_the_end_is_written_that_made_room_for_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_that_cannot_be_written_fails_its_append_and_what_is_built_on_it() {
+async fn failed_part_fails_its_append_and_later_ones_are_retried() {
     let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
     let mut behind = Box::pin(bot.say("large", "behind"));
@@ -200,7 +200,7 @@ async fn a_part_that_cannot_be_written_fails_its_append_and_what_is_built_on_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_interval_a_large_append_is_written_once_there_is_room() {
+async fn interval_large_append_is_written_once_disk_has_room() {
     let mut config = config();
     config.journal.durability = Durability::Interval;
     let world = world(config);
@@ -219,7 +219,7 @@ async fn with_interval_a_large_append_is_written_once_there_is_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_writes_what_is_left_of_a_large_append() {
+async fn close_writes_remaining_parts_of_large_append() {
     let world = world(config());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

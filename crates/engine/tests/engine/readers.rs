@@ -10,7 +10,7 @@ use crate::bot::{Bot, saying};
 use crate::kit::{World, begun, capped, unswept};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_reads_of_one_tenant_hold_up_no_other() {
+async fn many_reads_of_one_tenant_do_not_delay_others() {
     let mut config = unswept();
     config.tenants = vec![capped("flood", 0), capped("other", 0)];
     let world = World::with_threads(config);
@@ -47,7 +47,7 @@ async fn many_reads_of_one_tenant_hold_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_turns_come_from_memory_where_it_has_all_of_them() {
+async fn newest_turns_are_read_from_memory_if_all_are_loaded() {
     let mut config = unswept();
     config.limits.max_history_turns = 4;
     let world = World::new(config);

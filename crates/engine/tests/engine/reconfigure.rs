@@ -32,7 +32,7 @@ async fn say_all(bot: &Bot, ids: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lowered_cap_of_a_tenant_evicts_the_longest_idle_and_calls_hooks() {
+async fn lowered_tenant_cap_evicts_longest_idle_and_calls_hooks() {
     let hook = ScriptedHook::new([]);
     let with = |config| with_hooks(config, [hooked("a", &hook)]);
     let engine = World::new(with(unswept_with_cap(5))).open().await;
@@ -62,7 +62,7 @@ async fn a_lowered_cap_of_a_tenant_evicts_the_longest_idle_and_calls_hooks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lowered_cap_of_the_process_takes_from_the_tenant_with_the_most() {
+async fn lowered_process_cap_evicts_from_tenant_with_most_sessions() {
     let tenants = vec![capped("large", 0), capped("small", 0)];
     let shared = |max_sessions| {
         let mut config = EngineConfig {
@@ -85,7 +85,7 @@ async fn a_lowered_cap_of_the_process_takes_from_the_tenant_with_the_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shortened_ttl_ends_at_once_what_is_past_it_and_sweeps_as_often_as_it_needs() {
+async fn shortened_ttl_expires_sessions_and_shortens_sweep_interval() {
     let hook = ScriptedHook::new([]);
     let with = |ttl| {
         let mut config = with_hooks(config(), [hooked("a", &hook)]);
@@ -116,7 +116,7 @@ async fn a_shortened_ttl_ends_at_once_what_is_past_it_and_sweeps_as_often_as_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lowered_history_shortens_what_lives_and_stays_so_over_a_restart() {
+async fn lowered_history_cap_trims_live_sessions_across_restart() {
     let mut world = World::new(history_of(10));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -162,7 +162,7 @@ async fn a_lowered_history_shortens_what_lives_and_stays_so_over_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_commit_after_a_lowered_history_brings_back_what_is_true() {
+async fn failed_commit_after_lowered_history_cap_restores_journal_state() {
     let world = World::new(history_of(10));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -179,7 +179,7 @@ async fn a_failed_commit_after_a_lowered_history_brings_back_what_is_true() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_tenant_lives_by_its_limits_and_one_that_is_gone_by_the_common_ones() {
+async fn new_tenant_gets_its_limits_and_removed_tenant_the_defaults() {
     let limits = TenantLimits {
         max_history_turns: Some(1),
         ..TenantLimits::default()
@@ -218,7 +218,7 @@ async fn a_new_tenant_lives_by_its_limits_and_one_that_is_gone_by_the_common_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_wait_for_room_flush_and_retention_hold_from_now_on() {
+async fn reconfigured_queue_wait_flush_and_retention_apply() {
     let mut config = unswept();
     config.journal.queue_bytes = 1 << 10;
     config.journal.queue_wait = NEVER;
@@ -256,7 +256,7 @@ async fn another_wait_for_room_flush_and_retention_hold_from_now_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caps_that_could_not_be_enforced_at_once_are_enforced_soon() {
+async fn cap_enforcement_that_failed_is_retried() {
     let mut world = World::new(unswept_with_cap(9));
     world.config.sessions.sweep_interval = None;
     let engine = world.open().await;
@@ -272,7 +272,7 @@ async fn caps_that_could_not_be_enforced_at_once_are_enforced_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caps_for_which_the_journal_had_no_room_are_enforced_once_it_has() {
+async fn cap_enforcement_refused_by_full_queue_is_retried() {
     let config = |cap| {
         let mut config = unswept_with_cap(cap);
         config.journal.queue_bytes = 1 << 10;
@@ -300,7 +300,7 @@ async fn caps_for_which_the_journal_had_no_room_are_enforced_once_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_that_was_cut_off_is_tried_again_after_a_pause_and_not_after_an_interval() {
+async fn interrupted_sweep_is_retried_after_short_pause() {
     let mut world = World::new(config());
     world.config.sessions.sweep_interval = Some(100 * TTL);
     let engine = world.open().await;

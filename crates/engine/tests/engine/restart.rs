@@ -11,7 +11,7 @@ use crate::bot::{Bot, named, saying};
 use crate::kit::{TTL, World, capped, config, settle, soon, unswept, unswept_with_cap};
 
 #[tokio::test(start_paused = true)]
-async fn everything_comes_back() {
+async fn restart_restores_sessions_states_keys_and_counters() {
     let mut config = unswept();
     config.limits.max_history_turns = 3;
     let world = World::new(config);
@@ -67,7 +67,7 @@ async fn everything_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_only_in_the_journal_can_be_used_ended_and_evicted() {
+async fn session_only_in_journal_can_be_used_ended_and_evicted() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -108,7 +108,7 @@ async fn a_session_that_is_only_in_the_journal_can_be_used_ended_and_evicted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_order_of_idling_survives_for_the_next_eviction() {
+async fn lru_order_survives_restart() {
     let world = World::new(EngineConfig {
         tenants: vec![capped("acme", 3)],
         ..unswept()
@@ -129,7 +129,7 @@ async fn the_order_of_idling_survives_for_the_next_eviction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_expired_while_nobody_looked_ends_after_the_start() {
+async fn session_that_expired_during_downtime_ends_after_start() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -149,7 +149,7 @@ async fn what_expired_while_nobody_looked_ends_after_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_does_not_wait_for_the_ends_of_what_expired() {
+async fn start_does_not_wait_for_ends_of_expired_sessions() {
     let world = World::with_pool(unswept_with_cap(2));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -189,7 +189,7 @@ async fn a_start_does_not_wait_for_the_ends_of_what_expired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lowered_caps_evict_the_longest_idle_after_the_start() {
+async fn lowered_caps_evict_longest_idle_after_start() {
     let mut config = unswept();
     config.tenants = vec![capped("small", 0), capped("large", 0)];
     let mut world = World::new(config);
@@ -217,7 +217,7 @@ async fn lowered_caps_evict_the_longest_idle_after_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lowered_history_is_trimmed_when_it_is_asked_for() {
+async fn lowered_history_cap_trims_session_on_load() {
     let mut world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -236,7 +236,7 @@ async fn a_lowered_history_is_trimmed_when_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_that_the_config_forgot_keeps_its_sessions_until_they_end() {
+async fn tenant_missing_in_config_keeps_its_sessions_until_they_end() {
     let mut world = World::new(config());
     let engine = world.open().await;
     Bot::acme(&engine).say("a", "hello").await.unwrap();

@@ -68,7 +68,7 @@ fn said(outcome: &RewindOutcome) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_popped_regenerated_and_edited_is_so_after_a_restart() {
+async fn pop_regenerate_and_edit_survive_restart() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
         let world = World::new(lasting(durability));
         let mut bot = Bot::acme(&world.open().await);
@@ -107,7 +107,7 @@ async fn what_is_popped_regenerated_and_edited_is_so_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_what_was_rewound_says_so_and_a_rewind_can_be_repeated() {
+async fn key_of_rewound_append_is_refused_and_rewind_is_idempotent() {
     for durability in [Durability::Sync, Durability::Off] {
         let world = World::new(lasting(durability));
         let mut bot = Bot::acme(&world.open().await);
@@ -138,7 +138,7 @@ async fn a_key_of_what_was_rewound_says_so_and_a_rewind_can_be_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rewind_needs_a_session_that_lives_and_what_it_expects() {
+async fn rewind_of_missing_session_or_with_stale_seq_is_refused() {
     let bot = Bot::acme(&World::new(unswept()).open().await);
     for (after_seq, append) in [(0, AppendCommand::default()), (1, saying(&["x"]))] {
         let absent = bot.rewind("a", after_seq, append).await.unwrap_err();
@@ -164,7 +164,7 @@ async fn a_rewind_needs_a_session_that_lives_and_what_it_expects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rewind_behind_summaries_takes_them_back() {
+async fn rewind_undoes_summaries_of_rewound_turns() {
     let (_world, bot) = crate::compaction::opened(&Script::of([])).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(8).await;
@@ -195,7 +195,7 @@ async fn a_rewind_behind_summaries_takes_them_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_are_set_where_no_session_lives() {
+async fn rewind_to_zero_creates_missing_session() {
     for durability in [Durability::Sync, Durability::Off] {
         let bot = Bot::acme(&World::new(lasting(durability)).open().await);
         let expecting = |seq| AppendCommand {
@@ -223,7 +223,7 @@ async fn messages_are_set_where_no_session_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_pop_gives_what_it_took_and_not_what_others_took() {
+async fn repeated_pop_returns_turns_it_removed_itself() {
     let mut config = lasting(Durability::Sync);
     config.tenants[0].limits.max_history_turns = Some(4);
     let world = World::new(config);
@@ -263,7 +263,7 @@ async fn a_repeated_pop_gives_what_it_took_and_not_what_others_took() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_pops_with_one_expectation_one_is_refused() {
+async fn concurrent_pops_with_same_expected_seq_one_is_refused() {
     let bot = Bot::acme(&World::new(lasting(Durability::Sync)).open().await);
     let expecting = |seq, append: AppendCommand| AppendCommand {
         expected_seq: Some(seq),
@@ -298,7 +298,7 @@ async fn of_two_pops_with_one_expectation_one_is_refused() {
 
 /// The calls have been dropped from the history and are only in the journal.
 #[tokio::test(start_paused = true)]
-async fn a_unit_that_was_dropped_is_not_torn_apart_either() {
+async fn rewind_into_dropped_tool_unit_is_refused() {
     let mut config = lasting(Durability::Sync);
     config.tenants[0].limits.max_history_turns = Some(3);
     let world = World::new(config);
@@ -353,7 +353,7 @@ async fn a_unit_that_was_dropped_is_not_torn_apart_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rewind_that_was_not_written_did_not_happen() {
+async fn rewind_whose_commit_fails_is_undone() {
     let world = World::new(lasting(Durability::Sync));
     let bot = Bot::acme(&world.open().await);
     bot.append("a", named("1", &["x", "y", "z"])).await.unwrap();
@@ -384,7 +384,7 @@ async fn a_rewind_that_was_not_written_did_not_happen() {
 ///
 /// The bot retries under the same key until the call is acknowledged.
 #[test]
-fn whatever_fails_each_rewind_is_done_once() {
+fn every_rewind_applies_once_despite_failures_and_crashes() {
     for seed in seeds(60) {
         println!("seed {seed}");
         let mut dice = Dice(seed);

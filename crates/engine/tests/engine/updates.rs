@@ -64,7 +64,7 @@ impl Bot {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_is_so_after_a_restart_and_one_that_was_not_written_is_not() {
+async fn update_survives_restart_and_failed_update_is_undone() {
     let world = World::new(unswept());
     let mut bot = Bot::acme(&world.open().await);
     bot.append("a", named("1", &["x", "y", "z"])).await.unwrap();
@@ -97,7 +97,7 @@ async fn an_update_is_so_after_a_restart_and_one_that_was_not_written_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_is_named_by_the_id_of_the_client_where_one_turn_has_it() {
+async fn turn_is_found_by_unique_client_id() {
     for durability in [Durability::Sync, Durability::Off] {
         let mut config = unswept();
         config.journal.durability = durability;
@@ -151,7 +151,7 @@ async fn a_turn_is_named_by_the_id_of_the_client_where_one_turn_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_grows_makes_older_ones_leave() {
+async fn update_that_grows_turn_drops_older_turns() {
     let mut config = unswept();
     config.tenants[0].limits.max_history_bytes = Some(1_000);
     let bot = Bot::acme(&World::new(config).open().await);
@@ -166,7 +166,7 @@ async fn a_turn_that_grows_makes_older_ones_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_does_not_grow_beyond_what_a_session_that_keeps_all_may_have() {
+async fn update_beyond_keep_all_history_limit_is_refused() {
     let mut config = unswept();
     config.limits.max_history_bytes = 2_000;
     let bot = Bot::acme(&World::new(config).open().await);
@@ -192,7 +192,7 @@ async fn a_turn_does_not_grow_beyond_what_a_session_that_keeps_all_may_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_updates_add_counts_in_what_the_journal_may_have() {
+async fn updates_count_against_journal_quota() {
     let mut config = unswept();
     config.tenants[0].limits.journal_bytes = Some(50_000);
     let bot = Bot::acme(&World::new(config).open().await);
@@ -215,7 +215,7 @@ async fn what_updates_add_counts_in_what_the_journal_may_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_behind_summaries_takes_them_back() {
+async fn update_undoes_summaries_of_the_turn() {
     let (_world, bot) = crate::compaction::opened(&Script::of([])).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(8).await;
@@ -234,7 +234,7 @@ async fn an_update_behind_summaries_takes_them_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_was_not_written_leaves_what_was_there() {
+async fn failed_copy_leaves_target_unchanged() {
     for durability in [Durability::Sync, Durability::Interval] {
         let mut config = unswept();
         config.journal.durability = durability;
@@ -271,7 +271,7 @@ async fn a_copy_that_was_not_written_leaves_what_was_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn few_copies_are_in_memory_at_once() {
+async fn concurrent_copies_are_limited_per_tenant_and_in_total() {
     let names = ["one", "two", "three"];
     let mut config = unswept();
     config.tenants = names.map(|name| capped(name, 10)).into();
@@ -303,7 +303,7 @@ async fn few_copies_are_in_memory_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_copy_holds_counts_in_what_memory_may_be_until_it_is_made() {
+async fn copy_counts_as_call_memory_until_done() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let long = "x".repeat(10_000);
@@ -318,7 +318,7 @@ async fn what_a_copy_holds_counts_in_what_memory_may_be_until_it_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_copies_hold_together_is_a_part_of_the_memory() {
+async fn memory_of_concurrent_copies_is_bounded() {
     const MEMORY_BYTES: usize = 4_000_000;
     const COPIES_BYTES_MAX: u64 = MEMORY_BYTES as u64 / 4;
     let names = ["one", "two"];

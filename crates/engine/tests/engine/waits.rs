@@ -12,7 +12,7 @@ fn is_not_found<T>(answer: &Result<T, EngineError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_saw_an_unwritten_append_waits_for_it() {
+async fn read_that_saw_uncommitted_append_waits_for_commit() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -45,7 +45,7 @@ async fn a_read_that_saw_an_unwritten_append_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_does_not_tell_of_an_append_that_was_never_written() {
+async fn read_never_returns_append_that_failed() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -76,7 +76,7 @@ async fn a_read_does_not_tell_of_an_append_that_was_never_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_would_say_not_found_waits_for_an_unwritten_end() {
+async fn not_found_waits_for_uncommitted_end() {
     for fails in [false, true] {
         let world = World::new(unswept());
         let engine = world.open().await;
@@ -105,7 +105,7 @@ async fn whoever_would_say_not_found_waits_for_an_unwritten_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_waits_for_the_first_and_fails_with_it() {
+async fn duplicate_waits_for_original_and_fails_with_it() {
     for fails in [false, true] {
         let world = World::new(unswept());
         let engine = world.open().await;
@@ -129,7 +129,7 @@ async fn a_duplicate_waits_for_the_first_and_fails_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_of_an_unwritten_append_to_an_ended_session_waits_for_both() {
+async fn duplicate_to_ended_session_waits_for_append_and_end() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -145,7 +145,7 @@ async fn a_duplicate_of_an_unwritten_append_to_an_ended_session_waits_for_both()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_waits_also_when_its_session_expires_before_the_first_is_written() {
+async fn duplicate_waits_although_session_expires_before_commit() {
     for fails in [false, true] {
         let mut config = unswept();
         config.journal = one_by_one();

@@ -13,7 +13,7 @@ use crate::kit::{ACME, Dice, World, capped, config, settle, unswept};
 use crate::seeds::seeds;
 
 #[tokio::test(start_paused = true)]
-async fn in_the_middle_of_traffic_nothing_is_lost_and_every_end_is_delivered() {
+async fn reconfigure_under_traffic_loses_nothing_and_delivers_every_end() {
     for seed in seeds(20) {
         println!("seed {seed}");
         let mut dice = Dice(seed);
