@@ -14,7 +14,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use crate::harness::{Daemon, Setup, append, channel, eventually, http_get, refused, say, user};
 
 #[tokio::test]
-async fn stats_count_what_was_done() {
+async fn get_stats_counts_sessions_turns_and_commits() {
     let daemon = Daemon::start().await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     for number in 0..3 {
@@ -78,7 +78,7 @@ async fn stats_count_what_was_done() {
 }
 
 #[tokio::test]
-async fn tenants_are_listed_with_the_limits_that_apply() {
+async fn list_tenants_returns_effective_limits() {
     let setup = Setup::default()
         .section("short_term: { max_history_turns: 9, max_sessions: 5, session_ttl: 2h }")
         .two_tenants("max_sessions: 7, session_ttl: 90s", "max_history_turns: 3");
@@ -105,7 +105,7 @@ async fn tenants_are_listed_with_the_limits_that_apply() {
 }
 
 #[tokio::test]
-async fn health_is_told_for_the_daemon_and_for_each_service_without_a_key() {
+async fn health_check_needs_no_key_and_covers_each_service() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut health = HealthClient::new(channel(daemon.grpc_addr()));
     for service in [
@@ -129,7 +129,7 @@ async fn health_is_told_for_the_daemon_and_for_each_service_without_a_key() {
 }
 
 #[tokio::test]
-async fn reflection_tells_the_services_and_their_messages() {
+async fn reflection_lists_services_and_message_types() {
     let daemon = Daemon::start().await;
     let mut reflection = ServerReflectionClient::new(channel(daemon.grpc_addr()));
     let ask = |question| ServerReflectionRequest {
@@ -176,7 +176,7 @@ async fn reflection_tells_the_services_and_their_messages() {
 }
 
 #[tokio::test]
-async fn the_pages_for_operators_tell_life_readiness_and_metrics() {
+async fn admin_pages_serve_health_readiness_and_metrics() {
     let daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "a xylophone").await;
     let page = |path| http_get(daemon.admin_addr(), path);
@@ -201,7 +201,7 @@ async fn the_pages_for_operators_tell_life_readiness_and_metrics() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_daemon_has_no_huge_pages() {
+async fn transparent_huge_pages_are_disabled() {
     let daemon = Daemon::start().await;
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("a file");
     assert!(status.contains("\nTHP_enabled:\t0\n"), "{status}");

@@ -70,7 +70,7 @@ async fn restored_for_another_user(dest: &str) {
     let home = tempfile::tempdir().expect("a directory");
     let user = 65_534;
     if chown(home.path(), Some(user), Some(user)).is_err() {
-        let test = "backup::all_of_a_daemon_comes_back_and_a_second_backup_copies_what_changed";
+        let test = "backup::backup_and_restore_round_trip_and_second_backup_is_incremental";
         return skip(test, "root");
     }
     restore(dest, &home.path().display().to_string()).await;
@@ -81,7 +81,7 @@ async fn restored_for_another_user(dest: &str) {
 }
 
 #[tokio::test]
-async fn all_of_a_daemon_comes_back_and_a_second_backup_copies_what_changed() {
+async fn backup_and_restore_round_trip_and_second_backup_is_incremental() {
     let setup = Setup::default().section(CHECKPOINTS);
     let daemon = Daemon::with(setup.clone()).await;
     let mut client = daemon.sessions();
@@ -153,7 +153,7 @@ async fn all_of_a_daemon_comes_back_and_a_second_backup_copies_what_changed() {
 }
 
 #[tokio::test]
-async fn under_load_a_backup_has_all_that_was_acknowledged_before_it() {
+async fn backup_under_load_contains_every_acknowledged_append() {
     let daemon = Daemon::start().await;
     let (stop, acknowledged) = (
         Arc::new(AtomicBool::new(false)),
@@ -219,7 +219,7 @@ async fn until_incoming(child: &mut Child, dest: &str, bytes: u64) {
 }
 
 #[tokio::test]
-async fn a_backup_that_was_killed_is_never_taken_for_a_whole_one() {
+async fn killed_backup_is_never_restored_as_complete() {
     let mut daemon = Daemon::start().await;
     fill(&mut daemon.sessions(), "first").await;
     let dest = daemon.path("backup").display().to_string();
@@ -282,7 +282,7 @@ async fn a_backup_that_was_killed_is_never_taken_for_a_whole_one() {
 }
 
 #[tokio::test]
-async fn a_backup_needs_an_operator_and_a_directory_of_its_own() {
+async fn backup_requires_admin_role_and_separate_directory() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let dest = daemon.path("backup").display().to_string();
     let outcome = ask_as(&daemon, &["backup", &dest], Setup::ALPHA).await;

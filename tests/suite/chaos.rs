@@ -665,7 +665,7 @@ impl Rounds {
 }
 
 #[tokio::test]
-async fn whatever_goes_wrong_what_was_acknowledged_is_there_once_and_in_order() {
+async fn chaos_rounds_keep_acknowledged_turns_exactly_once_in_order() {
     if Server::shared().is_none() {
         return;
     }
@@ -726,7 +726,7 @@ async fn stays_behind_a_late_commit(env: &[(&str, &str)]) -> Option<bool> {
 }
 
 #[tokio::test]
-async fn what_is_acknowledged_after_a_late_commit_is_there() {
+async fn append_acknowledged_after_late_commit_survives() {
     if let Some(stays) = stays_behind_a_late_commit(&[]).await {
         assert!(stays);
     }
@@ -734,7 +734,7 @@ async fn what_is_acknowledged_after_a_late_commit_is_there() {
 
 /// Control experiment: without the fence, the tests above fail.
 #[tokio::test]
-async fn without_the_fence_what_is_acknowledged_after_a_late_commit_is_lost() {
+async fn append_acknowledged_after_late_commit_is_lost_without_fence() {
     let env = [("MEMOIRD_TEST_NO_FENCE", "1")];
     if let Some(stays) = stays_behind_a_late_commit(&env).await {
         assert!(!stays, "the fence is on, or nothing came late");

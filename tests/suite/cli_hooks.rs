@@ -92,7 +92,7 @@ async fn deliveries(daemon: &Daemon, state: &str, count: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_watch_prints_a_session_from_its_first_turn_to_its_end() {
+async fn watch_prints_events_from_creation_to_end() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "before", "hi").await;
@@ -136,7 +136,7 @@ async fn a_watch_prints_a_session_from_its_first_turn_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_it_missed_and_all_tenants_to_an_operator_only() {
+async fn watch_reports_missed_events_and_watch_all_requires_admin() {
     let setup = Setup::default().section("journal: { durability: \"off\" }");
     let daemon = Daemon::with(setup.clone()).await;
     let mut client = daemon.sessions();
@@ -164,7 +164,7 @@ async fn a_watch_tells_what_it_missed_and_all_tenants_to_an_operator_only() {
 }
 
 #[tokio::test]
-async fn a_watch_outlives_the_daemon_but_not_its_reader() {
+async fn watch_reconnects_after_daemon_restart_and_exits_on_closed_pipe() {
     let mut daemon = Daemon::start().await;
     // A fixed port, so that the watch finds the daemon again.
     let addr = daemon.grpc_addr().to_owned();
@@ -201,7 +201,7 @@ async fn a_watch_outlives_the_daemon_but_not_its_reader() {
 }
 
 #[tokio::test]
-async fn what_a_hook_was_not_told_is_listed_retried_and_dropped() {
+async fn hooks_command_lists_retries_and_drops_dead_deliveries() {
     let daemon = Daemon::with(Setup::default().section(FAILING)).await;
     for session in ["a", "b", "c"] {
         say(&mut daemon.sessions(), session, "hi").await;
@@ -285,7 +285,7 @@ async fn what_a_hook_was_not_told_is_listed_retried_and_dropped() {
 }
 
 #[tokio::test]
-async fn a_reload_tells_what_applies_what_waits_and_what_is_wrong() {
+async fn reload_command_prints_applied_refused_and_invalid_settings() {
     let setup = Setup::default().section("short_term: { max_sessions: 5 }");
     let daemon = Daemon::with(setup).await;
     let file = daemon.path("memoird.yaml");
@@ -324,7 +324,7 @@ async fn a_reload_tells_what_applies_what_waits_and_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn checkpoints_are_listed_and_shown_without_a_daemon() {
+async fn checkpoints_command_lists_and_shows_without_daemon() {
     let home = tempfile::tempdir().expect("a directory");
     let dir = home.path().join("checkpoints").display().to_string();
     let hook = format!("hooks:\n- {{ name: checkpoint, git: {{ dir: {dir:?} }} }}");

@@ -53,7 +53,7 @@ async fn messages(client: &mut Sessions, session: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_client_keeps_beside_its_turns_comes_back_and_goes_to_no_provider() {
+async fn client_fields_are_returned_but_never_sent_to_provider() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let own = r#"{ "id":"msg-1",  "parts":[1.50] }"#;
@@ -109,7 +109,7 @@ async fn what_a_client_keeps_beside_its_turns_comes_back_and_goes_to_no_provider
 }
 
 #[tokio::test]
-async fn a_message_array_brings_it_in_fields_of_its_own() {
+async fn message_array_carries_client_fields_in_memoird_keys() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     for format in FORMATS {
@@ -148,7 +148,7 @@ async fn a_message_array_brings_it_in_fields_of_its_own() {
 }
 
 #[tokio::test]
-async fn items_that_become_one_turn_say_one_thing() {
+async fn items_merged_into_one_turn_must_share_client_id() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let items = |second: &str| AppendRequest {
@@ -172,7 +172,7 @@ async fn items_that_become_one_turn_say_one_thing() {
 }
 
 #[tokio::test]
-async fn events_of_appends_name_the_clients_messages() {
+async fn append_events_list_client_ids_up_to_1_kib() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let mut events = Events::now(&mut client).await;
@@ -198,7 +198,7 @@ async fn events_of_appends_name_the_clients_messages() {
 }
 
 #[tokio::test]
-async fn a_redelivered_append_with_another_client_json_is_another_append() {
+async fn idempotency_key_with_different_client_json_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let request = |json: &str| keyed("chat", "k", [named(user("a"), "m1", json)]);

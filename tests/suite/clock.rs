@@ -91,24 +91,24 @@ async fn steps(clock: &Clock, sign: i64) {
 }
 
 #[tokio::test]
-async fn a_clock_that_steps_a_day_forward_expires_nothing_early() {
-    let test = "clock::a_clock_that_steps_a_day_forward_expires_nothing_early";
+async fn clock_step_one_day_forward_expires_nothing_early() {
+    let test = "clock::clock_step_one_day_forward_expires_nothing_early";
     if let Some(clock) = Clock::new(test) {
         steps(&clock, 1).await;
     }
 }
 
 #[tokio::test]
-async fn a_clock_that_steps_a_day_back_lets_nothing_live_for_ever() {
-    let test = "clock::a_clock_that_steps_a_day_back_lets_nothing_live_for_ever";
+async fn clock_step_one_day_back_does_not_prolong_sessions() {
+    let test = "clock::clock_step_one_day_back_does_not_prolong_sessions";
     if let Some(clock) = Clock::new(test) {
         steps(&clock, -1).await;
     }
 }
 
 #[tokio::test]
-async fn a_clock_that_is_wrong_by_half_a_century_stops_nobody() {
-    let test = "clock::a_clock_that_is_wrong_by_half_a_century_stops_nobody";
+async fn clock_wrong_by_decades_does_not_block_appends() {
+    let test = "clock::clock_wrong_by_decades_does_not_block_appends";
     let Some(clock) = Clock::new(test) else {
         return;
     };

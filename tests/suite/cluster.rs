@@ -71,7 +71,7 @@ async fn leader(daemons: &[&Daemon]) -> usize {
 }
 
 #[tokio::test]
-async fn what_one_daemon_acknowledged_all_of_them_know() {
+async fn turn_acknowledged_by_one_member_is_visible_on_all() {
     let Some((daemons, _)) = daemons(3, "").await else {
         return;
     };
@@ -124,7 +124,7 @@ async fn told_by(events: &mut Streaming<WatchEventsResponse>) -> WatchEventsResp
 }
 
 #[tokio::test]
-async fn who_watches_is_told_what_happens_at_all_daemons_and_goes_on_at_any() {
+async fn watch_on_one_member_shows_events_of_all_and_resumes_on_any() {
     let Some((daemons, _)) = daemons(2, "").await else {
         return;
     };
@@ -180,7 +180,7 @@ async fn who_watches_is_told_what_happens_at_all_daemons_and_goes_on_at_any() {
 }
 
 #[tokio::test]
-async fn an_operator_sees_who_is_there_who_leads_and_who_says_something_else() {
+async fn get_cluster_shows_members_leader_and_differing_settings() {
     let Some((mut all, words)) = daemons(2, "").await else {
         return;
     };
@@ -228,7 +228,7 @@ async fn an_operator_sees_who_is_there_who_leads_and_who_says_something_else() {
 }
 
 #[tokio::test]
-async fn what_is_of_all_is_in_the_sum_of_their_metrics_once_and_a_race_is_no_failure() {
+async fn cluster_wide_metrics_are_exported_once_and_races_are_no_failures() {
     let Some((daemons, _)) = daemons(2, "").await else {
         return;
     };
@@ -276,7 +276,7 @@ async fn what_is_of_all_is_in_the_sum_of_their_metrics_once_and_a_race_is_no_fai
 }
 
 #[tokio::test]
-async fn what_daemons_together_do_not_serve_is_told() {
+async fn transcript_search_in_cluster_is_unimplemented() {
     let Some((daemons, _)) = daemons(1, "").await else {
         return;
     };
@@ -291,7 +291,7 @@ async fn what_daemons_together_do_not_serve_is_told() {
 }
 
 #[tokio::test]
-async fn memories_are_those_of_all_daemons() {
+async fn memories_are_shared_by_all_members() {
     let Some((mut daemons, _)) = daemons(2, "").await else {
         return;
     };
@@ -346,7 +346,7 @@ async fn memories_are_those_of_all_daemons() {
 }
 
 #[tokio::test]
-async fn documents_are_those_of_all_daemons() {
+async fn documents_are_shared_by_all_members() {
     let Some((daemons, _)) = daemons(2, "").await else {
         return;
     };
@@ -379,7 +379,7 @@ async fn documents_are_those_of_all_daemons() {
 }
 
 #[tokio::test]
-async fn facts_come_in_whole_and_once_from_daemons_that_are_killed() {
+async fn facts_are_stored_exactly_once_while_members_are_killed() {
     let Some((mut daemons, _)) = daemons(3, "").await else {
         return;
     };
@@ -436,7 +436,7 @@ async fn facts_come_in_whole_and_once_from_daemons_that_are_killed() {
 }
 
 #[tokio::test]
-async fn one_of_them_ends_what_expired_and_calls_hooks_and_another_one_follows_it() {
+async fn leader_expires_sessions_and_delivers_hooks_and_failover_continues() {
     let limits = "short_term: { session_ttl: 2s, sweep_interval: 500ms }";
     let Some((mut daemons, _)) = daemons(3, limits).await else {
         return;
@@ -477,7 +477,7 @@ async fn one_of_them_ends_what_expired_and_calls_hooks_and_another_one_follows_i
 }
 
 #[tokio::test]
-async fn a_daemon_that_shares_with_nobody_waits_for_those_that_do() {
+async fn single_daemon_and_cluster_member_exclude_each_other() {
     let Some((mut daemons, words)) = daemons(1, "").await else {
         return;
     };

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use crate::harness::{Daemon, Setup, append, ask_as, fails, live, run, say, tool_uses, user};
 
 #[tokio::test]
-async fn the_default_configuration_is_printed_checked_and_the_one_in_the_repository() {
+async fn default_configuration_prints_passes_check_and_matches_repository() {
     let printed = run(&["config", "print-default"], &[]).await;
     assert_eq!(printed.code, Some(0));
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../config/memoird.yaml");
@@ -47,7 +47,7 @@ async fn the_default_configuration_is_printed_checked_and_the_one_in_the_reposit
 }
 
 #[tokio::test]
-async fn sessions_are_listed_shown_and_ended() {
+async fn sessions_command_lists_shows_and_ends() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let turns = [user("first\u{1b}[2J"), tool_uses(&["a"])];
@@ -117,7 +117,7 @@ async fn sessions_are_listed_shown_and_ended() {
 }
 
 #[tokio::test]
-async fn the_newest_turns_of_a_long_session_are_shown() {
+async fn sessions_show_prints_newest_turns_of_long_session() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     for first in (1..=2_250).step_by(250) {
@@ -141,7 +141,7 @@ async fn the_newest_turns_of_a_long_session_are_shown() {
 }
 
 #[tokio::test]
-async fn stats_are_printed_for_people_and_programs() {
+async fn stats_command_prints_table_and_json() {
     let daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "hi").await;
     let stats = ask_as(&daemon, &["stats", "--json"], "").await.json();
@@ -161,7 +161,7 @@ async fn stats_are_printed_for_people_and_programs() {
 }
 
 #[tokio::test]
-async fn a_key_comes_from_the_environment_or_a_file_and_never_from_the_command_line() {
+async fn key_is_read_from_environment_or_file_never_from_arguments() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let list = ["sessions", "list"];
     fails(&ask_as(&daemon, &list, "").await, 77, "NO_KEY");
@@ -192,7 +192,7 @@ async fn a_key_comes_from_the_environment_or_a_file_and_never_from_the_command_l
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_not_there_is_told_with_what_to_do() {
+async fn unreachable_daemon_exits_69_and_suggests_serve() {
     let port = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = port.local_addr().expect("an address").to_string();
     drop(port);
@@ -212,7 +212,7 @@ async fn a_daemon_that_is_not_there_is_told_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn wrong_usage_is_told() {
+async fn invalid_usage_exits_2() {
     for args in [
         &["fly"][..],
         &[],
@@ -251,7 +251,7 @@ async fn place_of_call(args: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn calls_say_by_what_a_balancer_may_choose_a_daemon() {
+async fn calls_send_session_header_for_load_balancing() {
     for (args, place) in [
         (
             &["sessions", "show", "a chat/é!"][..],
@@ -270,7 +270,7 @@ async fn calls_say_by_what_a_balancer_may_choose_a_daemon() {
 }
 
 #[tokio::test]
-async fn a_variable_that_is_empty_or_of_no_use_is_in_nobody_s_way() {
+async fn empty_or_irrelevant_environment_variables_are_ignored() {
     let daemon = Daemon::start().await;
     let empty = [
         "MEMOIRD_ADDR",
@@ -302,7 +302,7 @@ async fn a_variable_that_is_empty_or_of_no_use_is_in_nobody_s_way() {
 }
 
 #[tokio::test]
-async fn a_key_is_not_shown_on_the_way_to_a_daemon_whose_certificate_is_asked_for() {
+async fn key_is_not_sent_over_plaintext_when_tls_options_are_given() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     for more in [["--ca", "/nowhere"], ["--cert", "/nowhere"]] {

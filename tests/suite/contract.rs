@@ -52,7 +52,7 @@ fn rich_turn() -> Turn {
 }
 
 #[tokio::test]
-async fn what_is_appended_is_read_again_as_it_was() {
+async fn appended_turns_are_read_back_unchanged() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let turns = [
@@ -91,7 +91,7 @@ async fn what_is_appended_is_read_again_as_it_was() {
 }
 
 #[tokio::test]
-async fn the_time_that_a_bot_gives_is_kept() {
+async fn append_keeps_timestamp_given_by_client() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let mut said = user("long ago");
@@ -111,7 +111,7 @@ async fn the_time_that_a_bot_gives_is_kept() {
 }
 
 #[tokio::test]
-async fn an_openai_message_array_becomes_turns() {
+async fn openai_message_array_becomes_turns() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let messages = r#"[
@@ -146,7 +146,7 @@ async fn an_openai_message_array_becomes_turns() {
 }
 
 #[tokio::test]
-async fn an_anthropic_message_array_becomes_turns() {
+async fn anthropic_message_array_becomes_turns() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let messages = r#"[
@@ -185,7 +185,7 @@ async fn an_anthropic_message_array_becomes_turns() {
 }
 
 #[tokio::test]
-async fn a_history_is_read_in_pages() {
+async fn get_history_pages_forward() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let turns: Vec<Turn> = (1..=25).map(|number| user(&number.to_string())).collect();
@@ -242,7 +242,7 @@ async fn a_history_is_read_in_pages() {
 }
 
 #[tokio::test]
-async fn a_history_is_read_from_its_end() {
+async fn get_history_pages_backward_from_end() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let turns: Vec<Turn> = (1..=25).map(|number| user(&number.to_string())).collect();
@@ -286,7 +286,7 @@ async fn a_history_is_read_from_its_end() {
 }
 
 #[tokio::test]
-async fn messages_are_read_back_as_they_came() {
+async fn messages_are_read_back_in_their_original_format() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let cases = [
@@ -327,7 +327,7 @@ async fn messages_are_read_back_as_they_came() {
 }
 
 #[tokio::test]
-async fn a_page_in_a_format_stays_below_2_mib() {
+async fn history_page_in_message_format_stays_below_2_mib() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     // A newline takes two bytes in JSON.
@@ -435,7 +435,7 @@ async fn a_reply_over_4_mib_is_refused_unless_the_call_asks_for_it() {
 }
 
 #[tokio::test]
-async fn a_page_of_large_turns_ends_early_and_goes_on() {
+async fn history_page_of_large_turns_ends_early_and_continues() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let large = "x".repeat(700_000);
@@ -465,7 +465,7 @@ async fn a_page_of_large_turns_ends_early_and_goes_on() {
 }
 
 #[tokio::test]
-async fn an_append_is_said_about_the_session_that_it_made() {
+async fn append_response_describes_resulting_session() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let mut request = append("chat", [user("hi"), assistant("hello")]);
@@ -528,7 +528,7 @@ async fn an_append_is_said_about_the_session_that_it_made() {
 }
 
 #[tokio::test]
-async fn sessions_are_listed_most_recently_used_first_in_pages() {
+async fn list_sessions_pages_most_recently_used_first() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     for number in 0..7 {
@@ -568,7 +568,7 @@ async fn sessions_are_listed_most_recently_used_first_in_pages() {
 }
 
 #[tokio::test]
-async fn an_idempotency_key_does_an_append_once() {
+async fn idempotency_key_applies_append_once() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let mut request = append("chat", [user("once")]);
@@ -625,7 +625,7 @@ async fn an_idempotency_key_does_an_append_once() {
 }
 
 #[tokio::test]
-async fn a_careful_client_does_not_speak_into_another_state_or_life() {
+async fn append_with_stale_expected_seq_or_generation_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let expecting = |seq: Option<u64>, generation: &str| AppendRequest {
@@ -674,7 +674,7 @@ async fn a_careful_client_does_not_speak_into_another_state_or_life() {
 }
 
 #[tokio::test]
-async fn a_tool_call_that_still_waits_is_kept_and_answered_later() {
+async fn pending_tool_calls_accept_results_in_later_appends() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     client

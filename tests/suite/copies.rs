@@ -68,7 +68,7 @@ async fn fill(client: &mut Sessions) {
 }
 
 #[tokio::test]
-async fn a_fork_has_turns_state_and_subject_and_goes_its_own_way() {
+async fn fork_copies_turns_state_and_subject_and_then_diverges() {
     for durability in ["sync", "interval", "off"] {
         let setup = format!("journal: {{ durability: {durability} }}");
         let mut daemon = Daemon::with(Setup::default().section(setup)).await;
@@ -121,7 +121,7 @@ async fn a_fork_has_turns_state_and_subject_and_goes_its_own_way() {
 }
 
 #[tokio::test]
-async fn a_life_that_is_over_is_brought_back() {
+async fn ended_generation_is_restored_by_copy() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     fill(&mut client).await;
@@ -159,7 +159,7 @@ async fn a_life_that_is_over_is_brought_back() {
 }
 
 #[tokio::test]
-async fn a_copy_under_a_key_is_made_once() {
+async fn copy_with_idempotency_key_is_made_once() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     fill(&mut client).await;
@@ -189,7 +189,7 @@ async fn a_copy_under_a_key_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_copy_keeps_to_the_caps_and_its_units_are_whole() {
+async fn copy_obeys_history_caps_and_keeps_tool_units_whole() {
     let cap = "short_term: { max_history_turns: 4 }";
     let daemon = Daemon::with(Setup::default().section(cap)).await;
     let mut client = daemon.sessions();
@@ -213,7 +213,7 @@ async fn a_copy_keeps_to_the_caps_and_its_units_are_whole() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_copied_is_refused_and_makes_nothing() {
+async fn invalid_copy_is_refused_and_creates_nothing() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let (bad, none) = (Code::InvalidArgument, Code::NotFound);

@@ -338,11 +338,11 @@ async fn write_until_killed(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_9_amid_appends_loses_nothing_and_doubles_nothing() {
+async fn kill_9_amid_appends_loses_and_duplicates_nothing() {
     Series::open("sync").run().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_9_with_interval_loses_no_more_than_was_promised() {
+async fn kill_9_with_interval_loses_only_unflushed_appends() {
     Series::open("interval").run().await;
 }

@@ -21,7 +21,7 @@ fn folders(home: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn the_demo_shows_what_it_promises() {
+async fn demo_output_shows_every_feature() {
     let home = tempfile::tempdir().expect("a directory");
     let demo = run(&["demo", "--fast"], &env(home.path())).await;
     assert_eq!(demo.code, Some(0), "{demo:?}");
@@ -56,7 +56,7 @@ async fn the_demo_shows_what_it_promises() {
 }
 
 #[tokio::test]
-async fn a_folder_is_kept_when_somebody_wants_it() {
+async fn demo_keep_leaves_its_folder() {
     let home = tempfile::tempdir().expect("a directory");
     // Without `--fast`: sessions must not expire during the pauses.
     let demo = run(&["demo", "--keep"], &env(home.path())).await;
@@ -81,7 +81,7 @@ async fn a_folder_is_kept_when_somebody_wants_it() {
 }
 
 #[tokio::test]
-async fn an_interrupted_demo_leaves_nothing() {
+async fn interrupted_demo_removes_its_folder() {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(binary());
     command

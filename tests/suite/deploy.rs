@@ -86,7 +86,7 @@ fn seconds(text: &str) -> Duration {
 }
 
 #[tokio::test]
-async fn every_metric_that_is_shown_or_watched_is_one_of_the_daemon() {
+async fn dashboard_and_alerts_use_only_existing_metrics() {
     // Some metrics exist only after a hook was called.
     let hook = "hooks: [ { name: nothing, exec: { argv: [/bin/true] } } ]\n";
     let daemon = Daemon::with(Setup::default().section(hook)).await;
@@ -138,7 +138,7 @@ pub(crate) fn metrics_shown() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn every_configuration_is_good_once_its_keys_are_there() {
+async fn deploy_configurations_pass_check_once_keys_exist() {
     let dir = tempfile::tempdir().expect("a directory");
     for name in CONFIGURATIONS {
         let mut config = text(name);
@@ -176,7 +176,7 @@ async fn every_configuration_is_good_once_its_keys_are_there() {
 }
 
 #[tokio::test]
-async fn every_place_stops_the_daemon_with_patience_enough() {
+async fn stop_timeouts_exceed_shutdown_grace() {
     let config = run(&["config", "print-default"], &[]).await.stdout;
     let grace = config
         .lines()
@@ -209,7 +209,7 @@ async fn every_place_stops_the_daemon_with_patience_enough() {
 }
 
 #[test]
-fn the_monitoring_of_a_cluster_in_compose_sees_every_daemon() {
+fn compose_cluster_monitoring_scrapes_every_daemon() {
     let alone = &yaml("compose/compose.yaml")[0];
     let cluster = &yaml("compose/cluster.yaml")[0];
     let services = cluster["services"].as_object().expect("services");
@@ -243,7 +243,7 @@ fn the_monitoring_of_a_cluster_in_compose_sees_every_daemon() {
 }
 
 #[test]
-fn what_compose_starts_is_there_again_after_the_machine_was_started_anew() {
+fn compose_services_restart_after_reboot() {
     for name in ["compose", "cluster"] {
         let file = &yaml(&format!("compose/{name}.yaml"))[0];
         let services = file["services"].as_object().expect("services");
@@ -264,7 +264,7 @@ fn what_compose_starts_is_there_again_after_the_machine_was_started_anew() {
 }
 
 #[tokio::test]
-async fn the_unit_names_commands_and_exit_codes_that_there_are() {
+async fn systemd_unit_uses_existing_commands_and_exit_codes() {
     let help = run(&["--help"], &[]).await.stdout;
     let (_, codes) = help.split_once("Exit codes:\n").expect("exit codes");
     let codes: Vec<&str> = codes
@@ -303,7 +303,7 @@ async fn the_unit_names_commands_and_exit_codes_that_there_are() {
 }
 
 #[tokio::test]
-async fn probes_ask_for_pages_that_there_are() {
+async fn probes_request_existing_pages() {
     let daemon = Daemon::start().await;
     let pod = &yaml("kubernetes/statefulset.yaml")[0]["spec"]["template"];
     let container = &pod["spec"]["containers"][0];
@@ -331,7 +331,7 @@ async fn probes_ask_for_pages_that_there_are() {
 }
 
 #[tokio::test]
-async fn the_image_starts_and_asks_by_commands_that_there_are() {
+async fn docker_image_runs_existing_commands() {
     let dockerfile = text("docker/Dockerfile");
     assert!(
         dockerfile.contains("\nUSER 65532:65532\n") && dockerfile.contains("STOPSIGNAL SIGTERM")
@@ -373,7 +373,7 @@ async fn the_image_starts_and_asks_by_commands_that_there_are() {
 }
 
 #[test]
-fn ports_images_and_paths_are_the_same_everywhere() {
+fn deploy_files_agree_on_ports_images_and_paths() {
     let mut mistakes = Vec::new();
     let mut versions = BTreeMap::new();
     for name in files() {

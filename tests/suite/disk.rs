@@ -124,8 +124,8 @@ fn on_a_small_disk(setup: Setup, test: &str) -> Option<Setup> {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again() {
-    let test = "disk::a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again";
+async fn full_disk_is_reported_as_journal_full_and_recovers() {
+    let test = "disk::full_disk_is_reported_as_journal_full_and_recovers";
     let setup = Setup::default()
         .section(ROOMY)
         .section("compaction: { enabled: false }");
@@ -169,8 +169,8 @@ async fn crash_and_keep_the_disk(daemon: &mut Daemon) {
 }
 
 #[tokio::test]
-async fn with_interval_what_was_acknowledged_on_a_full_disk_is_there_once_it_has_room() {
-    let test = "disk::with_interval_what_was_acknowledged_on_a_full_disk_is_there_once_it_has_room";
+async fn full_disk_with_interval_keeps_acknowledged_turns() {
+    let test = "disk::full_disk_with_interval_keeps_acknowledged_turns";
     let setup = Setup::default()
         .section(ROOMY)
         .section("compaction: { enabled: false }")
@@ -198,7 +198,7 @@ async fn with_interval_what_was_acknowledged_on_a_full_disk_is_there_once_it_has
 }
 
 #[tokio::test]
-async fn files_that_may_not_grow_refuse_appends_until_they_may() {
+async fn file_size_limit_refuses_appends_until_raised() {
     let limited = ["prlimit", "--fsize=2000000:unlimited", "sh", "-c"];
     let ignoring = "trap '' XFSZ; exec \"$@\"";
     let wrapper: Vec<&str> = limited.into_iter().chain([ignoring, "sh"]).collect();
@@ -225,11 +225,11 @@ async fn files_that_may_not_grow_refuse_appends_until_they_may() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_written_does_not_end_the_daemon() {
+async fn unwritable_log_does_not_stop_daemon() {
     let mount = "mkdir -p HOME/small && mount -t tmpfs -o size=64k tmpfs HOME/small";
     let dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &dir.path().display().to_string());
-    let test = "disk::a_log_that_cannot_be_written_does_not_end_the_daemon";
+    let test = "disk::unwritable_log_does_not_stop_daemon";
     if !Namespace::Mount.allows(&probe, test) {
         return;
     }

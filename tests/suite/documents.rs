@@ -188,7 +188,7 @@ async fn documents_are_put_read_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_expects_another_version_is_refused() {
+async fn put_with_stale_expected_version_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.documents();
     let expecting = |version| PutDocumentRequest {
@@ -228,7 +228,7 @@ async fn what_expects_another_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_batch_is_one_transaction() {
+async fn document_batch_is_one_transaction() {
     let daemon = Daemon::start().await;
     let mut client = daemon.documents();
     stored(&mut client, put("a", "old", "1")).await;
@@ -264,7 +264,7 @@ async fn a_batch_is_one_transaction() {
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_and_says_which_field() {
+async fn invalid_document_request_is_refused_with_field() {
     let daemon =
         Daemon::with(Setup::default().section(
             "long_term: { document_bytes: 1KiB, max_documents: 2, documents_bytes: 10KiB }",
@@ -461,7 +461,7 @@ fn rpcs() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn nothing_is_answered_without_a_key_and_no_key_reaches_another_tenant() {
+async fn document_rpcs_need_a_key_and_are_isolated_by_tenant() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let names = rpcs();
     assert_eq!(names.len(), 7, "{names:?}");
@@ -543,7 +543,7 @@ async fn nothing_is_answered_without_a_key_and_no_key_reaches_another_tenant() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_crash_and_what_expired_is_gone() {
+async fn acknowledged_documents_survive_kill_and_expired_ones_are_gone() {
     let mut daemon = Daemon::start().await;
     let mut tasks = JoinSet::new();
     for number in 0..64 {
@@ -576,7 +576,7 @@ async fn what_was_acknowledged_survives_a_crash_and_what_expired_is_gone() {
 }
 
 #[tokio::test]
-async fn an_erasure_says_that_it_does_not_look_at_documents() {
+async fn erasure_reports_documents_as_outside_its_scope() {
     let daemon = Daemon::start().await;
     let mut client = daemon.documents();
     kept(&mut daemon.memories(), fact("ann", "Ann likes zinnias")).await;
@@ -626,7 +626,7 @@ async fn an_erasure_says_that_it_does_not_look_at_documents() {
 }
 
 #[tokio::test]
-async fn documents_are_in_a_backup_and_move_by_export_and_import() {
+async fn documents_are_in_backup_and_move_by_export_and_import() {
     let daemon = Daemon::start().await;
     let mut client = daemon.documents();
     stored(&mut client, put("a/b", "json", "{\"n\": [1, null]}")).await;
@@ -687,7 +687,7 @@ async fn documents_are_in_a_backup_and_move_by_export_and_import() {
 }
 
 #[tokio::test]
-async fn the_command_line_puts_gets_lists_and_deletes() {
+async fn doc_command_puts_gets_lists_and_deletes() {
     let daemon = Daemon::start().await;
     let doc = async |args: &[&str]| ask_as(&daemon, &[&["doc"], args].concat(), "").await;
     let file = daemon.path("value").display().to_string();

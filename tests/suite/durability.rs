@@ -75,7 +75,7 @@ async fn each_is_there_once(daemon: &mut Daemon, answers: Answers) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_calls_in_flight_at_sigterm_are_done_or_fail_cleanly() {
+async fn sigterm_amid_1000_calls_completes_or_fails_each_cleanly() {
     let roomy = Setup::default().section("short_term: { max_history_turns: 100000 }");
     let mut daemon = Daemon::with(roomy).await;
     let answers = sigterm_amid_a_thousand_calls(&mut daemon).await;
@@ -99,7 +99,7 @@ async fn a_thousand_calls_in_flight_at_sigterm_are_done_or_fail_cleanly() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_are_cut_off_because_the_grace_is_over_lose_nothing_acknowledged() {
+async fn sigterm_past_grace_loses_no_acknowledged_append() {
     let hasty = Setup::default()
         .server("shutdown_grace: 1ms")
         .section("short_term: { max_history_turns: 100000 }");
@@ -109,7 +109,7 @@ async fn calls_that_are_cut_off_because_the_grace_is_over_lose_nothing_acknowled
 }
 
 #[tokio::test]
-async fn a_call_after_sigterm_is_refused_at_once() {
+async fn call_after_sigterm_is_refused_at_once() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "chat", "hi").await;
@@ -122,7 +122,7 @@ async fn a_call_after_sigterm_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn interval_answers_at_once_and_keeps_what_was_flushed_in_order() {
+async fn interval_durability_keeps_flushed_appends_in_order_after_kill() {
     let setup = Setup::default()
         .section("journal: { durability: interval, flush_interval: 50ms }")
         .section("short_term: { max_history_turns: 100000 }");
@@ -163,7 +163,7 @@ async fn interval_answers_at_once_and_keeps_what_was_flushed_in_order() {
 }
 
 #[tokio::test]
-async fn interval_loses_nothing_when_it_is_asked_to_stop() {
+async fn interval_durability_loses_nothing_on_sigterm() {
     let setup = Setup::default().section("journal: { durability: interval, flush_interval: 1h }");
     let mut daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
@@ -179,7 +179,7 @@ async fn interval_loses_nothing_when_it_is_asked_to_stop() {
 }
 
 #[tokio::test]
-async fn without_a_journal_everything_works_and_nothing_survives() {
+async fn durability_off_serves_calls_but_keeps_nothing_after_restart() {
     let mut daemon = Daemon::with(Setup::default().section("journal: { durability: off }")).await;
     let mut client = daemon.sessions();
     let first = client

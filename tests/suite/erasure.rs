@@ -181,7 +181,7 @@ async fn others_are_whole(client: &mut Sessions, rounds: u64) {
 }
 
 #[tokio::test]
-async fn an_erased_session_is_nowhere_and_no_hook_hears_of_it() {
+async fn erased_session_is_removed_from_all_files_and_hooks() {
     let mut seed = Seed::new(71);
     let mark = marker(&mut seed);
     println!("the mark is {mark}");
@@ -273,7 +273,7 @@ async fn an_erased_session_is_nowhere_and_no_hook_hears_of_it() {
 }
 
 #[tokio::test]
-async fn one_life_goes_and_the_others_stay() {
+async fn erasing_one_generation_keeps_the_others() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     client
@@ -309,7 +309,7 @@ async fn one_life_goes_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn deliveries_that_are_owed_are_cancelled() {
+async fn erasure_cancels_pending_deliveries() {
     let hooks = "hooks: [ { name: crm, retry: { pause: 1h, pause_max: 1h }, exec: { argv: [sh, -c, 'exit 1'] } } ]";
     let daemon = Daemon::with(Setup::default().section(hooks)).await;
     let mut client = daemon.sessions();
@@ -332,7 +332,7 @@ async fn deliveries_that_are_owed_are_cancelled() {
 }
 
 #[tokio::test]
-async fn a_hook_under_way_is_waited_for_and_named() {
+async fn erasure_waits_for_running_hook_and_names_it() {
     let mut seed = Seed::new(73);
     let mark = marker(&mut seed);
     println!("the mark is {mark}");
@@ -384,7 +384,7 @@ async fn a_hook_under_way_is_waited_for_and_named() {
 }
 
 #[tokio::test]
-async fn a_backup_under_way_is_waited_for() {
+async fn erasure_waits_for_running_backup() {
     let mut seed = Seed::new(75);
     let mark = marker(&mut seed);
     println!("the mark is {mark}");
@@ -418,7 +418,7 @@ async fn a_backup_under_way_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_subjects_sessions_go_and_those_of_others_stay() {
+async fn erase_subject_removes_only_sessions_of_that_subject() {
     let mut seed = Seed::new(72);
     let (mark, kept) = (marker(&mut seed), marker(&mut seed));
     println!("the mark is {mark}");
@@ -453,7 +453,7 @@ async fn a_subjects_sessions_go_and_those_of_others_stay() {
 }
 
 #[tokio::test]
-async fn without_a_journal_what_lives_is_erased() {
+async fn durability_off_erases_live_session() {
     let daemon = Daemon::with(Setup::default().section("journal: { durability: off }")).await;
     let mut client = daemon.sessions();
     say(&mut client, "chat", "hi").await;
@@ -468,7 +468,7 @@ async fn without_a_journal_what_lives_is_erased() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_erasure_requests_are_refused() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let (mut alpha, mut beta) = (
         daemon.sessions_of(Setup::ALPHA),
@@ -509,7 +509,7 @@ async fn what_makes_no_sense_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_9_amid_an_erasure_leaves_nothing_of_it() {
+async fn kill_9_amid_erasure_leaves_nothing_after_retry() {
     let hooks = format!("hooks: [ {CHECKPOINTS} ]");
     let mut daemon = Daemon::with(Setup::default().section(hooks)).await;
     let mut rounds = 0;
@@ -557,7 +557,7 @@ async fn kill_9_amid_an_erasure_leaves_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn the_command_line_asks_waits_and_shows() {
+async fn erase_command_asks_for_confirmation_and_prints_counts() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let request = AppendRequest {

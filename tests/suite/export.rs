@@ -41,7 +41,7 @@ async fn detail(client: &mut Sessions, session: &str) -> GetSessionResponse {
 }
 
 #[tokio::test]
-async fn a_tenant_moves_to_another_daemon_and_a_repetition_adds_nothing() {
+async fn export_and_import_move_tenant_and_repeated_import_adds_nothing() {
     let from = Daemon::with(Setup::default().section(ROOMY)).await;
     let mut client = from.sessions();
     for name in ["one", "two"] {
@@ -121,7 +121,7 @@ async fn a_tenant_moves_to_another_daemon_and_a_repetition_adds_nothing() {
 }
 
 #[tokio::test]
-async fn one_session_one_generation_and_bad_lines() {
+async fn export_selects_session_or_generation_and_import_rejects_bad_lines() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "chat", "first life").await;
@@ -158,7 +158,7 @@ async fn one_session_one_generation_and_bad_lines() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_refused_is_named_and_the_others_are_imported() {
+async fn import_names_refused_session_and_continues_with_others() {
     let daemon = Daemon::start().await;
     let file = daemon.path("lines.jsonl");
     let lines: Vec<String> = ["a", "b", "c"]
@@ -184,7 +184,7 @@ async fn a_session_that_is_refused_is_named_and_the_others_are_imported() {
 }
 
 #[tokio::test]
-async fn without_a_journal_what_is_kept_is_exported() {
+async fn durability_off_exports_sessions_in_memory() {
     let off = "journal: { durability: off }";
     let from = Daemon::with(Setup::default().section(off)).await;
     say(&mut from.sessions(), "chat", "hello").await;
@@ -227,7 +227,7 @@ async fn import(daemon: &Daemon, file: &Path) -> Value {
 }
 
 #[tokio::test]
-async fn a_repetition_leaves_the_state_that_was_written_since() {
+async fn repeated_import_keeps_newer_state() {
     let (from, to) = (Daemon::start().await, Daemon::start().await);
     let mut client = from.sessions();
     for session in ["stateful", "bare"] {
@@ -251,7 +251,7 @@ async fn a_repetition_leaves_the_state_that_was_written_since() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_used_during_an_export_is_in_it() {
+async fn session_used_during_export_is_exported_once() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "z-oldest", "hi").await;
@@ -284,7 +284,7 @@ async fn a_session_that_is_used_during_an_export_is_in_it() {
 }
 
 #[tokio::test]
-async fn a_session_that_was_rewound_is_there_already() {
+async fn import_of_rewound_session_adds_only_new_turns() {
     let (from, to) = (Daemon::start().await, Daemon::start().await);
     let mut client = from.sessions();
     for text in ["first", "second", "third"] {
@@ -324,7 +324,7 @@ async fn a_session_that_was_rewound_is_there_already() {
 }
 
 #[tokio::test]
-async fn a_session_without_turns_moves_with_all_that_it_has() {
+async fn session_without_turns_is_exported_with_state_and_labels() {
     let classes = "short_term: { ttl_classes: { long: 90d } }";
     let with_classes = || Daemon::with(Setup::default().section(classes));
     let (from, to) = (with_classes().await, with_classes().await);
@@ -367,7 +367,7 @@ async fn a_session_without_turns_moves_with_all_that_it_has() {
 }
 
 #[tokio::test]
-async fn answers_may_be_larger_than_what_grpc_takes_by_itself() {
+async fn replies_may_exceed_grpc_default_message_size() {
     let roomy = "short_term: { max_history_bytes: 16MiB }\nlimits: { turn_bytes: 6MiB }";
     let daemon = Daemon::with(Setup::default().section(roomy)).await;
     say(&mut daemon.sessions(), "chat", &"a".repeat(5 << 20)).await;

@@ -72,7 +72,7 @@ async fn exactly_the_acknowledged_are_there(daemon: &Daemon, answers: &[(usize, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_calls_than_configured_are_refused_with_a_hint_when_to_come_again() {
+async fn calls_over_max_calls_in_flight_are_refused_with_retry_hint() {
     let roomy = "short_term: { max_history_turns: 10000 }";
     let setup = Setup::default()
         .server("max_calls_in_flight: 4")
@@ -87,7 +87,7 @@ async fn more_calls_than_configured_are_refused_with_a_hint_when_to_come_again()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_changes_than_may_wait_for_the_disk_are_refused() {
+async fn appends_over_journal_queue_bytes_are_refused() {
     let setup = Setup::default()
         .section("short_term: { max_history_turns: 10000 }")
         .section("journal: { queue_bytes: 64KiB, queue_wait: 1ms }");
@@ -101,7 +101,7 @@ async fn more_changes_than_may_wait_for_the_disk_are_refused() {
 }
 
 #[tokio::test]
-async fn connections_over_their_number_wait_and_take_nothing_from_the_others() {
+async fn connections_over_limit_wait_without_disturbing_served_ones() {
     let daemon = Daemon::with(Setup::default().server("max_connections: 3")).await;
     let mut early = daemon.sessions();
     say(&mut early, "chat", "first").await;
@@ -136,7 +136,7 @@ async fn connections_over_their_number_wait_and_take_nothing_from_the_others() {
 }
 
 #[tokio::test]
-async fn clients_that_hang_up_leave_nothing_behind() {
+async fn cancelled_calls_release_their_permits() {
     let daemon = Daemon::with(Setup::default().server("max_calls_in_flight: 8")).await;
     for _ in 0..20 {
         let mut impatient = JoinSet::new();
@@ -163,7 +163,7 @@ async fn clients_that_hang_up_leave_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_one_tenant_leaves_places_for_the_others() {
+async fn tenant_flood_leaves_call_permits_for_others() {
     let setup = Setup::default()
         .two_tenants("", "calls_in_flight: 2")
         .server("max_calls_in_flight: 12")
@@ -203,7 +203,7 @@ async fn a_flood_of_one_tenant_leaves_places_for_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_read_its_answers_is_refused_more_of_them_and_nobody_else_is() {
+async fn slow_reader_is_refused_further_replies_without_affecting_others() {
     let setup = Setup::default()
         .two_tenants("", "")
         .section("limits: { memory: 64MiB }")
@@ -263,7 +263,7 @@ async fn unread_until_refused(
 }
 
 #[tokio::test]
-async fn the_content_of_idle_sessions_leaves_memory_and_is_there_when_it_is_asked_for() {
+async fn idle_session_content_is_unloaded_and_reloaded_on_read() {
     let daemon = Daemon::with(Setup::default().section("limits: { memory: 32MiB }")).await;
     let mut client = daemon.sessions();
     let text = |number: usize| format!("{number}{}", "x".repeat(900_000));
@@ -293,7 +293,7 @@ async fn the_content_of_idle_sessions_leaves_memory_and_is_there_when_it_is_aske
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_of_files_take_a_part_of_the_memory_and_no_more() {
+async fn page_cache_is_bounded_by_memory_limit() {
     let daemon = Daemon::with(Setup::default().section("limits: { memory: 16MiB }")).await;
     let mut client = daemon.sessions();
     say(&mut client, "first", "hello").await;

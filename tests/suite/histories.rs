@@ -31,7 +31,7 @@ async fn capped(turns: usize) -> Daemon {
 }
 
 #[tokio::test]
-async fn the_first_user_turn_stays_beside_the_last_ones() {
+async fn capped_history_keeps_first_user_turn_and_newest_turns() {
     let daemon = capped(5).await;
     let mut client = daemon.sessions();
     let mut dropped = done(&mut client, append("chat", [assistant("hello!")])).await;
@@ -59,7 +59,7 @@ async fn the_first_user_turn_stays_beside_the_last_ones() {
 }
 
 #[tokio::test]
-async fn one_append_may_drop_its_own_first_turns() {
+async fn append_larger_than_cap_drops_its_own_first_turns() {
     let daemon = capped(3).await;
     let mut client = daemon.sessions();
     let turns: Vec<Turn> = (1..=10).map(|number| user(&number.to_string())).collect();
@@ -68,7 +68,7 @@ async fn one_append_may_drop_its_own_first_turns() {
 }
 
 #[tokio::test]
-async fn a_call_and_its_parallel_results_leave_together() {
+async fn tool_call_and_its_results_are_dropped_together() {
     let daemon = capped(5).await;
     let mut client = daemon.sessions();
     let calls = [
@@ -90,7 +90,7 @@ async fn a_call_and_its_parallel_results_leave_together() {
 }
 
 #[tokio::test]
-async fn a_result_whose_call_has_left_is_taken_and_leaves_with_its_unit() {
+async fn late_result_of_dropped_call_is_accepted_and_dropped_with_it() {
     let daemon = capped(4).await;
     let mut client = daemon.sessions();
     let never = append("chat", [user("go"), tool_results(&["never"])]);
@@ -131,7 +131,7 @@ async fn a_result_whose_call_has_left_is_taken_and_leaves_with_its_unit() {
 }
 
 #[tokio::test]
-async fn bytes_are_capped_as_well() {
+async fn history_bytes_are_capped() {
     let cap = "short_term: { max_history_bytes: 10KiB }";
     let daemon = Daemon::with(Setup::default().section(cap)).await;
     let mut client = daemon.sessions();
@@ -159,7 +159,7 @@ async fn bytes_are_capped_as_well() {
 }
 
 #[tokio::test]
-async fn a_pinned_turn_stays_with_those_it_travels_with() {
+async fn pinned_turn_is_kept_with_its_tool_unit() {
     let daemon = capped(5).await;
     let mut client = daemon.sessions();
     let mut pinned = tool_uses(&["a"]);
@@ -178,7 +178,7 @@ async fn a_pinned_turn_stays_with_those_it_travels_with() {
 }
 
 #[tokio::test]
-async fn pins_are_bounded_in_number_and_bytes() {
+async fn pinned_turns_are_limited_in_number_and_bytes() {
     let limits = Setup::default().section("limits: { pinned_turns: 2, pinned_bytes: 4KiB }");
     let daemon = Daemon::with(limits).await;
     let mut client = daemon.sessions();
@@ -301,7 +301,7 @@ impl Model {
 }
 
 #[tokio::test]
-async fn no_history_of_a_long_tool_conversation_holds_an_orphan() {
+async fn history_of_random_tool_conversation_holds_no_orphans() {
     const CAP: usize = 9;
     let daemon = capped(CAP).await;
     let mut client = daemon.sessions();
@@ -336,7 +336,7 @@ async fn no_history_of_a_long_tool_conversation_holds_an_orphan() {
 }
 
 #[tokio::test]
-async fn a_restart_keeps_exactly_what_a_history_kept() {
+async fn restart_preserves_capped_history_exactly() {
     let mut daemon = capped(9).await;
     let mut models: BTreeMap<u64, (Seed, Model)> = (11..=16)
         .map(|seed| (seed, (Seed::new(seed), Model::default())))

@@ -25,7 +25,7 @@ const STRANGE: [&str; 11] = [
 ];
 
 #[tokio::test]
-async fn any_characters_make_an_id_in_every_call() {
+async fn ids_with_any_characters_work_in_every_call() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let longest = "\u{1f408}".repeat(64);
@@ -103,7 +103,7 @@ async fn any_characters_make_an_id_in_every_call() {
 }
 
 #[tokio::test]
-async fn an_id_of_no_bytes_or_of_too_many_is_refused_by_every_call() {
+async fn empty_or_too_long_id_is_refused_by_every_call() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let (code, reason) = (Code::InvalidArgument, "ID_INVALID");
@@ -162,7 +162,7 @@ async fn an_id_of_no_bytes_or_of_too_many_is_refused_by_every_call() {
 }
 
 #[tokio::test]
-async fn text_that_is_not_utf8_is_refused() {
+async fn invalid_utf8_is_refused() {
     let daemon = Daemon::start().await;
     let channel = crate::harness::channel(daemon.grpc_addr());
     // Field 1, `session_id`, with two bytes that are invalid UTF-8.

@@ -31,7 +31,7 @@ async fn still_works(daemon: &Daemon) {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_message_are_refused_by_every_method() {
+async fn malformed_messages_are_refused_by_every_method() {
     let daemon = Daemon::start().await;
     let channel = channel(daemon.grpc_addr());
     let mut random = Seed::new(4711);
@@ -77,7 +77,7 @@ async fn bytes_that_are_no_message_are_refused_by_every_method() {
 }
 
 #[tokio::test]
-async fn a_message_cut_short_at_any_byte_is_never_taken_for_another() {
+async fn truncated_message_is_never_decoded_as_another() {
     let daemon = Daemon::start().await;
     let channel = channel(daemon.grpc_addr());
     let request = append("cut", [user("hi"), tool_uses(&["a"]), tool_results(&["a"])]);
@@ -97,7 +97,7 @@ async fn a_message_cut_short_at_any_byte_is_never_taken_for_another() {
 }
 
 #[tokio::test]
-async fn a_method_that_does_not_exist_is_unimplemented() {
+async fn unknown_method_is_unimplemented() {
     let daemon = Daemon::start().await;
     let channel = channel(daemon.grpc_addr());
     for path in [
@@ -114,7 +114,7 @@ async fn a_method_that_does_not_exist_is_unimplemented() {
 }
 
 #[tokio::test]
-async fn connections_that_speak_no_grpc_hurt_nobody() {
+async fn non_grpc_connections_do_no_harm() {
     let daemon = Daemon::start().await;
     let mut random = Seed::new(7);
     let greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -172,7 +172,7 @@ async fn unknown_enum_values_are_refused() {
 }
 
 #[tokio::test]
-async fn an_append_of_nothing_of_too_much_or_of_two_kinds_is_refused() {
+async fn empty_oversized_or_ambiguous_append_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let count = "TURN_COUNT_INVALID";
@@ -198,7 +198,7 @@ async fn an_append_of_nothing_of_too_much_or_of_two_kinds_is_refused() {
 }
 
 #[tokio::test]
-async fn of_a_message_array_it_is_named_which_turn_is_refused() {
+async fn message_array_error_names_the_refused_turn() {
     let setup = Setup::default().section("limits: { turn_bytes: 1MiB }");
     let daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
@@ -216,7 +216,7 @@ async fn of_a_message_array_it_is_named_which_turn_is_refused() {
 }
 
 #[tokio::test]
-async fn large_media_is_taken_with_the_default_limits_and_errors_name_the_setting() {
+async fn large_media_fits_default_limits_and_errors_name_the_setting() {
     let setup = Setup::default().section("limits: { memory: 1GiB }");
     let daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
@@ -248,7 +248,7 @@ async fn large_media_is_taken_with_the_default_limits_and_errors_name_the_settin
 }
 
 #[tokio::test]
-async fn a_history_smaller_than_a_turn_is_named_where_it_limits_it() {
+async fn turn_larger_than_history_cap_is_refused_naming_the_setting() {
     let small = Setup::default().section("short_term: { max_history_bytes: 4KiB }");
     let of_a_tenant = Setup::default().two_tenants("", "max_history_bytes: 4KiB");
     for (setup, key) in [(small, ""), (of_a_tenant, Setup::BETA)] {
@@ -264,7 +264,7 @@ async fn a_history_smaller_than_a_turn_is_named_where_it_limits_it() {
 }
 
 #[tokio::test]
-async fn a_turn_that_breaks_a_rule_is_named() {
+async fn invalid_turn_is_refused_with_its_index() {
     let setup = Setup::default().section("limits: { turn_bytes: 1MiB }");
     let daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
@@ -391,7 +391,7 @@ async fn a_turn_that_breaks_a_rule_is_named() {
 }
 
 #[tokio::test]
-async fn json_nested_a_thousand_deep_is_refused() {
+async fn deeply_nested_json_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "chat", "hi").await;
@@ -460,7 +460,7 @@ async fn json_nested_a_thousand_deep_is_refused() {
 }
 
 #[tokio::test]
-async fn messages_that_are_not_the_providers_are_refused_with_their_place() {
+async fn malformed_provider_messages_are_refused_with_their_path() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let (openai, anthropic) = (MessageFormat::Openai, MessageFormat::Anthropic);
@@ -506,7 +506,7 @@ async fn messages_that_are_not_the_providers_are_refused_with_their_place() {
 }
 
 #[tokio::test]
-async fn a_state_and_a_request_have_their_limits() {
+async fn state_and_request_sizes_are_limited() {
     let small = Setup::default().server("max_request_bytes: 256KiB");
     let daemon = Daemon::with(small.section("limits: { state_bytes: 1KiB }")).await;
     let mut client = daemon.sessions();

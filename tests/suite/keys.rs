@@ -26,7 +26,7 @@ async fn is_refused_by_admin(mut admin: Admin, code: Code, reason: &str) {
 }
 
 #[tokio::test]
-async fn a_key_is_needed_and_its_role_decides() {
+async fn key_is_required_and_its_role_decides() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let hello = || append("chat", [user("hi")]);
     let code = Code::Unauthenticated;
@@ -77,7 +77,7 @@ async fn a_key_is_needed_and_its_role_decides() {
 }
 
 #[tokio::test]
-async fn keys_come_from_the_environment_from_files_and_as_digests() {
+async fn keys_are_read_from_environment_files_and_digests() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("key");
     std::fs::write(&file, "a-key-in-a-file\n").expect("written");
@@ -118,7 +118,7 @@ async fn keys_come_from_the_environment_from_files_and_as_digests() {
 }
 
 #[tokio::test]
-async fn keys_that_cannot_be_read_are_told_all_at_once_and_never_shown() {
+async fn unreadable_keys_are_reported_together_and_never_shown() {
     let tenants = "tenants:\n\
         - { id: a, keys: [ { env: MISSING_VARIABLE }, { file: /proc/no-such-file } ] }\n\
         - { id: b, keys: [ { sha256: abc }, { env: TWICE } ] }\n\
@@ -155,7 +155,7 @@ async fn keys_that_cannot_be_read_are_told_all_at_once_and_never_shown() {
 }
 
 #[tokio::test]
-async fn a_file_without_keys_says_that_it_is_meant() {
+async fn config_without_keys_requires_allow_without_keys() {
     let line = "server: { allow_without_keys: true }";
     for text in [
         "",
@@ -186,7 +186,7 @@ async fn a_file_without_keys_says_that_it_is_meant() {
 }
 
 #[tokio::test]
-async fn without_keys_only_this_machine_is_served() {
+async fn without_keys_only_loopback_is_allowed() {
     for open in ["0.0.0.0:0", "'[::]:0'"] {
         let refused = Daemon::refused(&Setup::default().listen(open)).await;
         assert_eq!(refused.code, Some(64), "{refused:?}");
@@ -212,7 +212,7 @@ async fn without_keys_only_this_machine_is_served() {
 }
 
 #[tokio::test]
-async fn the_log_never_holds_a_key_or_what_a_message_says() {
+async fn log_contains_no_keys_and_no_message_text() {
     let loud = Setup::default()
         .section("log: { filter: trace }")
         .two_tenants("", "");

@@ -207,7 +207,7 @@ fn uses(package: &Package) -> BTreeSet<&str> {
 }
 
 #[test]
-fn every_crate_uses_what_its_layer_may_use() {
+fn crates_depend_only_on_their_allowed_layers() {
     let metadata = metadata();
     let members: BTreeMap<&PackageName, &Package> = metadata
         .workspace_packages()
@@ -244,7 +244,7 @@ fn every_crate_uses_what_its_layer_may_use() {
 }
 
 #[test]
-fn no_crate_is_named_after_nothing_in_particular() {
+fn no_crate_has_a_vague_name() {
     for package in metadata().workspace_packages() {
         for word in [
             "common", "util", "utils", "types", "config", "shared", "helpers",
@@ -256,7 +256,7 @@ fn no_crate_is_named_after_nothing_in_particular() {
 }
 
 #[test]
-fn every_crate_takes_its_lints_and_its_version_from_the_workspace() {
+fn every_crate_inherits_lints_and_version_from_workspace() {
     for package in metadata().workspace_packages() {
         let manifest = std::fs::read_to_string(&package.manifest_path).expect("a manifest");
         for line in ["[lints]\nworkspace = true", "version.workspace = true"] {
@@ -309,7 +309,7 @@ fn used_modules(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_components_of_the_engine_use_each_other_in_one_direction() {
+fn engine_components_depend_in_one_direction() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/engine/src");
     let mut mistakes = Vec::new();
     let mut components = BTreeSet::new();

@@ -49,7 +49,7 @@ async fn expired_sessions_are_swept_and_counted() {
 }
 
 #[tokio::test]
-async fn a_sweep_on_demand_tells_what_it_ended() {
+async fn sweep_now_returns_the_sessions_it_ended() {
     let lazy = "short_term: { session_ttl: 200ms, sweep_interval: 1h }";
     let daemon = Daemon::with(Setup::default().section(lazy)).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
@@ -76,7 +76,7 @@ async fn a_sweep_on_demand_tells_what_it_ended() {
 }
 
 #[tokio::test]
-async fn at_its_cap_a_tenant_loses_its_longest_idle_session() {
+async fn tenant_at_session_cap_evicts_longest_idle_session() {
     let capped = Setup::default().section("short_term: { max_sessions: 3 }");
     let daemon = Daemon::with(capped).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());

@@ -68,7 +68,7 @@ async fn listed(client: &mut Sessions, mut request: ListSessionsRequest) -> Vec<
 }
 
 #[tokio::test]
-async fn labels_come_with_an_append_or_a_patch_and_survive_a_kill() {
+async fn labels_are_set_by_append_or_patch_and_survive_kill() {
     for durability in ["sync", "off"] {
         let setup = format!("journal: {{ durability: {durability} }}");
         let mut daemon = Daemon::with(Setup::default().section(setup)).await;
@@ -137,7 +137,7 @@ async fn labels_come_with_an_append_or_a_patch_and_survive_a_kill() {
 }
 
 #[tokio::test]
-async fn labels_that_break_a_rule_are_refused_with_all_that_came_with_them() {
+async fn invalid_labels_are_refused_with_their_whole_request() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let many = (0..17)
@@ -205,7 +205,7 @@ async fn labels_that_break_a_rule_are_refused_with_all_that_came_with_them() {
 }
 
 #[tokio::test]
-async fn lists_give_the_callers_sessions_that_are_asked_for_in_the_order_that_is_asked_for() {
+async fn list_sessions_filters_orders_and_isolates_tenants() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
@@ -365,7 +365,7 @@ async fn lists_give_the_callers_sessions_that_are_asked_for_in_the_order_that_is
 }
 
 #[tokio::test]
-async fn the_command_line_gives_labels_lists_by_them_and_exports_them() {
+async fn label_command_sets_lists_and_exports_labels() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "chat", "hello").await;
@@ -417,7 +417,7 @@ async fn the_command_line_gives_labels_lists_by_them_and_exports_them() {
 }
 
 #[tokio::test]
-async fn a_page_of_large_states_ends_early_and_the_pages_have_all_of_them() {
+async fn list_with_large_states_returns_small_pages_and_all_sessions() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let large = "x".repeat(60_000);

@@ -56,7 +56,7 @@ fn complaints(program: &str, args: &[&str], file: &Path) -> String {
 }
 
 #[tokio::test]
-async fn every_command_has_a_manual_page_that_formatters_take() {
+async fn every_command_has_a_valid_manual_page() {
     let dir = tempfile::tempdir().expect("a directory");
     let pages = dir.path().join("man1");
     let written = run(&["man", &pages.display().to_string()], &[]).await;
@@ -111,7 +111,7 @@ async fn every_command_has_a_manual_page_that_formatters_take() {
 }
 
 #[tokio::test]
-async fn the_first_page_has_every_exit_code_and_can_be_piped() {
+async fn main_manual_page_lists_every_exit_code() {
     let page = run(&["man"], &[]).await;
     assert_eq!(page.code, Some(0), "{page:?}");
     assert!(page.stdout.contains(".TH MEMOIRD 1"), "{page:?}");
@@ -133,7 +133,7 @@ async fn the_first_page_has_every_exit_code_and_can_be_piped() {
 }
 
 #[tokio::test]
-async fn shells_take_their_completions() {
+async fn shell_completions_are_valid() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell], &[]).await;
         assert_eq!(script.code, Some(0), "{script:?}");
@@ -159,7 +159,7 @@ async fn shells_take_their_completions() {
 }
 
 #[tokio::test]
-async fn health_tells_whether_calls_are_taken_without_a_key() {
+async fn health_command_needs_no_key() {
     let mut daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let addr = daemon.grpc_addr().to_owned();
     let args = ["--addr", &addr, "health"];
@@ -178,7 +178,7 @@ async fn health_tells_whether_calls_are_taken_without_a_key() {
 }
 
 #[tokio::test]
-async fn health_fails_where_a_server_answers_and_takes_no_calls() {
+async fn health_command_fails_when_server_is_not_serving() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("an address").to_string();
     let (reporter, service) = tonic_health::server::health_reporter();

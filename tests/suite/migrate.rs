@@ -55,7 +55,7 @@ fn expires_at(seen: &mut (GetSessionResponse, Vec<Vec<Turn>>)) -> i64 {
 }
 
 #[tokio::test]
-async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
+async fn migrate_to_database_and_back_preserves_sessions() {
     let Some(server) = Server::shared() else {
         return;
     };
@@ -173,7 +173,7 @@ async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
 }
 
 #[tokio::test]
-async fn no_daemon_takes_half_a_journal_for_a_whole_one() {
+async fn half_migrated_journal_is_refused() {
     let Some(server) = Server::shared() else {
         return;
     };
@@ -196,7 +196,7 @@ async fn no_daemon_takes_half_a_journal_for_a_whole_one() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_carried_is_told() {
+async fn migrate_reports_invalid_sources_and_targets() {
     let Some(server) = Server::shared() else {
         return;
     };

@@ -58,7 +58,7 @@ impl Manager {
 }
 
 #[tokio::test]
-async fn the_manager_is_told_when_the_daemon_serves_lives_and_stops() {
+async fn manager_is_notified_of_ready_watchdog_and_stop() {
     let mut manager = Manager::new();
     let setup = manager
         .setup()
@@ -91,7 +91,7 @@ async fn the_manager_is_told_when_the_daemon_serves_lives_and_stops() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_cannot_start_is_never_ready() {
+async fn failed_start_never_notifies_ready() {
     let mut manager = Manager::new();
     let setup = manager.setup().data_dir("/proc/memoird-has-no-place-here");
     let outcome = Daemon::refused(&setup).await;
@@ -100,7 +100,7 @@ async fn a_daemon_that_cannot_start_is_never_ready() {
 }
 
 #[tokio::test]
-async fn a_watchdog_that_waits_for_another_process_is_told_nothing() {
+async fn watchdog_of_another_process_gets_no_pings() {
     let mut manager = Manager::new();
     // PID 1 is not the daemon.
     let setup = manager
@@ -116,7 +116,7 @@ async fn a_watchdog_that_waits_for_another_process_is_told_nothing() {
 }
 
 #[tokio::test]
-async fn a_manager_that_is_not_there_harms_nobody() {
+async fn missing_notify_socket_does_no_harm() {
     let gone = tempfile::tempdir()
         .expect("a directory")
         .path()
@@ -134,7 +134,7 @@ async fn a_manager_that_is_not_there_harms_nobody() {
 
 /// A read of the file may hang, for example on a dead mount. Here the file is a pipe.
 #[tokio::test]
-async fn a_reload_that_hangs_holds_no_stop_up() {
+async fn hanging_reload_does_not_delay_stop() {
     let mut manager = Manager::new();
     let mut daemon = Daemon::with(manager.setup()).await;
     let file = daemon.path("memoird.yaml");

@@ -527,14 +527,14 @@ async fn opens_and_goes_on(name: &str, step: usize) {
 }
 
 #[tokio::test]
-async fn a_directory_of_each_step_is_served_and_goes_on() {
+async fn data_directory_of_each_version_is_served() {
     for (step, name) in (1..).zip(STEPS) {
         opens_and_goes_on(name, step).await;
     }
 }
 
 #[tokio::test]
-async fn a_directory_of_a_killed_daemon_is_served_and_goes_on() {
+async fn data_directory_of_killed_daemon_is_served() {
     let (home, _) = Old::copy(KILLED);
     let log = std::fs::metadata(home.path().join("data/journal.db-wal"));
     assert!(log.expect("a log").len() > 0);
@@ -542,8 +542,8 @@ async fn a_directory_of_a_killed_daemon_is_served_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_key_of_an_old_directory_is_still_known() {
-    let test = "old_data::a_key_of_an_old_directory_is_still_known";
+async fn idempotency_keys_of_old_data_directory_are_still_known() {
+    let test = "old_data::idempotency_keys_of_old_data_directory_are_still_known";
     let Some(clock) = Clock::new(test) else {
         return;
     };
@@ -615,7 +615,7 @@ async fn up_to_date() -> Daemon {
 }
 
 #[tokio::test]
-async fn a_newer_journal_is_refused_by_name_and_not_a_byte_is_changed() {
+async fn newer_journal_schema_is_refused_and_left_unchanged() {
     let daemon = up_to_date().await;
     let known = make_newer(&daemon.path("data/journal.db"));
     let before = files(&daemon.path(""));
@@ -638,7 +638,7 @@ async fn a_newer_journal_is_refused_by_name_and_not_a_byte_is_changed() {
 }
 
 #[tokio::test]
-async fn newer_memories_are_refused_by_name_and_nothing_else_is() {
+async fn newer_memories_schema_is_refused_for_that_tenant_only() {
     let mut daemon = up_to_date().await;
     let known = make_newer(&daemon.path("data/memories/alpha.db"));
     let of_alpha = |daemon: &Daemon| {

@@ -39,7 +39,7 @@ fn lives_s(info: &SessionInfo) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn a_session_lives_as_long_as_its_class_says_over_kills_and_reloads() {
+async fn ttl_class_determines_expiry_across_kill_and_reload() {
     let mut daemon = Daemon::with(Setup::default().section(CLASSES)).await;
     let mut client = daemon.sessions();
     let kept = said(&mut client, in_class("kept", "kept")).await;
@@ -102,7 +102,7 @@ async fn a_session_lives_as_long_as_its_class_says_over_kills_and_reloads() {
 }
 
 #[tokio::test]
-async fn bad_classes_are_refused_by_calls_and_by_configurations() {
+async fn invalid_ttl_classes_are_refused_by_calls_and_config() {
     let daemon = Daemon::with(Setup::default().section(CLASSES)).await;
     let mut client = daemon.sessions();
     for (class, reason) in [
@@ -137,7 +137,7 @@ async fn bad_classes_are_refused_by_calls_and_by_configurations() {
 }
 
 #[tokio::test]
-async fn a_tenant_has_its_own_classes() {
+async fn tenant_has_its_own_ttl_classes() {
     let own = "ttl_classes: { night: 12h }";
     let daemon = Daemon::with(Setup::default().two_tenants(own, "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
@@ -154,7 +154,7 @@ async fn a_tenant_has_its_own_classes() {
 }
 
 #[tokio::test]
-async fn a_session_that_keeps_all_drops_nothing_while_its_windows_are_cut() {
+async fn keep_all_session_drops_no_turns_while_windows_are_cut() {
     let limits = "short_term: { max_history_turns: 4, max_history_bytes: 20KiB }";
     let mut daemon = Daemon::with(Setup::default().section(limits)).await;
     let mut client = daemon.sessions();

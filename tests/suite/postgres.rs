@@ -48,7 +48,7 @@ async fn daemon() -> Option<(Daemon, String)> {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_there_after_any_end_of_the_daemon() {
+async fn acknowledged_turns_survive_kill_and_stop_with_postgres() {
     let Some((mut daemon, _)) = daemon().await else {
         return;
     };
@@ -107,7 +107,7 @@ async fn what_was_acknowledged_is_there_after_any_end_of_the_daemon() {
 }
 
 #[tokio::test]
-async fn an_end_is_told_to_its_hook_and_what_was_said_is_found_and_erased() {
+async fn ended_session_is_delivered_searched_and_erased_with_postgres() {
     let Some((daemon, _)) = daemon().await else {
         return;
     };
@@ -159,7 +159,7 @@ async fn an_end_is_told_to_its_hook_and_what_was_said_is_found_and_erased() {
 }
 
 #[tokio::test]
-async fn one_daemon_has_the_database_and_another_one_follows_it() {
+async fn standby_takes_over_and_paused_daemon_exits() {
     let Some((mut first, words)) = daemon().await else {
         return;
     };
@@ -192,7 +192,7 @@ async fn one_daemon_has_the_database_and_another_one_follows_it() {
 }
 
 #[tokio::test]
-async fn a_standby_goes_on_where_a_killed_daemon_was() {
+async fn standby_takes_over_after_kill_without_loss_or_duplicates() {
     let Some((mut first, words)) = daemon().await else {
         return;
     };
@@ -241,7 +241,7 @@ async fn a_standby_goes_on_where_a_killed_daemon_was() {
 }
 
 #[tokio::test]
-async fn turns_that_are_damaged_in_the_database_are_named() {
+async fn verify_names_damaged_turns_in_database() {
     let Some((daemon, words)) = daemon().await else {
         return;
     };
@@ -274,7 +274,7 @@ async fn turns_that_are_damaged_in_the_database_are_named() {
 }
 
 #[tokio::test]
-async fn a_backup_of_files_is_refused() {
+async fn backup_with_postgres_is_unimplemented() {
     let Some((daemon, _)) = daemon().await else {
         return;
     };
@@ -284,7 +284,7 @@ async fn a_backup_of_files_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_at_the_start() {
+async fn invalid_postgres_settings_are_refused_at_start() {
     let Some(server) = Server::shared() else {
         return;
     };
@@ -353,7 +353,7 @@ async fn what_is_wrong_is_told_at_the_start() {
 }
 
 #[tokio::test]
-async fn calls_go_on_when_their_connections_are_cut() {
+async fn appends_continue_when_database_connections_are_cut() {
     let Some((daemon, words)) = daemon().await else {
         return;
     };
@@ -377,7 +377,7 @@ async fn calls_go_on_when_their_connections_are_cut() {
 const SESSIONS: &str = "memoird.v1.SessionService";
 
 #[tokio::test]
-async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
+async fn readiness_fails_while_database_is_away_and_recovers() {
     let Some(server) = Server::shared() else {
         return;
     };
@@ -437,7 +437,7 @@ fn name_of(words: &str) -> &str {
 
 /// Like a primary that becomes a standby under the same host name.
 #[tokio::test]
-async fn a_database_that_takes_no_changes_is_told_apart_and_taken_once_it_does() {
+async fn read_only_database_is_reported_and_used_once_writable() {
     let Some((daemon, words)) = daemon().await else {
         return;
     };
@@ -480,7 +480,7 @@ async fn a_database_that_takes_no_changes_is_told_apart_and_taken_once_it_does()
 
 /// Reads work, so load balancers keep sending calls.
 #[tokio::test]
-async fn a_daemon_that_cannot_write_says_why_where_it_is_ready() {
+async fn readiness_reports_failed_writes() {
     let Some((daemon, words)) = daemon().await else {
         return;
     };
@@ -508,7 +508,7 @@ async fn a_daemon_that_cannot_write_says_why_where_it_is_ready() {
 
 /// The standby does not watch its key files while it waits.
 #[tokio::test]
-async fn a_standby_that_takes_over_has_the_keys_of_that_moment() {
+async fn standby_reads_current_keys_when_taking_over() {
     let Some((mut first, words)) = daemon().await else {
         return;
     };
@@ -533,7 +533,7 @@ async fn a_standby_that_takes_over_has_the_keys_of_that_moment() {
 
 /// Operators look at metrics during exactly such an outage.
 #[tokio::test]
-async fn metrics_are_told_while_the_database_does_not_answer() {
+async fn metrics_are_served_while_database_stalls() {
     let Some(server) = Server::shared() else {
         return;
     };
@@ -553,7 +553,7 @@ async fn metrics_are_told_while_the_database_does_not_answer() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_database_is_verified() {
+async fn database_certificate_is_verified() {
     if Server::shared().is_none() {
         return;
     }

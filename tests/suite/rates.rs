@@ -36,7 +36,7 @@ async fn let_in(client: &mut Sessions, calls: usize, reason: &str) -> usize {
 }
 
 #[tokio::test]
-async fn calls_in_a_second_are_limited_counted_and_changed_by_a_reload() {
+async fn calls_per_second_are_limited_counted_and_reloadable() {
     let few = "calls_per_second: 2";
     let mut daemon = Daemon::with(Setup::default().two_tenants(few, "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
@@ -88,7 +88,7 @@ async fn calls_in_a_second_are_limited_counted_and_changed_by_a_reload() {
 }
 
 #[tokio::test]
-async fn bytes_in_a_second_are_limited_and_the_largest_request_always_has_its_turn() {
+async fn bytes_per_second_are_limited_and_largest_request_still_passes() {
     let setup = Setup::default()
         .server("max_request_bytes: 256KiB")
         .two_tenants("bytes_per_second: 64KiB", "");
@@ -118,7 +118,7 @@ async fn bytes_in_a_second_are_limited_and_the_largest_request_always_has_its_tu
 }
 
 #[tokio::test]
-async fn a_request_that_only_names_something_is_small() {
+async fn requests_without_turns_have_smaller_size_limit() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut client = daemon.sessions_of(Setup::ALPHA);
     say(&mut client, "chat", "hi").await;

@@ -80,7 +80,7 @@ async fn is_nowhere(daemon: &Daemon, client: &mut Sessions) {
 }
 
 #[tokio::test]
-async fn what_a_turn_said_is_nowhere_and_the_rest_stays() {
+async fn redacted_turn_is_removed_from_all_files_and_replies() {
     for durability in ["sync", "interval", "off"] {
         let setup = format!("journal: {{ durability: {durability} }}");
         let mut daemon = Daemon::with(Setup::default().section(setup)).await;
@@ -135,7 +135,7 @@ async fn what_a_turn_said_is_nowhere_and_the_rest_stays() {
 }
 
 #[tokio::test]
-async fn a_summary_of_what_is_updated_is_taken_back() {
+async fn redaction_undoes_summaries_of_the_turn() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let more = "and so on, as people do who have time ".repeat(12);
@@ -173,7 +173,7 @@ async fn a_summary_of_what_is_updated_is_taken_back() {
 }
 
 #[tokio::test]
-async fn also_what_was_dropped_and_what_was_taken_back() {
+async fn dropped_and_rewound_turns_can_be_redacted() {
     let cap = "short_term: { max_history_turns: 2 }";
     let daemon = Daemon::with(Setup::default().section(cap)).await;
     let mut client = daemon.sessions();
@@ -198,7 +198,7 @@ async fn also_what_was_dropped_and_what_was_taken_back() {
 }
 
 #[tokio::test]
-async fn what_would_tear_a_unit_apart_is_refused_and_changes_nothing() {
+async fn update_that_breaks_tool_unit_is_refused_and_changes_nothing() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let turns = [
@@ -294,7 +294,7 @@ async fn what_would_tear_a_unit_apart_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_append_of_an_updated_turn_is_still_known_by_its_key() {
+async fn idempotency_key_of_redacted_append_is_still_known() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let said = keyed("chat", "m1", [user(SECRET)]);

@@ -104,7 +104,7 @@ fn filled(message: &MessageDescriptor) -> DynamicMessage {
 }
 
 #[tokio::test]
-async fn whatever_is_wrong_in_a_request_is_named() {
+async fn every_invalid_argument_names_a_field_of_its_request() {
     let daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "hi").await;
     let channel = channel(daemon.grpc_addr());

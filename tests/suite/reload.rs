@@ -16,7 +16,7 @@ fn short_term(limits: &str) -> Setup {
 }
 
 #[tokio::test]
-async fn a_lowered_cap_evicts_the_longest_idle_with_hooks_and_a_raised_one_gives_room() {
+async fn lowered_cap_evicts_longest_idle_with_hooks_and_raised_cap_admits() {
     let mut daemon = Daemon::with(short_term("max_sessions: 6, max_history_turns: 5")).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     for name in ["a", "b", "c", "d", "e", "f"] {
@@ -68,7 +68,7 @@ async fn a_lowered_cap_evicts_the_longest_idle_with_hooks_and_a_raised_one_gives
 }
 
 #[tokio::test]
-async fn a_shortened_ttl_ends_what_is_older_at_once_also_by_sighup() {
+async fn shortened_ttl_expires_sessions_on_reload_and_sighup() {
     let mut daemon = Daemon::with(short_term("session_ttl: 24h, sweep_interval: 1h")).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     say(&mut client, "a", "hi").await;
@@ -103,7 +103,7 @@ async fn a_shortened_ttl_ends_what_is_older_at_once_also_by_sighup() {
 }
 
 #[tokio::test]
-async fn hooks_are_added_changed_and_removed_when_the_file_changes() {
+async fn changed_file_adds_changes_and_removes_hooks() {
     let hook = |name: &str| {
         let hook = format!("hooks: [ {{ name: {name}, {KEEPS} }} ]");
         Setup::default()
@@ -156,7 +156,7 @@ async fn hooks_are_added_changed_and_removed_when_the_file_changes() {
 }
 
 #[tokio::test]
-async fn of_a_file_with_many_problems_the_first_are_told_and_the_log_has_all() {
+async fn reload_error_is_truncated_and_log_has_all_problems() {
     let mut daemon = Daemon::start().await;
     let mut admin = daemon.admin();
     let tenant = |number| format!("{{ id: t{number}, keys: [ {{ env: MISSING_KEY_{number} }} ] }}");
@@ -171,7 +171,7 @@ async fn of_a_file_with_many_problems_the_first_are_told_and_the_log_has_all() {
 }
 
 #[tokio::test]
-async fn another_log_filter_applies_at_once() {
+async fn changed_log_filter_applies_at_once() {
     let filter = |filter: &str| Setup::default().section(format!("log: {{ filter: {filter} }}"));
     let mut daemon = Daemon::with(filter("error")).await;
     let mut admin = daemon.admin();
@@ -186,7 +186,7 @@ async fn another_log_filter_applies_at_once() {
 }
 
 #[tokio::test]
-async fn what_cannot_change_says_so_each_time_and_the_rest_applies() {
+async fn unchangeable_settings_are_refused_each_time_and_others_apply() {
     let mut daemon = Daemon::start().await;
     let mut admin = daemon.admin();
     let grpc = daemon.grpc_addr().to_owned();
@@ -231,7 +231,7 @@ async fn what_cannot_change_says_so_each_time_and_the_rest_applies() {
 }
 
 #[tokio::test]
-async fn a_file_with_a_mistake_changes_nothing_and_says_what_is_wrong() {
+async fn invalid_file_changes_nothing_and_names_the_problem() {
     let daemon = Daemon::with(short_term("max_sessions: 5")).await;
     let mut admin = daemon.admin();
     let good = daemon
@@ -301,7 +301,7 @@ async fn a_file_with_a_mistake_changes_nothing_and_says_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn limits_of_one_tenant_are_no_matter_of_another() {
+async fn lowered_tenant_cap_does_not_affect_other_tenants() {
     let mut daemon = Daemon::with(Setup::default().two_tenants("max_sessions: 5", "")).await;
     for key in [Setup::ALPHA, Setup::BETA] {
         for name in ["a", "b", "c"] {
@@ -327,11 +327,11 @@ async fn limits_of_one_tenant_are_no_matter_of_another() {
 }
 
 #[tokio::test]
-async fn a_daemon_without_a_file_says_that_there_is_none() {
+async fn sighup_without_config_file_is_logged() {
     // The daemon listens on the default ports, so it gets its own network namespace.
     let script = "ip link set lo up && mkdir memoird-data && ln -s memoird-data data && \
                   exec \"$1\" serve";
-    let test = "reload::a_daemon_without_a_file_says_that_there_is_none";
+    let test = "reload::sighup_without_config_file_is_logged";
     if !Namespace::Network.allows("ip link set lo up", test) {
         return;
     }

@@ -50,7 +50,7 @@ async fn is_let_in(daemon: &Daemon, key: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_new_key_is_let_in_and_a_revoked_one_is_not_nor_may_it_watch_on() {
+async fn reload_accepts_new_key_and_revokes_old_key_and_its_watches() {
     let (mut daemon, mut admin) = with_key_files().await;
     let mut old = daemon.sessions_of(OLD);
     let mut events = Events::now(&mut old).await;
@@ -91,7 +91,7 @@ async fn a_new_key_is_let_in_and_a_revoked_one_is_not_nor_may_it_watch_on() {
 }
 
 #[tokio::test]
-async fn a_key_file_that_comes_after_the_file_that_names_it_is_read_when_it_comes() {
+async fn key_file_written_after_config_is_picked_up() {
     let (mut daemon, _) = with_key_files().await;
     daemon.rewrite(keyed_by(&["old", "later"]));
     eventually("it is refused, for want of the key", async || {
@@ -108,7 +108,7 @@ async fn a_key_file_that_comes_after_the_file_that_names_it_is_read_when_it_come
 }
 
 #[tokio::test]
-async fn a_daemon_that_others_reach_does_not_lose_its_keys() {
+async fn reload_cannot_remove_keys_of_daemon_on_public_address() {
     let (mut daemon, _) = with_key_files().await;
     daemon.stop().await;
     daemon
@@ -142,7 +142,7 @@ async fn a_daemon_that_others_reach_does_not_lose_its_keys() {
 }
 
 #[tokio::test]
-async fn no_file_opens_a_daemon_that_has_keys() {
+async fn reload_of_invalid_file_keeps_authentication_enabled() {
     let (mut daemon, mut admin) = with_key_files().await;
     let keyed = daemon
         .setup()
@@ -195,7 +195,7 @@ async fn no_file_opens_a_daemon_that_has_keys() {
 }
 
 #[tokio::test]
-async fn an_open_daemon_takes_no_key_and_gets_keys_while_it_runs() {
+async fn daemon_without_keys_refuses_keys_until_reload_adds_them() {
     let mut daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "a", "hi").await;
     for key in ["any-key-at-all", ""] {
@@ -221,7 +221,7 @@ async fn an_open_daemon_takes_no_key_and_gets_keys_while_it_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reload_revokes_keys_before_it_evicts_and_is_done_to_its_end() {
+async fn reload_revokes_keys_before_evicting_and_completes_after_disconnect() {
     const SESSIONS: u64 = 600;
     let (mut daemon, mut admin) = with_key_files().await;
     let mut appends = JoinSet::new();

@@ -69,7 +69,7 @@ async fn talk(mut client: Sessions, session: String, stop: Arc<AtomicBool>) -> (
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reloads_in_the_middle_of_traffic_lose_and_double_nothing() {
+async fn reloads_under_traffic_lose_and_duplicate_nothing() {
     let mut daemon = Daemon::with(short_term("max_sessions: 100")).await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut talking = JoinSet::new();

@@ -149,7 +149,7 @@ async fn all_is_there(daemon: &Daemon, file: &Path, prefix: &str) {
 }
 
 #[tokio::test]
-async fn a_replay_gives_back_every_message_and_a_second_one_adds_nothing() {
+async fn replay_stores_every_message_and_second_replay_adds_nothing() {
     let daemon = Daemon::start().await;
     for (format, name) in [("openai", "openai.jsonl"), ("anthropic", "anthropic.jsonl")] {
         let file = fixture(name);
@@ -198,7 +198,7 @@ fn large_file(dir: &Path, conversations: usize, messages: usize) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_replay_goes_on_when_its_daemon_is_killed_and_comes_back() {
+async fn replay_continues_across_kill_and_restart_of_daemon() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = large_file(dir.path(), 24, 48);
     let mut daemon = Daemon::start().await;
@@ -234,7 +234,7 @@ async fn a_replay_goes_on_when_its_daemon_is_killed_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_replay_that_was_broken_off_goes_on_where_it_stopped() {
+async fn interrupted_replay_resumes_where_it_stopped() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = large_file(dir.path(), 24, 48);
     let mut daemon = Daemon::start().await;
@@ -271,7 +271,7 @@ async fn a_replay_that_was_broken_off_goes_on_where_it_stopped() {
 }
 
 #[tokio::test]
-async fn a_conversation_longer_than_the_keys_that_are_remembered_is_played_once() {
+async fn replay_longer_than_remembered_keys_stores_each_turn_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = large_file(dir.path(), 1, 1_100);
     let quick = Setup::default().section("journal: { durability: interval, flush_interval: 50ms }");
@@ -300,7 +300,7 @@ async fn a_conversation_longer_than_the_keys_that_are_remembered_is_played_once(
 }
 
 #[tokio::test]
-async fn a_replay_of_a_wrong_file_says_which_line() {
+async fn replay_of_invalid_file_names_the_line() {
     let daemon = Daemon::start().await;
     let missing = replay(&daemon, Path::new("/proc/no-such-file"), "openai", &[]).await;
     assert_eq!(missing.code, Some(66), "{missing:?}");

@@ -40,7 +40,7 @@ async fn patch(client: &mut Sessions, json: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_restart_brings_everything_back() {
+async fn restart_restores_sessions_state_and_idempotency_keys() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let mut first = keyed("chat", "first", [user("go"), tool_uses(&["a"])]);
@@ -96,7 +96,7 @@ async fn a_restart_brings_everything_back() {
 }
 
 #[tokio::test]
-async fn what_ended_before_a_restart_stays_ended() {
+async fn ended_and_reset_sessions_stay_ended_after_restart() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let old = client
@@ -152,7 +152,7 @@ async fn what_ended_before_a_restart_stays_ended() {
 }
 
 #[tokio::test]
-async fn the_order_of_last_use_survives_so_the_right_one_is_evicted() {
+async fn lru_order_survives_restart_for_eviction() {
     let capped = Setup::default().section("short_term: { max_sessions: 3 }");
     let mut daemon = Daemon::with(capped).await;
     let mut client = daemon.sessions();
@@ -189,7 +189,7 @@ async fn the_order_of_last_use_survives_so_the_right_one_is_evicted() {
 }
 
 #[tokio::test]
-async fn a_session_whose_time_came_while_the_daemon_was_down_is_gone_at_its_start() {
+async fn session_that_expires_while_daemon_is_down_is_gone_at_start() {
     let setup = |ttl: &str| {
         Setup::default().section(format!(
             "short_term: {{ session_ttl: {ttl}, sweep_interval: 1h }}"
@@ -235,7 +235,7 @@ async fn a_session_whose_time_came_while_the_daemon_was_down_is_gone_at_its_star
 }
 
 #[tokio::test]
-async fn many_sessions_come_back_after_a_crash() {
+async fn many_sessions_are_restored_after_kill() {
     let mut daemon = Daemon::start().await;
     let mut calls = tokio::task::JoinSet::new();
     let client = daemon.sessions();

@@ -54,7 +54,7 @@ async fn received(daemon: &Daemon) -> u64 {
 }
 
 #[tokio::test]
-async fn a_call_that_was_half_sent_when_its_key_was_revoked_does_nothing() {
+async fn call_half_sent_when_its_key_is_revoked_is_refused() {
     let mut daemon = Daemon::with(keyed("")).await;
     let mut admin = daemon.admin_of(OPERATOR);
     let mut beta = daemon.sessions_of(Setup::BETA);
@@ -112,7 +112,7 @@ async fn a_call_that_was_half_sent_when_its_key_was_revoked_does_nothing() {
 }
 
 #[tokio::test]
-async fn an_operator_s_call_ends_with_the_key_too() {
+async fn operator_call_half_sent_when_its_key_is_revoked_is_refused() {
     let mut daemon = Daemon::with(keyed("")).await;
     let mut admin = daemon.admin_of(OPERATOR);
     let sweep = SweepNowRequest {

@@ -69,7 +69,7 @@ async fn say_all(client: &mut Sessions, texts: &[&str]) {
 }
 
 #[tokio::test]
-async fn what_is_popped_answered_again_edited_and_set_anew_survives_a_kill() {
+async fn pop_regenerate_edit_and_replace_survive_kill() {
     for durability in ["sync", "interval", "off"] {
         let setup = format!("journal: {{ durability: {durability} }}");
         let mut daemon = Daemon::with(Setup::default().section(setup)).await;
@@ -126,7 +126,7 @@ async fn what_is_popped_answered_again_edited_and_set_anew_survives_a_kill() {
 }
 
 #[tokio::test]
-async fn ten_pops_leave_what_was_said_before_and_no_trace_of_the_rest() {
+async fn ten_pops_leave_earlier_turns_only_and_seqs_are_not_reused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say_all(&mut client, &["one", "two"]).await;
@@ -162,7 +162,7 @@ async fn ten_pops_leave_what_was_said_before_and_no_trace_of_the_rest() {
 }
 
 #[tokio::test]
-async fn first_in_first_out_goes_on_behind_what_was_rewound() {
+async fn history_cap_applies_after_rewind() {
     let cap = "short_term: { max_history_turns: 4 }";
     let daemon = Daemon::with(Setup::default().section(cap)).await;
     let mut client = daemon.sessions();
@@ -193,7 +193,7 @@ async fn first_in_first_out_goes_on_behind_what_was_rewound() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_rewound_is_refused_and_changes_nothing() {
+async fn invalid_rewind_is_refused_and_changes_nothing() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     for request in [rewind(0, []), rewind(1, [user("x")])] {
@@ -260,7 +260,7 @@ async fn what_cannot_be_rewound_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_key_of_what_was_rewound_is_no_duplicate() {
+async fn idempotency_key_of_rewound_append_is_refused_not_duplicate() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let first = keyed("chat", "m1", [user("one")]);
@@ -296,7 +296,7 @@ async fn a_key_of_what_was_rewound_is_no_duplicate() {
 }
 
 #[tokio::test]
-async fn a_summary_of_what_is_rewound_goes_with_it_and_search_finds_it_no_more() {
+async fn rewind_removes_summaries_and_search_hits_of_rewound_turns() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     // Long enough for a summary to be shorter.
@@ -352,7 +352,7 @@ async fn a_summary_of_what_is_rewound_goes_with_it_and_search_finds_it_no_more()
 }
 
 #[tokio::test]
-async fn of_twelve_pops_at_once_each_takes_another_turn_or_is_refused() {
+async fn concurrent_pops_each_take_a_different_turn_or_are_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let talk: Vec<String> = (1..=24).map(|number| number.to_string()).collect();
@@ -392,7 +392,7 @@ async fn of_twelve_pops_at_once_each_takes_another_turn_or_is_refused() {
 }
 
 #[tokio::test]
-async fn messages_are_set_where_no_session_lives() {
+async fn rewind_to_zero_creates_session_with_given_turns() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let set = done(&mut client, rewind(0, [user("a"), assistant("b")])).await;
@@ -447,7 +447,7 @@ impl Writer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_9_amid_rewinds_leaves_each_done_once_or_not_at_all() {
+async fn kill_9_amid_rewinds_applies_each_once_or_not_at_all() {
     let mut daemon = Daemon::with(Setup::default()).await;
     for seed in 1..=4 * seeds_factor() {
         let mut random = Seed::new(seed);

@@ -33,7 +33,7 @@ fn places(hits: &[TranscriptHit]) -> Vec<(&str, u64)> {
 }
 
 #[tokio::test]
-async fn a_hit_says_where_it_is_and_what_stands_around_it() {
+async fn search_hit_has_position_snippet_and_context_turns() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let turns = [
@@ -94,7 +94,7 @@ async fn a_hit_says_where_it_is_and_what_stands_around_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_missing_after_a_crash_and_without_the_file() {
+async fn search_index_is_complete_after_kill_or_loss_of_its_file() {
     let mut daemon = Daemon::start().await;
     for number in 0..20 {
         say(
@@ -125,7 +125,7 @@ async fn nothing_is_missing_after_a_crash_and_without_the_file() {
 }
 
 #[tokio::test]
-async fn the_command_line_finds_what_was_said() {
+async fn search_command_finds_turns() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     for number in 0..3 {
@@ -160,7 +160,7 @@ async fn the_command_line_finds_what_was_said() {
 }
 
 #[tokio::test]
-async fn switched_off_a_search_says_so() {
+async fn disabled_search_is_refused_as_search_off() {
     let daemon = Daemon::with(Setup::default().section("search: { enabled: false }")).await;
     say(&mut daemon.sessions(), "chat", "tea").await;
     let answer = daemon.memories().search_transcripts(words("tea")).await;

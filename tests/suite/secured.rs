@@ -40,7 +40,7 @@ async fn is_not_connected(client: Sessions) {
 }
 
 #[tokio::test]
-async fn keys_and_certificates_of_clients_are_taken_over_tls() {
+async fn tls_accepts_keys_and_client_certificates() {
     let ours = Authority::new(&["alpha", "nobody"]).await;
     let theirs = Authority::new(&["alpha"]).await;
     let ca = ours.file("ca.pem");
@@ -90,7 +90,7 @@ async fn keys_and_certificates_of_clients_are_taken_over_tls() {
 }
 
 #[tokio::test]
-async fn a_tenant_may_stand_in_the_common_name_and_have_no_key() {
+async fn tenant_from_certificate_common_name_needs_no_key() {
     let ours = Authority::new(&["alpha"]).await;
     let ca = ours.file("ca.pem");
     let setting = ours.setting(&format!(
@@ -108,7 +108,7 @@ async fn a_tenant_may_stand_in_the_common_name_and_have_no_key() {
 }
 
 #[tokio::test]
-async fn a_tenant_may_stand_in_a_uri() {
+async fn tenant_from_certificate_uri_is_accepted() {
     let ours = Authority::new(&["alpha", "nobody"]).await;
     let theirs = Authority::new(&["alpha"]).await;
     let ca = ours.file("ca.pem");
@@ -132,7 +132,7 @@ async fn a_tenant_may_stand_in_a_uri() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_end_holds_up_no_stop() {
+async fn unfinished_tls_handshake_does_not_delay_stop() {
     let ours = Authority::new(&[]).await;
     let setup = Setup::default()
         .server(&ours.setting(""))
@@ -164,7 +164,7 @@ async fn a_handshake_that_does_not_end_holds_up_no_stop() {
 }
 
 #[tokio::test]
-async fn the_command_line_speaks_tls() {
+async fn command_line_connects_over_tls() {
     let ours = Authority::new(&["alpha"]).await;
     let mode = |name| {
         ours.path(name)
@@ -211,7 +211,7 @@ async fn the_command_line_speaks_tls() {
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
+async fn renewed_certificate_is_used_and_broken_one_is_ignored() {
     let (first, second) = (Authority::new(&[]).await, Authority::new(&[]).await);
     let setting = first.setting(", admin: false");
     let daemon = Daemon::with(Setup::default().two_tenants("", "").server(&setting)).await;
@@ -238,7 +238,7 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_ends_soon_is_told_of_until_it_is_renewed() {
+async fn expiring_certificate_is_reported_until_renewed() {
     let (ours, renewed) = (Authority::new(&[]).await, Authority::new(&[]).await);
     ours.end_in(Duration::from_secs((5 * 24 - 1) * 60 * 60));
     let setup = Setup::default().server(&ours.setting(", admin: false"));
@@ -264,7 +264,7 @@ async fn a_certificate_that_ends_soon_is_told_of_until_it_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_broken_pair_does_not_start() {
+async fn invalid_certificate_pair_fails_start() {
     let ours = Authority::new(&[]).await;
     std::fs::write(ours.path("server.pem"), "nothing").expect("written");
     let setup = Setup::default().server(&ours.setting(""));
@@ -274,7 +274,7 @@ async fn a_broken_pair_does_not_start() {
 }
 
 #[tokio::test]
-async fn who_never_begins_tls_is_closed() {
+async fn connection_that_never_starts_tls_is_closed() {
     let ours = Authority::new(&[]).await;
     let setup = Setup::default()
         .server(&ours.setting(""))
@@ -292,7 +292,7 @@ async fn who_never_begins_tls_is_closed() {
 }
 
 #[tokio::test]
-async fn a_socket_is_for_its_users_and_knows_them() {
+async fn unix_socket_identifies_peers_by_uid() {
     let home = tempfile::tempdir().expect("a directory");
     let path = home.path().join("grpc.sock");
     let uid = home.path().metadata().expect("a directory").uid();
@@ -327,7 +327,7 @@ async fn a_socket_is_for_its_users_and_knows_them() {
 }
 
 #[tokio::test]
-async fn without_keys_a_socket_is_open_to_who_may_open_it() {
+async fn unix_socket_without_keys_needs_no_key() {
     let home = tempfile::tempdir().expect("a directory");
     let path = home.path().join("grpc.sock");
     let setup = Setup::default().listen(&format!("unix:{}", path.display()));
@@ -351,7 +351,7 @@ fn stays(outcome: &Outcome, setting: &str) {
 }
 
 #[tokio::test]
-async fn who_needs_no_key_is_let_in_until_a_start_says_otherwise() {
+async fn reload_cannot_remove_client_certificates_but_can_remove_tenant() {
     let ours = Authority::new(&["alpha"]).await;
     let with_clients = ours.setting(&format!(", client_ca: {:?}", ours.file("ca.pem")));
     let mut daemon = Daemon::with(Setup::default().two_tenants("", "").server(&with_clients)).await;
@@ -375,7 +375,7 @@ async fn who_needs_no_key_is_let_in_until_a_start_says_otherwise() {
 }
 
 #[tokio::test]
-async fn users_of_a_socket_are_let_in_until_a_start_says_otherwise() {
+async fn reload_cannot_remove_unix_socket_peers() {
     let home = tempfile::tempdir().expect("a directory");
     let path = home.path().join("grpc.sock");
     let uid = home.path().metadata().expect("a directory").uid();
@@ -396,7 +396,7 @@ async fn users_of_a_socket_are_let_in_until_a_start_says_otherwise() {
 }
 
 #[tokio::test]
-async fn no_reload_leaves_a_daemon_that_nobody_can_call() {
+async fn reload_that_would_lock_out_all_clients_is_refused() {
     let ours = Authority::new(&["alpha"]).await;
     let keyed = || Setup::default().two_tenants("", "");
     let mut daemon = Daemon::with(keyed().server(&ours.setting(""))).await;
@@ -427,7 +427,7 @@ async fn no_reload_leaves_a_daemon_that_nobody_can_call() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_lost_where_it_was_keeps_no_revoked_key() {
+async fn reload_revokes_key_although_old_certificate_file_is_missing() {
     let (first, second) = (Authority::new(&[]).await, Authority::new(&[]).await);
     let keyed = || Setup::default().two_tenants("", "");
     let mut daemon = Daemon::with(keyed().server(&first.setting(""))).await;

@@ -20,7 +20,7 @@ fn says(outcome: &Outcome, code: i32, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_second_daemon_on_the_same_directory_is_refused_and_harms_nobody() {
+async fn second_daemon_on_same_directory_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "chat", "before").await;
@@ -39,7 +39,7 @@ async fn a_second_daemon_on_the_same_directory_is_refused_and_harms_nobody() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_made_or_written_is_told() {
+async fn unusable_data_directory_is_reported() {
     let words = ["data_dir", "/proc/memoird-has-no-place-here"];
     let under_proc = Setup::default().data_dir(words[1]);
     says(&Daemon::refused(&under_proc).await, 73, &words);
@@ -54,14 +54,14 @@ async fn a_directory_that_cannot_be_made_or_written_is_told() {
 }
 
 #[tokio::test]
-async fn a_journal_on_a_read_only_file_system_is_told_and_stays_as_it_is() {
+async fn journal_on_read_only_file_system_is_refused_unchanged() {
     let mut daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "hi").await;
     daemon.stop().await;
     let data = daemon.path("data").display().to_string();
     let before = std::fs::read(daemon.path("data/journal.db")).expect("a journal");
     let mount = format!("mount --bind {data} {data} && mount -o remount,ro,bind {data}");
-    let test = "start::a_journal_on_a_read_only_file_system_is_told_and_stays_as_it_is";
+    let test = "start::journal_on_read_only_file_system_is_refused_unchanged";
     if !Namespace::Mount.allows(&mount, test) {
         return;
     }
@@ -145,7 +145,7 @@ async fn is_refused_unchanged(dir: &Path, what: &str) {
 }
 
 #[tokio::test]
-async fn a_corrupt_journal_is_refused_and_nothing_of_it_is_overwritten() {
+async fn corrupt_journal_is_refused_and_not_overwritten() {
     let mut random = Seed::new(99);
     let garbage = random.bytes(16 << 10);
     let cases: [(&str, u64, &[u8]); 4] = [
@@ -167,7 +167,7 @@ async fn a_corrupt_journal_is_refused_and_nothing_of_it_is_overwritten() {
 }
 
 #[tokio::test]
-async fn a_journal_that_lost_its_header_in_a_crash_keeps_its_log() {
+async fn journal_with_lost_header_keeps_its_wal() {
     let mut daemon = journal_of_a_daemon().await;
     daemon.restart().await;
     say(&mut daemon.sessions(), "s1", "in the log only").await;
@@ -186,7 +186,7 @@ async fn a_journal_that_lost_its_header_in_a_crash_keeps_its_log() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_program_is_refused() {
+async fn file_of_another_program_is_refused() {
     for (name, content) in [("text", &b"my diary"[..]), ("zeros", &[0; 8192])] {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("journal.db"), content).expect("written");
@@ -195,7 +195,7 @@ async fn a_file_of_another_program_is_refused() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_told() {
+async fn port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let refused = Daemon::refused(&Setup::default().listen(&address)).await;
@@ -205,7 +205,7 @@ async fn a_port_in_use_is_told() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_wrong_is_told_with_its_place() {
+async fn invalid_configuration_is_reported_with_line_or_path() {
     let cases = [
         (
             "short_term: { max_histroy_turns: 3 }",
@@ -241,7 +241,7 @@ async fn a_configuration_that_is_wrong_is_told_with_its_place() {
 }
 
 #[tokio::test]
-async fn a_daemon_stops_while_it_opens_its_journal() {
+async fn daemon_can_be_stopped_while_opening_journal() {
     // Opening a pipe blocks until another process opens it, too.
     let script = "mkdir data && mkfifo data/lock && exec \"$@\"";
     let setup = Setup::default().wrapper(&["sh", "-c", script, "sh"]);
@@ -254,7 +254,7 @@ async fn a_daemon_stops_while_it_opens_its_journal() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_killed_leaves_its_directory_to_the_next() {
+async fn killed_daemon_releases_its_directory() {
     let mut daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "hi").await;
     let dir = daemon.path("data").display().to_string();

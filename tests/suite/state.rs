@@ -33,7 +33,7 @@ async fn patch(
 }
 
 #[tokio::test]
-async fn state_is_changed_by_merge_patches_with_versions() {
+async fn merge_patches_change_state_and_version() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     refused(
@@ -89,7 +89,7 @@ async fn state_is_changed_by_merge_patches_with_versions() {
 }
 
 #[tokio::test]
-async fn a_reset_starts_a_new_life_without_history_and_state() {
+async fn reset_starts_new_generation_without_history_and_state() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let reset = || ResetSessionRequest {
@@ -143,7 +143,7 @@ async fn a_reset_starts_a_new_life_without_history_and_state() {
 }
 
 #[tokio::test]
-async fn an_end_is_final_and_its_turns_stay_readable_by_generation() {
+async fn ended_session_stays_readable_by_generation() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let end = || EndSessionRequest {
@@ -209,7 +209,7 @@ async fn an_end_is_final_and_its_turns_stay_readable_by_generation() {
 }
 
 #[tokio::test]
-async fn a_generation_that_never_was_is_not_found() {
+async fn unknown_generation_is_not_found() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "chat", "hi").await;
@@ -238,7 +238,7 @@ async fn a_generation_that_never_was_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_patch_may_start_a_session_and_replace_the_whole_state() {
+async fn patch_can_create_session_and_replace_state() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let whole = |json: &str| PatchStateRequest {
@@ -270,7 +270,7 @@ async fn a_patch_may_start_a_session_and_replace_the_whole_state() {
 }
 
 #[tokio::test]
-async fn a_patch_beside_turns_is_made_with_them_or_not_at_all() {
+async fn append_with_state_patch_is_atomic() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let with = |key: &str, text: &str, patch: &str, version| AppendRequest {
@@ -322,7 +322,7 @@ async fn a_patch_beside_turns_is_made_with_them_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_patch_that_is_sent_twice_is_done_once() {
+async fn patch_with_idempotency_key_applies_once() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let expecting = |version| PatchStateRequest {

@@ -74,7 +74,7 @@ fn question() -> Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probes_that_never_end_take_no_place_of_others() {
+async fn unfinished_probes_take_no_call_permits() {
     let daemon = daemon("", "max_calls_in_flight: 64").await;
     let mut held = Vec::new();
     let mut strangers = Vec::new();
@@ -99,7 +99,7 @@ async fn probes_that_never_end_take_no_place_of_others() {
 }
 
 #[tokio::test]
-async fn a_probe_is_small_and_comes_at_once() {
+async fn unauthenticated_probe_is_limited_in_size_and_time() {
     let daemon = daemon("connections: { request_timeout: 300ms }", "").await;
     let mut stranger = Http2::connect(daemon.grpc_addr()).await;
     let large = HealthCheckRequest {
@@ -115,7 +115,7 @@ async fn a_probe_is_small_and_comes_at_once() {
 }
 
 #[tokio::test]
-async fn a_request_that_never_ends_gives_its_place_back() {
+async fn unfinished_request_releases_its_permit_after_timeout() {
     let limits = "connections: { request_timeout: 300ms }";
     let daemon = daemon(limits, "max_calls_in_flight: 2").await;
     let mut slow = Http2::connect(daemon.grpc_addr()).await;
@@ -126,7 +126,7 @@ async fn a_request_that_never_ends_gives_its_place_back() {
 }
 
 #[tokio::test]
-async fn reflection_needs_a_key_where_there_are_keys() {
+async fn reflection_requires_key_when_keys_are_configured() {
     let daemon = daemon("", "").await;
     let mut stranger = Http2::connect(daemon.grpc_addr()).await;
     let begun = stranger.begin(REFLECTION, None, question()).await;
@@ -144,7 +144,7 @@ async fn reflection_can_be_switched_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_of_reflection_that_nobody_reads_take_little_memory() {
+async fn unread_reflection_replies_use_bounded_memory() {
     let setup = Setup::default().two_tenants("", "");
     let daemon = Daemon::with(setup.section("limits: { memory: 64MiB }")).await;
     let before = daemon.resident_bytes();
@@ -165,7 +165,7 @@ async fn answers_of_reflection_that_nobody_reads_take_little_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_say_nothing_shut_nobody_out() {
+async fn silent_connections_do_not_lock_out_authenticated_clients() {
     let daemon = daemon("", "max_connections: 8").await;
     let mut silent = Vec::new();
     for number in 0..200 {
@@ -192,7 +192,7 @@ async fn connections_that_say_nothing_shut_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn silent_connection_is_closed_after_timeout() {
     let limits = "connections: { handshake_timeout: 300ms, keyless_timeout: 300ms }";
     let daemon = daemon(limits, "").await;
     for hello in [
@@ -218,7 +218,7 @@ async fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[tokio::test]
-async fn a_connection_with_a_key_is_closed_when_it_is_idle_or_old() {
+async fn authenticated_connection_is_closed_when_idle_or_too_old() {
     for limits in [
         "idle_timeout: 300ms",
         "max_age: 300ms, max_age_grace: 300ms",
@@ -244,7 +244,7 @@ async fn a_connection_with_a_key_is_closed_when_it_is_idle_or_old() {
 }
 
 #[tokio::test]
-async fn a_call_that_goes_on_keeps_its_connection() {
+async fn running_call_keeps_its_connection_open() {
     let limits = "connections: { idle_timeout: 200ms, keyless_timeout: 200ms }";
     let daemon = daemon(limits, "").await;
     let mut client = daemon.sessions_of(Setup::ALPHA);
@@ -260,7 +260,7 @@ async fn a_call_that_goes_on_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn one_address_has_a_part_of_the_connections() {
+async fn connections_per_address_are_limited() {
     let daemon = daemon("connections: { max_per_address: 3 }", "").await;
     let mut known = Vec::new();
     for _ in 0..3 {
@@ -283,7 +283,7 @@ async fn one_address_has_a_part_of_the_connections() {
 }
 
 #[tokio::test]
-async fn half_requests_on_the_admin_port_take_few_descriptors() {
+async fn unfinished_admin_requests_use_few_descriptors() {
     let daemon = daemon("connections: { admin_max: 16 }", "").await;
     let mut half: Vec<TcpStream> = Vec::new();
     for _ in 0..300 {
@@ -302,7 +302,7 @@ async fn half_requests_on_the_admin_port_take_few_descriptors() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrong_keys_are_counted_and_slowed_and_good_ones_are_not() {
+async fn wrong_keys_are_counted_and_delayed_good_keys_are_not() {
     let daemon = daemon("", "").await;
     let counted = "memoird_calls_denied_total{reason=\"WRONG_KEY\"}";
     let hello = || append("chat", [user("hi")]);
@@ -331,7 +331,7 @@ async fn wrong_keys_are_counted_and_slowed_and_good_ones_are_not() {
 }
 
 #[tokio::test]
-async fn many_wrong_keys_are_answered_by_few() {
+async fn most_of_many_wrong_keys_get_no_reply() {
     let daemon = daemon("", "").await;
     let mut answered = 0;
     for connection in 0..2 {
@@ -354,7 +354,7 @@ async fn many_wrong_keys_are_answered_by_few() {
 }
 
 #[tokio::test]
-async fn strangers_on_a_shared_connection_end_nobody_s_calls() {
+async fn failed_calls_on_shared_connection_do_not_close_it() {
     let daemon = daemon("", "").await;
     let mut shared = Http2::connect(daemon.grpc_addr()).await;
     let good = async |shared: &mut Http2| {
@@ -376,7 +376,7 @@ async fn strangers_on_a_shared_connection_end_nobody_s_calls() {
 }
 
 #[tokio::test]
-async fn a_connection_of_refusals_only_is_closed() {
+async fn connection_with_only_refused_calls_is_closed() {
     let daemon = daemon("", "").await;
     let mut stranger = Http2::connect(daemon.grpc_addr()).await;
     let mut refusals = 0;
@@ -392,7 +392,7 @@ async fn a_connection_of_refusals_only_is_closed() {
 }
 
 #[tokio::test]
-async fn of_many_calls_in_one_write_few_are_looked_at() {
+async fn most_unauthenticated_calls_of_one_write_are_dropped() {
     let daemon = daemon("", "").await;
     for path in [APPEND, CHECK] {
         let mut stranger = connect_from("127.0.0.1", daemon.grpc_addr()).await;
@@ -406,7 +406,7 @@ async fn of_many_calls_in_one_write_few_are_looked_at() {
 }
 
 #[tokio::test]
-async fn strangers_and_watchers_of_health_do_not_hold_up_the_stop() {
+async fn unauthenticated_connections_and_health_watches_do_not_delay_stop() {
     let mut daemon = daemon("", "shutdown_grace: 30s").await;
     let idle = Http2::connect(daemon.grpc_addr()).await;
     let mut half = Http2::connect(daemon.grpc_addr()).await;
@@ -439,7 +439,7 @@ async fn strangers_and_watchers_of_health_do_not_hold_up_the_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_watchers_of_health_keep_nobody_from_watching() {
+async fn many_health_watches_do_not_block_another() {
     let daemon = daemon("", "max_connections: 100").await;
     let watch = async || {
         let mut health = HealthClient::new(channel(daemon.grpc_addr()));
@@ -459,7 +459,7 @@ async fn many_watchers_of_health_keep_nobody_from_watching() {
 }
 
 #[tokio::test]
-async fn a_stranger_goes_after_a_while_whatever_it_does() {
+async fn unauthenticated_health_watch_is_closed_after_timeout() {
     let limits = "connections: { keyless_timeout: 100ms, handshake_timeout: 300ms }";
     let daemon = daemon(limits, "").await;
     let mut health = HealthClient::new(channel(daemon.grpc_addr()));
@@ -470,7 +470,7 @@ async fn a_stranger_goes_after_a_while_whatever_it_does() {
 }
 
 #[tokio::test]
-async fn a_probe_with_a_good_key_makes_no_stranger_and_one_with_a_wrong_key_is_refused() {
+async fn probe_with_valid_key_authenticates_and_wrong_key_is_refused() {
     let daemon = daemon("connections: { keyless_timeout: 100ms }", "").await;
     let mut known = Http2::connect(daemon.grpc_addr()).await;
     let probe = known.begin(CHECK, Some(Setup::ALPHA), "").await;
@@ -484,7 +484,7 @@ async fn a_probe_with_a_good_key_makes_no_stranger_and_one_with_a_wrong_key_is_r
 }
 
 #[tokio::test]
-async fn what_is_no_call_of_grpc_is_told_so() {
+async fn invalid_grpc_request_gets_matching_status() {
     let daemon = daemon("", "").await;
     let mut stranger = Http2::connect(daemon.grpc_addr()).await;
     let request = || {
@@ -518,7 +518,7 @@ async fn what_is_no_call_of_grpc_is_told_so() {
 }
 
 #[tokio::test]
-async fn an_answer_of_which_nothing_is_taken_is_not_held_for_ever() {
+async fn reply_without_window_updates_is_cancelled_and_released() {
     let setup = Setup::default().server("connections: { write_timeout: 500ms }");
     let daemon = Daemon::with(setup).await;
     let mut sessions = daemon.sessions();

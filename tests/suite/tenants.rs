@@ -117,7 +117,7 @@ async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) 
 }
 
 #[tokio::test]
-async fn the_same_chat_id_of_two_tenants_is_two_sessions() {
+async fn same_session_id_of_two_tenants_is_two_sessions() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
@@ -158,7 +158,7 @@ async fn the_same_chat_id_of_two_tenants_is_two_sessions() {
 }
 
 #[tokio::test]
-async fn a_list_of_sessions_and_its_pages_are_the_callers_own() {
+async fn list_sessions_and_page_tokens_are_isolated_by_tenant() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
@@ -193,7 +193,7 @@ async fn a_list_of_sessions_and_its_pages_are_the_callers_own() {
 }
 
 #[tokio::test]
-async fn limits_of_a_tenant_override_those_of_all() {
+async fn tenant_limits_override_global_limits() {
     let setup = Setup::default()
         .section("short_term: { max_history_turns: 8, max_sessions: 6, session_ttl: 1h }")
         .two_tenants(
@@ -216,7 +216,7 @@ async fn limits_of_a_tenant_override_those_of_all() {
 }
 
 #[tokio::test]
-async fn stats_and_sweeps_look_at_one_tenant_where_one_is_named() {
+async fn stats_and_sweeps_can_be_limited_to_one_tenant() {
     let setup = Setup::default()
         .section("short_term: { session_ttl: 100ms, sweep_interval: 1h }")
         .two_tenants("", "");

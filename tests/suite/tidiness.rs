@@ -64,7 +64,7 @@ fn none(mistakes: impl IntoIterator<Item = String>) {
 }
 
 #[test]
-fn every_source_file_says_first_what_it_is() {
+fn every_source_file_starts_with_module_doc() {
     let files = tracked()
         .into_iter()
         .filter(|(name, _)| name.ends_with(".rs"));
@@ -73,7 +73,7 @@ fn every_source_file_says_first_what_it_is() {
 }
 
 #[test]
-fn nothing_is_left_for_later_and_no_path_is_of_one_machine() {
+fn no_todo_markers_or_machine_specific_paths() {
     // Split, so that this file does not match.
     let unfinished = [
         ["to", "do!"],
@@ -103,7 +103,7 @@ fn nothing_is_left_for_later_and_no_path_is_of_one_machine() {
 }
 
 #[test]
-fn every_skip_that_is_allowed_is_of_a_test_that_exists() {
+fn every_allowed_skip_names_an_existing_test() {
     let files = tracked();
     let of_file = |wanted: &str| files.iter().find(|(name, _)| name == wanted);
     let (_, skips) = of_file(".ci/allowed-skips").expect("a tracked file");
@@ -118,7 +118,7 @@ fn every_skip_that_is_allowed_is_of_a_test_that_exists() {
 }
 
 #[test]
-fn the_top_of_the_house_holds_only_what_belongs_there() {
+fn repository_root_contains_only_listed_entries() {
     let files = tracked();
     let tops = files
         .iter()
@@ -129,7 +129,7 @@ fn the_top_of_the_house_holds_only_what_belongs_there() {
 }
 
 #[test]
-fn text_files_end_with_one_newline_and_no_line_ends_with_blanks() {
+fn text_files_end_with_one_newline_and_have_no_trailing_blanks() {
     let mut mistakes = Vec::new();
     for (name, text) in tracked() {
         let is_ours = [".rs", ".toml", ".proto", ".yaml", ".md"]
@@ -164,7 +164,7 @@ fn as_grpc_writes(code: &str) -> String {
 
 /// Clients depend on the reasons, so none may be renamed silently.
 #[test]
-fn every_reason_of_a_refusal_is_documented_with_its_code() {
+fn every_error_reason_is_documented_with_its_code() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).expect(path);
     let documented = read("docs/errors.md");
     let documented: BTreeMap<&str, &str> = documented

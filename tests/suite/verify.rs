@@ -20,7 +20,7 @@ fn flip(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn a_flip_in_a_turn_costs_that_turn_only_and_is_named() {
+async fn bit_flip_damages_only_that_turn_and_verify_names_it() {
     // The search index would read the turn too, before or after the restart.
     let setup = Setup::default().section("search: { enabled: false }");
     let mut daemon = Daemon::with(setup).await;
@@ -79,7 +79,7 @@ async fn a_flip_in_a_turn_costs_that_turn_only_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_check_needs_an_operator_and_something_to_check() {
+async fn verify_requires_admin_role_and_a_journal() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     fails(
         &ask_as(&daemon, &["verify"], Setup::ALPHA).await,

@@ -23,7 +23,7 @@ fn kinds(events: &[Event]) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn events_tell_what_happened_in_order() {
+async fn events_report_session_changes_in_order() {
     let hooks = "hooks:\n\
         - { name: works, on: [ended], exec: { argv: ['true'] } }\n\
         - { name: fails, on: [evicted], retry: { tries: 2, pause: 10ms, pause_max: 10ms }, \
@@ -113,7 +113,7 @@ async fn events_tell_what_happened_in_order() {
 }
 
 #[tokio::test]
-async fn an_expired_session_is_told_when_it_is_swept() {
+async fn expired_session_is_reported_when_swept() {
     let quick = "short_term: { session_ttl: 100ms, sweep_interval: 1h }";
     let daemon = Daemon::with(Setup::default().section(quick)).await;
     let mut client = daemon.sessions();
@@ -137,7 +137,7 @@ async fn an_expired_session_is_told_when_it_is_swept() {
 }
 
 #[tokio::test]
-async fn a_watcher_sees_its_own_tenant_and_an_operator_all() {
+async fn watch_shows_own_tenant_and_watch_all_requires_admin() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let (mut alpha, mut beta) = (
         daemon.sessions_of(Setup::ALPHA),
@@ -225,7 +225,7 @@ async fn crowded() -> Daemon {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watcher_reads_again_from_the_ring_and_is_told_of_a_gap() {
+async fn watch_resumes_from_ring_and_reports_gap() {
     let daemon = crowded().await;
     let mut client = daemon.sessions();
     let epoch = Events::epoch(&mut client).await;
@@ -294,7 +294,7 @@ async fn read_to(events: &mut Events, end: u64) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watcher_that_reads_nothing_holds_up_nobody_and_costs_little() {
+async fn stalled_watchers_do_not_delay_others_and_use_little_memory() {
     let mut daemon = crowded().await;
     // Each on its own connection, with a small flow-control window.
     let mut stalled = Vec::new();
@@ -326,7 +326,7 @@ async fn a_watcher_that_reads_nothing_holds_up_nobody_and_costs_little() {
 
 /// With client ids, an event takes more than a KiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_watchers_that_read_nothing_hold_few_events_each() {
+async fn many_stalled_watchers_buffer_few_events_each() {
     const WATCHERS_MAX: usize = 64;
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
@@ -349,7 +349,7 @@ async fn many_watchers_that_read_nothing_hold_few_events_each() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_streams_at_once_and_says_why() {
+async fn stop_ends_watch_streams_at_once_with_reason() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let mut events = Events::now(&mut client).await;
@@ -367,7 +367,7 @@ async fn a_stop_ends_streams_at_once_and_says_why() {
 }
 
 #[tokio::test]
-async fn sixty_four_may_watch_a_tenant_at_once() {
+async fn watchers_per_tenant_are_limited_to_64() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let (mut alpha, mut beta) = (
         daemon.sessions_of(Setup::ALPHA),

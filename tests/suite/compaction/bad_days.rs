@@ -107,7 +107,7 @@ async fn is_well_again(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, eve
 }
 
 #[tokio::test]
-async fn one_that_never_answers() {
+async fn hanging_provider_opens_breaker_and_recovers() {
     goes_on(
         Wire::Anthropic,
         Says::Never,
@@ -117,31 +117,31 @@ async fn one_that_never_answers() {
 }
 
 #[tokio::test]
-async fn one_that_is_always_busy() {
+async fn busy_provider_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "429 Too Many Requests");
     goes_on(Wire::OpenAi, Says::Busy(0), expected).await;
 }
 
 #[tokio::test]
-async fn one_that_is_broken() {
+async fn failing_provider_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "500 Internal Server Error");
     goes_on(Wire::Webhook, Says::Broken, expected).await;
 }
 
 #[tokio::test]
-async fn one_whose_summary_ends_in_the_middle() {
+async fn truncated_summary_opens_breaker_and_recovers() {
     goes_on(Wire::Anthropic, Says::HalfSummary, rejected("cut_off", "")).await;
     goes_on(Wire::Webhook, Says::HalfSummary, rejected("cut_off", "")).await;
 }
 
 #[tokio::test]
-async fn one_whose_answer_ends_in_the_middle() {
+async fn truncated_response_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "no JSON object");
     goes_on(Wire::OpenAi, Says::HalfAnswer, expected).await;
 }
 
 #[tokio::test]
-async fn one_that_says_a_pair_of_braces() {
+async fn empty_json_summary_opens_breaker_and_recovers() {
     goes_on(
         Wire::OpenAi,
         Says::Braces,
@@ -157,12 +157,12 @@ async fn one_that_says_a_pair_of_braces() {
 }
 
 #[tokio::test]
-async fn one_that_apologizes() {
+async fn apology_as_summary_opens_breaker_and_recovers() {
     goes_on(Wire::Anthropic, Says::Apology, rejected("refusal", "")).await;
 }
 
 #[tokio::test]
-async fn one_that_closes_the_connection() {
+async fn closed_connection_opens_breaker_and_recovers() {
     goes_on(
         Wire::Anthropic,
         Says::Closes,
@@ -172,13 +172,13 @@ async fn one_that_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn one_to_which_everything_is_too_long() {
+async fn input_always_too_long_opens_breaker_and_recovers() {
     let expected = failed("too_long", "400 Bad Request");
     goes_on(Wire::OpenAi, Says::Narrow(0), expected).await;
 }
 
 #[tokio::test]
-async fn one_to_which_it_is_too_long_gets_it_in_pieces() {
+async fn input_too_long_is_summarized_in_chunks() {
     for wire in Wire::ALL {
         let provider = Summaries::start(Says::Narrow(5_000)).await;
         let daemon = daemon(&provider, wire, "tries: 1,").await;
@@ -201,7 +201,7 @@ async fn one_to_which_it_is_too_long_gets_it_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_call_that_asks_for_a_summary_is_told_why_there_is_none() {
+async fn failed_manual_compaction_is_reported_to_caller() {
     let provider = Summaries::start(Says::Apology).await;
     let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
     let mut bot = Bot::new(daemon.sessions());

@@ -37,7 +37,7 @@ async fn opened(bot: &mut Bot, events: &mut Events) {
 }
 
 #[tokio::test]
-async fn an_open_breaker_asks_nobody_and_after_five_turns_one_trial_decides() {
+async fn open_breaker_makes_no_calls_until_trial_after_five_turns() {
     let provider = Summaries::start(Says::Apology).await;
     let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
     let mut bot = Bot::patient(&daemon);
@@ -87,7 +87,7 @@ async fn an_open_breaker_asks_nobody_and_after_five_turns_one_trial_decides() {
 }
 
 #[tokio::test]
-async fn a_breaker_survives_a_crash_and_a_stop() {
+async fn breaker_state_survives_kill_and_stop() {
     let provider = Summaries::start(Says::Apology).await;
     let patient = format!("{STRICT} breaker: {{ failures: 3, turns: 60, cool_down: 1h }},");
     let setup = provider
@@ -137,7 +137,7 @@ async fn a_breaker_survives_a_crash_and_a_stop() {
 }
 
 #[tokio::test]
-async fn a_cool_down_lets_a_trial_through_without_more_turns() {
+async fn cool_down_allows_trial_without_more_turns() {
     let provider = Summaries::start(Says::Apology).await;
     let quick = format!("{STRICT} breaker: {{ failures: 1, turns: 1000, cool_down: 500ms }},");
     let setup = provider
@@ -161,7 +161,7 @@ async fn a_cool_down_lets_a_trial_through_without_more_turns() {
 }
 
 #[tokio::test]
-async fn one_session_that_fails_holds_up_no_other() {
+async fn failing_session_does_not_open_breaker_of_others() {
     let provider = Summaries::start(Says::Apology).await;
     let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
     let mut bot = Bot::named(daemon.sessions(), "bad");
@@ -189,7 +189,7 @@ async fn one_session_that_fails_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_down_is_left_alone_by_all_sessions() {
+async fn provider_breaker_stops_calls_of_all_sessions() {
     let provider = Summaries::start(Says::Broken).await;
     let patient = "provider_breaker: { failures: 2, cool_down: 1h },";
     let setup = provider
@@ -240,7 +240,7 @@ async fn a_provider_that_is_down_is_left_alone_by_all_sessions() {
 }
 
 #[tokio::test]
-async fn a_provider_that_was_down_is_tried_again_after_its_cool_down() {
+async fn provider_breaker_closes_after_cool_down() {
     let provider = Summaries::start(Says::Broken).await;
     let quick = "provider_breaker: { failures: 1, cool_down: 200ms },";
     let setup = provider

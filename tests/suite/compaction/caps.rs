@@ -9,7 +9,7 @@ use crate::windows::bot::report;
 use super::bot::{Bot, EARLY, STRICT, order, summary};
 
 #[tokio::test]
-async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the_journal() {
+async fn turns_dropped_while_provider_hung_are_summarized_from_journal() {
     let provider = Summaries::start(Says::Never).await;
     let few = "short_term: { max_history_turns: 20 }";
     let setup = provider
@@ -64,7 +64,7 @@ async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the
 }
 
 #[tokio::test]
-async fn without_a_journal_there_are_summaries_and_what_memory_has_is_taken_back() {
+async fn durability_off_compacts_and_undoes_from_memory() {
     let off = Setup::default()
         .section(EARLY)
         .section("journal: { durability: off }")

@@ -35,7 +35,7 @@ async fn asked(daemon: &Daemon, args: &[&str]) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_session_is_compacted_looked_at_and_taken_back() {
+async fn compact_command_makes_shows_and_undoes_summary() {
     let daemon = Daemon::with(Setup::default().section(ROOMY)).await;
     let mut bot = Bot::new(daemon.sessions());
     bot.exchanges(8).await;
@@ -138,7 +138,7 @@ async fn watched(daemon: &Daemon, word: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn who_watches_reads_what_was_compacted_what_failed_and_what_was_taken_back() {
+async fn watch_command_prints_compactions_failures_and_undo() {
     let provider = Summaries::start(Says::Apology).await;
     let setup = provider
         .setup(Wire::OpenAi, "tries: 1,", STRICT)
@@ -170,7 +170,7 @@ async fn who_watches_reads_what_was_compacted_what_failed_and_what_was_taken_bac
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_told_in_a_line() {
+async fn impossible_compaction_fails_with_one_line() {
     let daemon = Daemon::with(Setup::default().section(ROOMY)).await;
     for args in [
         &["sessions", "compact", "nobody"][..],
@@ -192,7 +192,7 @@ async fn what_cannot_be_done_is_told_in_a_line() {
 }
 
 #[tokio::test]
-async fn trouble_is_shown_where_an_operator_looks() {
+async fn compaction_failures_are_shown_by_sessions_show() {
     let provider = Summaries::start(Says::Braces).await;
     let setup = provider
         .setup(Wire::Anthropic, "tries: 1,", STRICT)

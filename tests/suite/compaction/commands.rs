@@ -58,7 +58,7 @@ async fn own() -> (Daemon, Bot) {
 }
 
 #[tokio::test]
-async fn as_many_exchanges_stay_as_the_call_says() {
+async fn compact_keeps_requested_number_of_exchanges() {
     // Exchanges alternately have two and four turns.
     for (keep, first_kept) in [
         (None, 9),
@@ -124,7 +124,7 @@ async fn bot_window(bot: &mut Bot, has_tail: bool) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_refused_and_changes_nothing() {
+async fn invalid_compact_and_undo_are_refused_and_change_nothing() {
     let (daemon, mut bot) = own().await;
     let client = &mut daemon.sessions();
     refused(
@@ -203,7 +203,7 @@ async fn what_cannot_be_done_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn nothing_is_summarized_while_a_call_waits_or_a_reply_is_streaming() {
+async fn compact_is_refused_while_call_is_pending_or_reply_is_partial() {
     let (_daemon, mut bot) = own().await;
     bot.exchanges(8).await;
     let client = &mut bot.client;
@@ -256,7 +256,7 @@ async fn nothing_is_summarized_while_a_call_waits_or_a_reply_is_streaming() {
 }
 
 #[tokio::test]
-async fn two_at_once_are_one_and_a_refusal() {
+async fn concurrent_compact_and_undo_are_refused() {
     let provider = Summaries::start(Says::Held).await;
     let daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -315,7 +315,7 @@ async fn try_undo_while_running(
 }
 
 #[tokio::test]
-async fn an_undo_brings_back_what_the_last_summary_replaced_and_then_the_one_before() {
+async fn undo_restores_turns_of_last_summary_then_of_the_one_before() {
     let (daemon, mut bot) = own().await;
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.exchanges(6).await;
@@ -376,7 +376,7 @@ async fn an_undo_brings_back_what_the_last_summary_replaced_and_then_the_one_bef
 }
 
 #[tokio::test]
-async fn compaction_touches_nobody() {
+async fn compaction_does_not_touch_last_access() {
     let (_daemon, mut bot) = own().await;
     bot.exchanges(8).await;
     let access = |bot: memoird_proto::v1::SessionInfo| bot.last_access.expect("a time");
@@ -435,7 +435,7 @@ async fn pinned_and_system_turns_are_never_summarized() {
 }
 
 #[tokio::test]
-async fn without_a_summarizer_a_call_is_told_so_and_windows_are_cut() {
+async fn compact_without_summarizer_fails_and_windows_are_cut() {
     let none = Setup::default()
         .section("compaction: { summarizer: none }")
         .section(ROOMY);
@@ -463,7 +463,7 @@ async fn without_a_summarizer_a_call_is_told_so_and_windows_are_cut() {
 }
 
 #[tokio::test]
-async fn a_session_in_use_by_many_stays_whole() {
+async fn session_with_concurrent_compactions_stays_consistent() {
     let (daemon, mut bot) = own().await;
     bot.exchanges(4).await;
     let mut busy = JoinSet::new();

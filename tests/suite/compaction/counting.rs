@@ -27,7 +27,7 @@ const OPENAI: &str =
 const DUE: u64 = BUDGET / 100 * 70;
 
 #[tokio::test]
-async fn a_large_count_compacts_before_the_estimate_would() {
+async fn large_token_count_triggers_compaction_before_estimate() {
     for counter in [ANTHROPIC, VLLM, OPENAI] {
         let provider = Summaries::start(Says::Well).await;
         provider.counts(200);
@@ -53,7 +53,7 @@ async fn a_large_count_compacts_before_the_estimate_would() {
 }
 
 #[tokio::test]
-async fn a_small_count_says_that_there_is_room_and_is_remembered() {
+async fn small_token_count_defers_compaction_and_is_cached() {
     let provider = Summaries::start(Says::Well).await;
     provider.counts(85);
     let daemon = Daemon::with(setup(&provider, ANTHROPIC)).await;
@@ -87,7 +87,7 @@ async fn a_small_count_says_that_there_is_room_and_is_remembered() {
 }
 
 #[tokio::test]
-async fn without_an_answer_the_estimate_decides_and_soon_nobody_is_asked() {
+async fn failing_token_counter_falls_back_to_estimate_and_is_paused() {
     let provider = Summaries::start(Says::Well).await;
     provider.counts(0);
     let daemon = Daemon::with(setup(&provider, VLLM)).await;

@@ -85,7 +85,7 @@ async fn asked_again(provider: &Summaries, bot: &mut Bot, times: usize) {
 const ROUNDS: u32 = 2;
 
 #[tokio::test]
-async fn while_the_provider_is_asked() {
+async fn kill_during_provider_call_keeps_previous_summary() {
     let provider = Summaries::start(Says::Well).await;
     let mut daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -102,7 +102,7 @@ async fn while_the_provider_is_asked() {
 }
 
 #[tokio::test]
-async fn right_after_the_provider_answered() {
+async fn kill_after_provider_reply_has_old_or_new_summary() {
     let provider = Summaries::start(Says::Well).await;
     let mut daemon = daemon(&provider, Wire::OpenAi, "").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -128,7 +128,7 @@ async fn right_after_the_provider_answered() {
 }
 
 #[tokio::test]
-async fn right_after_it_was_told() {
+async fn kill_after_compacted_event_keeps_the_summary() {
     let provider = Summaries::start(Says::Well).await;
     let mut daemon = daemon(&provider, Wire::Webhook, "").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -148,7 +148,7 @@ async fn right_after_it_was_told() {
 }
 
 #[tokio::test]
-async fn a_window_is_the_same_to_the_byte_after_a_crash() {
+async fn window_is_byte_identical_after_kill() {
     let provider = Summaries::start(Says::Well).await;
     let mut daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -172,7 +172,7 @@ async fn a_window_is_the_same_to_the_byte_after_a_crash() {
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_the_provider_and_loses_nothing() {
+async fn stop_does_not_wait_for_provider() {
     let provider = Summaries::start(Says::Never).await;
     let mut daemon = daemon(&provider, Wire::OpenAi, "timeout: 10m,").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -187,7 +187,7 @@ async fn a_stop_does_not_wait_for_the_provider_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_an_undo_brought_back_is_there_after_a_crash() {
+async fn undone_compaction_stays_undone_after_kill() {
     let provider = Summaries::start(Says::Well).await;
     let setup = provider
         .setup(Wire::Webhook, "", "turns_between_min: 100,")

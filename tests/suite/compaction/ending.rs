@@ -18,7 +18,7 @@ fn hooks() -> String {
 }
 
 #[tokio::test]
-async fn a_reset_clears_the_summary() {
+async fn reset_clears_summary() {
     let daemon = Daemon::with(Setup::default().section(ROOMY)).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -57,7 +57,7 @@ async fn a_reset_clears_the_summary() {
 }
 
 #[tokio::test]
-async fn hooks_of_an_end_are_told_the_summary_and_all_turns() {
+async fn end_hooks_receive_summary_and_all_turns() {
     let daemon = Daemon::with(Setup::default().section(ROOMY).section(hooks())).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -113,7 +113,7 @@ async fn hooks_of_an_end_are_told_the_summary_and_all_turns() {
 }
 
 #[tokio::test]
-async fn an_end_while_a_summary_is_made_has_the_old_one_and_the_new_life_has_none() {
+async fn end_during_compaction_discards_the_new_summary() {
     let provider = Summaries::start(Says::Held).await;
     let setup = provider
         .setup(Wire::Anthropic, "", STRICT)

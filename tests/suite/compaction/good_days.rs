@@ -124,22 +124,22 @@ async fn goes_well(wire: Wire) {
 }
 
 #[tokio::test]
-async fn anthropic_summarizes() {
+async fn anthropic_provider_summarizes() {
     goes_well(Wire::Anthropic).await;
 }
 
 #[tokio::test]
-async fn an_openai_compatible_server_summarizes() {
+async fn openai_compatible_provider_summarizes() {
     goes_well(Wire::OpenAi).await;
 }
 
 #[tokio::test]
-async fn a_webhook_summarizes() {
+async fn webhook_provider_summarizes() {
     goes_well(Wire::Webhook).await;
 }
 
 #[tokio::test]
-async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
+async fn appends_and_windows_continue_during_compaction() {
     let provider = Summaries::start(Says::Held).await;
     let daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -197,7 +197,7 @@ async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
 }
 
 #[tokio::test]
-async fn a_summary_is_the_same_to_the_byte_until_the_next_one() {
+async fn summary_is_byte_identical_until_the_next_one() {
     let provider = Summaries::start(Says::Well).await;
     let daemon = daemon(&provider, Wire::OpenAi, "").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -215,7 +215,7 @@ async fn a_summary_is_the_same_to_the_byte_until_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_span_longer_than_the_providers_window_is_summarized_in_pieces() {
+async fn span_longer_than_input_limit_is_summarized_in_chunks() {
     let provider = Summaries::start(Says::Well).await;
     let daemon = daemon(&provider, Wire::Webhook, "input_tokens: 1000,").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -239,7 +239,7 @@ async fn a_span_longer_than_the_providers_window_is_summarized_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_busy_provider_is_asked_again_when_it_wants_to_be() {
+async fn busy_provider_is_retried_after_retry_after() {
     let provider = Summaries::start(Says::Well).await;
     provider.says_first(&[Says::Busy(1), Says::Broken], Says::Well);
     let daemon = Daemon::with(

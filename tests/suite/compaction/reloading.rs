@@ -17,7 +17,7 @@ fn with_file(provider: &Summaries, path: &str) -> Setup {
 }
 
 #[tokio::test]
-async fn the_next_summary_is_by_the_summarizer_of_the_new_file() {
+async fn reload_changes_summarizer_for_next_summary() {
     let [first, second] = [
         Summaries::start(Says::Well).await,
         Summaries::start(Says::Well).await,
@@ -58,7 +58,7 @@ async fn the_next_summary_is_by_the_summarizer_of_the_new_file() {
 }
 
 #[tokio::test]
-async fn a_summary_under_way_is_made_by_who_was_asked() {
+async fn running_compaction_finishes_with_old_summarizer_after_reload() {
     let [first, second] = [
         Summaries::start(Says::Held).await,
         Summaries::start(Says::Well).await,
@@ -79,7 +79,7 @@ async fn a_summary_under_way_is_made_by_who_was_asked() {
 }
 
 #[tokio::test]
-async fn a_key_in_a_file_is_read_again_with_it() {
+async fn reload_reads_summarizer_key_file_again() {
     let provider = Summaries::start(Says::Well).await;
     let key = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(key.path(), "sk-an-old-key-5e1f\n").expect("written");
@@ -100,7 +100,7 @@ async fn a_key_in_a_file_is_read_again_with_it() {
 }
 
 #[tokio::test]
-async fn a_key_file_that_cannot_be_used_is_told_and_changes_nothing() {
+async fn unusable_summarizer_key_file_is_refused_and_changes_nothing() {
     let provider = Summaries::start(Says::Well).await;
     let missing = with_file(&provider, "/proc/no-such-key");
     let ended = Daemon::refused(&missing).await;

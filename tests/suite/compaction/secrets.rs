@@ -12,7 +12,7 @@ use super::bot::{Bot, ROOMY, STRICT, told};
 const SAID: &str = "waiting for it since";
 
 #[tokio::test]
-async fn what_a_provider_repeats_is_in_no_event_answer_log_or_metric() {
+async fn provider_echo_leaks_no_secret_into_events_errors_log_or_metrics() {
     for wire in Wire::ALL {
         let provider = Summaries::start(Says::Echoes).await;
         let own = "tries: 1,";
@@ -80,7 +80,7 @@ async fn what_a_provider_repeats_is_in_no_event_answer_log_or_metric() {
 }
 
 #[tokio::test]
-async fn what_a_summarizer_said_is_told_to_operators_only() {
+async fn summarizer_error_text_is_shown_to_operators_only() {
     let provider = Summaries::start(Says::Echoes).await;
     let setup = provider.setup(Wire::ALL[0], "tries: 1,", STRICT);
     let daemon = Daemon::with(setup.section(ROOMY).two_tenants("", "")).await;

@@ -254,17 +254,17 @@ async fn talk(format: MessageFormat) {
 }
 
 #[tokio::test]
-async fn a_long_chat_in_openais_words() {
+async fn long_openai_chat_is_compacted_by_default() {
     talk(MessageFormat::Openai).await;
 }
 
 #[tokio::test]
-async fn a_long_chat_in_anthropics_words() {
+async fn long_anthropic_chat_is_compacted_by_default() {
     talk(MessageFormat::Anthropic).await;
 }
 
 #[tokio::test]
-async fn a_chat_that_only_fills_the_history_is_summarized_before_turns_are_dropped() {
+async fn full_history_is_summarized_before_turns_are_dropped() {
     // The history keeps fifty turns, and the default model's window holds far more.
     let daemon = Daemon::with(Setup::default().section("short_term: { max_history_turns: 50 }"));
     let daemon = daemon.await;
@@ -335,6 +335,6 @@ async fn short_messages_are_never_hidden_without_a_summary() {
 }
 
 #[tokio::test]
-async fn nor_are_they_without_a_journal() {
+async fn short_messages_are_never_hidden_with_durability_off() {
     short_talk("off").await;
 }

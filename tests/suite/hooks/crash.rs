@@ -26,7 +26,7 @@ const WAITER: &str = "exec: { argv: [sh, -c, 'echo x >> started; \
     cat > $f && [ \"$(tail -c 2 $f)\" = \"]}\" ] && mv $f $f.json'] }";
 
 #[tokio::test]
-async fn a_delivery_that_was_made_and_not_recorded_is_made_again() {
+async fn delivery_made_but_not_recorded_before_crash_is_repeated() {
     let setup = Setup::default().section(format!("hooks: [ {{ name: it, {KILLER} }} ]"));
     let mut daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
@@ -94,7 +94,7 @@ async fn kill_9_between_end_and_delivery_loses_none() {
 }
 
 #[tokio::test]
-async fn what_a_hook_is_owed_outlives_the_retention_of_turns() {
+async fn pending_deliveries_outlive_retention_of_turns() {
     let fails = "{ name: fails, retry: { tries: 1 }, exec: { argv: ['false'] } }";
     let waits = "{ name: waits, retry: { pause: 1h, pause_max: 1h }, exec: { argv: ['false'] } }";
     let setup = |hooks: &str| {

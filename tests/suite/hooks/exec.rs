@@ -101,7 +101,7 @@ async fn reset(client: &mut Sessions, session: &str, run_hooks: bool) -> String 
 }
 
 #[tokio::test]
-async fn an_ended_session_is_told_whole_with_what_its_history_dropped() {
+async fn ended_session_is_delivered_with_dropped_turns() {
     let daemon = Daemon::with(hook("max_history_turns: 8")).await;
     let mut client = daemon.sessions();
     let turns = conversation();
@@ -172,7 +172,7 @@ async fn an_ended_session_is_told_whole_with_what_its_history_dropped() {
 }
 
 #[tokio::test]
-async fn each_kind_of_end_is_told_once_and_a_plain_reset_is_not() {
+async fn each_end_is_delivered_once_and_plain_reset_is_not() {
     let mut daemon = Daemon::with(hook("max_sessions: 3")).await;
     let mut client = daemon.sessions();
     let mut expected = Vec::new();
@@ -236,7 +236,7 @@ async fn each_kind_of_end_is_told_once_and_a_plain_reset_is_not() {
 }
 
 #[tokio::test]
-async fn without_a_journal_a_stop_tells_of_every_session_once() {
+async fn durability_off_stop_delivers_every_session_once() {
     const SESSIONS: usize = 30;
     let off = hook("max_history_turns: 3").section("journal: { durability: off }");
     let mut daemon = Daemon::with(off).await;

@@ -51,7 +51,7 @@ const HANGS: &str = "exec: { argv: [sh, -c, 'echo $$ > leader; sleep 777 & \
     trap \"\" TERM; sleep 777; sleep 777'] }";
 
 #[tokio::test]
-async fn a_hook_that_hangs_is_ended_with_its_children_and_holds_nobody_up() {
+async fn hanging_hook_is_killed_with_children_and_delays_no_other() {
     let hooks = format!(
         "hooks:\n- {{ name: hangs, timeout: 2s, concurrency: 1, retry: {{ tries: 1 }}, {HANGS} }}\n\
          - {{ name: works, {KEEPS} }}"
@@ -105,7 +105,7 @@ async fn a_hook_that_hangs_is_ended_with_its_children_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_a_hook_that_hangs_and_the_next_start_makes_its_delivery() {
+async fn stop_kills_hanging_hook_and_next_start_delivers() {
     let hangs = format!("hooks: [ {{ name: it, timeout: 1h, {HANGS} }} ]");
     let hasty = Setup::default().server("shutdown_grace: 300ms");
     let mut daemon = Daemon::with(hasty.clone().section(hangs)).await;
@@ -135,7 +135,7 @@ async fn a_stop_ends_a_hook_that_hangs_and_the_next_start_makes_its_delivery() {
 }
 
 #[tokio::test]
-async fn a_hook_that_dies_is_tried_again_and_given_up_with_what_it_said() {
+async fn failing_hook_is_retried_then_dead_with_its_stderr() {
     let hook = "hooks: [ { name: dies, retry: { tries: 3, pause: 10ms, pause_max: 10ms }, \
                 exec: { argv: [sh, -c, 'echo x >> tries; echo oh no >&2; kill -9 $$'] } } ]";
     let daemon = Daemon::with(Setup::default().section(hook)).await;
@@ -151,7 +151,7 @@ async fn a_hook_that_dies_is_tried_again_and_given_up_with_what_it_said() {
 }
 
 #[tokio::test]
-async fn what_a_hook_said_is_told_to_operators_only() {
+async fn hook_error_text_is_shown_to_operators_only() {
     let hook = "hooks: [ { name: dies, retry: { tries: 1 }, \
                 exec: { argv: [sh, -c, 'echo password hunter2 >&2; exit 3'] } } ]";
     let daemon = Daemon::with(Setup::default().section(hook).two_tenants("", "")).await;
@@ -176,7 +176,7 @@ async fn what_a_hook_said_is_told_to_operators_only() {
 }
 
 #[tokio::test]
-async fn a_hook_that_prints_100_mb_costs_no_memory() {
+async fn hook_with_100_mb_output_uses_bounded_memory() {
     let hook = "hooks: [ { name: talks, retry: { tries: 1 }, exec: { argv: [sh, -c, \
                 'head -c 100000000 /dev/zero; head -c 100000000 /dev/zero | tr \"\\0\" x >&2; \
                 exit 3'] } } ]";

@@ -41,7 +41,7 @@ fn conversation() -> Vec<Turn> {
 }
 
 #[tokio::test]
-async fn a_session_that_ended_is_a_commit_a_person_can_read() {
+async fn ended_session_is_committed_as_readable_markdown() {
     let short = Setup::default().section("short_term: { max_history_turns: 4 }");
     let daemon = Daemon::with(short.section(HOOK)).await;
     let mut client = daemon.sessions();
@@ -181,7 +181,7 @@ fn any_ids() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn sessions_with_any_name_have_files_of_their_own() {
+async fn sessions_with_any_id_get_separate_portable_files() {
     let daemon = Daemon::with(Setup::default().section(HOOK)).await;
     let mut client = daemon.sessions();
     let mut expected = BTreeSet::new();
@@ -230,7 +230,7 @@ async fn sessions_with_any_name_have_files_of_their_own() {
 }
 
 #[tokio::test]
-async fn each_tenant_has_a_repository_of_its_own() {
+async fn each_tenant_has_its_own_repository() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "").section(HOOK)).await;
     let mut of_tenants = Vec::new();
     for (tenant, key) in [("alpha", Setup::ALPHA), ("beta", Setup::BETA)] {
@@ -251,7 +251,7 @@ async fn each_tenant_has_a_repository_of_its_own() {
 }
 
 #[tokio::test]
-async fn without_a_journal_a_stop_commits_every_session() {
+async fn durability_off_stop_commits_every_session() {
     const SESSIONS: usize = 40;
     let off = Setup::default()
         .section("journal: { durability: off }")
@@ -273,7 +273,7 @@ async fn without_a_journal_a_stop_commits_every_session() {
 }
 
 #[tokio::test]
-async fn an_expired_session_is_committed_with_its_reason() {
+async fn expired_session_is_committed_with_its_reason() {
     let quick = Setup::default()
         .section("short_term: { session_ttl: 200ms }")
         .section(HOOK);

@@ -83,7 +83,7 @@ fn foreign_commit(dir: &Path, file: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_persons_lock_is_waited_for_and_never_broken() {
+async fn foreign_lock_is_waited_for_and_never_broken() {
     let (daemon, mut generations) = with_one(HOOK).await;
     let dir = repository(&daemon, "default");
     let lock = dir.join("refs/heads/main.lock");
@@ -105,7 +105,7 @@ async fn a_persons_lock_is_waited_for_and_never_broken() {
 }
 
 #[tokio::test]
-async fn a_lock_of_a_person_who_is_quick_costs_no_try() {
+async fn briefly_held_lock_costs_no_retry() {
     let (daemon, mut generations) = with_one(HOOK).await;
     let dir = repository(&daemon, "default");
     let lock = dir.join("refs/heads/main.lock");
@@ -124,7 +124,7 @@ async fn a_lock_of_a_person_who_is_quick_costs_no_try() {
 }
 
 #[tokio::test]
-async fn commits_of_people_are_built_upon() {
+async fn foreign_commits_are_built_upon() {
     let (daemon, mut generations) = with_one(HOOK).await;
     let mut admin = daemon.admin();
     let dir = repository(&daemon, "default");
@@ -160,7 +160,7 @@ async fn commits_of_people_are_built_upon() {
 }
 
 #[tokio::test]
-async fn the_branch_of_checkpoints_grows_whatever_head_is() {
+async fn checkpoint_branch_grows_whatever_head_is() {
     let (daemon, mut generations) = with_one(HOOK).await;
     let mut admin = daemon.admin();
     let dir = repository(&daemon, "default");
@@ -184,7 +184,7 @@ async fn the_branch_of_checkpoints_grows_whatever_head_is() {
 }
 
 #[tokio::test]
-async fn a_repository_that_was_deleted_is_made_anew() {
+async fn deleted_repository_is_recreated() {
     let (daemon, generations) = with_one(HOOK).await;
     let mut admin = daemon.admin();
     let dir = repository(&daemon, "default");
@@ -221,7 +221,7 @@ fn with_a_work_tree(daemon: &Daemon) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_repository_with_a_work_tree_gets_commits_and_a_persons_files_stay() {
+async fn repository_with_work_tree_keeps_user_changes() {
     let hook = HOOK.replace("dir: ./checkpoints", "dir: ./checkpoints, worktree: false");
     let (daemon, mut generations) = with_one(&hook).await;
     let mut admin = daemon.admin();
@@ -262,7 +262,7 @@ async fn a_repository_with_a_work_tree_gets_commits_and_a_persons_files_stay() {
 }
 
 #[tokio::test]
-async fn a_wish_for_a_work_tree_is_refused_with_what_to_do() {
+async fn work_tree_setting_is_refused_with_alternative() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("memoird.yaml");
     for (worktree, code) in [(false, 0), (true, 64)] {
@@ -280,11 +280,11 @@ async fn a_wish_for_a_work_tree_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_full_disk_keeps_checkpoints_waiting_until_there_is_room() {
+async fn full_disk_keeps_checkpoints_pending_until_there_is_room() {
     let mount = "mkdir -p HOME/checkpoints && mount -t tmpfs -o size=4m tmpfs HOME/checkpoints";
     let probe_dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &probe_dir.path().display().to_string());
-    let test = "hooks::git_bad_days::a_full_disk_keeps_checkpoints_waiting_until_there_is_room";
+    let test = "hooks::git_bad_days::full_disk_keeps_checkpoints_pending_until_there_is_room";
     if !Namespace::Mount.allows(&probe, test) {
         return;
     }

@@ -38,7 +38,7 @@ async fn create(daemon: &Daemon, names: impl Iterator<Item = String>) -> Vec<Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_ends_in_one_sweep_are_a_few_commits() {
+async fn sweep_of_2000_sessions_makes_few_commits() {
     const SESSIONS: usize = 2_000;
     let mut daemon = Daemon::with(Setup::default().section(HOOK)).await;
     let names = (0..SESSIONS).map(|number| format!("chat:{number}"));
@@ -99,7 +99,7 @@ async fn end_until_killed(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_kills_amid_commits_lose_and_double_no_checkpoint() {
+async fn ten_kills_amid_commits_lose_and_duplicate_no_checkpoint() {
     const SEED: u64 = 20_261_122;
     let mut random = Seed::new(SEED);
     let mut daemon = Daemon::with(Setup::default().section(HOOK)).await;

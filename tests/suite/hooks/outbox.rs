@@ -185,7 +185,7 @@ fn dropping(id: &str) -> DropHookDeliveryRequest {
 }
 
 #[tokio::test]
-async fn a_delivery_can_be_retried_and_dropped() {
+async fn delivery_can_be_retried_and_dropped() {
     let (daemon, mut admin) = after_ends().await;
     let dead = deliveries(&mut admin, in_state(DeliveryState::Dead)).await;
     std::fs::write(daemon.path("fine"), "").expect("a file");
@@ -250,7 +250,7 @@ async fn a_delivery_can_be_retried_and_dropped() {
 }
 
 #[tokio::test]
-async fn what_is_owed_to_a_hook_that_was_removed_stays_until_somebody_drops_it() {
+async fn pending_deliveries_of_removed_hook_stay_until_dropped() {
     let (mut daemon, _) = after_ends().await;
     daemon.stop().await;
     daemon.restart_with(setup("hooks: []")).await;

@@ -65,7 +65,7 @@ fn check_signature_of(posted: &Posted, secret: &str) {
 }
 
 #[tokio::test]
-async fn a_service_that_fails_for_a_while_gets_it_signed_each_time() {
+async fn failing_service_gets_signed_retries() {
     let broken = Answer::Says("500 Internal Server Error", "");
     let service = Service::start(&[broken, broken, Answer::Breaks, broken, FINE]).await;
     let daemon = telling(&service, "").await;
@@ -101,7 +101,7 @@ async fn a_service_that_fails_for_a_while_gets_it_signed_each_time() {
 }
 
 #[tokio::test]
-async fn a_secret_that_was_rotated_signs_what_comes_next() {
+async fn rotated_secret_signs_next_delivery() {
     const ROTATED: &str = "whsec_cm90YXRlZCwgYW5kIHdlbGw=";
     let service = Service::start(&[FINE]).await;
     let hook = format!(
@@ -125,7 +125,7 @@ async fn a_secret_that_was_rotated_signs_what_comes_next() {
 }
 
 #[tokio::test]
-async fn a_service_that_asks_for_a_pause_gets_it() {
+async fn retry_after_of_service_is_respected() {
     let wait = Answer::Says("429 Too Many Requests", "retry-after: 2\r\n");
     let service = Service::start(&[wait, FINE]).await;
     let daemon = telling(&service, "").await;
@@ -152,7 +152,7 @@ async fn a_service_that_asks_for_a_pause_gets_it() {
 }
 
 #[tokio::test]
-async fn a_service_that_hangs_holds_up_nothing_and_is_called_again() {
+async fn hanging_service_times_out_and_is_retried() {
     let service = Service::start(&[Answer::Hangs, FINE]).await;
     let daemon = telling(&service, "timeout: 500ms,").await;
     end_one(&daemon).await;
@@ -162,7 +162,7 @@ async fn a_service_that_hangs_holds_up_nothing_and_is_called_again() {
 }
 
 #[tokio::test]
-async fn a_conversation_is_not_redirected_to_another_host() {
+async fn redirect_to_another_host_is_not_followed() {
     let other = Service::start(&[FINE]).await;
     let away: &'static str = format!("location: http://127.0.0.1:{}/\r\n", other.port).leak();
     let service = Service::start(&[
@@ -187,7 +187,7 @@ async fn a_conversation_is_not_redirected_to_another_host() {
 }
 
 #[tokio::test]
-async fn what_a_service_refuses_for_good_is_given_up_at_once() {
+async fn permanent_refusal_is_dead_at_once() {
     let service = Service::start(&[Answer::Says("410 Gone", "")]).await;
     let daemon = telling(&service, "").await;
     end_one(&daemon).await;
@@ -196,7 +196,7 @@ async fn what_a_service_refuses_for_good_is_given_up_at_once() {
 }
 
 #[tokio::test]
-async fn an_address_of_the_house_is_refused_unless_it_is_allowed() {
+async fn private_address_is_refused_unless_allowed() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("memoird.yaml");
     for (url, is_private) in [

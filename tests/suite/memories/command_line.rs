@@ -37,7 +37,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn add_remembers_a_fact_and_says_what_became_of_it() {
+async fn add_stores_fact_and_prints_outcome() {
     let daemon = Daemon::start().await;
     let all = [
         "The launch is in May",
@@ -130,7 +130,7 @@ async fn add_remembers_a_fact_and_says_what_became_of_it() {
 }
 
 #[tokio::test]
-async fn list_and_show_say_what_is_there() {
+async fn list_and_show_print_memories() {
     let daemon = Daemon::start().await;
     let first = add(&daemon, &["The launch\u{1b}[2J is in May", "--tag", "work"]).await;
     let id = text(&first["memory"], "id").to_owned();
@@ -190,7 +190,7 @@ async fn list_and_show_say_what_is_there() {
 }
 
 #[tokio::test]
-async fn recall_finds_and_says_how_it_searched() {
+async fn recall_prints_hits_and_search_mode() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     add(&daemon, &["Her automobile is red", "--tag", "car"]).await;
@@ -246,7 +246,7 @@ async fn recall_finds_and_says_how_it_searched() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eval_measures_and_explain_shows_what_scores_are_made_of() {
+async fn eval_prints_metrics_and_explain_prints_score_parts() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let car = add(&daemon, &["Her automobile is red", "--tag", "car"]).await;
@@ -303,7 +303,7 @@ async fn eval_measures_and_explain_shows_what_scores_are_made_of() {
 }
 
 #[tokio::test]
-async fn conflicts_shows_what_may_not_both_be_so() {
+async fn conflicts_lists_contradicting_facts() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     for (whose, content) in [
@@ -334,7 +334,7 @@ async fn conflicts_shows_what_may_not_both_be_so() {
 }
 
 #[tokio::test]
-async fn forget_counts_and_asks_before_anything_goes() {
+async fn forget_prints_counts_and_requires_confirmation() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let first = kept(&mut client, fact("ann", "The launch is in May")).await;
@@ -379,7 +379,7 @@ async fn forget_counts_and_asks_before_anything_goes() {
 }
 
 #[tokio::test]
-async fn manifest_prints_what_agents_are_told() {
+async fn manifest_prints_agent_manifest() {
     let daemon = Daemon::start().await;
     add(&daemon, &["The launch is in May"]).await;
     add(&daemon, &["The office is in Oslo", "--pin"]).await;
@@ -422,7 +422,7 @@ fn piped(daemon: &Daemon, args: &[&str], input: &str) -> Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn export_and_import_carry_everything_over_to_the_byte() {
+async fn export_and_import_round_trip_exactly() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let first = add(
@@ -521,7 +521,7 @@ async fn reindex_waits_until_everything_is_embedded() {
 }
 
 #[tokio::test]
-async fn dream_reports_for_people_and_programs() {
+async fn dream_prints_report_as_text_and_json() {
     let daemon = Daemon::start().await;
     add(&daemon, &["The launch is in May"]).await;
     let report = json_of(&daemon, &["dream", "--dry-run"]).await;
@@ -536,7 +536,7 @@ async fn dream_reports_for_people_and_programs() {
 }
 
 #[tokio::test]
-async fn every_subcommand_needs_a_key_where_there_are_keys() {
+async fn every_subcommand_requires_key_when_keys_are_configured() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     for args in [
         &["list"][..],
@@ -570,7 +570,7 @@ async fn every_subcommand_needs_a_key_where_there_are_keys() {
 }
 
 #[tokio::test]
-async fn the_key_of_the_caller_is_no_idempotency_key_of_a_fact() {
+async fn key_environment_variable_is_not_used_as_idempotency_key() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     for fact in ["The launch is in May", "The office is in Oslo"] {
         let add = [

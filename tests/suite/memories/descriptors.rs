@@ -19,7 +19,7 @@ fn many_tenants() -> Setup {
 }
 
 #[tokio::test]
-async fn many_tenants_have_memories_where_the_process_may_have_few_descriptors() {
+async fn memories_of_many_tenants_work_with_few_file_descriptors() {
     let limit = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
     let daemon = Daemon::with(many_tenants().wrapper(&["prlimit", &limit])).await;
     for round in 0..2 {

@@ -53,12 +53,12 @@ async fn holds_exactly(client: &mut Memories, taken: usize) {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again() {
+async fn full_disk_is_reported_as_memories_disk_full_and_recovers() {
     let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=12m tmpfs HOME/data";
     let dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &dir.path().display().to_string());
     let test = "memories::disk::\
-                a_full_disk_refuses_facts_by_name_and_takes_them_when_it_has_room_again";
+                full_disk_is_reported_as_memories_disk_full_and_recovers";
     if !Namespace::Mount.allows(&probe, test) {
         return;
     }

@@ -64,8 +64,8 @@ fn pinned(memories: &[memoird_proto::v1::Memory]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_is_recalled_on_different_days_by_different_questions_is_pinned_until_unused() {
-    let test = "memories::dreaming::what_is_recalled_on_different_days_by_different_questions_is_pinned_until_unused";
+async fn facts_recalled_on_different_days_are_pinned_until_unused() {
+    let test = "memories::dreaming::facts_recalled_on_different_days_are_pinned_until_unused";
     let Some(clock) = Clock::new(test) else {
         return;
     };
@@ -144,8 +144,8 @@ async fn what_is_recalled_on_different_days_by_different_questions_is_pinned_unt
 }
 
 #[tokio::test]
-async fn only_an_explicit_policy_deletes_and_only_what_is_not_used() {
-    let test = "memories::dreaming::only_an_explicit_policy_deletes_and_only_what_is_not_used";
+async fn only_retention_policy_deletes_and_only_unused_facts() {
+    let test = "memories::dreaming::only_retention_policy_deletes_and_only_unused_facts";
     let Some(clock) = Clock::new(test) else {
         return;
     };
@@ -187,7 +187,7 @@ async fn only_an_explicit_policy_deletes_and_only_what_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_sweep_looks_at_the_tenant_that_is_named_and_takes_an_operators_key() {
+async fn dream_is_limited_to_named_tenant_and_requires_admin() {
     let setup = Setup::default().two_tenants("", "");
     let daemon = Daemon::with(setup).await;
     for key in [Setup::ALPHA, Setup::BETA] {

@@ -20,7 +20,7 @@ fn by_meaning(query: &str) -> RecallRequest {
 }
 
 #[tokio::test]
-async fn meanings_are_found_where_words_are_not() {
+async fn vector_recall_finds_synonyms() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
@@ -72,7 +72,7 @@ async fn meanings_are_found_where_words_are_not() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_down_makes_recalls_lexical_and_says_so() {
+async fn recall_falls_back_to_lexical_while_provider_is_down() {
     let provider = Embeddings::start().await;
     provider.set_down(true);
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
@@ -109,7 +109,7 @@ async fn a_provider_that_is_down_makes_recalls_lexical_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_provider_that_says_nothing_keeps_no_recall_waiting_for_long() {
+async fn hanging_provider_does_not_delay_recall() {
     let provider = Embeddings::holding().await;
     let hasty = provider
         .section("m")
@@ -130,7 +130,7 @@ async fn a_provider_that_says_nothing_keeps_no_recall_waiting_for_long() {
 }
 
 #[tokio::test]
-async fn kill_9_amid_embedding_loses_no_text_of_the_queue() {
+async fn kill_9_amid_embedding_loses_no_queued_text() {
     const COUNT: usize = 60;
     let provider = Embeddings::holding().await;
     let mut daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
@@ -172,7 +172,7 @@ async fn kill_9_amid_embedding_loses_no_text_of_the_queue() {
 }
 
 #[tokio::test]
-async fn an_embedder_that_is_switched_on_later_fills_in_and_another_model_starts_anew() {
+async fn embedder_enabled_later_embeds_all_and_new_model_reembeds() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let content = "Her automobile is red";
@@ -224,7 +224,7 @@ async fn an_embedder_that_is_switched_on_later_fills_in_and_another_model_starts
 }
 
 #[tokio::test]
-async fn a_reindex_builds_everything_anew_and_loses_nothing() {
+async fn reindex_embeds_everything_again() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
@@ -255,7 +255,7 @@ async fn a_reindex_builds_everything_anew_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_while_it_waits_is_never_embedded() {
+async fn forgotten_memories_in_queue_are_never_embedded() {
     let provider = Embeddings::holding().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();

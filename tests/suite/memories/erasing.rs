@@ -68,7 +68,7 @@ async fn dies_amid_forgetting(daemon: &mut Daemon) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_9_amid_forgetting_twenty_thousand_leaves_nothing_of_them() {
+async fn kill_9_amid_forgetting_leaves_nothing_of_20000_memories() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.memories();
     kept(&mut client, fact("ann", "The launch is in May")).await;

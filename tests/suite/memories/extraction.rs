@@ -61,7 +61,7 @@ fn seqs(lease: &LeaseExtractionResponse) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn turns_are_leased_once_and_what_was_found_is_stored_with_where_it_comes_from() {
+async fn lease_returns_turns_once_and_commit_stores_facts_with_source() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     let known = kept(&mut client, fact("ann", "Ann is in the rose team")).await;
@@ -173,7 +173,7 @@ async fn turns_are_leased_once_and_what_was_found_is_stored_with_where_it_comes_
 }
 
 #[tokio::test]
-async fn a_bad_fact_stores_nothing_moves_nothing_and_leaves_the_lease() {
+async fn invalid_fact_stores_nothing_and_keeps_the_lease() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     said(&mut sessions, &["one", "two"]).await;
@@ -239,7 +239,7 @@ async fn a_bad_fact_stores_nothing_moves_nothing_and_leaves_the_lease() {
 }
 
 #[tokio::test]
-async fn what_was_recalled_for_the_session_is_no_new_fact_of_its_turns() {
+async fn recalled_fact_is_not_new_in_extraction() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     let known = kept(&mut client, fact("ann", "Ann's launch is in May")).await;
@@ -267,7 +267,7 @@ async fn what_was_recalled_for_the_session_is_no_new_fact_of_its_turns() {
 }
 
 #[tokio::test]
-async fn ended_generations_and_turns_that_left_the_history_are_handed_out_as_well() {
+async fn ended_generations_and_dropped_turns_are_leased() {
     let setup = Setup::default().section("short_term: { max_history_turns: 2 }");
     let daemon = Daemon::with(setup).await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
@@ -319,7 +319,7 @@ async fn ended_generations_and_turns_that_left_the_history_are_handed_out_as_wel
 }
 
 #[tokio::test]
-async fn a_long_conversation_is_handed_out_piece_by_piece() {
+async fn long_conversation_is_leased_in_chunks() {
     let setup = Setup::default().section("short_term: { max_history_turns: 1000 }");
     let daemon = Daemon::with(setup).await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());

@@ -65,7 +65,7 @@ async fn lease_again(client: &mut Memories) -> LeaseExtractionResponse {
 }
 
 #[tokio::test]
-async fn a_lease_that_runs_out_hands_the_same_turns_out_again_as_often_as_it_takes() {
+async fn expired_lease_returns_same_turns_again() {
     let brief = Setup::default().section("long_term: { extraction_lease: 300ms }");
     let daemon = Daemon::with(brief).await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
@@ -86,7 +86,7 @@ async fn a_lease_that_runs_out_hands_the_same_turns_out_again_as_often_as_it_tak
 }
 
 #[tokio::test]
-async fn a_lease_and_a_cursor_outlive_the_daemon() {
+async fn lease_and_cursor_survive_kill() {
     let mut daemon = Daemon::start().await;
     said(&mut daemon.sessions(), 2).await;
     let mut client = daemon.memories();
@@ -119,7 +119,7 @@ async fn a_lease_and_a_cursor_outlive_the_daemon() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_takes_its_leases_along() {
+async fn forgetting_subject_revokes_its_leases() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     said(&mut sessions, 2).await;
@@ -150,8 +150,8 @@ async fn what_is_forgotten_takes_its_leases_along() {
 }
 
 #[tokio::test]
-async fn a_clock_that_steps_back_holds_no_turns_for_ever() {
-    let test = "memories::extraction_bad_days::a_clock_that_steps_back_holds_no_turns_for_ever";
+async fn clock_step_back_does_not_prolong_lease() {
+    let test = "memories::extraction_bad_days::clock_step_back_does_not_prolong_lease";
     let Some(clock) = Clock::new(test) else {
         return;
     };
@@ -171,7 +171,7 @@ async fn a_clock_that_steps_back_holds_no_turns_for_ever() {
 }
 
 #[tokio::test]
-async fn turns_that_their_retention_took_are_no_mistake() {
+async fn lease_of_pruned_generation_is_not_found() {
     let brief = Setup::default().section("journal: { durability: sync, retention: 1ms }");
     let mut daemon = Daemon::with(brief).await;
     let mut sessions = daemon.sessions();

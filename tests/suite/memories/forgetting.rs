@@ -72,7 +72,7 @@ async fn is_untold(client: &mut Memories, subject: &str, words: &str) {
 }
 
 #[tokio::test]
-async fn one_memory_goes_with_its_history_and_everything_that_is_kept_of_it() {
+async fn forgetting_one_memory_removes_history_vectors_and_files() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
@@ -123,7 +123,7 @@ async fn one_memory_goes_with_its_history_and_everything_that_is_kept_of_it() {
 }
 
 #[tokio::test]
-async fn a_version_in_the_middle_of_history_takes_what_led_to_it_along() {
+async fn forgetting_superseded_version_removes_its_predecessors() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let mut ids: Vec<String> = Vec::new();
@@ -143,7 +143,7 @@ async fn a_version_in_the_middle_of_history_takes_what_led_to_it_along() {
 }
 
 #[tokio::test]
-async fn a_subject_goes_with_all_that_is_kept_of_it() {
+async fn forgetting_subject_removes_all_its_data() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     for number in 0..30 {
@@ -206,7 +206,7 @@ async fn a_subject_goes_with_all_that_is_kept_of_it() {
 }
 
 #[tokio::test]
-async fn a_filter_takes_what_fits_all_of_it() {
+async fn forget_by_filter_removes_memories_matching_all_criteria() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
@@ -288,7 +288,7 @@ async fn a_filter_takes_what_fits_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_said_while_a_subject_is_forgotten_is_kept_or_gone_and_never_half() {
+async fn remember_during_forget_is_kept_or_forgotten_entirely() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     for number in 0..300 {

@@ -40,7 +40,7 @@ async fn learnt(daemon: &Daemon, count: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_said_is_remembered_by_itself_and_seen_in_events_and_metrics() {
+async fn extraction_stores_facts_and_reports_events_and_metrics() {
     let facts = json!([
         found("Moved to Rome yesterday", &[1]),
         found("PIN: 4711", &[2])
@@ -80,7 +80,7 @@ async fn what_is_said_is_remembered_by_itself_and_seen_in_events_and_metrics() {
 }
 
 #[tokio::test]
-async fn a_kill_between_lease_and_commit_loses_nothing_and_stores_nothing_twice() {
+async fn kill_between_lease_and_commit_loses_and_duplicates_nothing() {
     let facts = json!([found("Likes tea", &[1])]);
     let model = Learner::start([Finds::Never, Finds::Never, Finds::These(facts)]).await;
     let setup = model.setup("extraction_lease: 2s,", "after: idle 100ms");
@@ -115,7 +115,7 @@ async fn a_kill_between_lease_and_commit_loses_nothing_and_stores_nothing_twice(
 }
 
 #[tokio::test]
-async fn bad_days_of_a_provider_delay_facts_and_lose_none() {
+async fn provider_failures_delay_facts_and_lose_none() {
     let facts = json!([found("Likes tea", &[1])]);
     let model = Learner::start([
         Finds::Down,
@@ -135,7 +135,7 @@ async fn bad_days_of_a_provider_delay_facts_and_lose_none() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_is_when_it_is_looked_at() {
+async fn extraction_after_end_runs_when_session_ends() {
     let facts = json!([found("Likes tea", &[1])]);
     let model = Learner::start([Finds::These(facts)]).await;
     let daemon = Daemon::with(model.setup("", "after: end")).await;
@@ -145,7 +145,7 @@ async fn the_end_of_a_session_is_when_it_is_looked_at() {
 }
 
 #[tokio::test]
-async fn a_conversation_plants_nothing() {
+async fn prompt_injection_in_conversation_plants_no_facts() {
     let model = Learner::start([]).await;
     let daemon = Daemon::with(model.setup("", "after: 3 turns")).await;
     let mut client = daemon.memories();
@@ -193,7 +193,7 @@ async fn a_conversation_plants_nothing() {
 }
 
 #[tokio::test]
-async fn learn_says_what_it_would_remember_and_why() {
+async fn learn_dry_run_prints_facts_and_refusals() {
     let facts = json!([found("Likes tea", &[1]), found("PIN: 4711", &[1])]);
     let model = Learner::start([Finds::These(facts.clone()), Finds::These(facts)]).await;
     let daemon = Daemon::with(model.setup("", "after: idle 1d")).await;
@@ -228,7 +228,7 @@ async fn learn_says_what_it_would_remember_and_why() {
 }
 
 #[tokio::test]
-async fn without_a_model_there_is_nobody_to_learn_and_a_file_that_names_two_is_refused() {
+async fn learn_without_extractor_fails_and_invalid_config_is_refused() {
     let daemon = Daemon::start().await;
     said(&mut daemon.sessions(), "chat", &["I like tea"]).await;
     let nobody = ask_as(&daemon, &["memory", "learn", "chat", "--dry-run"], "").await;

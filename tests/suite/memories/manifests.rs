@@ -30,7 +30,7 @@ async fn capped(client: &mut Memories, lines: u32, bytes: u32) -> GetManifestRes
 }
 
 #[tokio::test]
-async fn pinned_ones_come_first_then_by_importance_and_a_line_says_what_a_prompt_needs() {
+async fn manifest_lists_pinned_first_then_by_importance() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     assert_eq!(
@@ -83,7 +83,7 @@ async fn pinned_ones_come_first_then_by_importance_and_a_line_says_what_a_prompt
 }
 
 #[tokio::test]
-async fn every_change_is_in_the_very_next_manifest() {
+async fn every_change_is_in_the_next_manifest() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let made = kept(&mut client, fact("ann", "The launch is in May")).await;
@@ -141,7 +141,7 @@ async fn every_change_is_in_the_very_next_manifest() {
 }
 
 #[tokio::test]
-async fn no_manifest_is_larger_than_its_caps_and_its_last_line_says_when_one_bites() {
+async fn manifest_is_capped_and_last_line_names_the_cap() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let long = "and so on, for quite a while, ".repeat(5);

@@ -39,7 +39,7 @@ async fn by_key(client: &mut Memories, subject: &str, key: &str) -> Memory {
 }
 
 #[tokio::test]
-async fn a_memory_is_replaced_by_its_key() {
+async fn memory_is_replaced_by_external_key() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let first = kept(&mut client, keyed("ann", "home", "Ann lives in Oslo")).await;
@@ -97,7 +97,7 @@ async fn a_memory_is_replaced_by_its_key() {
 }
 
 #[tokio::test]
-async fn memories_are_found_by_metadata_and_by_what_their_subjects_begin_with() {
+async fn memories_are_filtered_by_metadata_and_subject_prefix() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     kept(
@@ -190,7 +190,7 @@ async fn memories_are_found_by_metadata_and_by_what_their_subjects_begin_with() 
 }
 
 #[tokio::test]
-async fn a_bot_may_make_the_vectors_itself() {
+async fn client_may_provide_vectors() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let with = |text: &str, vector: &[f32]| RememberRequest {
@@ -232,7 +232,7 @@ async fn a_bot_may_make_the_vectors_itself() {
 }
 
 #[tokio::test]
-async fn bad_names_and_notes_are_refused_and_secrets_in_them_taken_out() {
+async fn invalid_external_key_and_metadata_are_refused_and_secrets_redacted() {
     let daemon = Daemon::with(Setup::default()).await;
     let mut client = daemon.memories();
     let invalid = (Code::InvalidArgument, "MEMORY_INVALID");
@@ -277,7 +277,7 @@ fn texts(texts: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn metadata_of_plain_texts_are_kept_changed_and_asked_for() {
+async fn text_metadata_is_stored_updated_and_filtered() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut client = daemon.memories_of(Setup::ALPHA);
     let plain = |text: &str, metadata: &[(&str, &str)]| RememberRequest {
@@ -349,7 +349,7 @@ async fn metadata_of_plain_texts_are_kept_changed_and_asked_for() {
 }
 
 #[tokio::test]
-async fn metadata_are_given_on_the_command_line_by_their_names() {
+async fn metadata_options_are_parsed_on_command_line() {
     let daemon = Daemon::start().await;
     let add = [
         "memory",

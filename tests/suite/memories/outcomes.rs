@@ -31,7 +31,7 @@ async fn memory(client: &mut Memories, id: &str) -> Memory {
 }
 
 #[tokio::test]
-async fn everything_that_is_said_of_a_fact_is_kept() {
+async fn remember_keeps_every_field() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let before = wall_ms() / 1_000;
@@ -86,7 +86,7 @@ async fn everything_that_is_said_of_a_fact_is_kept() {
 }
 
 #[tokio::test]
-async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
+async fn same_fact_is_reinforced_and_near_duplicate_merged() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let first = kept(&mut client, fact("ann", "The launch is in May.")).await;
@@ -140,7 +140,7 @@ async fn the_same_again_counts_once_more_and_other_letters_are_taken_in() {
 }
 
 #[tokio::test]
-async fn what_takes_the_place_of_another_leaves_it_readable_and_out_of_recall() {
+async fn superseded_memory_is_readable_but_not_recalled() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let mut chain = vec![kept(&mut client, fact("ann", "The launch is in May")).await];
@@ -200,7 +200,7 @@ async fn what_takes_the_place_of_another_leaves_it_readable_and_out_of_recall() 
 }
 
 #[tokio::test]
-async fn a_key_does_its_work_once_and_is_answered_as_the_first_time() {
+async fn idempotency_key_of_remember_applies_once() {
     let mut daemon = Daemon::start().await;
     let request = RememberRequest {
         idempotency_key: "k".into(),
@@ -261,7 +261,7 @@ async fn a_key_does_its_work_once_and_is_answered_as_the_first_time() {
 }
 
 #[tokio::test]
-async fn what_a_recall_just_told_a_session_is_no_new_fact_in_it() {
+async fn fact_recalled_in_session_is_not_new_in_it() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     let first = kept(&mut client, fact("ann", "The launch is in May")).await;
@@ -299,7 +299,7 @@ async fn what_a_recall_just_told_a_session_is_no_new_fact_in_it() {
 }
 
 #[tokio::test]
-async fn an_import_keeps_every_field_and_leaves_alone_what_is_there() {
+async fn import_keeps_every_field_and_skips_existing() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let old = kept(&mut client, fact("ann", "The launch is in May")).await;

@@ -19,7 +19,7 @@ fn at(seconds: i64) -> Option<Timestamp> {
 const DAY: i64 = 86_400;
 
 #[tokio::test]
-async fn words_are_found_in_other_forms_and_a_question_needs_not_all_of_them() {
+async fn lexical_recall_matches_word_forms_and_partial_queries() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let known = [
@@ -161,7 +161,7 @@ fn questions() -> Vec<(RecallRequest, &'static [&'static str])> {
 }
 
 #[tokio::test]
-async fn filters_pass_what_fits_all_of_them_in_every_mode() {
+async fn recall_filters_apply_in_every_mode() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
@@ -192,7 +192,7 @@ async fn filters_pass_what_fits_all_of_them_in_every_mode() {
 }
 
 #[tokio::test]
-async fn a_list_passes_what_fits_and_goes_on_where_it_ended() {
+async fn list_memories_filters_and_pages() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     filtered(&mut client).await;
@@ -257,7 +257,7 @@ async fn a_list_passes_what_fits_and_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_not_recalled_and_can_still_be_looked_at() {
+async fn expired_memory_is_not_recalled_but_readable() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let soon = wall_ms() / 1_000 + 2;
@@ -332,7 +332,7 @@ fn ids(hits: &[RecallHit]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn hits_say_their_place_and_age_and_come_in_the_same_order_every_time() {
+async fn hits_have_rank_and_age_in_stable_order() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let now = wall_ms() / 1_000;
@@ -386,7 +386,7 @@ async fn hits_say_their_place_and_age_and_come_in_the_same_order_every_time() {
 }
 
 #[tokio::test]
-async fn recalls_are_counted_off_the_callers_path() {
+async fn recalls_are_counted_asynchronously() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     kept(&mut client, fact("ann", "The launch is in May")).await;
@@ -416,7 +416,7 @@ async fn recalls_are_counted_off_the_callers_path() {
 }
 
 #[tokio::test]
-async fn pages_and_hits_are_small_enough_for_a_client_that_takes_little() {
+async fn recall_and_pages_fit_default_grpc_message_size() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let long = "x".repeat(8_100);

@@ -138,7 +138,7 @@ fn wrong_facts() -> Vec<(RememberRequest, &'static str, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_fact_with_one_thing_wrong_is_refused_by_name_and_nothing_is_kept() {
+async fn invalid_fact_is_refused_with_field_and_stores_nothing() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     say(&mut daemon.sessions(), "chat", "hello").await;
@@ -177,7 +177,7 @@ async fn a_fact_with_one_thing_wrong_is_refused_by_name_and_nothing_is_kept() {
 }
 
 #[tokio::test]
-async fn questions_that_make_no_sense_are_refused_by_name() {
+async fn invalid_recall_list_and_lease_requests_are_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let many = (0..17).map(|subject| subject.to_string()).collect();
@@ -300,7 +300,7 @@ async fn questions_that_make_no_sense_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn whoever_forgets_must_say_what() {
+async fn forget_without_valid_target_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     kept(&mut client, fact("ann", "The launch is in May")).await;
@@ -329,7 +329,7 @@ async fn whoever_forgets_must_say_what() {
 }
 
 #[tokio::test]
-async fn an_update_names_its_fields_and_keeps_the_rules() {
+async fn update_with_mask_validates_and_changes_only_named_fields() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let made = kept(&mut client, fact("ann", "The launch is in May")).await;
@@ -456,7 +456,7 @@ async fn an_update_names_its_fields_and_keeps_the_rules() {
 }
 
 #[tokio::test]
-async fn a_tenant_keeps_as_many_memories_as_configured() {
+async fn memories_per_tenant_are_limited() {
     let setup = Setup::default().section("long_term: { max_memories: 3 }");
     let daemon = Daemon::with(setup).await;
     let mut client = daemon.memories();
@@ -490,7 +490,7 @@ async fn a_tenant_keeps_as_many_memories_as_configured() {
 }
 
 #[tokio::test]
-async fn too_many_at_once_are_refused_and_long_questions_answered() {
+async fn oversized_import_is_refused_and_long_queries_are_answered() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let made = kept(&mut client, fact("ann", "The launch is in May")).await;

@@ -94,7 +94,7 @@ async fn serve(mut stream: TcpStream, says: Says, seen: &Mutex<Vec<Value>>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_reranker_decides_and_a_recall_never_fails_by_it() {
+async fn reranker_reorders_hits_and_its_failure_degrades_recall() {
     let service = Reranker::start().await;
     let port = service.port;
     let section = format!(

@@ -73,7 +73,7 @@ impl Writer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
+async fn kill_9_amid_remembering_loses_and_duplicates_nothing() {
     const SEED: u64 = 20_261_122;
     let mut random = Seed::new(SEED);
     let mut daemon = Daemon::start().await;
@@ -131,7 +131,7 @@ async fn kill_9_amid_remembering_loses_nothing_and_doubles_nothing() {
 }
 
 #[tokio::test]
-async fn a_restart_keeps_everything_whatever_the_journal_keeps() {
+async fn memories_survive_restart_with_every_durability() {
     for durability in ["sync", "interval", "off"] {
         let setup = Setup::default().section(format!("journal: {{ durability: {durability} }}"));
         let mut daemon = Daemon::with(setup).await;
@@ -178,7 +178,7 @@ async fn a_restart_keeps_everything_whatever_the_journal_keeps() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_with_its_journal_leaves_its_memories() {
+async fn memory_outlives_session_lost_with_durability_off() {
     let setup = Setup::default().section("journal: { durability: off }");
     let mut daemon = Daemon::with(setup).await;
     let mut said = append("chat", [user("My launch is in May")]);

@@ -63,7 +63,7 @@ fn core(secret: &str) -> &str {
 }
 
 #[tokio::test]
-async fn what_looks_like_a_secret_is_taken_out_before_it_is_stored_or_embedded() {
+async fn secrets_are_redacted_before_storing_and_embedding() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
@@ -99,7 +99,7 @@ async fn what_looks_like_a_secret_is_taken_out_before_it_is_stored_or_embedded()
 }
 
 #[tokio::test]
-async fn other_ways_in_are_guarded_as_well() {
+async fn secrets_are_redacted_in_updates_and_sources() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let (_, secret) = &secrets()[1];
@@ -152,7 +152,7 @@ async fn other_ways_in_are_guarded_as_well() {
 }
 
 #[tokio::test]
-async fn a_policy_may_refuse_them_or_let_them_pass() {
+async fn secrets_policy_can_block_or_allow() {
     let (_, secret) = &secrets()[1];
     let said = format!("The token is {secret}");
     let setup =

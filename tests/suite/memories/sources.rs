@@ -52,7 +52,7 @@ async fn chat(daemon: &Daemon) -> String {
 }
 
 #[tokio::test]
-async fn turns_become_a_memory_with_their_text_and_where_it_comes_from() {
+async fn memory_from_source_turns_has_their_text_and_source() {
     let daemon = Daemon::start().await;
     let generation = chat(&daemon).await;
     let mut client = daemon.memories();
@@ -123,7 +123,7 @@ async fn turns_become_a_memory_with_their_text_and_where_it_comes_from() {
 }
 
 #[tokio::test]
-async fn a_source_that_is_not_there_is_refused_by_name() {
+async fn missing_source_is_refused() {
     let daemon = Daemon::start().await;
     let generation = chat(&daemon).await;
     let mut client = daemon.memories();
@@ -194,7 +194,7 @@ async fn a_source_that_is_not_there_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn turns_that_left_the_history_or_whose_life_ended_are_a_source_still() {
+async fn dropped_turns_and_ended_generations_remain_valid_sources() {
     let setup = Setup::default().section("short_term: { max_history_turns: 2 }");
     let mut daemon = Daemon::with(setup).await;
     let generation = chat(&daemon).await;

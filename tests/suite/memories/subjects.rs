@@ -26,7 +26,7 @@ fn update(id: &str, subject: &str, content: &str) -> UpdateMemoryRequest {
 }
 
 #[tokio::test]
-async fn what_is_private_is_found_and_changed_by_its_subject_only() {
+async fn private_memory_is_visible_and_changeable_for_its_subject_only() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let private = kept(&mut client, fact("ann", "Ann plays the oboe")).await;
@@ -119,7 +119,7 @@ async fn what_is_private_is_found_and_changed_by_its_subject_only() {
 }
 
 #[tokio::test]
-async fn what_a_user_is_never_becomes_the_teams() {
+async fn user_kind_memory_cannot_be_shared_with_team() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     let mut me = fact("ann", "Ann is a nurse");
@@ -163,7 +163,7 @@ async fn what_a_user_is_never_becomes_the_teams() {
 }
 
 #[tokio::test]
-async fn the_same_words_of_two_subjects_are_two_memories() {
+async fn same_text_of_two_subjects_is_two_memories() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     for subject in ["ann", "bob"] {

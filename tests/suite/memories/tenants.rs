@@ -34,7 +34,7 @@ fn rpcs() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn without_a_key_of_the_daemon_nothing_is_answered_at_all() {
+async fn every_memory_rpc_needs_a_key() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let names = rpcs();
     assert_eq!(names.len(), 16, "{names:?}");
@@ -314,7 +314,7 @@ async fn changes_nothing(beta: &mut Memories, alpha: &Alpha) {
 }
 
 #[tokio::test]
-async fn the_key_of_another_tenant_sees_nothing_and_changes_nothing() {
+async fn key_of_another_tenant_reads_and_changes_nothing() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut alpha = alpha(&daemon).await;
     let mut beta = daemon.memories_of(Setup::BETA);
@@ -337,7 +337,7 @@ async fn the_key_of_another_tenant_sees_nothing_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_same_words_keys_and_ids_of_two_tenants_are_two_memories() {
+async fn same_text_keys_and_ids_of_two_tenants_are_independent() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut alpha = alpha(&daemon).await;
     let mut beta = daemon.memories_of(Setup::BETA);

@@ -78,7 +78,7 @@ async fn daemon_with(facts: &[&str]) -> Daemon {
 }
 
 #[tokio::test]
-async fn a_recall_that_explains_has_the_parts_of_scores_and_leaves_no_trace() {
+async fn explained_recall_returns_score_parts_and_is_not_counted() {
     let daemon = daemon_with(&["Ann's launch is in May"]).await;
     let mut client = daemon.sessions();
     let turns = [user("When is my launch?")];
@@ -107,7 +107,7 @@ async fn a_recall_that_explains_has_the_parts_of_scores_and_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn the_block_is_the_last_thing_that_a_model_reads_in_every_format() {
+async fn memory_block_is_last_user_message_in_every_format() {
     let daemon = daemon_with(&["Ann's launch is in May", "The launch is in Oslo"]).await;
     let mut client = daemon.sessions();
     let turns = [user("hello"), assistant("hi"), user("When is my launch?")];
@@ -164,7 +164,7 @@ async fn the_block_is_the_last_thing_that_a_model_reads_in_every_format() {
 }
 
 #[tokio::test]
-async fn where_a_call_waits_for_its_result_or_the_model_has_the_word_nothing_follows() {
+async fn memory_block_never_follows_pending_tool_call() {
     let daemon = daemon_with(&["Ann's launch is in May"]).await;
     let mut client = daemon.sessions();
     let turns = [user("When is my launch?"), tool_uses(&["a"])];
@@ -194,7 +194,7 @@ async fn where_a_call_waits_for_its_result_or_the_model_has_the_word_nothing_fol
 }
 
 #[tokio::test]
-async fn what_stands_before_the_block_is_the_same_to_the_byte_from_call_to_call() {
+async fn messages_before_memory_block_are_byte_stable() {
     let daemon = daemon_with(&[]).await;
     let (mut client, mut memories) = (daemon.sessions(), daemon.memories());
     for format in [MessageFormat::Openai, MessageFormat::OpenaiResponses] {
@@ -247,7 +247,7 @@ async fn what_stands_before_the_block_is_the_same_to_the_byte_from_call_to_call(
 }
 
 #[tokio::test]
-async fn what_the_window_holds_already_is_not_put_there_twice() {
+async fn memories_already_in_window_are_not_repeated() {
     let daemon = daemon_with(&["Ann's launch is in May", "The launch is in Oslo"]).await;
     let mut client = daemon.sessions();
     let said = user("As I said: Ann's launch is in May. Where is it?");
@@ -284,7 +284,7 @@ async fn what_the_window_holds_already_is_not_put_there_twice() {
 }
 
 #[tokio::test]
-async fn a_block_takes_what_fits_and_never_more() {
+async fn memory_block_is_limited_by_window_tokens_and_budget() {
     let long = "a very long story about the museum and everything in it ".repeat(8);
     let stories: Vec<String> = (0..40)
         .map(|number| format!("Story {number}: {long}"))
@@ -332,7 +332,7 @@ async fn a_block_takes_what_fits_and_never_more() {
 }
 
 #[tokio::test]
-async fn a_broken_embedder_makes_the_block_lexical_with_a_note_and_fails_no_window() {
+async fn broken_embedder_degrades_block_to_lexical_with_note() {
     let provider = Embeddings::start().await;
     provider.set_down(true);
     let nobody = "long_term: { query_wait: 100ms, embedder: { openai: { \
@@ -360,7 +360,7 @@ async fn a_broken_embedder_makes_the_block_lexical_with_a_note_and_fails_no_wind
 }
 
 #[tokio::test]
-async fn a_question_for_memories_is_the_sessions_own_and_is_checked_first() {
+async fn recall_of_window_is_validated_before_append_and_uses_session_subject() {
     let daemon = daemon_with(&["Ann's launch is in May"]).await;
     let mut client = daemon.sessions();
     let mut said = append("chat", [user("When is it?")]);

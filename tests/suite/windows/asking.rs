@@ -23,7 +23,7 @@ fn request() -> GetContextRequest {
 }
 
 #[tokio::test]
-async fn a_refused_window_appends_nothing() {
+async fn refused_window_appends_nothing() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let sliding = Policy::SlidingWindow(SlidingWindow { turns: 0 });
@@ -105,7 +105,7 @@ async fn a_refused_window_appends_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_not_there_has_no_window() {
+async fn window_of_missing_session_is_not_found() {
     let daemon = Daemon::with(plain()).await;
     let request = GetContextRequest {
         append: None,

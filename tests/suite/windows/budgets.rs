@@ -27,7 +27,7 @@ fn talk(turns: usize) -> Vec<Turn> {
 }
 
 #[tokio::test]
-async fn the_budget_is_the_models_unless_the_call_says_otherwise() {
+async fn budget_defaults_to_model_and_call_overrides_it() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let window = ask(&mut client, say([user("hello")])).await;
@@ -82,7 +82,7 @@ async fn the_budget_is_the_models_unless_the_call_says_otherwise() {
 }
 
 #[tokio::test]
-async fn a_further_attempt_has_less_and_changes_only_itself() {
+async fn retry_attempt_has_smaller_budget_and_leaves_no_trace() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     client
@@ -130,7 +130,7 @@ async fn a_further_attempt_has_less_and_changes_only_itself() {
 }
 
 #[tokio::test]
-async fn a_budget_without_room_and_an_unknown_model_are_refused_before_the_append() {
+async fn invalid_budget_and_unknown_model_are_refused_before_append() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     for wrong in [
@@ -179,7 +179,7 @@ async fn a_budget_without_room_and_an_unknown_model_are_refused_before_the_appen
 }
 
 #[tokio::test]
-async fn a_current_turn_that_does_not_fit_is_told_with_its_size_and_is_in_the_history() {
+async fn oversized_current_turn_is_refused_with_size_and_kept_in_history() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     ask(&mut client, say([user("hello"), assistant("hello")])).await;
@@ -221,7 +221,7 @@ async fn a_current_turn_that_does_not_fit_is_told_with_its_size_and_is_in_the_hi
 }
 
 #[tokio::test]
-async fn what_the_bot_adds_is_a_part_of_the_window_however_much_it_is() {
+async fn overhead_tokens_count_in_window_and_cannot_overflow() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let plain = ask(&mut client, say([user("hello")])).await;
@@ -269,7 +269,7 @@ async fn what_the_bot_adds_is_a_part_of_the_window_however_much_it_is() {
 }
 
 #[tokio::test]
-async fn the_system_prompt_and_the_tools_are_counted() {
+async fn system_prompt_and_tools_are_counted() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let plain = ask(&mut client, say([user("hello")])).await;

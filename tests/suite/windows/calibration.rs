@@ -56,7 +56,7 @@ fn charged_for(report: &ContextReport, percent: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn windows_shrink_to_what_the_provider_charges_and_another_tenants_do_not() {
+async fn windows_follow_provider_charges_per_tenant_and_model() {
     let daemon = Daemon::with(plain().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
@@ -138,7 +138,7 @@ async fn absurd_charges_do_no_harm() {
 }
 
 #[tokio::test]
-async fn a_charge_counts_once_and_under_the_name_that_the_provider_uses() {
+async fn charge_counts_once_and_for_its_model_only() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     talk(&mut client).await;
@@ -193,7 +193,7 @@ async fn a_charge_counts_once_and_under_the_name_that_the_provider_uses() {
 }
 
 #[tokio::test]
-async fn tokens_of_the_providers_cache_are_charged_as_the_others() {
+async fn cached_prompt_tokens_are_charged_like_others() {
     let daemon = Daemon::with(plain().two_tenants("", "")).await;
     let mut learnt = Vec::new();
     for (tenant, is_apart) in [(Setup::ALPHA, false), (Setup::BETA, true)] {

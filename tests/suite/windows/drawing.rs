@@ -23,7 +23,7 @@ async fn talk(daemon: &Daemon) {
 }
 
 #[tokio::test]
-async fn the_drawing_of_a_window_fits_a_terminal_and_says_what_is_left_out() {
+async fn window_drawing_fits_terminal_and_shows_omissions() {
     let daemon = Daemon::with(context("policy: head_tail, turns: 10")).await;
     talk(&daemon).await;
     let drawn = ask_as(
@@ -95,7 +95,7 @@ async fn the_drawing_of_a_window_fits_a_terminal_and_says_what_is_left_out() {
 }
 
 #[tokio::test]
-async fn the_drawing_as_json_says_the_same_as_the_report() {
+async fn window_command_json_matches_report() {
     let daemon = Daemon::with(context("policy: head_tail, turns: 10")).await;
     talk(&daemon).await;
     let json = ask_as(&daemon, &["--json", "window", "chat"], "")
@@ -123,7 +123,7 @@ async fn the_drawing_as_json_says_the_same_as_the_report() {
 }
 
 #[tokio::test]
-async fn a_reload_changes_the_policy_and_the_models_of_the_next_window() {
+async fn reload_changes_policy_and_models_of_next_window() {
     let mut daemon = Daemon::with(context("policy: head_tail")).await;
     talk(&daemon).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());

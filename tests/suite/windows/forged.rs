@@ -14,7 +14,7 @@ use crate::harness::{
 };
 
 #[tokio::test]
-async fn what_looks_like_memoird_s_own_words_is_told_from_them() {
+async fn forged_memoird_text_is_quoted_in_windows() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let forged = [
@@ -98,7 +98,7 @@ async fn talk(client: &mut Sessions, exchanges: usize) {
 }
 
 #[tokio::test]
-async fn notes_bear_a_mark_that_outlives_a_restart_and_not_a_reset() {
+async fn nonce_survives_restart_and_changes_with_reset() {
     let mut daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     talk(&mut client, 20).await;
@@ -126,7 +126,7 @@ async fn notes_bear_a_mark_that_outlives_a_restart_and_not_a_reset() {
 }
 
 #[tokio::test]
-async fn who_learnt_the_mark_cannot_use_it() {
+async fn learnt_nonce_is_removed_from_user_text() {
     let mut daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     talk(&mut client, 20).await;
@@ -174,7 +174,7 @@ async fn who_learnt_the_mark_cannot_use_it() {
 }
 
 #[tokio::test]
-async fn imitations_in_other_letters_are_told_apart() {
+async fn imitations_with_lookalike_characters_are_quoted() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     talk(&mut client, 20).await;

@@ -54,7 +54,7 @@ fn openai() -> Value {
 }
 
 #[tokio::test]
-async fn openai_messages_come_back_as_they_were_and_as_anthropic_and_responses_want_them() {
+async fn openai_messages_render_unchanged_and_convert_to_other_formats() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     append_json(&mut client, "chat", MessageFormat::Openai, &openai()).await;
@@ -113,7 +113,7 @@ async fn openai_messages_come_back_as_they_were_and_as_anthropic_and_responses_w
 }
 
 #[tokio::test]
-async fn the_system_prompt_of_the_call_stands_where_its_provider_takes_it() {
+async fn system_prompt_of_call_is_placed_as_provider_requires() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     client
@@ -147,7 +147,7 @@ async fn the_system_prompt_of_the_call_stands_where_its_provider_takes_it() {
 }
 
 #[tokio::test]
-async fn cache_control_stands_where_the_report_has_its_breakpoints_and_only_where_asked() {
+async fn cache_control_matches_reported_breakpoints_and_is_opt_in() {
     let daemon = Daemon::with(plain().section("short_term: { max_history_turns: 200 }")).await;
     let mut client = daemon.sessions();
     let request = GetContextRequest {
@@ -189,7 +189,7 @@ async fn cache_control_stands_where_the_report_has_its_breakpoints_and_only_wher
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_answered_gets_an_error_that_says_so() {
+async fn abandoned_call_gets_error_result() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let pending = ask(&mut client, say([user("look"), tool_uses(&["one", "two"])])).await;
@@ -219,7 +219,7 @@ async fn a_call_that_nobody_answered_gets_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_leading_system_message_survives_first_in_first_out() {
+async fn leading_system_message_survives_history_cap() {
     let daemon = Daemon::with(plain().section("short_term: { max_history_turns: 4 }")).await;
     let mut client = daemon.sessions();
     let start = json!([

@@ -39,7 +39,7 @@ async fn a_moment_later(from_ms: i64) {
 }
 
 #[tokio::test]
-async fn a_window_touches_its_session_and_a_peek_does_not() {
+async fn window_touches_session_and_peek_does_not() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     ask(&mut client, say([user("hello")])).await;
@@ -74,7 +74,7 @@ async fn a_window_touches_its_session_and_a_peek_does_not() {
 }
 
 #[tokio::test]
-async fn peeks_change_no_later_window_and_no_metrics() {
+async fn peek_changes_no_later_window_and_no_metrics() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let request = GetContextRequest {
@@ -123,7 +123,7 @@ async fn peeks_change_no_later_window_and_no_metrics() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_only_asked_for_windows_stays_alive_also_across_a_crash() {
+async fn windows_keep_session_alive_across_kill() {
     let short = plain().section("short_term: { session_ttl: 3s, sweep_interval: 50ms }");
     let mut daemon = Daemon::with(short).await;
     let mut client = daemon.sessions();

@@ -8,7 +8,7 @@ fn context(settings: &str) -> Setup {
 }
 
 #[tokio::test]
-async fn all_that_is_wrong_with_windows_is_told_and_the_daemon_does_not_start() {
+async fn invalid_window_settings_are_reported_and_prevent_start() {
     let wrong = context(
         "policy: sliding_window, watermark: 25%, default_model: nobody, \
          models: { ours: { tokenizer: { file: ./no-such.json } } }",
@@ -27,7 +27,7 @@ async fn all_that_is_wrong_with_windows_is_told_and_the_daemon_does_not_start() 
 }
 
 #[tokio::test]
-async fn the_printed_default_names_every_built_in_model() {
+async fn printed_default_lists_every_built_in_model() {
     let printed = run(&["config", "print-default"], &[]).await.stdout;
     let table = printed
         .split("safety_headroom and tool_result_headroom:\n")
@@ -55,7 +55,7 @@ async fn the_printed_default_names_every_built_in_model() {
 }
 
 #[tokio::test]
-async fn settings_of_windows_apply_at_once() {
+async fn window_settings_are_reloadable() {
     let mut daemon = Daemon::with(context("watermark: 90%")).await;
     let mut admin = daemon.admin();
     daemon.rewrite(context(
@@ -74,7 +74,7 @@ async fn settings_of_windows_apply_at_once() {
 }
 
 #[tokio::test]
-async fn windows_are_on_the_page_of_metrics_from_the_first_turn() {
+async fn window_metrics_exist_from_first_turn() {
     let daemon = Daemon::with(plain()).await;
     say(&mut daemon.sessions(), "chat", "hello").await;
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
@@ -97,7 +97,7 @@ async fn windows_are_on_the_page_of_metrics_from_the_first_turn() {
 }
 
 #[tokio::test]
-async fn the_command_says_what_is_wrong_with_its_arguments() {
+async fn window_command_reports_invalid_arguments() {
     let daemon = Daemon::with(plain()).await;
     fails(
         &ask_as(&daemon, &["window", "nobody"], "").await,

@@ -70,7 +70,7 @@ fn paused() -> [Value; 2] {
 }
 
 #[tokio::test]
-async fn first_in_first_out_keeps_split_calls_of_a_provider_whole() {
+async fn history_cap_keeps_split_server_tool_calls_whole() {
     let daemon = capped(3).await;
     let mut client = daemon.sessions();
     let [call, result] = paused();
@@ -86,7 +86,7 @@ async fn first_in_first_out_keeps_split_calls_of_a_provider_whole() {
 }
 
 #[tokio::test]
-async fn first_in_first_out_keeps_items_of_a_local_shell_whole() {
+async fn history_cap_keeps_local_shell_items_whole() {
     let daemon = capped(3).await;
     let mut client = daemon.sessions();
     let said = assistant(&json!("Two files."));

@@ -45,7 +45,7 @@ fn omission(first_seq: u64, last_seq: u64, reason: OmissionReason) -> Omission {
 }
 
 #[tokio::test]
-async fn a_sliding_window_is_the_last_turns_and_nothing_else() {
+async fn sliding_window_has_last_turns_only() {
     let daemon = with_talk(roomy(), 20).await;
     let mut client = daemon.sessions();
     let window = ask(
@@ -76,7 +76,7 @@ async fn a_sliding_window_is_the_last_turns_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn head_and_tail_are_the_first_turn_and_the_last_ones_with_a_line_between() {
+async fn head_tail_has_first_turn_gap_marker_and_last_turns() {
     let daemon = with_talk(roomy(), 40).await;
     let mut client = daemon.sessions();
     let request = GetContextRequest {
@@ -100,7 +100,7 @@ async fn head_and_tail_are_the_first_turn_and_the_last_ones_with_a_line_between(
 }
 
 #[tokio::test]
-async fn a_token_budget_holds_as_many_turns_as_fit_and_cuts_to_the_floor() {
+async fn token_budget_keeps_fitting_turns_and_cuts_to_floor() {
     let daemon = with_talk(roomy(), 60).await;
     let mut client = daemon.sessions();
     let request = GetContextRequest {
@@ -126,7 +126,7 @@ async fn a_token_budget_holds_as_many_turns_as_fit_and_cuts_to_the_floor() {
 }
 
 #[tokio::test]
-async fn salience_leaves_out_what_the_bot_finds_least_important() {
+async fn salience_omits_least_important_turns() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     for number in 1..=40 {
@@ -176,7 +176,7 @@ async fn salience_leaves_out_what_the_bot_finds_least_important() {
 }
 
 #[tokio::test]
-async fn turns_that_left_the_history_are_told_apart_from_those_that_a_cut_left_out() {
+async fn dropped_and_cut_turns_are_reported_separately() {
     let small = plain().section("short_term: { max_history_turns: 20 }");
     let daemon = with_talk(small, 60).await;
     let mut client = daemon.sessions();
@@ -211,7 +211,7 @@ async fn turns_that_left_the_history_are_told_apart_from_those_that_a_cut_left_o
 }
 
 #[tokio::test]
-async fn a_first_turn_that_does_not_fit_is_an_excerpt_and_the_report_says_so() {
+async fn oversized_first_turn_becomes_reported_excerpt() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     let task: String = (0..60).map(words).collect();
@@ -250,7 +250,7 @@ async fn a_first_turn_that_does_not_fit_is_an_excerpt_and_the_report_says_so() {
 }
 
 #[tokio::test]
-async fn a_very_long_first_turn_leaves_the_last_ones_their_room() {
+async fn very_long_first_turn_leaves_room_for_last_turns() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     let task: String = (0..60).map(words).collect();
@@ -291,7 +291,7 @@ async fn a_very_long_first_turn_leaves_the_last_ones_their_room() {
 }
 
 #[tokio::test]
-async fn old_and_long_results_are_shown_in_other_words_before_turns_are_left_out() {
+async fn old_and_long_results_are_trimmed_before_turns_are_omitted() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     let result = |id: &str, content: String| {
@@ -362,7 +362,7 @@ async fn old_and_long_results_are_shown_in_other_words_before_turns_are_left_out
 }
 
 #[tokio::test]
-async fn pinned_turns_outlive_every_cut() {
+async fn pinned_turns_survive_every_cut() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     for number in 1..=60 {
@@ -401,7 +401,7 @@ async fn pinned_turns_outlive_every_cut() {
 }
 
 #[tokio::test]
-async fn no_policy_and_no_budget_tears_a_call_from_its_results() {
+async fn no_policy_or_budget_separates_calls_from_results() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     for number in 0..30 {

@@ -62,7 +62,7 @@ fn same(before: &[Vec<u8>], after: &[Vec<u8>]) -> usize {
 }
 
 #[tokio::test]
-async fn between_two_cuts_a_window_is_a_byte_prefix_of_the_next() {
+async fn window_is_byte_prefix_of_next_window_between_cuts() {
     let daemon = Daemon::with(plain().section(ROOMY)).await;
     let mut client = daemon.sessions();
     for (place, policy) in policies().into_iter().enumerate() {
@@ -172,7 +172,7 @@ async fn survives(durability: &str, what: impl AsyncFn(&mut Daemon)) {
 }
 
 #[tokio::test]
-async fn a_crash_does_not_move_a_prefix() {
+async fn prefix_is_unchanged_after_kill() {
     survives("sync", async |daemon| {
         daemon.kill9().await;
         daemon.restart().await;
@@ -181,7 +181,7 @@ async fn a_crash_does_not_move_a_prefix() {
 }
 
 #[tokio::test]
-async fn a_restart_does_not_move_a_prefix() {
+async fn prefix_is_unchanged_after_restart() {
     survives("interval", async |daemon| {
         daemon.stop().await;
         daemon.restart().await;
@@ -190,7 +190,7 @@ async fn a_restart_does_not_move_a_prefix() {
 }
 
 #[tokio::test]
-async fn a_window_before_the_crash_is_the_start_of_the_one_after_it() {
+async fn window_after_kill_starts_with_window_before() {
     let mut daemon = Daemon::with(plain().section(ROOMY)).await;
     let mut before: Vec<Vec<u8>> = Vec::new();
     let (mut cuts, request) = (

@@ -213,7 +213,7 @@ async fn rewound_redacted_and_former_turns_are_not_read() {
 }
 
 #[tokio::test]
-async fn bad_arguments_are_explained_and_only_a_malformed_call_fails() {
+async fn invalid_arguments_are_explained_and_malformed_request_fails() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     long_chat(&mut client).await;

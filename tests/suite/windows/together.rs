@@ -22,7 +22,7 @@ fn with(request: GetContextRequest, change: impl FnOnce(&mut AppendRequest)) -> 
 }
 
 #[tokio::test]
-async fn a_window_after_an_append_holds_it_and_the_session_is_started_by_it() {
+async fn window_with_append_includes_it_and_starts_session() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let first = ask(&mut client, say([user("hello")])).await;
@@ -52,7 +52,7 @@ async fn a_window_after_an_append_holds_it_and_the_session_is_started_by_it() {
 }
 
 #[tokio::test]
-async fn a_repeated_append_is_not_done_again_and_its_window_is_the_same() {
+async fn window_with_duplicate_append_appends_nothing() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let request = with(say([user("hello")]), |append| {
@@ -72,7 +72,7 @@ async fn a_repeated_append_is_not_done_again_and_its_window_is_the_same() {
 }
 
 #[tokio::test]
-async fn what_an_append_is_refused_for_is_told_as_it_is_of_an_append() {
+async fn window_append_is_refused_for_the_same_reasons_as_append() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     append_only(&mut client, "chat", "hello").await;
@@ -114,7 +114,7 @@ async fn what_an_append_is_refused_for_is_told_as_it_is_of_an_append() {
 }
 
 #[tokio::test]
-async fn a_session_that_ended_or_was_reset_has_a_window_of_its_new_life_only() {
+async fn window_after_end_or_reset_shows_new_generation_only() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     let old = ask(&mut client, say([user("old")]))
@@ -145,7 +145,7 @@ async fn a_session_that_ended_or_was_reset_has_a_window_of_its_new_life_only() {
 }
 
 #[tokio::test]
-async fn another_tenants_session_has_no_window() {
+async fn session_of_another_tenant_has_no_window() {
     let daemon = Daemon::with(plain().two_tenants("", "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
@@ -177,7 +177,7 @@ async fn another_tenants_session_has_no_window() {
 }
 
 #[tokio::test]
-async fn usage_of_a_session_without_windows_is_taken_and_changes_nothing() {
+async fn usage_without_earlier_window_is_accepted_and_ignored() {
     let daemon = Daemon::with(plain()).await;
     let usage = ModelUsage {
         model: "any".into(),
