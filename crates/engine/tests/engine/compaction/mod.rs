@@ -3,15 +3,15 @@
 //! Covers when a session gets a summary, how windows use it, and that a failing summarizer changes
 //! nothing.
 
-mod answers;
-mod bounds;
+mod bad_replies;
 mod breakers;
+mod chunks;
 mod commits;
 mod counters;
 mod deferral;
 mod ends;
+mod fairness;
 mod history;
-mod pieces;
 mod requests;
 pub(crate) mod script;
 mod sections;

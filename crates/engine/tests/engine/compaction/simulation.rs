@@ -14,7 +14,7 @@ use memoird_engine::{ContextOutcome, EngineError, HistoryQuery, HistoryScope};
 use memoird_store::encoding;
 use tokio::time::sleep;
 
-use super::answers::bad;
+use super::bad_replies::bad;
 use super::compacting;
 use super::script::{Does, Script};
 use super::talk::{Talk, answering, calling, said};

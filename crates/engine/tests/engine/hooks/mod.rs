@@ -4,16 +4,16 @@
 //! Hooks do not delay each other.
 
 mod batches;
+mod concurrency;
 mod crashes;
+mod durability_off;
 mod ends;
-mod lanes;
-mod off;
+mod journal_failures;
 mod removed;
 mod retries;
 pub(crate) mod script;
 mod shutdown;
 mod threads;
-mod tries;
 
 use std::sync::Arc;
 use std::time::Duration;

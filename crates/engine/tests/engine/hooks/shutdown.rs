@@ -8,7 +8,7 @@ use memoird_core::change::EndReason;
 use memoird_core::outbox::DeliveryState;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::off::{off, open};
+use super::durability_off::{off, open};
 use super::script::{Act, ScriptedHook};
 use super::{hooked, states, with_hooks};
 use crate::bot::Bot;

@@ -6,10 +6,10 @@
 //! `MEMOIRD_SEED=… cargo test` runs one more seed.
 
 mod client;
+mod durability_off;
 mod flaky;
 mod interval;
 mod model;
-mod off;
 mod threads;
 
 use std::cell::RefCell;

@@ -1,9 +1,9 @@
 //! Windows through the engine's API: which commits they wait for, which uses and counts they cause.
 
+mod consistency;
 mod counting;
 mod fuzz;
 mod touches;
-mod truth;
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
