@@ -3,7 +3,6 @@
 //! Covers every kind of summarizer, failures, crashes, commands, and a daemon without
 //! configuration.
 
-mod bad_days;
 mod bot;
 mod breakers;
 mod caps;
@@ -12,7 +11,8 @@ mod commands;
 mod counting;
 mod crashes;
 mod ending;
-mod good_days;
+mod provider_failures;
+mod providers;
 mod reloading;
 mod secrets;
 mod unconfigured;

@@ -3,12 +3,13 @@
 mod binary;
 mod client;
 mod daemon;
+mod deliveries;
 mod embeddings;
 mod faketime;
+mod http2;
 mod learner;
 mod memories;
 mod namespaces;
-mod owed;
 mod raw;
 mod refusal;
 mod secured;
@@ -17,7 +18,6 @@ mod seeds;
 mod service;
 mod setup;
 mod skip;
-mod strangers;
 mod summaries;
 mod turns;
 mod wait;
@@ -29,8 +29,14 @@ pub(crate) use client::{
     tenant, try_reload,
 };
 pub(crate) use daemon::Daemon;
+#[cfg(feature = "postgres")]
+pub(crate) use deliveries::told_until_killed;
+pub(crate) use deliveries::{
+    KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
+};
 pub(crate) use embeddings::Embeddings;
 pub(crate) use faketime::Clock;
+pub(crate) use http2::{DeafHttp2, Http2, closed, connect_from, framed, many_calls};
 pub(crate) use learner::{Finds, Learner};
 #[cfg(feature = "postgres")]
 pub(crate) use memories::memories_at;
@@ -39,11 +45,6 @@ pub(crate) use memories::{
     recall, recalled, remember,
 };
 pub(crate) use namespaces::Namespace;
-#[cfg(feature = "postgres")]
-pub(crate) use owed::told_until_killed;
-pub(crate) use owed::{
-    KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
-};
 pub(crate) use raw::{SlowCall, SlowReader, raw_call};
 pub(crate) use refusal::{has_field, refused, refused_code, refused_field};
 pub(crate) use secured::{Authority, sessions_at_socket, sessions_by_tls, tls_stream};
@@ -52,7 +53,6 @@ pub(crate) use seeds::{seeds, seeds_factor};
 pub(crate) use service::{Answer, Posted, Service, read as read_post};
 pub(crate) use setup::Setup;
 pub(crate) use skip::skip;
-pub(crate) use strangers::{DeafHttp2, Http2, closed, connect_from, framed, many_calls};
 pub(crate) use summaries::{Says, Summaries, Wire};
 pub(crate) use turns::{
     append, assistant, bare, journal, keyed, live, say, text_of, tool_results, tool_uses, turn,

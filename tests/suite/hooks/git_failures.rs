@@ -284,7 +284,7 @@ async fn full_disk_keeps_checkpoints_pending_until_there_is_room() {
     let mount = "mkdir -p HOME/checkpoints && mount -t tmpfs -o size=4m tmpfs HOME/checkpoints";
     let probe_dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &probe_dir.path().display().to_string());
-    let test = "hooks::git_bad_days::full_disk_keeps_checkpoints_pending_until_there_is_room";
+    let test = "hooks::git_failures::full_disk_keeps_checkpoints_pending_until_there_is_room";
     if !Namespace::Mount.allows(&probe, test) {
         return;
     }

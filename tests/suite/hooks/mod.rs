@@ -2,9 +2,9 @@
 
 mod crash;
 mod exec;
-mod exec_bad_days;
+mod exec_failures;
 mod git;
-mod git_bad_days;
-mod git_many;
+mod git_failures;
+mod git_load;
 mod outbox;
 mod webhook;

@@ -151,7 +151,7 @@ async fn forgetting_subject_revokes_its_leases() {
 
 #[tokio::test]
 async fn clock_step_back_does_not_prolong_lease() {
-    let test = "memories::extraction_bad_days::clock_step_back_does_not_prolong_lease";
+    let test = "memories::extraction_failures::clock_step_back_does_not_prolong_lease";
     let Some(clock) = Clock::new(test) else {
         return;
     };

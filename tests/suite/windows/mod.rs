@@ -1,19 +1,19 @@
 //! Windows end to end, for bots and for operators.
 
-mod asking;
+mod append_and_window;
 pub(crate) mod bot;
 mod budgets;
 mod calibration;
 mod drawing;
 mod forged;
 mod formats;
-mod looking;
-mod operating;
+mod invalid_requests;
 mod pairs;
 mod policies;
 mod prefix;
 mod recall_tool;
-mod together;
+mod settings;
+mod touches;
 
 use crate::harness::Setup;
 
