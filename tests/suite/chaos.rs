@@ -21,10 +21,10 @@ use tokio::task::{JoinSet, LocalSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
 
-use crate::cluster::sharing;
+use crate::cluster::member_setup;
 use crate::harness::{
-    Clock, Daemon, Seed, Sessions, append, eventually, field, http_get, journal, keyed, live,
-    seeds_factor, text_of, told_until_killed, user, wall_ms,
+    Clock, Daemon, Seed, Sessions, append, delivered_before_kill, eventually, field, http_get,
+    journal, keyed, live, seeds_factor, text_of, user, wall_ms,
 };
 use crate::postgres::proxy::{Weather, behind_proxy};
 use crate::postgres::server::{Server, Special};
@@ -90,7 +90,7 @@ fn some_ms(random: &mut Seed, from: usize, to: usize) -> Duration {
 
 impl Chaos {
     /// A client of a random daemon, or `None` if that daemon is down.
-    fn any(&self, random: &mut Seed) -> Option<Sessions> {
+    fn random_client(&self, random: &mut Seed) -> Option<Sessions> {
         let clients = self.clients.lock().expect("nobody panics");
         clients[random.below(clients.len())].clone()
     }
@@ -104,7 +104,7 @@ impl Chaos {
         *troubles.entry(trouble).or_default() += 1;
     }
 
-    fn told(&self) -> String {
+    fn describe_troubles(&self) -> String {
         let troubles = self.troubles.lock().expect("nobody panics");
         let mut text = String::new();
         for (trouble, times) in &*troubles {
@@ -139,13 +139,13 @@ impl Member {
         let words = behind_proxy(words, &weather).expect("a server of its own");
         let more = "short_term: { max_history_turns: 100, session_ttl: 1h, ttl_classes: { short: 2s }, \
                     sweep_interval: 500ms }";
-        let mut setup = sharing(&words, more);
+        let mut setup = member_setup(&words, more);
         for (name, value) in env {
             setup = setup.env(name, value);
         }
         let clock = Clock::new("chaos");
         if let Some(clock) = &clock {
-            setup = clock.worn_by(setup);
+            setup = clock.applied_to(setup);
         }
         Self {
             place,
@@ -157,17 +157,17 @@ impl Member {
     }
 
     /// Injects one failure after another until the round is over.
-    async fn suffer(mut self, chaos: Arc<Chaos>) -> Self {
+    async fn inject_failures(mut self, chaos: Arc<Chaos>) -> Self {
         while !chaos.is_calm() {
             sleep(some_ms(&mut self.random, 200, 3_000)).await;
-            let trouble = self.suffer_once(&chaos).await;
+            let trouble = self.inject_failure(&chaos).await;
             chaos.note(trouble);
         }
         self.weather.clear();
         self
     }
 
-    async fn suffer_once(&mut self, chaos: &Chaos) -> &'static str {
+    async fn inject_failure(&mut self, chaos: &Chaos) -> &'static str {
         let set = |client: Option<Sessions>| {
             chaos.clients.lock().expect("nobody panics")[self.place] = client;
         };
@@ -258,7 +258,7 @@ impl Writer {
             self.say(&chaos).await;
             chaos.turns.fetch_add(1, Ordering::Relaxed);
             if self.next.is_multiple_of(7) {
-                self.look(&chaos).await;
+                self.check_newest_turn(&chaos).await;
             }
             if self.next.is_multiple_of(11) {
                 self.end(&chaos).await;
@@ -274,7 +274,7 @@ impl Writer {
         call: impl AsyncFn(&mut Sessions) -> Result<T, Status>,
     ) -> T {
         loop {
-            let Some(mut client) = chaos.any(&mut self.random) else {
+            let Some(mut client) = chaos.random_client(&mut self.random) else {
                 sleep(Duration::from_millis(5)).await;
                 continue;
             };
@@ -313,7 +313,7 @@ impl Writer {
     }
 
     /// Asserts that any daemon that replies shows the last acknowledged turn.
-    async fn look(&mut self, chaos: &Chaos) {
+    async fn check_newest_turn(&mut self, chaos: &Chaos) {
         if self.kind == Kind::Expiring {
             return;
         }
@@ -369,7 +369,7 @@ impl Writer {
     /// Asserts that each acknowledged turn is in its generation once, at its seq.
     ///
     /// The content delivered for ended generations must be the same.
-    async fn check(&self, client: &mut Sessions, told: &Told) {
+    async fn check(&self, client: &mut Sessions, told: &DeliveredContent) {
         let mut there = BTreeMap::<String, usize>::new();
         if self.kind == Kind::Expiring {
             let lives = told.values().filter(|life| life.session == self.session);
@@ -406,7 +406,7 @@ impl Writer {
 }
 
 /// Content delivered to hooks, by generation.
-type Told = BTreeMap<String, Life>;
+type DeliveredContent = BTreeMap<String, Life>;
 
 /// A generation as delivered to a hook.
 #[derive(Debug, PartialEq, Eq)]
@@ -416,11 +416,11 @@ struct Life {
 }
 
 /// Everything delivered to hooks. Repeated deliveries must be identical.
-fn all_told(members: &[Member]) -> Told {
-    let mut all = Told::new();
+fn all_delivered_content(members: &[Member]) -> DeliveredContent {
+    let mut all = DeliveredContent::new();
     for content in members
         .iter()
-        .flat_map(|member| told_until_killed(&member.daemon))
+        .flat_map(|member| delivered_before_kill(&member.daemon))
     {
         let turns = content["turns"].as_array().expect("turns").iter();
         let texts = turns.map(|turn| {
@@ -514,7 +514,7 @@ async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Wri
         if number(open) + number(unwritten) > 0 {
             return None;
         }
-        let told = all_told(members);
+        let told = all_delivered_content(members);
         let mut counts = BTreeMap::new();
         for life in told.values() {
             *counts.entry(life.session.as_str()).or_insert(0) += 1;
@@ -588,7 +588,7 @@ async fn round(
     }
     let mut suffering = JoinSet::new();
     for member in members {
-        suffering.spawn_local(member.suffer(Arc::clone(&chaos)));
+        suffering.spawn_local(member.inject_failures(Arc::clone(&chaos)));
     }
     let mut troubling = JoinSet::new();
     let of_database = Arc::clone(&chaos);
@@ -601,7 +601,7 @@ async fn round(
     let writers = timeout(CALM_TIME_MAX, writing.join_all()).await;
     let writers = writers.expect("everybody is answered once it is calm");
     check(&chaos, &database, &members, &writers).await;
-    format!("{count} daemons, {}", chaos.told())
+    format!("{count} daemons, {}", chaos.describe_troubles())
 }
 
 #[allow(
@@ -695,7 +695,7 @@ async fn rounds(env: &'static [(&'static str, &'static str)]) {
 }
 
 /// Whether a turn survives that is acknowledged after an earlier commit was given up and came late.
-async fn stays_behind_a_late_commit(env: &[(&str, &str)]) -> Option<bool> {
+async fn turn_survives_late_commit(env: &[(&str, &str)]) -> Option<bool> {
     let server = Server::shared()?;
     let words = server.database();
     let member = Member::begin(0, &words, Seed::new(SEED), env).await;
@@ -727,7 +727,7 @@ async fn stays_behind_a_late_commit(env: &[(&str, &str)]) -> Option<bool> {
 
 #[tokio::test]
 async fn append_acknowledged_after_late_commit_survives() {
-    if let Some(stays) = stays_behind_a_late_commit(&[]).await {
+    if let Some(stays) = turn_survives_late_commit(&[]).await {
         assert!(stays);
     }
 }
@@ -736,7 +736,7 @@ async fn append_acknowledged_after_late_commit_survives() {
 #[tokio::test]
 async fn append_acknowledged_after_late_commit_is_lost_without_fence() {
     let env = [("MEMOIRD_TEST_NO_FENCE", "1")];
-    if let Some(stays) = stays_behind_a_late_commit(&env).await {
+    if let Some(stays) = turn_survives_late_commit(&env).await {
         assert!(!stays, "the fence is on, or nothing came late");
     }
 }

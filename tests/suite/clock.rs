@@ -34,7 +34,7 @@ async fn is_gone(client: &mut Sessions, when: &str) {
 async fn steps(clock: &Clock, sign: i64) {
     let lives = ("session_ttl: 1h", "session_ttl: 1s");
     let setup = Setup::default().section("short_term: { sweep_interval: 100ms }");
-    let mut daemon = Daemon::with(clock.worn_by(setup.two_tenants(lives.0, lives.1))).await;
+    let mut daemon = Daemon::with(clock.applied_to(setup.two_tenants(lives.0, lives.1))).await;
     let mut long = daemon.sessions_of(Setup::ALPHA);
     let mut short = daemon.sessions_of(Setup::BETA);
     let first = say(&mut long, "chat", "before")
@@ -112,7 +112,7 @@ async fn clock_wrong_by_decades_does_not_block_appends() {
     let Some(clock) = Clock::new(test) else {
         return;
     };
-    let mut daemon = Daemon::with(clock.worn_by(Setup::default())).await;
+    let mut daemon = Daemon::with(clock.applied_to(Setup::default())).await;
     let mut said = 0;
     for offset in ["-50y", "+70y", "+0"] {
         clock.set(offset);

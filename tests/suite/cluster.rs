@@ -19,16 +19,16 @@ use tonic::{Code, Streaming};
 
 use crate::deploy::{metrics_of, metrics_shown};
 use crate::harness::{
-    Daemon, KEEPS, Setup, append, ask_as, end, eventually, fact, field, http_get, kept, keyed,
-    live, manifest, memories_at, memories_of, of, recalled, refused_code, remember, say, text_of,
-    told, user,
+    Daemon, RECORDING_HOOK, Setup, append, ask_as, delivered, end, eventually, fact, field,
+    http_get, keyed, live, manifest, memories_at, memories_of, query_of, recalled, refused_code,
+    remember, remember_new, say, text_of, user,
 };
 use crate::postgres::over;
 use crate::postgres::server::Server;
 
 /// Configuration of one daemon of a cluster over this database.
-pub(crate) fn sharing(words: &str, more: &str) -> Setup {
-    let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
+pub(crate) fn member_setup(words: &str, more: &str) -> Setup {
+    let hook = format!("hooks: [ {{ name: keeps, {RECORDING_HOOK} }} ]");
     let section = format!("journal: {{ postgres: {{ url: '{words}', cluster: true }} }}");
     let mut setup = Setup::default().section(section).section(hook);
     if !more.is_empty() {
@@ -42,7 +42,7 @@ async fn daemons(count: usize, more: &str) -> Option<(Vec<Daemon>, String)> {
     let words = Server::shared()?.database();
     let mut daemons = Vec::new();
     for _ in 0..count {
-        daemons.push(Daemon::with(sharing(&words, more)).await);
+        daemons.push(Daemon::with(member_setup(&words, more)).await);
     }
     Some((daemons, words))
 }
@@ -118,7 +118,7 @@ async fn turn_acknowledged_by_one_member_is_visible_on_all() {
 }
 
 /// Returns the next message of an event stream.
-async fn told_by(events: &mut Streaming<WatchEventsResponse>) -> WatchEventsResponse {
+async fn next_message(events: &mut Streaming<WatchEventsResponse>) -> WatchEventsResponse {
     let told = timeout(Duration::from_secs(60), events.message()).await;
     told.expect("in time").expect("no error").expect("more")
 }
@@ -137,7 +137,7 @@ async fn watch_on_one_member_shows_events_of_all_and_resumes_on_any() {
     for expected in ["created", "appended"] {
         // Events from just before the subscription may be sent too.
         let told = loop {
-            let told = told_by(&mut events).await;
+            let told = next_message(&mut events).await;
             if told
                 .event
                 .as_ref()
@@ -162,7 +162,7 @@ async fn watch_on_one_member_shows_events_of_all_and_resumes_on_any() {
     let mut events = watched.expect("a stream").into_inner();
     let mut seqs = BTreeSet::new();
     while seqs.len() < 2 {
-        let event = told_by(&mut events).await.event.expect("an event");
+        let event = next_message(&mut events).await.event.expect("an event");
         assert_eq!((&*event.kind, &*event.session_id), ("appended", "chat"));
         seqs.insert(event.detail_json);
     }
@@ -184,7 +184,7 @@ async fn get_cluster_shows_members_leader_and_differing_settings() {
     let Some((mut all, words)) = daemons(2, "").await else {
         return;
     };
-    let other = sharing(&words, "short_term: { session_ttl: 1h }");
+    let other = member_setup(&words, "short_term: { session_ttl: 1h }");
     all.push(Daemon::with(other).await);
     let place = leader(&all.iter().collect::<Vec<_>>()).await;
     let mut admin = all[0].admin();
@@ -296,21 +296,21 @@ async fn memories_are_shared_by_all_members() {
         return;
     };
     let [mut a, mut b] = [0, 1].map(|place: usize| daemons[place].memories());
-    kept(&mut a, fact("ann", "the boat is called Zuiderzee")).await;
+    remember_new(&mut a, fact("ann", "the boat is called Zuiderzee")).await;
     assert_eq!(
-        recalled(&mut b, of("ann", "boat")).await,
+        recalled(&mut b, query_of("ann", "boat")).await,
         ["the boat is called Zuiderzee"]
     );
     // A daemon's cache is invalidated by writes on other daemons.
     assert_eq!(manifest(&mut b, "ann").await.lines, 1);
-    kept(&mut a, fact("ann", "the dog is called Rex")).await;
+    remember_new(&mut a, fact("ann", "the dog is called Rex")).await;
     assert_eq!(manifest(&mut b, "ann").await.lines, 2);
     // A retry on another daemon is applied once.
     let request = RememberRequest {
         idempotency_key: "k1".into(),
         ..fact("ann", "the cat is called Tom")
     };
-    let first = kept(&mut a, request.clone()).await;
+    let first = remember_new(&mut a, request.clone()).await;
     let again = remember(&mut b, request).await;
     assert_eq!(again.memory.expect("a memory").id, first.id);
     // Windows built by any daemon include the memories.
@@ -322,7 +322,7 @@ async fn memories_are_shared_by_all_members() {
     .await;
     let window = GetContextRequest {
         session_id: "chat".into(),
-        memories: Some(of("ann", "boat")),
+        memories: Some(query_of("ann", "boat")),
         ..GetContextRequest::default()
     };
     let window = daemons[1].sessions().get_context(window).await;
@@ -334,10 +334,10 @@ async fn memories_are_shared_by_all_members() {
         ..ForgetRequest::default()
     };
     b.forget(forget).await.expect("forgotten");
-    assert!(recalled(&mut a, of("ann", "cat")).await.is_empty());
+    assert!(recalled(&mut a, query_of("ann", "cat")).await.is_empty());
     daemons[0].kill9().await;
     assert_eq!(
-        recalled(&mut b, of("ann", "dog")).await,
+        recalled(&mut b, query_of("ann", "dog")).await,
         ["the dog is called Rex"]
     );
     let mut admin = daemons[1].admin();
@@ -451,7 +451,7 @@ async fn leader_expires_sessions_and_delivers_hooks_and_failover_continues() {
         expected.insert(said.session.expect("a session").generation);
     }
     let all_told = |daemons: &[Daemon]| -> BTreeSet<String> {
-        let told = daemons.iter().flat_map(told);
+        let told = daemons.iter().flat_map(delivered);
         told.map(|content| field(&content, "generation").to_owned())
             .collect()
     };
@@ -459,7 +459,7 @@ async fn leader_expires_sessions_and_delivers_hooks_and_failover_continues() {
         (all_told(&daemons) == expected).then_some(())
     })
     .await;
-    assert_eq!(told(&daemons[first]).len(), 3, "by the one that leads");
+    assert_eq!(delivered(&daemons[first]).len(), 3, "by the one that leads");
     daemons[first].kill9().await;
     let left: Vec<&Daemon> = daemons
         .iter()
@@ -487,7 +487,7 @@ async fn single_daemon_and_cluster_member_exclude_each_other() {
     alone.serves().await;
     assert_eq!(live(&mut alone.sessions(), "chat").await.len(), 1);
     // And the reverse: a cluster member waits for the single daemon.
-    let (mut member, _) = Daemon::standby(sharing(&words, "")).await;
+    let (mut member, _) = Daemon::standby(member_setup(&words, "")).await;
     alone.stop().await;
     member.serves().await;
     assert_eq!(live(&mut member.sessions(), "chat").await.len(), 1);

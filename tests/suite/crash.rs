@@ -41,7 +41,7 @@ struct Acked {
 
 /// The number of commits at the time of the request or slightly later.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct CommitSample {
     asked_ms: i64,
     commits: u64,
 }
@@ -222,7 +222,7 @@ impl Series {
     ///
     /// With `interval`, a commit writes everything acknowledged before it began, which is at the
     /// earliest when the previous commit ended.
-    fn promised_ms(&self, looks: &[Look]) -> i64 {
+    fn promised_ms(&self, looks: &[CommitSample]) -> i64 {
         if self.durability != "interval" {
             return i64::MAX;
         }
@@ -247,7 +247,8 @@ impl Series {
                 let acked: usize = all.iter().map(|writer| writer.acked.len()).sum();
                 self.tally.acknowledged += (acked - acked_before) as u64;
                 daemon.restart().await;
-                self.look(&daemon, &mut all, promised_ms).await;
+                self.check_promised_turns(&daemon, &mut all, promised_ms)
+                    .await;
                 self.tally.kills += 1;
                 self.save();
             }
@@ -263,7 +264,12 @@ impl Series {
     }
 
     /// Asserts that all promised turns are stored, and appends the unacknowledged ones again.
-    async fn look(&mut self, daemon: &Daemon, all: &mut [Writer], promised_ms: i64) {
+    async fn check_promised_turns(
+        &mut self,
+        daemon: &Daemon,
+        all: &mut [Writer],
+        promised_ms: i64,
+    ) {
         let mut client = daemon.sessions();
         for writer in &mut *all {
             let turns = journal(&mut client, &writer.session, "").await;
@@ -302,7 +308,7 @@ fn writers() -> Vec<Writer> {
 }
 
 /// Samples the number of commits until the daemon is gone.
-async fn look_until_killed(mut client: Admin) -> Vec<Look> {
+async fn sample_commits_until_killed(mut client: Admin) -> Vec<CommitSample> {
     let mut looks = Vec::new();
     loop {
         let asked_ms = wall_ms();
@@ -310,7 +316,7 @@ async fn look_until_killed(mut client: Admin) -> Vec<Look> {
             return looks;
         };
         let commits = stats.into_inner().commits;
-        looks.push(Look { asked_ms, commits });
+        looks.push(CommitSample { asked_ms, commits });
         tokio::time::sleep(Duration::from_millis(FLUSH_MS / 10)).await;
     }
 }
@@ -320,9 +326,9 @@ async fn write_until_killed(
     daemon: &mut Daemon,
     writers: Vec<Writer>,
     acks: u64,
-) -> (Vec<Writer>, Vec<Look>) {
+) -> (Vec<Writer>, Vec<CommitSample>) {
     let mut looking = JoinSet::new();
-    looking.spawn(look_until_killed(daemon.admin()));
+    looking.spawn(sample_commits_until_killed(daemon.admin()));
     let done = Arc::new(AtomicU64::new(0));
     let mut writing = JoinSet::new();
     for writer in writers {

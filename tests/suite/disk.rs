@@ -42,7 +42,7 @@ async fn fill(client: &mut Sessions, first: usize) -> (usize, Status) {
 }
 
 /// Asserts that exactly the acknowledged turns can be read.
-async fn reads_go_on(daemon: &Daemon, taken: usize) {
+async fn check_reads(daemon: &Daemon, taken: usize) {
     let mut client = daemon.sessions();
     for turns in [
         live(&mut client, "chat").await,
@@ -77,7 +77,7 @@ async fn reads_go_on(daemon: &Daemon, taken: usize) {
 }
 
 /// Asserts that refused appends are not counted.
-async fn counts_are_true(daemon: &Daemon, taken: usize) {
+async fn check_counts(daemon: &Daemon, taken: usize) {
     let stats = daemon
         .admin()
         .get_stats(GetStatsRequest::default())
@@ -90,7 +90,7 @@ async fn counts_are_true(daemon: &Daemon, taken: usize) {
 }
 
 /// Asserts that the daemon recovers by itself. Returns the number of turns then.
-async fn works_again(daemon: &Daemon, taken: usize) -> usize {
+async fn check_recovery(daemon: &Daemon, taken: usize) -> usize {
     let mut client = daemon.sessions();
     let duplicate = eventually("it takes the refused turn", async || {
         try_append(&mut client, taken).await.ok()
@@ -103,8 +103,8 @@ async fn works_again(daemon: &Daemon, taken: usize) -> usize {
                 .expect("there is room")
         );
     }
-    reads_go_on(daemon, taken + 5).await;
-    counts_are_true(daemon, taken + 5).await;
+    check_reads(daemon, taken + 5).await;
+    check_counts(daemon, taken + 5).await;
     taken + 5
 }
 
@@ -112,7 +112,7 @@ async fn works_again(daemon: &Daemon, taken: usize) -> usize {
 ///
 /// Returns `None` if the test may not mount. A limit on file sizes below then simulates the full
 /// disk.
-fn on_a_small_disk(setup: Setup, test: &str) -> Option<Setup> {
+fn with_small_disk(setup: Setup, test: &str) -> Option<Setup> {
     let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=6m tmpfs HOME/data";
     let dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &dir.path().display().to_string());
@@ -129,7 +129,7 @@ async fn full_disk_is_reported_as_journal_full_and_recovers() {
     let setup = Setup::default()
         .section(ROOMY)
         .section("compaction: { enabled: false }");
-    let Some(setup) = on_a_small_disk(setup, test) else {
+    let Some(setup) = with_small_disk(setup, test) else {
         return;
     };
     let daemon = Daemon::with(setup).await;
@@ -144,18 +144,18 @@ async fn full_disk_is_reported_as_journal_full_and_recovers() {
         let status = client.append(request).await.expect_err("it is still full");
         assert_eq!(refused_code(&status), "JOURNAL_FULL");
     }
-    reads_go_on(&daemon, taken).await;
-    counts_are_true(&daemon, taken).await;
+    check_reads(&daemon, taken).await;
+    check_counts(&daemon, taken).await;
 
     std::fs::remove_file(daemon.path("data/ballast")).expect("it was there");
-    let taken = works_again(&daemon, taken).await;
+    let taken = check_recovery(&daemon, taken).await;
     let (taken_in_all, status) = fill(&mut client, taken).await;
     assert_eq!(refused_code(&status), "JOURNAL_FULL", "and fills up again");
-    reads_go_on(&daemon, taken_in_all).await;
+    check_reads(&daemon, taken_in_all).await;
 }
 
 /// Copies the daemon's private disk to the same path outside and kills the daemon, as in a crash.
-async fn crash_and_keep_the_disk(daemon: &mut Daemon) {
+async fn kill_keeping_disk(daemon: &mut Daemon) {
     daemon.signal("-STOP");
     let inside = daemon.path("data");
     let root = format!("/proc/{}/root", daemon.pid());
@@ -175,7 +175,7 @@ async fn full_disk_with_interval_keeps_acknowledged_turns() {
         .section(ROOMY)
         .section("compaction: { enabled: false }")
         .section("journal: { durability: interval, flush_interval: 1ms }");
-    let Some(on_small_disk) = on_a_small_disk(setup.clone(), test) else {
+    let Some(on_small_disk) = with_small_disk(setup.clone(), test) else {
         return;
     };
     let mut daemon = Daemon::with(on_small_disk).await;
@@ -191,10 +191,10 @@ async fn full_disk_with_interval_keeps_acknowledged_turns() {
     assert_eq!(refused_code(&status), "JOURNAL_FULL");
 
     std::fs::remove_file(daemon.path("data/ballast")).expect("it was there");
-    let taken = works_again(&daemon, taken).await;
-    crash_and_keep_the_disk(&mut daemon).await;
+    let taken = check_recovery(&daemon, taken).await;
+    kill_keeping_disk(&mut daemon).await;
     daemon.restart_with(setup).await;
-    reads_go_on(&daemon, taken).await;
+    check_reads(&daemon, taken).await;
 }
 
 #[tokio::test]
@@ -213,15 +213,15 @@ async fn file_size_limit_refuses_appends_until_raised() {
         reason == "JOURNAL_FULL" || reason == "JOURNAL_FAILED",
         "{status:?}"
     );
-    reads_go_on(&daemon, taken).await;
+    check_reads(&daemon, taken).await;
 
     let raise = ["--fsize=unlimited", "--pid", &daemon.pid()];
     let raised = Command::new("prlimit").args(raise).status();
     assert!(raised.expect("prlimit runs").success());
-    let taken = works_again(&daemon, taken).await;
+    let taken = check_recovery(&daemon, taken).await;
     daemon.kill9().await;
     daemon.restart_with(setup).await;
-    reads_go_on(&daemon, taken).await;
+    check_reads(&daemon, taken).await;
 }
 
 #[tokio::test]

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Documents, Setup, ask_as, channel, eventually, fact, fails, files_with, kept,
-    memory_stats, raw_call, refused, refused_code, run,
+    Daemon, Documents, Setup, ask_as, channel, eventually, fact, fails, files_with, memory_stats,
+    raw_call, refused, refused_code, remember_new, run,
 };
 
 fn parts(path: &str) -> Vec<String> {
@@ -579,7 +579,7 @@ async fn acknowledged_documents_survive_kill_and_expired_ones_are_gone() {
 async fn erasure_reports_documents_as_outside_its_scope() {
     let daemon = Daemon::start().await;
     let mut client = daemon.documents();
-    kept(&mut daemon.memories(), fact("ann", "Ann likes zinnias")).await;
+    remember_new(&mut daemon.memories(), fact("ann", "Ann likes zinnias")).await;
     let mut sessions = daemon.sessions();
     let request = EraseSubjectRequest {
         subject: "ann".into(),

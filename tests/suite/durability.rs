@@ -46,7 +46,7 @@ async fn sigterm_amid_a_thousand_calls(daemon: &mut Daemon) -> Answers {
 }
 
 /// Asserts that acknowledged turns are stored, and the others are once they are retried.
-async fn each_is_there_once(daemon: &mut Daemon, answers: Answers) {
+async fn check_each_stored_once(daemon: &mut Daemon, answers: Answers) {
     daemon.restart().await;
     let mut client = daemon.sessions();
     for (number, answer) in answers {
@@ -95,7 +95,7 @@ async fn sigterm_amid_1000_calls_completes_or_fails_each_cleanly() {
             "{status:?}"
         );
     }
-    each_is_there_once(&mut daemon, answers).await;
+    check_each_stored_once(&mut daemon, answers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,7 +105,7 @@ async fn sigterm_past_grace_loses_no_acknowledged_append() {
         .section("short_term: { max_history_turns: 100000 }");
     let mut daemon = Daemon::with(hasty).await;
     let answers = sigterm_amid_a_thousand_calls(&mut daemon).await;
-    each_is_there_once(&mut daemon, answers).await;
+    check_each_stored_once(&mut daemon, answers).await;
 }
 
 #[tokio::test]

@@ -16,9 +16,9 @@ use memoird_proto::v1::{
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Events, KEEPS, Seed, Sessions, Setup, all_delivered, ask_as, contents, each_once, end,
-    eventually, fact, fsck, journal, kept, keyed, live, memories_of, refused, remember, say, seeds,
-    text_of, told, user,
+    Daemon, Events, RECORDING_HOOK, Seed, Sessions, Setup, all_delivered, ask_as, contents,
+    delivered, each_once, end, eventually, fact, fsck, journal, keyed, live, memories_of, refused,
+    remember, remember_new, say, seeds, text_of, user,
 };
 use crate::search;
 
@@ -56,7 +56,7 @@ fn files_with(folder: &Path, text: &str) -> Vec<String> {
 
 /// Asserts that none of the daemon's files contains the text.
 #[track_caller]
-fn is_nowhere(daemon: &Daemon, text: &str, context: &str) {
+fn check_text_is_gone(daemon: &Daemon, text: &str, context: &str) {
     let found = files_with(&daemon.path("data"), text);
     assert!(found.is_empty(), "{context}: {text} is in {found:?}");
     let repository = daemon.path("checkpoints/default.git");
@@ -161,7 +161,7 @@ async fn journal_generation(client: &mut Sessions, session: &str) -> String {
 }
 
 /// Appends to other sessions, so that their turns are stored among the erased ones.
-async fn others(client: &mut Sessions, round: u64) {
+async fn append_to_others(client: &mut Sessions, round: u64) {
     for number in 0..20 {
         let session = format!("other-{number}");
         say(client, &session, &format!("round {round} of {number}")).await;
@@ -169,7 +169,7 @@ async fn others(client: &mut Sessions, round: u64) {
 }
 
 /// Asserts that the other sessions have every turn.
-async fn others_are_whole(client: &mut Sessions, rounds: u64) {
+async fn check_other_sessions(client: &mut Sessions, rounds: u64) {
     for number in 0..20 {
         let turns = live(client, &format!("other-{number}")).await;
         let texts: Vec<&str> = turns.iter().map(text_of).collect();
@@ -185,10 +185,10 @@ async fn erased_session_is_removed_from_all_files_and_hooks() {
     let mut seed = Seed::new(71);
     let mark = marker(&mut seed);
     println!("the mark is {mark}");
-    let hooks = format!("hooks: [ {{ name: crm, {KEEPS} }}, {CHECKPOINTS} ]");
+    let hooks = format!("hooks: [ {{ name: crm, {RECORDING_HOOK} }}, {CHECKPOINTS} ]");
     let daemon = Daemon::with(Setup::default().section(hooks)).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    others(&mut client, 1).await;
+    append_to_others(&mut client, 1).await;
     fill(&mut client, &mark, &mark, &mark).await;
     let told_of = end(&mut client, &mark).await;
     say(&mut client, "stays", "as it is").await;
@@ -196,9 +196,9 @@ async fn erased_session_is_removed_from_all_files_and_hooks() {
     all_delivered(&mut admin).await;
     let repository = daemon.path("checkpoints/default.git");
     assert!(objects(&repository).contains(&mark), "or nothing is shown");
-    others(&mut client, 2).await;
+    append_to_others(&mut client, 2).await;
     fill(&mut client, &mark, &mark, &mark).await;
-    others(&mut client, 3).await;
+    append_to_others(&mut client, 3).await;
     assert!(
         !files_with(&daemon.path("data"), &mark).is_empty(),
         "or nothing is shown"
@@ -217,9 +217,9 @@ async fn erased_session_is_removed_from_all_files_and_hooks() {
             source,
             ..fact(subject, &content)
         };
-        kept(&mut memories, request).await;
+        remember_new(&mut memories, request).await;
     }
-    kept(&mut memories, fact("bob", "Bob likes tea")).await;
+    remember_new(&mut memories, fact("bob", "Bob likes tea")).await;
     assert!(
         !found(&daemon, &mark).await.is_empty(),
         "or nothing is shown"
@@ -227,7 +227,7 @@ async fn erased_session_is_removed_from_all_files_and_hooks() {
     let mut events = Events::now(&mut client).await;
     let erased = erase(&mut client, &mark, "").await;
     let erased = done(&mut client, &erased.job_id).await;
-    is_nowhere(&daemon, &mark, "at once");
+    check_text_is_gone(&daemon, &mark, "at once");
     assert!(found(&daemon, &mark).await.is_empty());
     assert_eq!(
         contents(&memories_of(&mut memories, "").await),
@@ -250,7 +250,7 @@ async fn erased_session_is_removed_from_all_files_and_hooks() {
             .all(|event| event.kind != "erased" || event.detail_json.is_empty())
     );
     assert_eq!(
-        told(&daemon).len(),
+        delivered(&daemon).len(),
         2,
         "of the first life and the other session only"
     );
@@ -266,7 +266,7 @@ async fn erased_session_is_removed_from_all_files_and_hooks() {
     let nothing = done(&mut client, &nothing.job_id).await;
     assert!(nothing.outside.is_empty(), "{nothing:?}");
     assert_eq!(nothing.erased, Some(Default::default()));
-    others_are_whole(&mut client, 3).await;
+    check_other_sessions(&mut client, 3).await;
     // The next message starts a new generation.
     say(&mut client, &mark, "hello").await;
     assert_eq!(live(&mut client, &mark).await.len(), 1);
@@ -366,7 +366,7 @@ async fn erasure_waits_for_running_hook_and_names_it() {
             format!("hook slow was given generation {generation}"),
         ]
     );
-    is_nowhere(&daemon, &mark, "after the hook");
+    check_text_is_gone(&daemon, &mark, "after the hook");
     // Any remaining deliveries of the erased session would come before those of the other one.
     say(&mut client, "other", "hi").await;
     end(&mut client, "other").await;
@@ -414,7 +414,7 @@ async fn erasure_waits_for_running_backup() {
     assert_eq!((forgotten.memories, forgotten.erased), (1, false));
     drop(steps);
     done(&mut client, &erased.job_id).await;
-    is_nowhere(&daemon, &mark, "after the backup");
+    check_text_is_gone(&daemon, &mark, "after the backup");
 }
 
 #[tokio::test]
@@ -440,7 +440,7 @@ async fn erase_subject_removes_only_sessions_of_that_subject() {
         .expect("erased")
         .into_inner();
     let erased = done(&mut client, &erased.job_id).await;
-    is_nowhere(&daemon, &mark, "at once");
+    check_text_is_gone(&daemon, &mark, "at once");
     assert_eq!(erased.erased.expect("counts").turns, 65);
     for number in 0..5 {
         assert_eq!(
@@ -519,7 +519,7 @@ async fn kill_9_amid_erasure_leaves_nothing_after_retry() {
         let mark = marker(&mut seed);
         rounds += 1;
         let mut client = daemon.sessions();
-        others(&mut client, rounds).await;
+        append_to_others(&mut client, rounds).await;
         let session = format!("kept-{rounds}");
         say(&mut client, &session, "stays").await;
         kept.push(end(&mut client, &session).await);
@@ -549,8 +549,8 @@ async fn kill_9_amid_erasure_leaves_nothing_after_retry() {
         // If the job was not durable before the kill, this call starts it.
         let erased = erase(&mut client, &mark, "").await;
         done(&mut client, &erased.job_id).await;
-        is_nowhere(&daemon, &mark, &format!("seed {number}"));
-        others_are_whole(&mut client, rounds).await;
+        check_text_is_gone(&daemon, &mark, &format!("seed {number}"));
+        check_other_sessions(&mut client, rounds).await;
         let repository = daemon.path("checkpoints/default.git");
         each_once(&repository, &kept, &format!("seed {number}"));
     }

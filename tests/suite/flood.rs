@@ -51,7 +51,7 @@ fn count_refused(answers: &[(usize, Answer)], reason: &str) -> usize {
     count.count()
 }
 
-async fn exactly_the_acknowledged_are_there(daemon: &Daemon, answers: &[(usize, Answer)]) {
+async fn check_exactly_acknowledged_stored(daemon: &Daemon, answers: &[(usize, Answer)]) {
     let mut client = daemon.sessions();
     let mut there = Vec::new();
     for session in 0..10 {
@@ -82,7 +82,7 @@ async fn calls_over_max_calls_in_flight_are_refused_with_retry_hint() {
     let refused = count_refused(&answers, "TOO_MANY_CALLS");
     assert!(refused > 0, "a thousand calls found room for four");
     assert!(refused < 1_000, "nobody was served");
-    exactly_the_acknowledged_are_there(&daemon, &answers).await;
+    check_exactly_acknowledged_stored(&daemon, &answers).await;
     say(&mut daemon.sessions(), "after", "still here").await;
 }
 
@@ -96,7 +96,7 @@ async fn appends_over_journal_queue_bytes_are_refused() {
     let refused = count_refused(&answers, "JOURNAL_BUSY");
     assert!(refused > 0, "all of it waited");
     assert!(refused < 400, "nobody was served");
-    exactly_the_acknowledged_are_there(&daemon, &answers).await;
+    check_exactly_acknowledged_stored(&daemon, &answers).await;
     say(&mut daemon.sessions(), "after", "still here").await;
 }
 

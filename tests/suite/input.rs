@@ -16,12 +16,12 @@ use crate::harness::{
 };
 
 /// Asserts that an append is refused with this reason, and returns the message.
-async fn refuses(client: &mut Sessions, request: AppendRequest, reason: &str) -> String {
+async fn check_refused(client: &mut Sessions, request: AppendRequest, reason: &str) -> String {
     let answer = client.append(request).await;
     refused(answer, Code::InvalidArgument, reason)
 }
 
-async fn still_works(daemon: &Daemon) {
+async fn check_service_works(daemon: &Daemon) {
     let mut client = daemon.sessions();
     let said = say(&mut client, "still works", "hi").await;
     assert_eq!(
@@ -73,7 +73,7 @@ async fn malformed_messages_are_refused_by_every_method() {
             }
         }
     }
-    still_works(&daemon).await;
+    check_service_works(&daemon).await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn truncated_message_is_never_decoded_as_another() {
     for turn in live(&mut daemon.sessions(), "cut").await {
         assert!(!turn.parts.is_empty());
     }
-    still_works(&daemon).await;
+    check_service_works(&daemon).await;
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn non_grpc_connections_do_no_harm() {
         // The daemon closes the connection, whatever it responds.
         let _ = stream.read_to_end(&mut Vec::new()).await;
     }
-    still_works(&daemon).await;
+    check_service_works(&daemon).await;
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn unknown_enum_values_are_refused() {
     let mut client = daemon.sessions();
     for role in [0, 5, 99, -1, i32::MAX] {
         let odd = Turn { role, ..user("hi") };
-        let said = refuses(
+        let said = check_refused(
             &mut client,
             append("chat", [user("fine"), odd]),
             "TURN_INVALID",
@@ -153,7 +153,7 @@ async fn unknown_enum_values_are_refused() {
             format,
             ..append("chat", [])
         };
-        refuses(&mut client, request, "FORMAT_INVALID").await;
+        check_refused(&mut client, request, "FORMAT_INVALID").await;
     }
     say(&mut client, "chat", "hi").await;
     for scope in [4, 99, -1] {
@@ -176,21 +176,21 @@ async fn empty_oversized_or_ambiguous_append_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     let count = "TURN_COUNT_INVALID";
-    refuses(&mut client, append("chat", []), count).await;
-    refuses(&mut client, append("chat", vec![user("x"); 257]), count).await;
+    check_refused(&mut client, append("chat", []), count).await;
+    check_refused(&mut client, append("chat", vec![user("x"); 257]), count).await;
     let messages = |json: String| AppendRequest {
         messages_json: json,
         format: MessageFormat::Openai.into(),
         ..append("chat", [])
     };
-    refuses(&mut client, messages("[]".into()), count).await;
+    check_refused(&mut client, messages("[]".into()), count).await;
     let many = format!("[{}]", [r#"{"role":"user","content":"x"}"#; 257].join(","));
-    refuses(&mut client, messages(many), count).await;
+    check_refused(&mut client, messages(many), count).await;
     let both = AppendRequest {
         turns: vec![user("x")],
         ..messages("[]".into())
     };
-    refuses(&mut client, both, "TURNS_AMBIGUOUS").await;
+    check_refused(&mut client, both, "TURNS_AMBIGUOUS").await;
     client
         .append(append("chat", vec![user("x"); 256]))
         .await
@@ -210,7 +210,7 @@ async fn message_array_error_names_the_refused_turn() {
     let long = format!(r#"{{"role":"user","content":"{}"}}"#, "x".repeat(2 << 20));
     let lost = r#"{"role":"tool","tool_call_id":"lost","content":"x"}"#.to_owned();
     for (last, reason) in [(long, "TURN_TOO_LARGE"), (lost, "TOOL_USE_UNKNOWN")] {
-        let said = refuses(&mut client, messages(last), reason).await;
+        let said = check_refused(&mut client, messages(last), reason).await;
         assert!(said.starts_with("messages_json: turns[1]: "), "{said}");
     }
 }
@@ -233,7 +233,7 @@ async fn large_media_fits_default_limits_and_errors_name_the_setting() {
     let taken = client.append(image(19 << 20)).await;
     assert_eq!(taken.expect("19 MiB are taken").into_inner().last_seq, 1);
     assert_eq!(live(&mut client, "chat").await.len(), 1);
-    let said = refuses(&mut client, image(28 << 20), "TURN_TOO_LARGE").await;
+    let said = check_refused(&mut client, image(28 << 20), "TURN_TOO_LARGE").await;
     assert!(said.contains("limits.turn_bytes"), "{said}");
     let said = refused(
         client.append(image(32 << 20)).await,
@@ -243,7 +243,7 @@ async fn large_media_fits_default_limits_and_errors_name_the_setting() {
     assert!(said.contains("server.max_request_bytes"), "{said}");
     let call = tool_uses(&["a"]);
     let many = turn(Role::User, vec![Kind::Text("x".into()); 129]);
-    let said = refuses(&mut client, append("chat", [call, many]), "TURN_TOO_LARGE").await;
+    let said = check_refused(&mut client, append("chat", [call, many]), "TURN_TOO_LARGE").await;
     assert!(said.contains("limits.parts_per_turn"), "{said}");
 }
 
@@ -258,7 +258,7 @@ async fn turn_larger_than_history_cap_is_refused_naming_the_setting() {
             key => daemon.sessions_of(key),
         };
         let large = append("chat", [user(&"x".repeat(5_000))]);
-        let said = refuses(&mut client, large, "TURN_TOO_LARGE").await;
+        let said = check_refused(&mut client, large, "TURN_TOO_LARGE").await;
         assert!(said.contains("max_history_bytes"), "{said}");
     }
 }
@@ -409,7 +409,7 @@ async fn deeply_nested_json_is_refused() {
                     format: format.into(),
                     ..append("chat", [])
                 };
-                refuses(&mut client, request, "MESSAGES_INVALID").await;
+                check_refused(&mut client, request, "MESSAGES_INVALID").await;
             }
         }
         for json in [deep.clone(), format!(r#"{{"a":{deep}}}"#)] {
@@ -430,7 +430,7 @@ async fn deeply_nested_json_is_refused() {
             extra_json: format!(r#"{{"a":{deep}}}"#),
             ..user("hi")
         };
-        refuses(&mut client, append("chat", [odd]), "TURN_INVALID").await;
+        check_refused(&mut client, append("chat", [odd]), "TURN_INVALID").await;
     }
     // Protobuf messages can be nested too: results inside results.
     let mut nested = user("x").parts.remove(0);
@@ -493,7 +493,7 @@ async fn malformed_provider_messages_are_refused_with_their_path() {
             format: format.into(),
             ..append("chat", [])
         };
-        let said = refuses(&mut client, request, "MESSAGES_INVALID").await;
+        let said = check_refused(&mut client, request, "MESSAGES_INVALID").await;
         assert!(said.contains(place), "{json}: {said}");
     }
     let orphan = AppendRequest {
@@ -501,7 +501,7 @@ async fn malformed_provider_messages_are_refused_with_their_path() {
         format: openai.into(),
         ..append("chat", [])
     };
-    let said = refuses(&mut client, orphan, "TOOL_USE_UNKNOWN").await;
+    let said = check_refused(&mut client, orphan, "TOOL_USE_UNKNOWN").await;
     assert!(said.contains("lost"), "{said}");
 }
 
@@ -532,5 +532,5 @@ async fn state_and_request_sizes_are_limited() {
     );
     let huge = client.patch_state(patch(300 << 10)).await;
     refused(huge, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
-    still_works(&daemon).await;
+    check_service_works(&daemon).await;
 }

@@ -32,15 +32,15 @@ async fn commands_of(path: &[&str]) -> Vec<String> {
     names.collect()
 }
 
-fn is_there(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let found = Command::new("sh")
         .args(["-c", &format!("command -v {program}")])
         .output();
     found.is_ok_and(|output| output.status.success())
 }
 
-/// Runs a program that checks a file, and returns its complaints.
-fn complaints(program: &str, args: &[&str], file: &Path) -> String {
+/// Runs a program that checks a file, and returns its checker_output.
+fn checker_output(program: &str, args: &[&str], file: &Path) -> String {
     let output = Command::new(program)
         .args(args)
         .arg(file)
@@ -94,16 +94,16 @@ async fn every_command_has_a_valid_manual_page() {
             !text.contains("MEMOIRD_KEY="),
             "no value of the environment"
         );
-        if is_there("man") {
+        if is_installed("man") {
             assert_eq!(
-                complaints("man", &["--warnings", "-l"], &path),
+                checker_output("man", &["--warnings", "-l"], &path),
                 "",
                 "{path:?}"
             );
         }
-        if is_there("mandoc") {
+        if is_installed("mandoc") {
             assert_eq!(
-                complaints("mandoc", &["-T", "lint", "-W", "error"], &path),
+                checker_output("mandoc", &["-T", "lint", "-W", "error"], &path),
                 ""
             );
         }
@@ -151,8 +151,8 @@ async fn shell_completions_are_valid() {
         } else {
             "-n"
         };
-        if is_there(shell) {
-            assert_eq!(complaints(shell, &[no_run], file.path()), "", "{shell}");
+        if is_installed(shell) {
+            assert_eq!(checker_output(shell, &[no_run], file.path()), "", "{shell}");
         }
     }
     assert_eq!(run(&["completions", "abacus"], &[]).await.code, Some(2));

@@ -7,9 +7,9 @@ use memoird_proto::v1::{
 };
 
 use crate::harness::{
-    Daemon, KEEPS, Outcome, Sessions, Setup, all_delivered, append, assistant, deliveries, end,
-    eventually, fact, fails, field, in_state, journal, kept, keyed, live, of, recalled, run, say,
-    stats, told, tool_results, tool_uses, user,
+    Daemon, Outcome, RECORDING_HOOK, Sessions, Setup, all_delivered, append, assistant, delivered,
+    deliveries, end, eventually, fact, fails, field, in_state, journal, keyed, live, query_of,
+    recalled, remember_new, run, say, stats, tool_results, tool_uses, user,
 };
 use crate::postgres::server::Server;
 
@@ -77,7 +77,7 @@ async fn migrate_to_database_and_back_preserves_sessions() {
     client.append(reply).await.expect("done");
     let generation = end(&mut client, "gone").await;
     let mut memories = daemon.memories();
-    kept(&mut memories, fact("ann", "the boat is called Zuiderzee")).await;
+    remember_new(&mut memories, fact("ann", "the boat is called Zuiderzee")).await;
     let document = PutDocumentRequest {
         namespace: vec!["settings".into()],
         key: "ann".into(),
@@ -98,8 +98,8 @@ async fn migrate_to_database_and_back_preserves_sessions() {
     daemon.stop().await;
 
     let back = daemon.path("back").display().to_string();
-    let in_database = over(&database(&words), KEEPS);
-    let in_directory = over("", KEEPS).data_dir(&back);
+    let in_database = over(&database(&words), RECORDING_HOOK);
+    let in_directory = over("", RECORDING_HOOK).data_dir(&back);
     for (to, setup) in [(&words, in_database), (&back, in_directory)] {
         let outcome = migrate(&daemon, to).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -127,7 +127,7 @@ async fn migrate_to_database_and_back_preserves_sessions() {
         // The steady clock continues, so the expiry is unchanged.
         assert!((expires_at(&mut after) - expires).abs() < 3);
         assert_eq!(after, before);
-        let found = recalled(&mut daemon.memories(), of("ann", "boat")).await;
+        let found = recalled(&mut daemon.memories(), query_of("ann", "boat")).await;
         assert_eq!(found, ["the boat is called Zuiderzee"]);
         let get = GetDocumentRequest {
             namespace: vec!["settings".into()],
@@ -155,7 +155,7 @@ async fn migrate_to_database_and_back_preserves_sessions() {
             let retry = RetryHookDeliveryRequest { id };
             admin.retry_hook_delivery(retry).await.expect("it is due");
             all_delivered(&mut admin).await;
-            let told = told(&daemon);
+            let told = delivered(&daemon);
             assert_eq!(told.len(), 1);
             assert_eq!(field(&told[0], "generation"), generation);
             assert_eq!(told[0]["turns"].as_array().expect("turns").len(), 3);
@@ -179,17 +179,17 @@ async fn half_migrated_journal_is_refused() {
     };
     let words = server.database();
     let name = words.rsplit("dbname=").next().expect("a name");
-    let mut daemon = Daemon::with(over(&database(&words), KEEPS)).await;
+    let mut daemon = Daemon::with(over(&database(&words), RECORDING_HOOK)).await;
     daemon.stop().await;
     server.run(name, "INSERT INTO memoird.migration VALUES (1, 'half', 1)");
-    let outcome = Daemon::refused(&over(&database(&words), KEEPS)).await;
+    let outcome = Daemon::refused(&over(&database(&words), RECORDING_HOOK)).await;
     assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
     let problem = "what `memoird migrate` has carried so far";
     assert!(outcome.stderr.contains(problem), "{}", outcome.stderr);
     let dir = daemon.path("half");
     std::fs::create_dir(&dir).expect("a directory");
     std::fs::write(dir.join("migration"), "half").expect("a mark");
-    let setup = over("", KEEPS).data_dir(&dir.display().to_string());
+    let setup = over("", RECORDING_HOOK).data_dir(&dir.display().to_string());
     let outcome = Daemon::refused(&setup).await;
     assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
     assert!(outcome.stderr.contains(problem), "{}", outcome.stderr);
@@ -203,11 +203,11 @@ async fn migrate_reports_invalid_sources_and_targets() {
     let daemon = Daemon::start().await;
     let here = daemon.path("data").display().to_string();
     fails(&migrate(&daemon, &here).await, 2, "is there already");
-    let empty = over("", KEEPS).data_dir(&daemon.path("none").display().to_string());
+    let empty = over("", RECORDING_HOOK).data_dir(&daemon.path("none").display().to_string());
     daemon.rewrite_text(&empty.yaml(&daemon.path("")));
     fails(&migrate(&daemon, "there").await, 66, "has no journal");
     let from = database(&server.database());
-    daemon.rewrite_text(&over(&from, KEEPS).yaml(&daemon.path("")));
+    daemon.rewrite_text(&over(&from, RECORDING_HOOK).yaml(&daemon.path("")));
     let there = daemon.path("there").display().to_string();
     fails(
         &migrate(&daemon, &there).await,

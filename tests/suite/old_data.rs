@@ -25,10 +25,10 @@ use tempfile::TempDir;
 use tonic::Code;
 
 use crate::harness::{
-    Clock, Daemon, Embeddings, KEEPS, Outcome, Setup, all_delivered, all_embedded, append,
-    assistant, deliveries, each_once, end, eventually, fact, field, files_with, fsck, git,
-    in_state, journal, kept, live, memories_of, memory_stats, of, recalled, refused, refused_code,
-    say, told, tool_results, user, wall_ms,
+    Clock, Daemon, Embeddings, Outcome, RECORDING_HOOK, Setup, all_delivered, all_embedded, append,
+    assistant, delivered, deliveries, each_once, end, eventually, fact, field, files_with, fsck,
+    git, in_state, journal, live, memories_of, memory_stats, query_of, recalled, refused,
+    refused_code, remember_new, say, tool_results, user, wall_ms,
 };
 
 /// Embedding model of the stored vectors.
@@ -92,8 +92,8 @@ fn setup(embeddings: &Embeddings) -> Setup {
         "hooks:\n\
          - {{ name: checkpoint, git: {{ dir: ./checkpoints, batch_wait: 20ms }} }}\n\
          - {{ name: mirror, git: {{ dir: ./worktrees, batch_wait: 20ms }} }}\n\
-         - {{ name: archive, tenants: [ alpha ], {KEEPS} }}\n\
-         - {{ name: crm, tenants: [ beta ], {KEEPS} }}"
+         - {{ name: archive, tenants: [ alpha ], {RECORDING_HOOK} }}\n\
+         - {{ name: crm, tenants: [ beta ], {RECORDING_HOOK} }}"
     );
     // TTLs and retention in decades, because the directories only get older.
     Setup::default()
@@ -119,7 +119,7 @@ fn decoded<M: Message + Default>(call: &Value, name: &str) -> M {
 }
 
 /// Repeats a recorded call, and asserts an equivalent reply.
-async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
+async fn check_same_reply(daemon: &Daemon, call: &Value) {
     let key = key_of(field(call, "tenant"));
     let mut sessions = daemon.sessions_of(key);
     let mut memories = daemon.memories_of(key);
@@ -189,13 +189,13 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
             let is = memories.list_memories(request).await;
             let (is, was) = both::<ListMemoriesResponse>(is, call, &context);
             assert_eq!(is.next_page_token, was.next_page_token, "{context}");
-            are_same_memories(is.memories, was.memories, &context);
+            check_same_memories(is.memories, was.memories, &context);
         }
         "GetMemory" => {
             let request: GetMemoryRequest = decoded(call, "request");
             let is = memories.get_memory(request).await;
             let (is, was) = both::<GetMemoryResponse>(is, call, &context);
-            are_same_memories(is.memory, was.memory, &context);
+            check_same_memories(is.memory, was.memory, &context);
         }
         "GetManifest" => {
             let request: GetManifestRequest = decoded(call, "request");
@@ -212,7 +212,7 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
                 (was.mode, was.degraded, &was.notes),
                 "{context}"
             );
-            are_same_hits(is, was, &context);
+            check_same_hits(is, was, &context);
         }
         other => panic!("{other} is asked by no directory"),
     }
@@ -241,7 +241,7 @@ fn timeless(info: &mut SessionInfo) {
 
 /// Compares memories without recall counts, which the calls of this test increase.
 #[track_caller]
-fn are_same_memories(
+fn check_same_memories(
     is: impl IntoIterator<Item = Memory>,
     was: impl IntoIterator<Item = Memory>,
     context: &str,
@@ -263,7 +263,7 @@ fn are_same_memories(
 
 /// The best hit is the same. The order of the others depends on their age.
 #[track_caller]
-fn are_same_hits(is: RecallResponse, was: RecallResponse, context: &str) {
+fn check_same_hits(is: RecallResponse, was: RecallResponse, context: &str) {
     let ranked = |answer: RecallResponse| {
         let hits = answer.hits.into_iter();
         let hits = hits.map(|hit| (hit.memory.expect("a memory").content, hit.lexical_rank));
@@ -276,11 +276,11 @@ fn are_same_hits(is: RecallResponse, was: RecallResponse, context: &str) {
 }
 
 /// Asserts that everything the old daemon served is still served.
-async fn serves_what_was_there(daemon: &Daemon, old: &Old) {
+async fn check_existing_data(daemon: &Daemon, old: &Old) {
     let calls = old.list("calls");
     assert!(calls.len() > 30, "{} calls", calls.len());
     for call in &calls {
-        is_answered_as_before(daemon, call).await;
+        check_same_reply(daemon, call).await;
     }
     for gone in old.list("forgotten") {
         let mut memories = daemon.memories_of(key_of(field(&gone, "tenant")));
@@ -301,7 +301,7 @@ async fn serves_what_was_there(daemon: &Daemon, old: &Old) {
 }
 
 /// Sessions accept turns and pending results, and states can be patched.
-async fn sessions_go_on(daemon: &Daemon, old: &Old) {
+async fn check_sessions(daemon: &Daemon, old: &Old) {
     for (tenant, info) in old.sessions() {
         let mut client = daemon.sessions_of(key_of(&tenant));
         let id = &info.session_id;
@@ -353,7 +353,7 @@ async fn sessions_go_on(daemon: &Daemon, old: &Old) {
 }
 
 /// Dead and long delayed deliveries succeed when an operator retries them.
-async fn deliveries_are_made(daemon: &Daemon, old: &Old) -> Vec<(String, String)> {
+async fn check_deliveries(daemon: &Daemon, old: &Old) -> Vec<(String, String)> {
     let mut admin = daemon.admin_of(Setup::ADMIN);
     let all = deliveries(&mut admin, ListHookDeliveriesRequest::default()).await;
     let owed = all
@@ -366,7 +366,7 @@ async fn deliveries_are_made(daemon: &Daemon, old: &Old) -> Vec<(String, String)
         admin.retry_hook_delivery(request).await.expect("retried");
     }
     let documents = eventually("all that is owed is told", async || {
-        let documents = told(daemon);
+        let documents = delivered(daemon);
         (documents.len() >= owed.len()).then_some(documents)
     })
     .await;
@@ -401,7 +401,7 @@ async fn deliveries_are_made(daemon: &Daemon, old: &Old) -> Vec<(String, String)
 }
 
 /// New checkpoints are committed on top of the existing ones.
-async fn repositories_go_on(daemon: &Daemon, old: &Old, before: Vec<(String, String)>) {
+async fn check_repositories(daemon: &Daemon, old: &Old, before: Vec<(String, String)>) {
     let mut ended = before;
     for tenant in ["alpha", "beta"] {
         let mut client = daemon.sessions_of(key_of(tenant));
@@ -449,17 +449,17 @@ async fn repositories_go_on(daemon: &Daemon, old: &Old, before: Vec<(String, Str
 }
 
 /// New facts are stored, and recalled together with the old ones.
-async fn memories_go_on(daemon: &Daemon, has_memories: bool) {
+async fn check_memories(daemon: &Daemon, has_memories: bool) {
     let mut client = daemon.memories_of(Setup::ALPHA);
     let before = memory_stats(&mut client).await.memories;
     assert_eq!(before > 0, has_memories);
-    let new = kept(
+    let new = remember_new(
         &mut client,
         fact("ann", "Ann keeps a tortoise at the harbour."),
     )
     .await;
     all_embedded(&mut client).await;
-    let found = recalled(&mut client, of("ann", "tortoise at the harbour")).await;
+    let found = recalled(&mut client, query_of("ann", "tortoise at the harbour")).await;
     assert_eq!(found[0], new.content);
     assert_eq!(memory_stats(&mut client).await.memories, before + 1);
     if !has_memories {
@@ -467,7 +467,11 @@ async fn memories_go_on(daemon: &Daemon, has_memories: bool) {
     }
     assert!(found.len() > 1, "the old ones are found as well: {found:?}");
     // An old vector matches the model's.
-    let hits = recalled(&mut client, of("ann", "physician at the harbour hospital")).await;
+    let hits = recalled(
+        &mut client,
+        query_of("ann", "physician at the harbour hospital"),
+    )
+    .await;
     assert_eq!(hits[0], "Ann is a doctor at the harbour hospital.");
     // Turns that an extraction has committed are not leased again.
     let request = LeaseExtractionRequest {
@@ -482,7 +486,7 @@ async fn memories_go_on(daemon: &Daemon, has_memories: bool) {
 }
 
 /// Undoing the last summary restores the one before.
-async fn compactions_go_on(daemon: &Daemon) {
+async fn check_compactions(daemon: &Daemon) {
     let mut client = daemon.sessions_of(Setup::BETA);
     let request = UndoCompactionRequest {
         session_id: "compacted".into(),
@@ -498,11 +502,11 @@ async fn compactions_go_on(daemon: &Daemon) {
     assert_eq!(summary.number, 1);
 }
 
-async fn opens_and_goes_on(name: &str, step: usize) {
+async fn check_upgrade(name: &str, step: usize) {
     let (home, old) = Old::copy(name);
     let embeddings = Embeddings::at(field(&old.expected, "embeddings")).await;
     let mut daemon = Daemon::in_home(home, setup(&embeddings)).await;
-    serves_what_was_there(&daemon, &old).await;
+    check_existing_data(&daemon, &old).await;
     let texts: Vec<String> = embeddings.calls().concat();
     // The embedder also receives the query and some calibration sentences.
     let query = "doctor at the harbour hospital";
@@ -510,26 +514,26 @@ async fn opens_and_goes_on(name: &str, step: usize) {
     let is_stored = |text: &&String| *text != query && stored.contains(text.as_str());
     let again: Vec<&String> = texts.iter().filter(is_stored).collect();
     assert!(again.is_empty(), "vectors are made again: {again:?}");
-    let ended = deliveries_are_made(&daemon, &old).await;
-    sessions_go_on(&daemon, &old).await;
-    memories_go_on(&daemon, step >= 4).await;
+    let ended = check_deliveries(&daemon, &old).await;
+    check_sessions(&daemon, &old).await;
+    check_memories(&daemon, step >= 4).await;
     if step >= 5 {
-        compactions_go_on(&daemon).await;
+        check_compactions(&daemon).await;
     }
-    repositories_go_on(&daemon, &old, ended).await;
+    check_repositories(&daemon, &old, ended).await;
     daemon.stop().await;
     daemon.restart().await;
     let mut client = daemon.sessions_of(Setup::ALPHA);
     assert_eq!(live(&mut client, "pending").await.len(), 5);
     let mut client = daemon.memories_of(Setup::ALPHA);
-    let found = recalled(&mut client, of("ann", "tortoise at the harbour")).await;
+    let found = recalled(&mut client, query_of("ann", "tortoise at the harbour")).await;
     assert_eq!(found[0], "Ann keeps a tortoise at the harbour.");
 }
 
 #[tokio::test]
 async fn data_directory_of_each_version_is_served() {
     for (step, name) in (1..).zip(STEPS) {
-        opens_and_goes_on(name, step).await;
+        check_upgrade(name, step).await;
     }
 }
 
@@ -538,7 +542,7 @@ async fn data_directory_of_killed_daemon_is_served() {
     let (home, _) = Old::copy(KILLED);
     let log = std::fs::metadata(home.path().join("data/journal.db-wal"));
     assert!(log.expect("a log").len() > 0);
-    opens_and_goes_on(KILLED, 5).await;
+    check_upgrade(KILLED, 5).await;
 }
 
 #[tokio::test]
@@ -554,7 +558,7 @@ async fn idempotency_keys_of_old_data_directory_are_still_known() {
         let offset_s = (made_at_ms - wall_ms()) / 1_000 + 3_600;
         clock.set(&format!("{offset_s:+}"));
         let setup = Setup::default().two_tenants("", "");
-        let daemon = Daemon::in_home(home, clock.worn_by(setup)).await;
+        let daemon = Daemon::in_home(home, clock.applied_to(setup)).await;
         for call in old.list("keyed") {
             let key = key_of(field(&call, "tenant"));
             if call["rpc"] == "Append" {
@@ -572,7 +576,7 @@ async fn idempotency_keys_of_old_data_directory_are_still_known() {
                 let is = daemon.memories_of(key).remember(request).await;
                 let (is, was) = both::<RememberResponse>(is, &call, name);
                 assert_eq!(is.outcome, was.outcome, "{name}");
-                are_same_memories(is.memory, was.memory, name);
+                check_same_memories(is.memory, was.memory, name);
             }
         }
     }
@@ -665,7 +669,7 @@ async fn newer_memories_schema_is_refused_for_that_tenant_only() {
         "{newer:?} in {}",
         daemon.log()
     );
-    kept(
+    remember_new(
         &mut daemon.memories_of(Setup::BETA),
         fact("bob", "Bob is here."),
     )

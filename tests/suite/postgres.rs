@@ -27,16 +27,16 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::harness::{
-    Authority, Daemon, KEEPS, Setup, append, ask_as, channel, end, eventually, fails, field,
-    http_get, journal, keyed, live, refused, run, say, text_of, told, tool_results, tool_uses,
-    user,
+    Authority, Daemon, RECORDING_HOOK, Setup, append, ask_as, channel, delivered, end, eventually,
+    fails, field, http_get, journal, keyed, live, refused, run, say, text_of, tool_results,
+    tool_uses, user,
 };
 use proxy::{Weather, behind_proxy};
 use server::{Server, Special};
 
 /// Configuration of a daemon over this database.
 pub(crate) fn over(words: &str, journal: &str) -> Setup {
-    let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
+    let hook = format!("hooks: [ {{ name: keeps, {RECORDING_HOOK} }} ]");
     let section = format!("journal: {{ {journal} postgres: {{ url: '{words}' }} }}");
     Setup::default().section(section).section(hook)
 }
@@ -134,10 +134,10 @@ async fn ended_session_is_delivered_searched_and_erased_with_postgres() {
     .await;
     let generation = end(&mut client, "chat").await;
     eventually("the hook is told", async || {
-        (!told(&daemon).is_empty()).then_some(())
+        (!delivered(&daemon).is_empty()).then_some(())
     })
     .await;
-    let told = told(&daemon);
+    let told = delivered(&daemon);
     assert_eq!(told.len(), 1);
     assert_eq!(field(&told[0], "generation"), generation);
     assert_eq!(told[0]["turns"].as_array().expect("turns").len(), 5);

@@ -17,7 +17,7 @@ async fn list(client: &mut Sessions) -> Result<(), Status> {
 }
 
 /// The number of accepted calls. The others must be refused with this reason.
-async fn let_in(client: &mut Sessions, calls: usize, reason: &str) -> usize {
+async fn count_accepted(client: &mut Sessions, calls: usize, reason: &str) -> usize {
     let mut count = 0;
     for _ in 0..calls {
         match list(client).await {
@@ -43,12 +43,12 @@ async fn calls_per_second_are_limited_counted_and_reloadable() {
     let mut beta = daemon.sessions_of(Setup::BETA);
     let mut admin = daemon.admin_of(Setup::ADMIN);
     let refusals = eventually("more come than may", async || {
-        let count = let_in(&mut alpha, 50, "CALLS_PER_SECOND").await;
+        let count = count_accepted(&mut alpha, 50, "CALLS_PER_SECOND").await;
         (count < 50).then_some(50 - count)
     })
     .await;
     assert_eq!(
-        let_in(&mut beta, 50, "none").await,
+        count_accepted(&mut beta, 50, "none").await,
         50,
         "nobody else notices"
     );
@@ -80,9 +80,9 @@ async fn calls_per_second_are_limited_counted_and_reloadable() {
 
     daemon.rewrite(Setup::default().two_tenants("", few));
     reload(&mut admin).await;
-    assert_eq!(let_in(&mut alpha, 50, "none").await, 50);
+    assert_eq!(count_accepted(&mut alpha, 50, "none").await, 50);
     eventually("the other one is limited", async || {
-        (let_in(&mut beta, 50, "CALLS_PER_SECOND").await < 50).then_some(())
+        (count_accepted(&mut beta, 50, "CALLS_PER_SECOND").await < 50).then_some(())
     })
     .await;
 }

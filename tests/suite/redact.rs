@@ -66,7 +66,7 @@ async fn found(daemon: &Daemon, word: &str) -> usize {
 }
 
 /// Asserts that the text is in no history, journal, window, session details or search result.
-async fn is_nowhere(daemon: &Daemon, client: &mut Sessions) {
+async fn check_text_is_gone(daemon: &Daemon, client: &mut Sessions) {
     for turns in [
         live(client, "chat").await,
         journal(client, "chat", "").await,
@@ -112,7 +112,7 @@ async fn redacted_turn_is_removed_from_all_files_and_replies() {
             assert!(!window(&mut client).await.contains(SECRET));
             continue;
         }
-        is_nowhere(&daemon, &mut client).await;
+        check_text_is_gone(&daemon, &mut client).await;
         assert_eq!(found(&daemon, "card").await, 1);
         match durability {
             "sync" => daemon.kill9().await,
@@ -121,7 +121,7 @@ async fn redacted_turn_is_removed_from_all_files_and_replies() {
         daemon.restart().await;
         client = daemon.sessions();
         assert_eq!(texts(&live(&mut client, "chat").await), expected);
-        is_nowhere(&daemon, &mut client).await;
+        check_text_is_gone(&daemon, &mut client).await;
         eventually("the index has cleaned its pages", async || {
             say(&mut daemon.sessions(), "other", "on").await;
             let found = files_with(&daemon, &[SECRET]);
@@ -165,7 +165,7 @@ async fn redaction_undoes_summaries_of_the_turn() {
             .expect("it lives");
         let session = session.into_inner();
         assert_eq!(session.summary_text, "");
-        is_nowhere(&daemon, &mut client).await;
+        check_text_is_gone(&daemon, &mut client).await;
         daemon.kill9().await;
         daemon.restart().await;
         client = daemon.sessions();
@@ -194,7 +194,7 @@ async fn dropped_and_rewound_turns_can_be_redacted() {
     assert_eq!(texts(&all), ["one", "two", "three", "four", "five"]);
     assert!(all[4].removed);
     assert_eq!(texts(&live(&mut client, "chat").await), ["one", "four"]);
-    is_nowhere(&daemon, &mut client).await;
+    check_text_is_gone(&daemon, &mut client).await;
 }
 
 #[tokio::test]

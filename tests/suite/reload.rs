@@ -4,12 +4,12 @@ use memoird_proto::v1::GetSessionRequest;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, KEEPS, Namespace, Setup, all_delivered, end, eventually, field, http_get, live,
-    refused, reload, say, stats, tenant, told, try_reload,
+    Daemon, Namespace, RECORDING_HOOK, Setup, all_delivered, delivered, end, eventually, field,
+    http_get, live, refused, reload, say, stats, tenant, try_reload,
 };
 
 fn short_term(limits: &str) -> Setup {
-    let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
+    let hook = format!("hooks: [ {{ name: keeps, {RECORDING_HOOK} }} ]");
     Setup::default()
         .section(hook)
         .section(format!("short_term: {{ {limits} }}"))
@@ -40,7 +40,7 @@ async fn lowered_cap_evicts_longest_idle_with_hooks_and_raised_cap_admits() {
     assert_eq!(live(&mut client, "f").await.len(), 3, "the anchor and two");
     assert_eq!(live(&mut client, "a").await.len(), 3);
     all_delivered(&mut admin).await;
-    let all = told(&daemon);
+    let all = delivered(&daemon);
     let mut evicted: Vec<&str> = all.iter().map(|told| field(told, "session_id")).collect();
     evicted.sort_unstable();
     assert_eq!(evicted, ["b", "c", "d", "e"]);
@@ -64,7 +64,7 @@ async fn lowered_cap_evicts_longest_idle_with_hooks_and_raised_cap_admits() {
     assert_eq!(stats(&mut admin).await.sessions_live, 4);
     assert_eq!(live(&mut client, "h").await.len(), 50);
     assert_eq!(tenant(&mut admin).await.max_sessions, 4);
-    assert_eq!(told(&daemon).len(), 4, "nobody else had to go");
+    assert_eq!(delivered(&daemon).len(), 4, "nobody else had to go");
 }
 
 #[tokio::test]
@@ -90,10 +90,10 @@ async fn shortened_ttl_expires_sessions_on_reload_and_sighup() {
     daemon.rewrite(short_term("session_ttl: 1ms, sweep_interval: 1h"));
     daemon.signal("-HUP");
     eventually("it is told", async || {
-        (told(&daemon).len() == 1).then_some(())
+        (delivered(&daemon).len() == 1).then_some(())
     })
     .await;
-    assert_eq!(field(&told(&daemon)[0], "reason"), "expired");
+    assert_eq!(field(&delivered(&daemon)[0], "reason"), "expired");
     assert_eq!(stats(&mut admin).await.expired, 1);
     let page = http_get(daemon.admin_addr(), "/metrics").await.1;
     assert!(
@@ -105,7 +105,7 @@ async fn shortened_ttl_expires_sessions_on_reload_and_sighup() {
 #[tokio::test]
 async fn changed_file_adds_changes_and_removes_hooks() {
     let hook = |name: &str| {
-        let hook = format!("hooks: [ {{ name: {name}, {KEEPS} }} ]");
+        let hook = format!("hooks: [ {{ name: {name}, {RECORDING_HOOK} }} ]");
         Setup::default()
             .section(hook)
             .section("log: { filter: info }")
@@ -131,7 +131,7 @@ async fn changed_file_adds_changes_and_removes_hooks() {
         end(&mut client, name).await;
     }
     all_delivered(&mut admin).await;
-    let all = told(&daemon);
+    let all = delivered(&daemon);
     let mut pairs: Vec<(&str, &str)> = all
         .iter()
         .map(|it| (field(it, "hook"), field(it, "session_id")))
@@ -152,7 +152,7 @@ async fn changed_file_adds_changes_and_removes_hooks() {
     say(&mut client, "after", "hi").await;
     end(&mut client, "after").await;
     all_delivered(&mut admin).await;
-    assert_eq!(told(&daemon).len(), 2);
+    assert_eq!(delivered(&daemon).len(), 2);
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ async fn with_key_files() -> (Daemon, Admin) {
 const OLD: &str = "old-key-of-a-bot-1";
 const NEW: &str = "new-key-of-a-bot-2";
 
-async fn is_let_in(daemon: &Daemon, key: &str) -> bool {
+async fn is_accepted(daemon: &Daemon, key: &str) -> bool {
     match daemon
         .sessions_of(key)
         .append(append("a", [user("hi")]))
@@ -56,10 +56,10 @@ async fn reload_accepts_new_key_and_revokes_old_key_and_its_watches() {
     let mut events = Events::now(&mut old).await;
     say(&mut old, "a", "hi").await;
     events.until("appended").await;
-    assert!(!is_let_in(&daemon, NEW).await);
+    assert!(!is_accepted(&daemon, NEW).await);
     daemon.rewrite(keyed_by(&["old", "new"]));
     assert_eq!(reload(&mut admin).await.0, ["tenants"]);
-    assert!(is_let_in(&daemon, NEW).await && is_let_in(&daemon, OLD).await);
+    assert!(is_accepted(&daemon, NEW).await && is_accepted(&daemon, OLD).await);
     let status = events.ending().await.expect("other keys apply");
     assert_eq!(refused_code(&status), "KEYS_CHANGED", "{status:?}");
 
@@ -68,7 +68,7 @@ async fn reload_accepts_new_key_and_revokes_old_key_and_its_watches() {
     reload(&mut admin).await;
     let on_the_same_connection = old.append(append("a", [user("hi")])).await;
     refused(on_the_same_connection, Code::Unauthenticated, "WRONG_KEY");
-    assert!(!is_let_in(&daemon, OLD).await && is_let_in(&daemon, NEW).await);
+    assert!(!is_accepted(&daemon, OLD).await && is_accepted(&daemon, NEW).await);
     assert_eq!(
         events.ending().await.expect("it ends").code(),
         Code::Unauthenticated
@@ -80,12 +80,12 @@ async fn reload_accepts_new_key_and_revokes_old_key_and_its_watches() {
     // A new key in the same file is picked up, too.
     std::fs::write(daemon.path("new"), "rotated-key-of-a-bot").expect("a file");
     eventually("the rotated key is let in", async || {
-        is_let_in(&daemon, "rotated-key-of-a-bot")
+        is_accepted(&daemon, "rotated-key-of-a-bot")
             .await
             .then_some(())
     })
     .await;
-    assert!(!is_let_in(&daemon, NEW).await);
+    assert!(!is_accepted(&daemon, NEW).await);
     let turns = live(&mut daemon.sessions_of("rotated-key-of-a-bot"), "a").await;
     assert!(turns.len() >= 4, "the sessions are those of before");
 }
@@ -99,10 +99,10 @@ async fn key_file_written_after_config_is_picked_up() {
         (log.contains("./later") && log.contains("the old one stays")).then_some(())
     })
     .await;
-    assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
+    assert!(is_accepted(&daemon, OLD).await && !is_accepted(&daemon, NEW).await);
     std::fs::write(daemon.path("later"), NEW).expect("a file");
     eventually("the key is let in", async || {
-        is_let_in(&daemon, NEW).await.then_some(())
+        is_accepted(&daemon, NEW).await.then_some(())
     })
     .await;
 }
@@ -136,7 +136,7 @@ async fn reload_cannot_remove_keys_of_daemon_on_public_address() {
             "refused whole"
         );
     }
-    assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
+    assert!(is_accepted(&daemon, OLD).await && !is_accepted(&daemon, NEW).await);
     let answer = daemon.sessions().append(append("a", [user("hi")])).await;
     refused(answer, Code::Unauthenticated, "NO_KEY");
 }
@@ -163,7 +163,7 @@ async fn reload_of_invalid_file_keeps_authentication_enabled() {
         assert!(problem.contains(said), "{text:?}: {problem}");
         let answer = daemon.sessions().append(append("a", [user("hi")])).await;
         refused(answer, Code::Unauthenticated, "NO_KEY");
-        assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
+        assert!(is_accepted(&daemon, OLD).await && !is_accepted(&daemon, NEW).await);
     }
     let page = http_get(daemon.admin_addr(), "/metrics").await.1;
     assert!(
@@ -215,7 +215,7 @@ async fn daemon_without_keys_refuses_keys_until_reload_adds_them() {
     std::fs::write(daemon.path("operator"), "operator-key-3333").expect("a file");
     daemon.rewrite(keyed_by(&["bot"]));
     reload(&mut admin).await;
-    assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
+    assert!(is_accepted(&daemon, OLD).await && !is_accepted(&daemon, NEW).await);
     let answer = daemon.sessions().append(append("a", [user("hi")])).await;
     refused(answer, Code::Unauthenticated, "NO_KEY");
 }
@@ -240,7 +240,10 @@ async fn reload_revokes_keys_before_evicting_and_completes_after_disconnect() {
         (stats(&mut admin).await.sessions_live < SESSIONS).then_some(())
     })
     .await;
-    assert!(!is_let_in(&daemon, OLD).await, "before all the others are");
+    assert!(
+        !is_accepted(&daemon, OLD).await,
+        "before all the others are"
+    );
     // The log distinguishes this reload from the one that the file change triggers.
     call.shutdown().await;
     eventually("it is done to its end", async || {

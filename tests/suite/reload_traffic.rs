@@ -7,12 +7,12 @@ use memoird_proto::v1::AppendRequest;
 use tokio::task::JoinSet;
 
 use crate::harness::{
-    Daemon, KEEPS, Sessions, Setup, all_delivered, append, eventually, journal, refused_code,
-    reload, stats, text_of, told, user,
+    Daemon, RECORDING_HOOK, Sessions, Setup, all_delivered, append, delivered, eventually, journal,
+    refused_code, reload, stats, text_of, user,
 };
 
 fn short_term(limits: &str) -> Setup {
-    let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
+    let hook = format!("hooks: [ {{ name: keeps, {RECORDING_HOOK} }} ]");
     Setup::default()
         .section(hook)
         .section(format!("short_term: {{ {limits} }}"))
@@ -118,7 +118,7 @@ async fn reloads_under_traffic_lose_and_duplicate_nothing() {
     all_delivered(&mut admin).await;
     let total = stats(&mut admin).await;
     assert_eq!(
-        told(&daemon).len() as u64,
+        delivered(&daemon).len() as u64,
         total.evicted + total.expired,
         "each end is told once"
     );

@@ -27,7 +27,7 @@ async fn try_append(mut client: Sessions) -> Result<(), Status> {
 }
 
 /// Asserts that a call fails because there is no connection.
-async fn is_not_connected(client: Sessions) {
+async fn check_not_connected(client: Sessions) {
     let status = try_append(client).await.expect_err("no connection");
     assert!(
         status.details().is_empty(),
@@ -48,15 +48,15 @@ async fn tls_accepts_keys_and_client_certificates() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "").server(&setting)).await;
     let addr = daemon.grpc_addr();
     // No TLS, an untrusted server certificate, or a client certificate of another CA.
-    is_not_connected(daemon.sessions_of(Setup::ALPHA)).await;
-    is_not_connected(sessions_by_tls(
+    check_not_connected(daemon.sessions_of(Setup::ALPHA)).await;
+    check_not_connected(sessions_by_tls(
         addr,
         theirs.client(None),
         Some(Setup::ALPHA),
     ))
     .await;
     let stranger = ours.client(Some((&theirs, "alpha")));
-    is_not_connected(sessions_by_tls(addr, stranger, None)).await;
+    check_not_connected(sessions_by_tls(addr, stranger, None)).await;
     // With a key, with a client certificate, and with neither.
     say(
         &mut sessions_by_tls(addr, ours.client(None), Some(Setup::BETA)),
@@ -128,7 +128,7 @@ async fn tenant_from_certificate_uri_is_accepted() {
         .await;
     refused(unknown, Code::Unauthenticated, "WRONG_CERTIFICATE");
     let foreign = ours.client(Some((&theirs, "alpha")));
-    is_not_connected(sessions_by_tls(addr, foreign, None)).await;
+    check_not_connected(sessions_by_tls(addr, foreign, None)).await;
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ async fn renewed_certificate_is_used_and_broken_one_is_ignored() {
         try_append(client(&second)).await.ok()
     })
     .await;
-    is_not_connected(client(&first)).await;
+    check_not_connected(client(&first)).await;
     say(&mut early, "chat", "its connection goes on").await;
     std::fs::write(first.path("server-key.pem"), "no key").expect("broken");
     eventually("the log says it", async || {
@@ -345,7 +345,7 @@ async fn reload_by_tls(daemon: &Daemon, authority: &Authority) -> Outcome {
 
 /// Asserts that a reload refused to change this setting.
 #[track_caller]
-fn stays(outcome: &Outcome, setting: &str) {
+fn check_setting_refused(outcome: &Outcome, setting: &str) {
     let refused = outcome.json()["refused"].to_string();
     assert!(refused.contains(setting), "{refused}");
 }
@@ -360,7 +360,7 @@ async fn reload_cannot_remove_client_certificates_but_can_remove_tenant() {
     say(&mut certified(), "chat", "hi").await;
     let without = ours.setting("");
     daemon.rewrite(Setup::default().two_tenants("", "").server(&without));
-    stays(&reload_by_tls(&daemon, &ours).await, "server.tls");
+    check_setting_refused(&reload_by_tls(&daemon, &ours).await, "server.tls");
     say(&mut certified(), "chat", "as before").await;
     // Removing a tenant cuts off its clients, even those without a key.
     let beta_only = "tenants: [ { id: beta, keys: [ { env: B }, { env: O, role: admin } ] } ]";
@@ -390,7 +390,7 @@ async fn reload_cannot_remove_unix_socket_peers() {
     daemon.rewrite(setup(""));
     for _ in 0..2 {
         let outcome = ask_as(&daemon, &["reload", "--json"], Setup::ADMIN).await;
-        stays(&outcome, "server.unix.peers");
+        check_setting_refused(&outcome, "server.unix.peers");
         say(&mut sessions_at_socket(&path, None), "chat", "as before").await;
     }
 }
@@ -439,7 +439,7 @@ async fn reload_revokes_key_although_old_certificate_file_is_missing() {
     let mut fewer = Setup::default().server(&second.setting(""));
     fewer.env = keyed().env;
     daemon.rewrite(fewer.section(alpha_only));
-    stays(&reload_by_tls(&daemon, &first).await, "server.tls");
+    check_setting_refused(&reload_by_tls(&daemon, &first).await, "server.tls");
     let revoked = beta.append(append("chat", [user("hi")])).await;
     refused(revoked, Code::Unauthenticated, "WRONG_KEY");
     let mut alpha = sessions_by_tls(&addr, first.client(None), Some(Setup::ALPHA));

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use crate::harness::{Daemon, Namespace, Outcome, Seed, Setup, eventually, live, run, say};
 
 #[track_caller]
-fn says(outcome: &Outcome, code: i32, words: &[&str]) {
+fn check_error(outcome: &Outcome, code: i32, words: &[&str]) {
     assert_eq!(outcome.code, Some(code), "{outcome:?}");
     for word in words {
         assert!(
@@ -27,7 +27,7 @@ async fn second_daemon_on_same_directory_is_refused() {
     let dir = daemon.path("data").display().to_string();
     let endpoints = std::fs::read_to_string(daemon.path("data/endpoints.json")).expect("a file");
     let second = Daemon::refused(&Setup::default().data_dir(&dir)).await;
-    says(
+    check_error(
         &second,
         69,
         &[&dir, "in use by another memoird", "choose another data_dir"],
@@ -42,11 +42,11 @@ async fn second_daemon_on_same_directory_is_refused() {
 async fn unusable_data_directory_is_reported() {
     let words = ["data_dir", "/proc/memoird-has-no-place-here"];
     let under_proc = Setup::default().data_dir(words[1]);
-    says(&Daemon::refused(&under_proc).await, 73, &words);
+    check_error(&Daemon::refused(&under_proc).await, 73, &words);
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("a-file").display().to_string();
     std::fs::write(&file, "no directory").expect("written");
-    says(
+    check_error(
         &Daemon::refused(&Setup::default().data_dir(&file)).await,
         73,
         &["data_dir", &file],
@@ -68,7 +68,7 @@ async fn journal_on_read_only_file_system_is_refused_unchanged() {
     let script = format!("{mount} && exec \"$@\"");
     let setup = Setup::default().data_dir(&data);
     let setup = setup.wrapper(&["unshare", "-m", "sh", "-c", &script, "sh"]);
-    says(
+    check_error(
         &Daemon::refused(&setup).await,
         73,
         &["data_dir", &data, "cannot be written"],
@@ -126,7 +126,7 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
 async fn is_refused_unchanged(dir: &Path, what: &str) {
     let before = files(dir);
     let setup = Setup::default().data_dir(&dir.display().to_string());
-    says(
+    check_error(
         &Daemon::refused(&setup).await,
         69,
         &["journal.db", "nothing was changed"],
@@ -199,9 +199,9 @@ async fn port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let refused = Daemon::refused(&Setup::default().listen(&address)).await;
-    says(&refused, 74, &["server.listen", &address]);
+    check_error(&refused, 74, &["server.listen", &address]);
     let refused = Daemon::refused(&Setup::default().admin_listen(&address)).await;
-    says(&refused, 74, &["server.admin_listen", &address]);
+    check_error(&refused, 74, &["server.admin_listen", &address]);
 }
 
 #[tokio::test]
@@ -230,12 +230,12 @@ async fn invalid_configuration_is_reported_with_line_or_path() {
     ];
     for (section, words) in cases {
         let setup = Setup::default().section(section);
-        says(&Daemon::refused(&setup).await, 64, words);
+        check_error(&Daemon::refused(&setup).await, 64, words);
         let home = tempfile::tempdir().expect("a directory");
         let file = home.path().join("memoird.yaml");
         std::fs::write(&file, setup.yaml(home.path())).expect("written");
         let checked = run(&["config", "check", &file.display().to_string()], &[]).await;
-        says(&checked, 64, words);
+        check_error(&checked, 64, words);
         assert!(!home.path().join("data").exists(), "a check makes nothing");
     }
 }

@@ -21,7 +21,7 @@ async fn texts(client: &mut Sessions, session: &str) -> Vec<String> {
 }
 
 /// Tries every rpc with the key of another tenant.
-async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) {
+async fn check_session_is_invisible(stranger: &mut Sessions, session: &str, generation: &str) {
     let id = || session.to_owned();
     let (code, reason) = (Code::NotFound, "SESSION_NOT_FOUND");
     let look = GetSessionRequest {
@@ -126,7 +126,7 @@ async fn same_session_id_of_two_tenants_is_two_sessions() {
         .await
         .expect("done");
     let generation = made.into_inner().session.expect("a session").generation;
-    is_invisible(&mut beta, "chat", &generation).await;
+    check_session_is_invisible(&mut beta, "chat", &generation).await;
     assert_eq!(texts(&mut alpha, "chat").await, ["alpha 1"]);
 
     // The same idempotency key is independent in another tenant.

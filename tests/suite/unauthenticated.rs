@@ -20,7 +20,7 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use crate::harness::{
-    Daemon, DeafHttp2, Http2, Setup, append, channel, closed, connect_from, eventually, framed,
+    Daemon, Http2, Setup, UnreadHttp2, append, channel, closed, connect_from, eventually, framed,
     http_get, many_calls, refused, refused_code, say, user,
 };
 
@@ -46,7 +46,7 @@ async fn daemon(connections: &str, server: &str) -> Daemon {
 }
 
 /// Asserts that clients with a key and health probes are served.
-async fn everybody_is_served(daemon: &Daemon) {
+async fn authenticated_clients_are_served(daemon: &Daemon) {
     let served = async {
         say(&mut daemon.sessions_of(Setup::ALPHA), "chat", "hi").await;
         say(&mut daemon.sessions_of(Setup::BETA), "chat", "hi").await;
@@ -88,13 +88,13 @@ async fn unfinished_probes_take_no_call_permits() {
         }
         strangers.push(stranger);
     }
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
     // Well-formed health watches that never end.
     let mut stranger = Http2::connect(daemon.grpc_addr()).await;
     for _ in 0..64 {
         held.extend(stranger.begin(WATCH, None, framed(b"")).await.ok());
     }
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
     drop((held, strangers));
 }
 
@@ -122,7 +122,7 @@ async fn unfinished_request_releases_its_permit_after_timeout() {
     let begun = slow.begin(APPEND, Some(Setup::ALPHA), "\0\0").await;
     let refusal = begun.expect("a stream").refusal().await;
     assert_eq!(refused_code(&refusal), "REQUEST_TOO_SLOW", "{refusal:?}");
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
 }
 
 #[tokio::test]
@@ -153,13 +153,13 @@ async fn unread_reflection_replies_use_bounded_memory() {
     let many = many.freeze();
     let mut deaf = Vec::new();
     for _ in 0..4 {
-        let mut client = DeafHttp2::connect(daemon.grpc_addr()).await;
+        let mut client = UnreadHttp2::connect(daemon.grpc_addr()).await;
         client
             .begin_calls(REFLECTION, Setup::ALPHA, &many, 200)
             .await;
         deaf.push(client);
     }
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
     let used = daemon.resident_bytes().saturating_sub(before) >> 20;
     assert!(used < 100, "{used} MiB for answers that nobody reads");
 }
@@ -175,7 +175,7 @@ async fn silent_connections_do_not_lock_out_authenticated_clients() {
         }
         silent.push(stream);
         if number % 50 == 49 {
-            everybody_is_served(&daemon).await;
+            authenticated_clients_are_served(&daemon).await;
         }
     }
     // A connection that has authenticated is kept, however many others arrive.
@@ -214,7 +214,7 @@ async fn silent_connection_is_closed_after_timeout() {
         stream.write_all(hello).await.expect("sent");
         closed(&mut stream).await;
     }
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
 }
 
 #[tokio::test]
@@ -298,7 +298,7 @@ async fn unfinished_admin_requests_use_few_descriptors() {
         (open.expect("its descriptors").count() < 150).then_some(())
     })
     .await;
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -323,7 +323,7 @@ async fn wrong_keys_are_counted_and_delayed_good_keys_are_not() {
         let mut guessing = daemon.sessions_of(&format!("late-guess-{number}"));
         guesses.spawn(async move { guessing.append(append("chat", [user("hi")])).await });
     }
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
     assert!(guesses.try_join_next().is_none(), "a guess was as fast");
     for answer in guesses.join_all().await {
         refused(answer, Code::Unauthenticated, "WRONG_KEY");
@@ -350,7 +350,7 @@ async fn most_of_many_wrong_keys_get_no_reply() {
     }
     // The immediate answers, plus two per second for the duration of the test.
     assert!((10..50).contains(&answered), "{answered} of 120");
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
 }
 
 #[tokio::test]
@@ -388,7 +388,7 @@ async fn connection_with_only_refused_calls_is_closed() {
         assert!(refusals < 2_000, "it may go on for ever");
     }
     stranger.closed().await;
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
 }
 
 #[tokio::test]
@@ -402,7 +402,7 @@ async fn most_unauthenticated_calls_of_one_write_are_dropped() {
     }
     let looked_at = metric(&daemon, "memoird_calls_denied_total{reason=\"NO_KEY\"}").await;
     assert!((1..200).contains(&looked_at), "{looked_at} of 1000");
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
 }
 
 #[tokio::test]
@@ -454,7 +454,7 @@ async fn many_health_watches_do_not_block_another() {
     for _ in 0..130 {
         watches.push(watch().await);
     }
-    everybody_is_served(&daemon).await;
+    authenticated_clients_are_served(&daemon).await;
     watches.push(watch().await);
 }
 

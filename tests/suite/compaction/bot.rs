@@ -225,7 +225,7 @@ impl Bot {
         }
     }
 
-    pub(super) async fn look(&mut self) -> GetSessionResponse {
+    pub(super) async fn session_detail(&mut self) -> GetSessionResponse {
         let request = GetSessionRequest {
             session_id: self.session.clone(),
             ..Default::default()
@@ -238,7 +238,7 @@ impl Bot {
     }
 
     /// Continues with a restarted daemon.
-    pub(super) fn goes_on_at(&mut self, daemon: &Daemon) {
+    pub(super) fn reconnect(&mut self, daemon: &Daemon) {
         self.client = daemon.sessions();
         if let Some(admin) = &mut self.patience {
             daemon.admin_addr().clone_into(admin);
@@ -331,7 +331,7 @@ pub(super) async fn sum(daemon: &Daemon, name: &str, mark: &str) -> u64 {
 
 /// Returns a text field of an event.
 #[track_caller]
-pub(super) fn told(event: &Event, name: &str) -> String {
+pub(super) fn event_text(event: &Event, name: &str) -> String {
     let detail = detail(event);
     detail[name]
         .as_str()

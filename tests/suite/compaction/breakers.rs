@@ -5,10 +5,10 @@ use tonic::{Code, Status};
 
 use crate::harness::{Daemon, Events, Says, Summaries, Wire, eventually, refused, refused_code};
 
-use super::bot::{Bot, ROOMY, STRICT, counted, daemon, sum, told};
+use super::bot::{Bot, ROOMY, STRICT, counted, daemon, event_text, sum};
 
 async fn state(bot: &mut Bot) -> CompactionInfo {
-    bot.look()
+    bot.session_detail()
         .await
         .session
         .and_then(|session| session.compaction)
@@ -16,7 +16,11 @@ async fn state(bot: &mut Bot) -> CompactionInfo {
 }
 
 async fn last_seq(bot: &mut Bot) -> u64 {
-    bot.look().await.session.expect("a session").last_seq
+    bot.session_detail()
+        .await
+        .session
+        .expect("a session")
+        .last_seq
 }
 
 /// Runs exchanges of a patient bot until exactly three failures have opened its breaker.
@@ -69,7 +73,7 @@ async fn open_breaker_makes_no_calls_until_trial_after_five_turns() {
     while let Some(event) = events.soon().await {
         let is_failure = event.kind == "compaction_failed";
         assert!(
-            !is_failure || told(&event, "breaker") == "open",
+            !is_failure || event_text(&event, "breaker") == "open",
             "a trial opens it again"
         );
     }
@@ -101,7 +105,7 @@ async fn breaker_state_survives_kill_and_stop() {
     let before = state(&mut bot).await;
     daemon.kill9().await;
     daemon.restart().await;
-    bot.goes_on_at(&daemon);
+    bot.reconnect(&daemon);
     assert_eq!(state(&mut bot).await, before, "a failure is counted once");
     let mut events = Events::now(&mut daemon.sessions()).await;
     for _ in before.consecutive_failures..3 {
@@ -120,7 +124,7 @@ async fn breaker_state_survives_kill_and_stop() {
             daemon.stop().await;
         }
         daemon.restart().await;
-        bot.goes_on_at(&daemon);
+        bot.reconnect(&daemon);
         assert_eq!(state(&mut bot).await, before, "crash: {crash}");
         bot.window().await;
         assert_eq!(
@@ -148,14 +152,14 @@ async fn cool_down_allows_trial_without_more_turns() {
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compaction_failed").await;
     assert_eq!(
-        told(&event, "breaker"),
+        event_text(&event, "breaker"),
         "open",
         "the first failure is one too many"
     );
     provider.says(Says::Well);
     eventually("a window asks again", async || {
         bot.window().await;
-        bot.look().await.summary.map(|_| ())
+        bot.session_detail().await.summary.map(|_| ())
     })
     .await;
 }

@@ -3,7 +3,9 @@
 use memoird_proto::v1::UndoCompactionRequest;
 use tonic::Code;
 
-use crate::harness::{Daemon, Events, Says, Setup, Summaries, Wire, bare, detail, live, refused};
+use crate::harness::{
+    Daemon, Events, Says, Setup, Summaries, Wire, detail, live, refused, without_nonce,
+};
 use crate::windows::bot::report;
 
 use super::bot::{Bot, EARLY, STRICT, order, summary};
@@ -37,7 +39,7 @@ async fn turns_dropped_while_provider_hung_are_summarized_from_journal() {
     provider.says(Says::Well);
     daemon.kill9().await;
     daemon.restart().await;
-    bot.goes_on_at(&daemon);
+    bot.reconnect(&daemon);
     bot.waits_for_summaries(&daemon);
     bot.journal_is_whole().await;
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -55,7 +57,7 @@ async fn turns_dropped_while_provider_hung_are_summarized_from_journal() {
     );
     // This remains so as the conversation continues.
     bot.exchanges(30).await;
-    let text = bot.look().await.summary_text;
+    let text = bot.session_detail().await.summary_text;
     assert!(
         text.contains(&order(0)) && text.contains(&order(30)),
         "{text}"
@@ -85,7 +87,10 @@ async fn durability_off_compacts_and_undoes_from_memory() {
         .expect("undone")
         .into_inner();
     assert!(second.restored_turns > 0 && second.session.expect("a session").has_summary);
-    assert_eq!(bot.look().await.summary_text, bare(&first));
+    assert_eq!(
+        bot.session_detail().await.summary_text,
+        without_nonce(&first)
+    );
     let last = bot
         .client
         .undo_compaction(undo())

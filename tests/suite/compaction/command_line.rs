@@ -62,7 +62,10 @@ async fn compact_command_makes_shows_and_undoes_summary() {
         .await
         .json();
     assert_eq!(json["summary"]["number"], 1, "{json}");
-    assert_eq!(json["summary_text"], bot.look().await.summary_text);
+    assert_eq!(
+        json["summary_text"],
+        bot.session_detail().await.summary_text
+    );
     assert_eq!(json["session"]["compaction"]["breaker"], "closed", "{json}");
     assert_eq!(json["session"]["has_summary"], true, "{json}");
 

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
-    Daemon, Events, Says, Sessions, Setup, Summaries, Wire, append, assistant, bare, detail, end,
-    eventually, journal, live, refused, say, tool_results, tool_uses, user,
+    Daemon, Events, Says, Sessions, Setup, Summaries, Wire, append, assistant, detail, end,
+    eventually, journal, live, refused, say, tool_results, tool_uses, user, without_nonce,
 };
 use crate::windows::bot::{report, words};
 
@@ -273,7 +273,7 @@ async fn concurrent_compact_and_undo_are_refused() {
     let made = bot.exchange().await;
     assert!(report(&made).summary.is_none(), "the bot goes on");
     let seen = bot
-        .look()
+        .session_detail()
         .await
         .session
         .and_then(|session| session.compaction);
@@ -343,7 +343,7 @@ async fn undo_restores_turns_of_last_summary_then_of_the_one_before() {
         one.last_seq
     );
     let window = bot.window().await;
-    assert_eq!(summary(&window).map(bare), Some(one.summary));
+    assert_eq!(summary(&window).map(without_nonce), Some(one.summary));
     assert_eq!(summary(&window), summary(&with_one), "to the byte");
     let event = events
         .until("compaction_undone")
@@ -380,10 +380,10 @@ async fn compaction_does_not_touch_last_access() {
     let (_daemon, mut bot) = own().await;
     bot.exchanges(8).await;
     let access = |bot: memoird_proto::v1::SessionInfo| bot.last_access.expect("a time");
-    let before = access(bot.look().await.session.expect("a session"));
+    let before = access(bot.session_detail().await.session.expect("a session"));
     compact(&mut bot.client, Some(1)).await;
     undo(&mut bot.client).await;
-    let after = access(bot.look().await.session.expect("a session"));
+    let after = access(bot.session_detail().await.session.expect("a session"));
     let ms =
         |time: prost_types::Timestamp| time.seconds * 1_000 + i64::from(time.nanos) / 1_000_000;
     assert!(
@@ -492,7 +492,7 @@ async fn session_with_concurrent_compactions_stays_consistent() {
     bot.journal_is_whole().await;
     let state = eventually("nothing is being made", async || {
         let state = bot
-            .look()
+            .session_detail()
             .await
             .session
             .and_then(|it| it.compaction)
@@ -500,7 +500,12 @@ async fn session_with_concurrent_compactions_stays_consistent() {
         (!state.running).then_some(state)
     });
     assert_eq!(state.await.breaker, "closed");
-    let generation = bot.look().await.session.expect("a session").generation;
+    let generation = bot
+        .session_detail()
+        .await
+        .session
+        .expect("a session")
+        .generation;
     let reset = ResetSessionRequest {
         session_id: "chat".into(),
         run_hooks: false,

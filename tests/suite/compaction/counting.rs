@@ -2,7 +2,7 @@
 
 use crate::harness::{Daemon, Events, Says, Setup, Summaries};
 
-use super::bot::{BUDGET, Bot, EARLY, ROOMY, counted, told};
+use super::bot::{BUDGET, Bot, EARLY, ROOMY, counted, event_text};
 
 /// A model whose tokens are counted by this provider.
 fn setup(provider: &Summaries, counter: &str) -> Setup {
@@ -35,8 +35,8 @@ async fn large_token_count_triggers_compaction_before_estimate() {
         let mut bot = Bot::patient(&daemon);
         let mut events = Events::now(&mut daemon.sessions()).await;
         let event = bot.until(&mut events, "compacted").await;
-        assert_eq!(told(&event, "trigger"), "preemptive");
-        let session = bot.look().await.session.expect("a session");
+        assert_eq!(event_text(&event, "trigger"), "preemptive");
+        let session = bot.session_detail().await.session.expect("a session");
         assert!(session.history_tokens < DUE, "{counter}: {session:?}");
         let asked = provider.counted();
         // The next window may trigger a count before the first one returns.
@@ -62,7 +62,7 @@ async fn small_token_count_defers_compaction_and_is_cached() {
     for number in 1..=2_u64 {
         // Turns are always appended between two windows, which must not affect the decision.
         let event = bot.until(&mut events, "compacted").await;
-        assert_eq!(told(&event, "trigger"), "preemptive");
+        assert_eq!(event_text(&event, "trigger"), "preemptive");
         assert_eq!(counted(&daemon, "made").await, number);
         let (_, tokens) = provider.counted().pop().expect("it is asked");
         assert!(tokens >= DUE, "by its own count: {tokens}");

@@ -6,29 +6,29 @@
 use memoird_proto::v1::SummaryInfo;
 
 use crate::harness::{
-    Daemon, Events, Says, Summaries, Wire, bare, detail, eventually, seeds_factor,
+    Daemon, Events, Says, Summaries, Wire, detail, eventually, seeds_factor, without_nonce,
 };
 use crate::windows::bot::report;
 
 use super::bot::{Bot, ROOMY, daemon, order, summary};
 
 async fn info(bot: &mut Bot) -> Option<SummaryInfo> {
-    bot.look().await.summary
+    bot.session_detail().await.summary
 }
 
 async fn crash(daemon: &mut Daemon, bot: &mut Bot) {
     daemon.kill9().await;
     daemon.restart().await;
-    bot.goes_on_at(daemon);
+    bot.reconnect(daemon);
 }
 
 /// Checks a session after a crash, and returns its summary.
 ///
 /// No compaction is running, windows and `GetSession` agree on the summary, and every turn is
 /// stored.
-async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
+async fn check_session(bot: &mut Bot) -> Option<SummaryInfo> {
     bot.journal_is_whole().await;
-    let seen = bot.look().await;
+    let seen = bot.session_detail().await;
     let state = seen
         .session
         .and_then(|session| session.compaction)
@@ -40,7 +40,7 @@ async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
         let newest = seen.summary.as_ref().map_or(0, |info| info.number);
         let shown = report(&window).summary.clone().expect("a summary");
         if shown.number == newest {
-            assert_eq!(bare(text), seen.summary_text);
+            assert_eq!(without_nonce(text), seen.summary_text);
             assert_eq!(Some(shown), seen.summary);
         } else {
             assert_eq!(shown.number + 1, newest);
@@ -54,7 +54,7 @@ async fn is_whole(bot: &mut Bot) -> Option<SummaryInfo> {
 }
 
 /// Asserts that the next compaction succeeds and its summary still contains earlier facts.
-async fn goes_on(daemon: &Daemon, bot: &mut Bot, before: u32) {
+async fn check_next_compaction(daemon: &Daemon, bot: &mut Bot, before: u32) {
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
     // The compaction after it may have finished before the subscription.
@@ -71,7 +71,7 @@ async fn goes_on(daemon: &Daemon, bot: &mut Bot, before: u32) {
 }
 
 /// Runs exchanges until the provider was called more than `times` times.
-async fn asked_again(provider: &Summaries, bot: &mut Bot, times: usize) {
+async fn run_until_called_again(provider: &Summaries, bot: &mut Bot, times: usize) {
     for _ in 0..100 {
         if provider.calls().len() > times {
             return;
@@ -91,13 +91,17 @@ async fn kill_during_provider_call_keeps_previous_summary() {
     let mut bot = Bot::new(daemon.sessions());
     for _ in 0..u64::from(ROUNDS) * seeds_factor() {
         provider.says(Says::Never);
-        asked_again(&provider, &mut bot, provider.calls().len()).await;
+        run_until_called_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await;
         bot.exchanges(3).await;
         provider.says(Says::Well);
         crash(&mut daemon, &mut bot).await;
-        assert_eq!(is_whole(&mut bot).await, before, "the one before stands");
-        goes_on(&daemon, &mut bot, before.map_or(0, |info| info.number)).await;
+        assert_eq!(
+            check_session(&mut bot).await,
+            before,
+            "the one before stands"
+        );
+        check_next_compaction(&daemon, &mut bot, before.map_or(0, |info| info.number)).await;
     }
 }
 
@@ -108,7 +112,7 @@ async fn kill_after_provider_reply_has_old_or_new_summary() {
     let mut bot = Bot::new(daemon.sessions());
     for _ in 0..2 * u64::from(ROUNDS) * seeds_factor() {
         provider.says(Says::Held);
-        asked_again(&provider, &mut bot, provider.calls().len()).await;
+        run_until_called_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await.map_or(0, |info| info.number);
         let answered = provider.answered();
         provider.says(Says::Well);
@@ -118,12 +122,12 @@ async fn kill_after_provider_reply_has_old_or_new_summary() {
         })
         .await;
         crash(&mut daemon, &mut bot).await;
-        let after = is_whole(&mut bot).await.map_or(0, |info| info.number);
+        let after = check_session(&mut bot).await.map_or(0, |info| info.number);
         assert!(
             after == before || after == before + 1,
             "{before}, then {after}"
         );
-        goes_on(&daemon, &mut bot, after).await;
+        check_next_compaction(&daemon, &mut bot, after).await;
     }
 }
 
@@ -137,14 +141,16 @@ async fn kill_after_compacted_event_keeps_the_summary() {
         let event = bot.until(&mut events, "compacted").await;
         let told = detail(&event);
         crash(&mut daemon, &mut bot).await;
-        let found = is_whole(&mut bot).await.expect("what was told is true");
+        let found = check_session(&mut bot)
+            .await
+            .expect("what was told is true");
         assert_eq!(
             (found.number, told["number"].as_u64()),
             (round, Some(u64::from(round)))
         );
         assert_eq!(Some(found.through_seq), told["through_seq"].as_u64());
     }
-    goes_on(&daemon, &mut bot, ROUNDS).await;
+    check_next_compaction(&daemon, &mut bot, ROUNDS).await;
 }
 
 #[tokio::test]
@@ -157,14 +163,14 @@ async fn window_is_byte_identical_after_kill() {
     bot.until_shown(1).await;
     bot.exchange().await;
     let before = bot.window().await;
-    let all = bot.look().await;
+    let all = bot.session_detail().await;
     crash(&mut daemon, &mut bot).await;
     let after = bot.window().await;
     assert_eq!(
         (before.turns, before.messages_json),
         (after.turns, after.messages_json)
     );
-    let again = bot.look().await;
+    let again = bot.session_detail().await;
     assert_eq!(
         (all.summary, all.summary_text),
         (again.summary, again.summary_text)
@@ -176,14 +182,14 @@ async fn stop_does_not_wait_for_provider() {
     let provider = Summaries::start(Says::Never).await;
     let mut daemon = daemon(&provider, Wire::OpenAi, "timeout: 10m,").await;
     let mut bot = Bot::new(daemon.sessions());
-    asked_again(&provider, &mut bot, 0).await;
+    run_until_called_again(&provider, &mut bot, 0).await;
     // The provider would take ten minutes, so a stop that waits for it fails the test.
     daemon.stop().await;
     provider.says(Says::Well);
     daemon.restart().await;
-    bot.goes_on_at(&daemon);
-    assert_eq!(is_whole(&mut bot).await, None);
-    goes_on(&daemon, &mut bot, 0).await;
+    bot.reconnect(&daemon);
+    assert_eq!(check_session(&mut bot).await, None);
+    check_next_compaction(&daemon, &mut bot, 0).await;
 }
 
 #[tokio::test]
@@ -209,7 +215,7 @@ async fn undone_compaction_stays_undone_after_kill() {
             .into_inner();
         assert!(undone.restored_turns > 0);
         crash(&mut daemon, &mut bot).await;
-        let found = is_whole(&mut bot).await;
+        let found = check_session(&mut bot).await;
         assert_eq!(found.map_or(0, |info| info.number), number);
     }
 }

@@ -4,8 +4,8 @@ use memoird_proto::v1::ResetSessionRequest;
 use serde_json::Value;
 
 use crate::harness::{
-    Daemon, Events, KEEPS, Says, Setup, Summaries, Wire, all_delivered, detail, documents, end,
-    eventually, field, git, journal, told,
+    Daemon, Events, RECORDING_HOOK, Says, Setup, Summaries, Wire, all_delivered, delivered, detail,
+    documents, end, eventually, field, git, journal,
 };
 
 use super::bot::{Bot, ROOMY, STRICT, order, summary};
@@ -13,7 +13,7 @@ use super::bot::{Bot, ROOMY, STRICT, order, summary};
 /// One hook of each kind.
 fn hooks() -> String {
     format!(
-        "hooks: [ {{ name: checkpoint, git: {{ dir: ./checkpoints }} }}, {{ name: keeps, {KEEPS} }} ]"
+        "hooks: [ {{ name: checkpoint, git: {{ dir: ./checkpoints }} }}, {{ name: keeps, {RECORDING_HOOK} }} ]"
     )
 }
 
@@ -23,14 +23,14 @@ async fn reset_clears_summary() {
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
-    let old = bot.look().await.session.expect("a session");
+    let old = bot.session_detail().await.session.expect("a session");
     let reset = ResetSessionRequest {
         session_id: "chat".into(),
         run_hooks: false,
     };
     bot.client.reset_session(reset).await.expect("reset");
     let mut new = Bot::new(daemon.sessions());
-    let seen = new.look().await;
+    let seen = new.session_detail().await;
     assert_eq!((seen.summary, seen.summary_text.as_str()), (None, ""));
     let session = seen.session.expect("a session");
     let state = session.compaction.expect("its state");
@@ -41,7 +41,7 @@ async fn reset_clears_summary() {
     let window = new.exchange().await;
     assert!(summary(&window).is_none());
     let event = new.until(&mut events, "compacted").await;
-    let (detail, text) = (detail(&event), new.look().await.summary_text);
+    let (detail, text) = (detail(&event), new.session_detail().await.summary_text);
     assert_eq!(
         (&detail["number"], &detail["first_seq"]),
         (&1.into(), &1.into())
@@ -62,11 +62,11 @@ async fn end_hooks_receive_summary_and_all_turns() {
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
-    let seen = bot.look().await;
+    let seen = bot.session_detail().await;
     let info = seen.summary.expect("a summary");
     let generation = end(&mut bot.client, "chat").await;
     all_delivered(&mut daemon.admin()).await;
-    let payloads = told(&daemon);
+    let payloads = delivered(&daemon);
     let [payload] = &payloads[..] else {
         panic!("{} payloads", payloads.len())
     };
@@ -133,9 +133,9 @@ async fn end_during_compaction_discards_the_new_summary() {
     })
     .await;
     all_delivered(&mut daemon.admin()).await;
-    assert_eq!(told(&daemon)[0]["summary"], Value::Null);
+    assert_eq!(delivered(&daemon)[0]["summary"], Value::Null);
     new.exchanges(3).await;
-    let seen = new.look().await;
+    let seen = new.session_detail().await;
     assert_eq!(seen.summary, None, "of another life");
     let state = seen
         .session

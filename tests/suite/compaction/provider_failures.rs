@@ -5,10 +5,10 @@
 use crate::harness::{Daemon, Events, Says, Summaries, Wire, ask_as, detail, fails};
 use crate::windows::bot::report;
 
-use super::bot::{Bot, counted, daemon, order, sum, summary, told};
+use super::bot::{Bot, counted, daemon, event_text, order, sum, summary};
 
 /// How a failure is reported.
-struct Told {
+struct ExpectedFailure {
     reason: &'static str,
     /// A word of the error message.
     word: &'static str,
@@ -16,16 +16,16 @@ struct Told {
     outcome: &'static str,
 }
 
-const fn failed(reason: &'static str, word: &'static str) -> Told {
-    Told {
+const fn failed(reason: &'static str, word: &'static str) -> ExpectedFailure {
+    ExpectedFailure {
         reason,
         word,
         outcome: "failed",
     }
 }
 
-const fn rejected(reason: &'static str, word: &'static str) -> Told {
-    Told {
+const fn rejected(reason: &'static str, word: &'static str) -> ExpectedFailure {
+    ExpectedFailure {
         reason,
         word,
         outcome: "rejected",
@@ -33,7 +33,7 @@ const fn rejected(reason: &'static str, word: &'static str) -> Told {
 }
 
 /// Three failures of this kind under traffic, and then a provider that works again.
-async fn goes_on(wire: Wire, says: Says, expected: Told) {
+async fn check_failures_then_recovery(wire: Wire, says: Says, expected: ExpectedFailure) {
     let provider = Summaries::start(says).await;
     let daemon = daemon(&provider, wire, "tries: 1, timeout: 300ms,").await;
     let mut bot = Bot::new(daemon.sessions());
@@ -41,11 +41,14 @@ async fn goes_on(wire: Wire, says: Says, expected: Told) {
     for failure in 1..=3_u32 {
         let event = bot.until(&mut events, "compaction_failed").await;
         let breaker = if failure == 3 { "open" } else { "closed" };
-        assert_eq!(told(&event, "breaker"), breaker, "{event:?}");
-        assert_eq!(told(&event, "reason"), expected.reason, "{event:?}");
-        assert!(told(&event, "error").contains(expected.word), "{event:?}");
+        assert_eq!(event_text(&event, "breaker"), breaker, "{event:?}");
+        assert_eq!(event_text(&event, "reason"), expected.reason, "{event:?}");
+        assert!(
+            event_text(&event, "error").contains(expected.word),
+            "{event:?}"
+        );
         assert_eq!(event.session_id, "chat");
-        let seen = bot.look().await;
+        let seen = bot.session_detail().await;
         let state = seen
             .session
             .and_then(|session| session.compaction)
@@ -56,7 +59,7 @@ async fn goes_on(wire: Wire, says: Says, expected: Told) {
         assert_eq!((seen.summary, seen.summary_text.as_str()), (None, ""));
     }
     let state = bot
-        .look()
+        .session_detail()
         .await
         .session
         .and_then(|session| session.compaction);
@@ -71,10 +74,10 @@ async fn goes_on(wire: Wire, says: Says, expected: Told) {
     bot.exchanges(10).await;
     assert!(summary(&bot.window().await).is_none());
     bot.journal_is_whole().await;
-    is_well_again(&provider, &daemon, &mut bot, &mut events).await;
+    check_recovery(&provider, &daemon, &mut bot, &mut events).await;
 }
 
-async fn is_well_again(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, events: &mut Events) {
+async fn check_recovery(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, events: &mut Events) {
     provider.says(Says::Well);
     let event = bot.until(events, "compacted").await;
     assert_eq!(
@@ -83,7 +86,7 @@ async fn is_well_again(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, eve
         "nothing was lost meanwhile: {event:?}"
     );
     let state = bot
-        .look()
+        .session_detail()
         .await
         .session
         .and_then(|session| session.compaction);
@@ -108,7 +111,7 @@ async fn is_well_again(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, eve
 
 #[tokio::test]
 async fn hanging_provider_opens_breaker_and_recovers() {
-    goes_on(
+    check_failures_then_recovery(
         Wire::Anthropic,
         Says::Never,
         failed("provider_failed", "no answer within 300ms"),
@@ -119,36 +122,36 @@ async fn hanging_provider_opens_breaker_and_recovers() {
 #[tokio::test]
 async fn busy_provider_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "429 Too Many Requests");
-    goes_on(Wire::OpenAi, Says::Busy(0), expected).await;
+    check_failures_then_recovery(Wire::OpenAi, Says::Busy(0), expected).await;
 }
 
 #[tokio::test]
 async fn failing_provider_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "500 Internal Server Error");
-    goes_on(Wire::Webhook, Says::Broken, expected).await;
+    check_failures_then_recovery(Wire::Webhook, Says::Broken, expected).await;
 }
 
 #[tokio::test]
 async fn truncated_summary_opens_breaker_and_recovers() {
-    goes_on(Wire::Anthropic, Says::HalfSummary, rejected("cut_off", "")).await;
-    goes_on(Wire::Webhook, Says::HalfSummary, rejected("cut_off", "")).await;
+    check_failures_then_recovery(Wire::Anthropic, Says::HalfSummary, rejected("cut_off", "")).await;
+    check_failures_then_recovery(Wire::Webhook, Says::HalfSummary, rejected("cut_off", "")).await;
 }
 
 #[tokio::test]
 async fn truncated_response_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "no JSON object");
-    goes_on(Wire::OpenAi, Says::HalfAnswer, expected).await;
+    check_failures_then_recovery(Wire::OpenAi, Says::HalfAnswer, expected).await;
 }
 
 #[tokio::test]
 async fn empty_json_summary_opens_breaker_and_recovers() {
-    goes_on(
+    check_failures_then_recovery(
         Wire::OpenAi,
         Says::Braces,
         rejected("field_missing", "details"),
     )
     .await;
-    goes_on(
+    check_failures_then_recovery(
         Wire::Webhook,
         Says::Braces,
         rejected("field_missing", "details"),
@@ -158,12 +161,12 @@ async fn empty_json_summary_opens_breaker_and_recovers() {
 
 #[tokio::test]
 async fn apology_as_summary_opens_breaker_and_recovers() {
-    goes_on(Wire::Anthropic, Says::Apology, rejected("refusal", "")).await;
+    check_failures_then_recovery(Wire::Anthropic, Says::Apology, rejected("refusal", "")).await;
 }
 
 #[tokio::test]
 async fn closed_connection_opens_breaker_and_recovers() {
-    goes_on(
+    check_failures_then_recovery(
         Wire::Anthropic,
         Says::Closes,
         failed("provider_failed", "no answer"),
@@ -174,7 +177,7 @@ async fn closed_connection_opens_breaker_and_recovers() {
 #[tokio::test]
 async fn input_always_too_long_opens_breaker_and_recovers() {
     let expected = failed("too_long", "400 Bad Request");
-    goes_on(Wire::OpenAi, Says::Narrow(0), expected).await;
+    check_failures_then_recovery(Wire::OpenAi, Says::Narrow(0), expected).await;
 }
 
 #[tokio::test]

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::harness::{Daemon, Events, Says, Summaries, Wire, bare, detail, eventually};
+use crate::harness::{Daemon, Events, Says, Summaries, Wire, detail, eventually, without_nonce};
 use crate::windows::bot::report;
 
-use super::bot::{Bot, ROOMY, STRICT, counted, daemon, order, sum, summary, told};
+use super::bot::{Bot, ROOMY, STRICT, counted, daemon, event_text, order, sum, summary};
 
 /// Asserts that a request follows the provider's API documentation.
 #[track_caller]
@@ -47,7 +47,7 @@ fn is_well_formed(wire: Wire, body: &Value) {
 }
 
 /// Three summaries in a row, each with all facts of the previous ones.
-async fn goes_well(wire: Wire) {
+async fn check_three_summaries(wire: Wire) {
     let provider = Summaries::start(Says::Well).await;
     let daemon = daemon(&provider, wire, "").await;
     let mut bot = Bot::patient(&daemon);
@@ -59,10 +59,10 @@ async fn goes_well(wire: Wire) {
         assert_eq!(told_of["number"], number);
         assert_eq!(told_of["first_seq"], through_seq + 1);
         assert_eq!(
-            (told(&event, "by"), event.session_id.as_str()),
+            (event_text(&event, "by"), event.session_id.as_str()),
             (wire.made_by().into(), "chat")
         );
-        assert_eq!(told(&event, "trigger"), "preemptive");
+        assert_eq!(event_text(&event, "trigger"), "preemptive");
         assert!(
             told_of["tokens_before"].as_u64() > told_of["tokens_after"].as_u64(),
             "{told_of}"
@@ -77,8 +77,8 @@ async fn goes_well(wire: Wire) {
             report(&window).tokens_total <= 5_000,
             "a sixth is free: {window:?}"
         );
-        let seen = bot.look().await;
-        assert_eq!(seen.summary_text, bare(&text));
+        let seen = bot.session_detail().await;
+        assert_eq!(seen.summary_text, without_nonce(&text));
         let state = seen
             .session
             .and_then(|session| session.compaction)
@@ -125,17 +125,17 @@ async fn goes_well(wire: Wire) {
 
 #[tokio::test]
 async fn anthropic_provider_summarizes() {
-    goes_well(Wire::Anthropic).await;
+    check_three_summaries(Wire::Anthropic).await;
 }
 
 #[tokio::test]
 async fn openai_compatible_provider_summarizes() {
-    goes_well(Wire::OpenAi).await;
+    check_three_summaries(Wire::OpenAi).await;
 }
 
 #[tokio::test]
 async fn webhook_provider_summarizes() {
-    goes_well(Wire::Webhook).await;
+    check_three_summaries(Wire::Webhook).await;
 }
 
 #[tokio::test]
@@ -147,11 +147,16 @@ async fn appends_and_windows_continue_during_compaction() {
     while provider.calls().is_empty() {
         bot.exchange().await;
         assert!(
-            bot.look().await.session.expect("a session").last_seq < 200,
+            bot.session_detail()
+                .await
+                .session
+                .expect("a session")
+                .last_seq
+                < 200,
             "it is asked"
         );
     }
-    let info = bot.look().await.session.expect("a session");
+    let info = bot.session_detail().await.session.expect("a session");
     assert!(info.compaction.expect("its state").running);
     // More than a window holds. Nothing waits for the provider.
     bot.exchanges(40).await;
@@ -272,7 +277,7 @@ async fn busy_provider_is_retried_after_retry_after() {
         (1, 0)
     );
     let state = bot
-        .look()
+        .session_detail()
         .await
         .session
         .and_then(|session| session.compaction);

@@ -2,7 +2,7 @@
 
 use crate::harness::{Daemon, Events, Says, Setup, Summaries, Wire, detail, reload, try_reload};
 
-use super::bot::{Bot, ROOMY, STRICT, sum, told};
+use super::bot::{Bot, ROOMY, STRICT, event_text, sum};
 
 fn with(provider: &Summaries, wire: Wire) -> Setup {
     provider.setup(wire, "tries: 1,", STRICT).section(ROOMY)
@@ -26,7 +26,7 @@ async fn reload_changes_summarizer_for_next_summary() {
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(told(&event, "by"), "anthropic:small");
+    assert_eq!(event_text(&event, "by"), "anthropic:small");
     let asked = first.calls().len();
 
     daemon.rewrite(with(&second, Wire::OpenAi));
@@ -40,7 +40,7 @@ async fn reload_changes_summarizer_for_next_summary() {
     assert_eq!(refused, [""; 0]);
     let event = bot.until(&mut events, "compacted").await;
     assert_eq!(
-        (told(&event, "by"), detail(&event)["number"].clone()),
+        (event_text(&event, "by"), detail(&event)["number"].clone()),
         ("openai:small".into(), 2.into())
     );
     assert_eq!((first.calls().len(), second.calls().len()), (asked, 1));
@@ -52,7 +52,7 @@ async fn reload_changes_summarizer_for_next_summary() {
     daemon.rewrite(Setup::default().section(ROOMY));
     reload(&mut daemon.admin()).await;
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(told(&event, "by"), "extractive");
+    assert_eq!(event_text(&event, "by"), "extractive");
     assert_eq!(second.calls().len(), 1);
     bot.journal_is_whole().await;
 }
@@ -73,9 +73,9 @@ async fn running_compaction_finishes_with_old_summarizer_after_reload() {
     reload(&mut daemon.admin()).await;
     first.let_through(1);
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(told(&event, "by"), "anthropic:small");
+    assert_eq!(event_text(&event, "by"), "anthropic:small");
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(told(&event, "by"), "openai:small");
+    assert_eq!(event_text(&event, "by"), "openai:small");
 }
 
 #[tokio::test]
@@ -88,8 +88,8 @@ async fn reload_reads_summarizer_key_file_again() {
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compaction_failed").await;
-    assert_eq!(told(&event, "reason"), "provider_misconfigured");
-    assert!(told(&event, "error").contains("api_key"), "{event:?}");
+    assert_eq!(event_text(&event, "reason"), "provider_misconfigured");
+    assert!(event_text(&event, "error").contains("api_key"), "{event:?}");
     std::fs::write(key.path(), Summaries::KEY).expect("written");
     let (_, refused) = reload(&mut daemon.admin()).await;
     assert_eq!(refused, [""; 0]);

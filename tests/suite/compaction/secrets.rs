@@ -6,7 +6,7 @@ use crate::harness::{
     Daemon, Events, Says, Setup, Summaries, Wire, ask_as, detail, eventually, http_get, try_reload,
 };
 
-use super::bot::{Bot, ROOMY, STRICT, told};
+use super::bot::{Bot, ROOMY, STRICT, event_text};
 
 /// Part of every exchange.
 const SAID: &str = "waiting for it since";
@@ -28,7 +28,7 @@ async fn provider_echo_leaks_no_secret_into_events_errors_log_or_metrics() {
         };
         let event = bot.until(&mut events, "compaction_failed").await;
         assert!(
-            told(&event, "error").contains("400 Bad Request"),
+            event_text(&event, "error").contains("400 Bad Request"),
             "{event:?}"
         );
         look(&event.detail_json);
@@ -49,7 +49,7 @@ async fn provider_echo_leaks_no_secret_into_events_errors_log_or_metrics() {
             .await
             .expect_err("refused");
         look(&format!("{status:?}"));
-        look(&format!("{:?}", bot.look().await.session));
+        look(&format!("{:?}", bot.session_detail().await.session));
         look(&http_get(daemon.admin_addr(), "/metrics").await.1);
         for args in [
             &["sessions", "compact", "chat"][..],
@@ -89,14 +89,17 @@ async fn summarizer_error_text_is_shown_to_operators_only() {
     let mut events = Events::now(&mut daemon.sessions_of(Setup::ALPHA)).await;
     let mut operators = Events::now(&mut daemon.sessions_of(Setup::ADMIN)).await;
     let event = bot.until(&mut events, "compaction_failed").await;
-    let reason = told(&event, "reason");
+    let reason = event_text(&event, "reason");
     assert!(reason.starts_with("provider_"), "{event:?}");
     assert!(detail(&event)["error"].is_null(), "{event:?}");
     let seen = operators.until("compaction_failed").await;
     let seen = seen.last().expect("one");
-    assert!(told(seen, "error").contains("400 Bad Request"), "{seen:?}");
+    assert!(
+        event_text(seen, "error").contains("400 Bad Request"),
+        "{seen:?}"
+    );
     let last_error = async |bot: &mut Bot| {
-        let session = bot.look().await.session.expect("a session");
+        let session = bot.session_detail().await.session.expect("a session");
         session.compaction.expect("its state").last_error
     };
     assert_eq!(last_error(&mut bot).await, reason);

@@ -6,7 +6,7 @@ use memoird_proto::v1::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Daemon, Events, Sessions, Setup, append, assistant, bare, eventually, journal, user,
+    Daemon, Events, Sessions, Setup, append, assistant, eventually, journal, user, without_nonce,
 };
 use crate::windows::bot::{ask, budget, look, report, say};
 
@@ -32,7 +32,7 @@ impl Chat {
             format: self.format.into(),
             budget: budget(BUDGET),
             system: "You find orders.".into(),
-            ..look()
+            ..session_detail()
         };
         ask(&mut self.client, request).await
     }
@@ -175,7 +175,7 @@ fn block(format: MessageFormat, messages: &[Value]) -> String {
         messages[first + 1]
     );
     let said = text(&messages[first]);
-    let summary = bare(&said);
+    let summary = without_nonce(&said);
     assert!(summary.starts_with("[memoird: a summary of the"), "{said}");
     said
 }
@@ -287,7 +287,12 @@ async fn full_history_is_summarized_before_turns_are_dropped() {
             break crate::harness::detail(&event);
         }
         assert!(
-            bot.look().await.session.expect("a session").last_seq < 120,
+            bot.session_detail()
+                .await
+                .session
+                .expect("a session")
+                .last_seq
+                < 120,
             "never"
         );
     };
@@ -298,7 +303,7 @@ async fn full_history_is_summarized_before_turns_are_dropped() {
     );
     bot.exchanges(30).await;
     bot.journal_is_whole().await;
-    let text = bot.look().await.summary_text;
+    let text = bot.session_detail().await.summary_text;
     assert!(
         text.contains(&order(0)) && text.contains("## Recent details"),
         "{text}"

@@ -11,11 +11,11 @@ use serde_json::Value;
 use super::{Admin, Daemon, Sessions, eventually, stats};
 
 /// A hook that stores each delivery atomically in a file of its own in `told/`.
-pub(crate) const KEEPS: &str = "exec: { argv: [sh, -c, 'mkdir -p told && \
+pub(crate) const RECORDING_HOOK: &str = "exec: { argv: [sh, -c, 'mkdir -p told && \
     f=$(mktemp told/XXXXXXXX) && cat > $f && mv $f $f.json'] }";
 
-/// Everything delivered to [`KEEPS`] hooks of a daemon.
-pub(crate) fn told(daemon: &Daemon) -> Vec<Value> {
+/// Everything delivered to [`RECORDING_HOOK`] hooks of a daemon.
+pub(crate) fn delivered(daemon: &Daemon) -> Vec<Value> {
     let read = |text: String| {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     };
@@ -24,7 +24,7 @@ pub(crate) fn told(daemon: &Daemon) -> Vec<Value> {
 
 /// The same for a killed daemon, without a delivery that was cut off and is repeated later.
 #[cfg(feature = "postgres")]
-pub(crate) fn told_until_killed(daemon: &Daemon) -> Vec<Value> {
+pub(crate) fn delivered_before_kill(daemon: &Daemon) -> Vec<Value> {
     let read = |text: String| serde_json::from_str(&text).ok();
     texts(daemon).into_iter().filter_map(read).collect()
 }

@@ -52,7 +52,7 @@ impl Clock {
     }
 
     /// Makes the daemon of this setup use the clock.
-    pub(crate) fn worn_by(&self, setup: Setup) -> Setup {
+    pub(crate) fn applied_to(&self, setup: Setup) -> Setup {
         let text = |path: &Path| path.display().to_string();
         setup
             .env("LD_PRELOAD", &text(&self.library))

@@ -26,17 +26,17 @@ pub(crate) struct Http2 {
 
 /// A call with an incomplete request.
 #[derive(Debug)]
-pub(crate) struct BegunCall {
+pub(crate) struct UnfinishedCall {
     answer: ResponseFuture,
     /// Dropping it would reset the stream.
     _request: SendStream<Bytes>,
 }
 
 /// An HTTP/2 connection that is read only while something is sent.
-pub(crate) struct DeafHttp2 {
+pub(crate) struct UnreadHttp2 {
     streams: SendRequest<Bytes>,
     connection: Connection<TcpStream, Bytes>,
-    _calls: Vec<BegunCall>,
+    _calls: Vec<UnfinishedCall>,
 }
 
 impl Http2 {
@@ -74,7 +74,7 @@ impl Http2 {
     pub(crate) async fn take_nothing(&mut self, path: &str, bytes: Bytes) -> (usize, h2::Error) {
         let streams = self.streams.clone().ready().await;
         let mut streams = streams.expect("the connection is open");
-        let BegunCall {
+        let UnfinishedCall {
             answer,
             mut _request,
         } = begin(&mut streams, path, &[], Bytes::new()).expect("a call");
@@ -102,7 +102,7 @@ impl Http2 {
         path: &str,
         key: Option<&str>,
         bytes: impl Into<Bytes>,
-    ) -> Result<BegunCall, h2::Error> {
+    ) -> Result<UnfinishedCall, h2::Error> {
         self.begin_with_keys(path, key.as_slice(), bytes).await
     }
 
@@ -115,7 +115,7 @@ impl Http2 {
         path: &str,
         keys: &[&str],
         bytes: impl Into<Bytes>,
-    ) -> Result<BegunCall, h2::Error> {
+    ) -> Result<UnfinishedCall, h2::Error> {
         let ready = self.streams.clone().ready();
         let waited = tokio::time::timeout(PATIENCE, ready).await;
         let mut streams = waited.expect("there is room for a stream")?;
@@ -142,7 +142,7 @@ impl Http2 {
     }
 }
 
-impl DeafHttp2 {
+impl UnreadHttp2 {
     /// Connects with flow-control windows that never fill.
     pub(crate) async fn connect(addr: &str) -> Self {
         let mut builder = client::Builder::new();
@@ -179,7 +179,7 @@ impl DeafHttp2 {
     }
 }
 
-impl BegunCall {
+impl UnfinishedCall {
     /// Returns the error sent although the request never ended.
     pub(crate) async fn refusal(self) -> Status {
         self.answer().await.expect("an answer")
@@ -213,7 +213,7 @@ fn begin(
     path: &str,
     keys: &[&str],
     bytes: Bytes,
-) -> Result<BegunCall, h2::Error> {
+) -> Result<UnfinishedCall, h2::Error> {
     let mut request = Request::post(format!("http://memoird{path}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers");
@@ -225,7 +225,7 @@ fn begin(
     if !bytes.is_empty() {
         body.send_data(bytes, false)?;
     }
-    Ok(BegunCall {
+    Ok(UnfinishedCall {
         answer,
         _request: body,
     })

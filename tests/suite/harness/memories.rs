@@ -40,14 +40,14 @@ pub(crate) async fn remember(client: &mut Memories, request: RememberRequest) ->
 }
 
 /// Stores a memory and asserts that it is new.
-pub(crate) async fn kept(client: &mut Memories, request: RememberRequest) -> Memory {
+pub(crate) async fn remember_new(client: &mut Memories, request: RememberRequest) -> Memory {
     let answer = remember(client, request).await;
     assert_eq!(answer.outcome(), RememberOutcome::Created, "{answer:?}");
     answer.memory.expect("a memory")
 }
 
 /// A query over the memories of one subject.
-pub(crate) fn of(subject: &str, query: &str) -> RecallRequest {
+pub(crate) fn query_of(subject: &str, query: &str) -> RecallRequest {
     RecallRequest {
         query: query.to_owned(),
         subjects: vec![subject.to_owned()],

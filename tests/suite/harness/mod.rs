@@ -30,19 +30,20 @@ pub(crate) use client::{
 };
 pub(crate) use daemon::Daemon;
 #[cfg(feature = "postgres")]
-pub(crate) use deliveries::told_until_killed;
+pub(crate) use deliveries::delivered_before_kill;
 pub(crate) use deliveries::{
-    KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
+    RECORDING_HOOK, all_delivered, delivered, deliveries, documents, each_once, end, field, fsck,
+    git, in_state,
 };
 pub(crate) use embeddings::Embeddings;
 pub(crate) use faketime::Clock;
-pub(crate) use http2::{DeafHttp2, Http2, closed, connect_from, framed, many_calls};
+pub(crate) use http2::{Http2, UnreadHttp2, closed, connect_from, framed, many_calls};
 pub(crate) use learner::{Finds, Learner};
 #[cfg(feature = "postgres")]
 pub(crate) use memories::memories_at;
 pub(crate) use memories::{
-    all_embedded, contents, fact, files_with, kept, manifest, memories_of, memory_stats, of,
-    recall, recalled, remember,
+    all_embedded, contents, fact, files_with, manifest, memories_of, memory_stats, query_of,
+    recall, recalled, remember, remember_new,
 };
 pub(crate) use namespaces::Namespace;
 pub(crate) use raw::{SlowCall, SlowReader, raw_call};
@@ -55,8 +56,8 @@ pub(crate) use setup::Setup;
 pub(crate) use skip::skip;
 pub(crate) use summaries::{Says, Summaries, Wire};
 pub(crate) use turns::{
-    append, assistant, bare, journal, keyed, live, say, text_of, tool_results, tool_uses, turn,
-    user,
+    append, assistant, journal, keyed, live, say, text_of, tool_results, tool_uses, turn, user,
+    without_nonce,
 };
 pub(crate) use wait::{eventually, wall_ms};
 pub(crate) use watcher::{Events, detail};

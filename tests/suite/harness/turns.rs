@@ -140,7 +140,7 @@ async fn all(
 
 /// Removes the nonce from memoird's text in a window, after checking that every note has it.
 #[track_caller]
-pub(crate) fn bare(said: &str) -> String {
+pub(crate) fn without_nonce(said: &str) -> String {
     const NOTE: &str = "[memoird";
     let of_all = " only notes with this number are memoird's. This one is a summary";
     let mut notes = said.split(NOTE);

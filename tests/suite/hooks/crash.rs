@@ -9,7 +9,8 @@ use memoird_proto::v1::{
 };
 
 use crate::harness::{
-    Daemon, Setup, all_delivered, deliveries, end, eventually, field, in_state, say, stats, told,
+    Daemon, Setup, all_delivered, delivered, deliveries, end, eventually, field, in_state, say,
+    stats,
 };
 
 /// Stores each delivery, and kills the daemon during the first one.
@@ -33,10 +34,14 @@ async fn delivery_made_but_not_recorded_before_crash_is_repeated() {
     say(&mut client, "chat", "remember me").await;
     let generation = end(&mut client, "chat").await;
     daemon.killed().await;
-    assert_eq!(told(&daemon).len(), 1, "it was done once before the crash");
+    assert_eq!(
+        delivered(&daemon).len(),
+        1,
+        "it was done once before the crash"
+    );
     daemon.restart().await;
     all_delivered(&mut daemon.admin()).await;
-    let all = told(&daemon);
+    let all = delivered(&daemon);
     assert_eq!(all.len(), 2, "and again, because nobody could know");
     let keys: BTreeSet<&str> = all.iter().map(|told| field(told, "delivery")).collect();
     assert_eq!(
@@ -79,7 +84,7 @@ async fn kill_9_between_end_and_delivery_loses_none() {
     assert!(pending >= SESSIONS as u64, "{pending} are owed still");
     std::fs::write(daemon.path("go"), "").expect("a file");
     all_delivered(&mut admin).await;
-    let all = told(&daemon);
+    let all = delivered(&daemon);
     let keys: BTreeSet<String> = all
         .iter()
         .map(|it| field(it, "delivery").to_owned())
@@ -151,7 +156,7 @@ async fn pending_deliveries_outlive_retention_of_turns() {
             .expect("it is retried");
     }
     all_delivered(&mut admin).await;
-    let all = told(&daemon);
+    let all = delivered(&daemon);
     assert_eq!(all.len(), 2);
     for told in &all {
         let texts = [&told["turns"][0], &told["turns"][1]].map(|turn| &turn["parts"][0]["text"]);

@@ -8,13 +8,13 @@ use memoird_proto::v1::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Daemon, KEEPS, Sessions, Setup, all_delivered, append, assistant, deliveries, end, eventually,
-    field, in_state, live, say, stats, told, tool_results, tool_uses, user,
+    Daemon, RECORDING_HOOK, Sessions, Setup, all_delivered, append, assistant, delivered,
+    deliveries, end, eventually, field, in_state, live, say, stats, tool_results, tool_uses, user,
 };
 
 fn hook(short_term: &str) -> Setup {
     Setup::default()
-        .section(format!("hooks: [ {{ name: keeps, {KEEPS} }} ]"))
+        .section(format!("hooks: [ {{ name: keeps, {RECORDING_HOOK} }} ]"))
         .section(format!("short_term: {{ {short_term} }}"))
 }
 
@@ -125,7 +125,7 @@ async fn ended_session_is_delivered_with_dropped_turns() {
     client.patch_state(patch).await.expect("patched");
     let generation = end(&mut client, "telegram:4711").await;
     all_delivered(&mut daemon.admin()).await;
-    let all = told(&daemon);
+    let all = delivered(&daemon);
     let told = of(&all, &generation);
     let mut found = told["turns"].as_array().expect("turns").clone();
     for turn in &mut found {
@@ -212,7 +212,7 @@ async fn each_end_is_delivered_once_and_plain_reset_is_not() {
     .await;
     expected.push((second, "expired", "second"));
     all_delivered(&mut admin).await;
-    let all = told(&daemon);
+    let all = delivered(&daemon);
     for (generation, reason, session) in &expected {
         let told = of(&all, generation);
         assert_eq!(
@@ -257,7 +257,7 @@ async fn durability_off_stop_delivers_every_session_once() {
     assert!(done.len() <= 1, "{done:?}");
     assert_eq!(stats(&mut admin).await.sessions_live, SESSIONS as u64 - 1);
     daemon.stop().await;
-    let all = told(&daemon);
+    let all = delivered(&daemon);
     let mut sessions: Vec<&str> = all.iter().map(|told| field(told, "session_id")).collect();
     sessions.sort_unstable();
     let mut expected: Vec<String> = (0..SESSIONS).map(|number| format!("s{number}")).collect();

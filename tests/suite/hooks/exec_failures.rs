@@ -4,7 +4,8 @@ use memoird_proto::v1::{DeliveryState, HookDelivery, SweepNowRequest};
 use serde_json::json;
 
 use crate::harness::{
-    Daemon, Events, KEEPS, Setup, deliveries, detail, end, eventually, in_state, say, stats, told,
+    Daemon, Events, RECORDING_HOOK, Setup, delivered, deliveries, detail, end, eventually,
+    in_state, say, stats,
 };
 
 /// Maximum growth of the daemon's resident memory due to a hook.
@@ -54,7 +55,7 @@ const HANGS: &str = "exec: { argv: [sh, -c, 'echo $$ > leader; sleep 777 & \
 async fn hanging_hook_is_killed_with_children_and_delays_no_other() {
     let hooks = format!(
         "hooks:\n- {{ name: hangs, timeout: 2s, concurrency: 1, retry: {{ tries: 1 }}, {HANGS} }}\n\
-         - {{ name: works, {KEEPS} }}"
+         - {{ name: works, {RECORDING_HOOK} }}"
     );
     let setup = Setup::default()
         .section(hooks)
@@ -81,7 +82,7 @@ async fn hanging_hook_is_killed_with_children_and_delays_no_other() {
         .await
         .expect("sweeps go on");
     eventually("the other hook works", async || {
-        (told(&daemon).len() == 2).then_some(())
+        (delivered(&daemon).len() == 2).then_some(())
     })
     .await;
     assert!(
@@ -123,12 +124,15 @@ async fn stop_kills_hanging_hook_and_next_start_delivers() {
     })
     .await;
     daemon
-        .restart_with(hasty.section(format!("hooks: [ {{ name: it, {KEEPS} }} ]")))
+        .restart_with(hasty.section(format!("hooks: [ {{ name: it, {RECORDING_HOOK} }} ]")))
         .await;
     let done = only_one(&daemon, DeliveryState::Done).await;
-    assert_eq!((done.session_id.as_str(), told(&daemon).len()), ("a", 1));
     assert_eq!(
-        told(&daemon)[0]["attempt"],
+        (done.session_id.as_str(), delivered(&daemon).len()),
+        ("a", 1)
+    );
+    assert_eq!(
+        delivered(&daemon)[0]["attempt"],
         1,
         "what the daemon broke off was no try"
     );

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Daemon, Embeddings, Outcome, Setup, all_embedded, ask_as, binary, contents, fact, fails, kept,
-    memories_of, of, recalled, run,
+    Daemon, Embeddings, Outcome, Setup, all_embedded, ask_as, binary, contents, fact, fails,
+    memories_of, query_of, recalled, remember_new, run,
 };
 
 async fn ask(daemon: &Daemon, args: &[&str]) -> Outcome {
@@ -314,7 +314,7 @@ async fn conflicts_lists_contradicting_facts() {
         ("bob", "Bob has 3 cats"),
         ("eve", "Ann lives in Bern"),
     ] {
-        kept(&mut client, fact(whose, content)).await;
+        remember_new(&mut client, fact(whose, content)).await;
     }
     let of_ann = json_of(&daemon, &["conflicts", "--subject", "ann"]).await;
     let [conflict] = &of_ann["conflicts"].as_array().expect("a list")[..] else {
@@ -337,9 +337,9 @@ async fn conflicts_lists_contradicting_facts() {
 async fn forget_prints_counts_and_requires_confirmation() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let first = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let first = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     for number in 0..4 {
-        kept(&mut client, fact("bob", &format!("Bob's note {number}"))).await;
+        remember_new(&mut client, fact("bob", &format!("Bob's note {number}"))).await;
     }
     let dry = json_of(&daemon, &["forget", "--subject", "bob", "--dry-run"]).await;
     assert_eq!(
@@ -448,9 +448,9 @@ async fn export_and_import_round_trip_exactly() {
     )
     .await;
     for number in 0..700 {
-        kept(&mut client, fact("bob", &format!("Bob's note {number}"))).await;
+        remember_new(&mut client, fact("bob", &format!("Bob's note {number}"))).await;
     }
-    recalled(&mut client, of("ann", "now")).await;
+    recalled(&mut client, query_of("ann", "now")).await;
     let exported = said(&daemon, &["export"]).await;
     assert_eq!(exported.lines().count(), 702);
     let bobs = said(&daemon, &["export", "--subject", "bob"]).await;
@@ -500,7 +500,7 @@ async fn reindex_waits_until_everything_is_embedded() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     for number in 0..9 {
-        kept(
+        remember_new(
             &mut daemon.memories(),
             fact("ann", &format!("Note {number}")),
         )
@@ -515,7 +515,7 @@ async fn reindex_waits_until_everything_is_embedded() {
     let plain = said(&daemon, &["reindex"]).await;
     assert!(plain.contains('9'), "{plain}");
     let without = Daemon::start().await;
-    kept(&mut without.memories(), fact("ann", "A note")).await;
+    remember_new(&mut without.memories(), fact("ann", "A note")).await;
     let words = said(&without, &["reindex"]).await;
     assert!(words.contains("words"), "{words}");
 }

@@ -1,6 +1,6 @@
 //! A low limit on open files: memory databases leave enough descriptors for everything else.
 
-use crate::harness::{Daemon, Setup, fact, kept, of, recalled};
+use crate::harness::{Daemon, Setup, fact, query_of, recalled, remember_new};
 
 /// Fewer than needed to keep the databases of all tenants open.
 const DESCRIPTORS: usize = 160;
@@ -26,8 +26,8 @@ async fn memories_of_many_tenants_work_with_few_file_descriptors() {
         for tenant in 0..TENANTS {
             let mut client = daemon.memories_of(&key(tenant));
             let said = format!("Round {round} of tenant {tenant} is about tea");
-            kept(&mut client, fact("ann", &said)).await;
-            let found = recalled(&mut client, of("ann", "tea")).await;
+            remember_new(&mut client, fact("ann", &said)).await;
+            let found = recalled(&mut client, query_of("ann", "tea")).await;
             assert_eq!(found.len(), round + 1, "tenant {tenant}");
         }
     }

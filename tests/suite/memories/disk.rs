@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use crate::harness::{
     Daemon, Memories, Namespace, Setup, contents, eventually, fact, files_with, manifest,
-    memories_of, memory_stats, of, recall, refused_code, remember,
+    memories_of, memory_stats, query_of, recall, refused_code, remember,
 };
 
 /// More facts than the disk holds.
@@ -40,14 +40,17 @@ async fn holds_exactly(client: &mut Memories, taken: usize) {
     let expected: Vec<String> = (0..taken).map(|number| numbered(number).content).collect();
     assert_eq!(contents(&all), expected);
     assert_eq!(memory_stats(client).await.memories, taken as u64);
-    let hits = recall(client, of("ann", &format!("fact{}", taken - 1)))
+    let hits = recall(client, query_of("ann", &format!("fact{}", taken - 1)))
         .await
         .hits;
     let best = hits[0].memory.as_ref().expect("a memory");
     assert_eq!(best.content, expected[taken - 1]);
-    let refused = recall(client, of("ann", &format!("fact{taken} padding{taken}")))
-        .await
-        .hits;
+    let refused = recall(
+        client,
+        query_of("ann", &format!("fact{taken} padding{taken}")),
+    )
+    .await
+    .hits;
     assert!(refused.is_empty(), "{refused:?}");
     assert!(manifest(client, "ann").await.lines > 1);
 }

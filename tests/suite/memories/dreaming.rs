@@ -8,8 +8,8 @@ use serde_json::Value;
 use tonic::Code;
 
 use crate::harness::{
-    Clock, Daemon, Memories, Setup, contents, eventually, fact, kept, manifest, memories_of,
-    memory_stats, of, recalled, refused,
+    Clock, Daemon, Memories, Setup, contents, eventually, fact, manifest, memories_of,
+    memory_stats, query_of, recalled, refused, remember_new,
 };
 
 const DAY: i64 = 86_400;
@@ -50,7 +50,7 @@ async fn recall_all(client: &mut Memories, questions: &[&str]) {
     let before = memory_stats(client).await.recall_events;
     let mut hits = 0;
     for question in questions {
-        hits += recalled(client, of("ann", question)).await.len() as u64;
+        hits += recalled(client, query_of("ann", question)).await.len() as u64;
     }
     eventually("the recalls are counted", async || {
         (memory_stats(client).await.recall_events >= before + hits).then_some(())
@@ -69,20 +69,20 @@ async fn facts_recalled_on_different_days_are_pinned_until_unused() {
     let Some(clock) = Clock::new(test) else {
         return;
     };
-    let mut daemon = Daemon::with(clock.worn_by(Setup::default())).await;
+    let mut daemon = Daemon::with(clock.applied_to(Setup::default())).await;
     let mut client = daemon.memories();
     for content in [
         "The launch is in May",
         "The office is in Oslo",
         "The wiki is down",
     ] {
-        kept(&mut client, fact("ann", content)).await;
+        remember_new(&mut client, fact("ann", content)).await;
     }
     let own = RememberRequest {
         pinned: true,
         ..fact("ann", "Pinned by the bot")
     };
-    kept(&mut client, own).await;
+    remember_new(&mut client, own).await;
     recall_all(
         &mut client,
         &["launch", "When is the launch?", "launch in May"],
@@ -150,20 +150,20 @@ async fn only_retention_policy_deletes_and_only_unused_facts() {
         return;
     };
     let policy = "long_term: { dream: { interval: off, retention: { project: 30d } } }";
-    let daemon = Daemon::with(clock.worn_by(Setup::default().section(policy))).await;
+    let daemon = Daemon::with(clock.applied_to(Setup::default().section(policy))).await;
     let mut client = daemon.memories();
-    let old = kept(&mut client, fact("ann", "The old project Xanthippe")).await;
-    kept(&mut client, fact("ann", "The project that is asked for")).await;
+    let old = remember_new(&mut client, fact("ann", "The old project Xanthippe")).await;
+    remember_new(&mut client, fact("ann", "The project that is asked for")).await;
     let user = RememberRequest {
         kind: MemoryKind::User.into(),
         ..fact("ann", "Ann is a nurse")
     };
-    kept(&mut client, user).await;
+    remember_new(&mut client, user).await;
     let own = RememberRequest {
         pinned: true,
         ..fact("ann", "A pinned project")
     };
-    kept(&mut client, own).await;
+    remember_new(&mut client, own).await;
     clock.set(&format!("{:+}", 20 * DAY));
     recall_all(&mut client, &["asked"]).await;
     assert_eq!(done(&dream(&daemon, "", false).await), [0, 0, 0]);
@@ -191,7 +191,7 @@ async fn dream_is_limited_to_named_tenant_and_requires_admin() {
     let setup = Setup::default().two_tenants("", "");
     let daemon = Daemon::with(setup).await;
     for key in [Setup::ALPHA, Setup::BETA] {
-        kept(
+        remember_new(
             &mut daemon.memories_of(key),
             fact("ann", "The launch is in May"),
         )

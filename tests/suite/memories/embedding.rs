@@ -7,15 +7,15 @@ use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{ForgetRequest, RecallMode, RecallRequest, ReindexMemoriesRequest};
 
 use crate::harness::{
-    Daemon, Embeddings, Setup, all_embedded, eventually, fact, kept, memory_stats, of, recall,
-    recalled, remember,
+    Daemon, Embeddings, Setup, all_embedded, eventually, fact, memory_stats, query_of, recall,
+    recalled, remember, remember_new,
 };
 
 fn by_meaning(query: &str) -> RecallRequest {
     RecallRequest {
         mode: RecallMode::Vector.into(),
         limit: 1,
-        ..of("ann", query)
+        ..query_of("ann", query)
     }
 }
 
@@ -29,7 +29,7 @@ async fn vector_recall_finds_synonyms() {
         "The physician is in Oslo",
         "A feline named Tom",
     ] {
-        kept(&mut client, fact("ann", content)).await;
+        remember_new(&mut client, fact("ann", content)).await;
     }
     let stats = all_embedded(&mut client).await;
     assert_eq!((stats.embedded, stats.memories), (3, 3));
@@ -44,7 +44,7 @@ async fn vector_recall_finds_synonyms() {
             &mut client,
             RecallRequest {
                 limit: 1,
-                ..of("ann", question)
+                ..query_of("ann", question)
             },
         )
         .await;
@@ -59,7 +59,7 @@ async fn vector_recall_finds_synonyms() {
         assert_eq!(hit.memory.as_ref().expect("a memory").content, found);
         let words = RecallRequest {
             mode: RecallMode::Lexical.into(),
-            ..of("ann", question)
+            ..query_of("ann", question)
         };
         assert!(recalled(&mut client, words).await.is_empty(), "{question}");
     }
@@ -77,8 +77,8 @@ async fn recall_falls_back_to_lexical_while_provider_is_down() {
     provider.set_down(true);
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
-    kept(&mut client, fact("ann", "Her automobile is red")).await;
-    let found = recall(&mut client, of("ann", "red")).await;
+    remember_new(&mut client, fact("ann", "Her automobile is red")).await;
+    let found = recall(&mut client, query_of("ann", "red")).await;
     assert_eq!(
         (found.hits.len(), found.mode(), found.degraded),
         (1, RecallMode::Lexical, true)
@@ -86,7 +86,7 @@ async fn recall_falls_back_to_lexical_while_provider_is_down() {
     assert!(!found.notes.is_empty(), "it says why");
     let lexical = RecallRequest {
         mode: RecallMode::Lexical.into(),
-        ..of("ann", "red")
+        ..query_of("ann", "red")
     };
     assert!(
         !recall(&mut client, lexical).await.degraded,
@@ -102,7 +102,7 @@ async fn recall_falls_back_to_lexical_while_provider_is_down() {
     provider.set_down(false);
     all_embedded(&mut client).await;
     let found = eventually("recalls go by meaning again", async || {
-        let found = recall(&mut client, of("ann", "car")).await;
+        let found = recall(&mut client, query_of("ann", "car")).await;
         (!found.degraded).then_some(found)
     });
     assert_eq!(found.await.hits.len(), 1);
@@ -116,10 +116,10 @@ async fn hanging_provider_does_not_delay_recall() {
         .replace("query_wait: 10s", "query_wait: 50ms");
     let daemon = Daemon::with(Setup::default().section(hasty)).await;
     let mut client = daemon.memories();
-    kept(&mut client, fact("ann", "Her automobile is red")).await;
+    remember_new(&mut client, fact("ann", "Her automobile is red")).await;
     // Each returns long before the provider's timeout of thirty seconds.
     for _ in 0..3 {
-        let found = recall(&mut client, of("ann", "red")).await;
+        let found = recall(&mut client, query_of("ann", "red")).await;
         assert_eq!(
             (found.hits.len(), found.degraded),
             (1, true),
@@ -177,7 +177,7 @@ async fn embedder_enabled_later_embeds_all_and_new_model_reembeds() {
     let mut client = daemon.memories();
     let content = "Her automobile is red";
     for number in 0..10 {
-        kept(
+        remember_new(
             &mut client,
             fact("ann", &format!("{content} number{number}")),
         )
@@ -219,7 +219,7 @@ async fn embedder_enabled_later_embeds_all_and_new_model_reembeds() {
     // Without an embedder, lexical recall still works.
     daemon.restart_with(Setup::default()).await;
     client = daemon.memories();
-    let found = recall(&mut client, of("ann", "automobile")).await;
+    let found = recall(&mut client, query_of("ann", "automobile")).await;
     assert_eq!((found.hits.len(), found.mode()), (10, RecallMode::Lexical));
 }
 
@@ -229,7 +229,7 @@ async fn reindex_embeds_everything_again() {
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
     for number in 0..25 {
-        kept(
+        remember_new(
             &mut client,
             fact("ann", &format!("Fact number{number} of the automobile")),
         )
@@ -247,7 +247,7 @@ async fn reindex_embeds_everything_again() {
     assert!(texts >= 25, "only {texts} texts were embedded anew");
     let words = RecallRequest {
         mode: RecallMode::Lexical.into(),
-        ..of("ann", "automobile")
+        ..query_of("ann", "automobile")
     };
     assert_eq!(recalled(&mut client, words).await.len(), 25);
     let exact = "Fact number11 of the automobile";
@@ -259,13 +259,13 @@ async fn forgotten_memories_in_queue_are_never_embedded() {
     let provider = Embeddings::holding().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
-    let first = kept(&mut client, fact("ann", "The first holds the queue up")).await;
+    let first = remember_new(&mut client, fact("ann", "The first holds the queue up")).await;
     eventually("it is on its way", async || {
         (!provider.calls().is_empty()).then_some(())
     })
     .await;
     for number in 0..6 {
-        kept(&mut client, fact("eve", &format!("Secret{number} of eve"))).await;
+        remember_new(&mut client, fact("eve", &format!("Secret{number} of eve"))).await;
     }
     let forget = |target| ForgetRequest {
         target: Some(target),
@@ -287,7 +287,7 @@ async fn forgotten_memories_in_queue_are_never_embedded() {
         .expect("forgotten")
         .into_inner();
     assert_eq!((gone.memories, gone.vectors), (1, 0));
-    kept(&mut client, fact("ann", "The last automobile")).await;
+    remember_new(&mut client, fact("ann", "The last automobile")).await;
     provider.let_through(1_000);
     let stats = all_embedded(&mut client).await;
     assert_eq!((stats.memories, stats.embedded), (1, 1));

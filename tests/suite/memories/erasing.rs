@@ -7,8 +7,8 @@ use memoird_proto::v1::{ForgetRequest, ImportMemoriesRequest, Memory, MemoryKind
 use prost_types::Timestamp;
 
 use crate::harness::{
-    Daemon, Memories, contents, eventually, fact, files_with, kept, manifest, memories_of,
-    memory_stats, of, recalled,
+    Daemon, Memories, contents, eventually, fact, files_with, manifest, memories_of, memory_stats,
+    query_of, recalled, remember_new,
 };
 
 const COUNT: usize = 20_000;
@@ -71,7 +71,7 @@ async fn dies_amid_forgetting(daemon: &mut Daemon) {
 async fn kill_9_amid_forgetting_leaves_nothing_of_20000_memories() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    kept(&mut client, fact("ann", "The launch is in May")).await;
+    remember_new(&mut client, fact("ann", "The launch is in May")).await;
     fill(&mut client).await;
     assert_eq!(memory_stats(&mut client).await.memories, COUNT as u64 + 1);
     assert!(
@@ -85,7 +85,11 @@ async fn kill_9_amid_forgetting_leaves_nothing_of_20000_memories() {
     daemon.restart().await;
     let mut client = daemon.memories();
     // From the first reply on, the memories being forgotten are hidden.
-    assert!(recalled(&mut client, of("eve", "gazebo")).await.is_empty());
+    assert!(
+        recalled(&mut client, query_of("eve", "gazebo"))
+            .await
+            .is_empty()
+    );
     assert_eq!(manifest(&mut client, "eve").await.lines, 0);
     assert!(memories_of(&mut client, "eve").await.is_empty());
     eventually("the job is done", async || {
@@ -102,5 +106,8 @@ async fn kill_9_amid_forgetting_leaves_nothing_of_20000_memories() {
         contents(&memories_of(&mut client, "").await),
         ["The launch is in May"]
     );
-    assert_eq!(recalled(&mut client, of("ann", "launch")).await.len(), 1);
+    assert_eq!(
+        recalled(&mut client, query_of("ann", "launch")).await.len(),
+        1
+    );
 }

@@ -10,8 +10,8 @@ use prost_types::FieldMask;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Memories, Setup, ask_as, contents, fact, kept, memories_of, of, recall, recalled,
-    refused, remember,
+    Daemon, Memories, Setup, ask_as, contents, fact, memories_of, query_of, recall, recalled,
+    refused, remember, remember_new,
 };
 
 fn keyed(subject: &str, key: &str, text: &str) -> RememberRequest {
@@ -42,13 +42,13 @@ async fn by_key(client: &mut Memories, subject: &str, key: &str) -> Memory {
 async fn memory_is_replaced_by_external_key() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let first = kept(&mut client, keyed("ann", "home", "Ann lives in Oslo")).await;
+    let first = remember_new(&mut client, keyed("ann", "home", "Ann lives in Oslo")).await;
     let done = remember(&mut client, keyed("ann", "home", "Ann lives in Rome")).await;
     assert_eq!(done.outcome(), RememberOutcome::Replaced);
     let now = by_key(&mut client, "ann", "home").await;
     assert_eq!((&now.id, &*now.content), (&first.id, "Ann lives in Rome"));
     assert_eq!(
-        recalled(&mut client, of("ann", "where does Ann live")).await,
+        recalled(&mut client, query_of("ann", "where does Ann live")).await,
         [now.content]
     );
     let history = memories_of(&mut client, "ann").await;
@@ -93,24 +93,30 @@ async fn memory_is_replaced_by_external_key() {
             RememberOutcome::Created
         );
     }
-    assert_eq!(recall(&mut client, of("ann", "launch")).await.hits.len(), 2);
+    assert_eq!(
+        recall(&mut client, query_of("ann", "launch"))
+            .await
+            .hits
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]
 async fn memories_are_filtered_by_metadata_and_subject_prefix() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    kept(
+    remember_new(
         &mut client,
         noted("org:ann", "Ann likes tea", "{\"by\": \"crm\"}"),
     )
     .await;
-    let mail = kept(
+    let mail = remember_new(
         &mut client,
         noted("org:bob", "Bob likes tea", "{\"by\": \"mail\"}"),
     )
     .await;
-    kept(&mut client, fact("cid", "Cid likes tea")).await;
+    remember_new(&mut client, fact("cid", "Cid likes tea")).await;
     let crm = || "{\"by\": \"crm\"}".to_owned();
     let asked = RecallRequest {
         query: "tea".into(),
@@ -203,8 +209,8 @@ async fn client_may_provide_vectors() {
         mode: RecallMode::Vector.into(),
         ..RecallRequest::default()
     };
-    kept(&mut client, with("one", &[1.0, 0.1, 0.0])).await;
-    kept(&mut client, with("two", &[0.0, 0.1, 1.0])).await;
+    remember_new(&mut client, with("one", &[1.0, 0.1, 0.0])).await;
+    remember_new(&mut client, with("two", &[0.0, 0.1, 1.0])).await;
     let found = recall(&mut client, near(&[0.0, 0.0, 2.0])).await;
     let found: Vec<Memory> = found
         .hits
@@ -285,16 +291,16 @@ async fn text_metadata_is_stored_updated_and_filtered() {
         ..fact("ann", text)
     };
     let request = plain("Ann drinks green tea", &[("by", "crm"), ("at", "home")]);
-    let first = kept(&mut client, request).await;
+    let first = remember_new(&mut client, request).await;
     assert_eq!(first.metadata, texts(&[("at", "home"), ("by", "crm")]));
     assert_eq!(first.metadata_json, "{\"at\":\"home\",\"by\":\"crm\"}");
-    kept(
+    remember_new(
         &mut client,
         plain("Ann sells tea in Oslo", &[("by", "mail")]),
     )
     .await;
     let json = "{\"by\": \"crm\", \"year\": 2020}";
-    let last = kept(&mut client, noted("ann", "Her tea pot is blue", json)).await;
+    let last = remember_new(&mut client, noted("ann", "Her tea pot is blue", json)).await;
     assert_eq!(last.metadata, texts(&[("by", "crm")]));
     let both = RememberRequest {
         metadata_json: "{}".into(),
@@ -307,7 +313,7 @@ async fn text_metadata_is_stored_updated_and_filtered() {
     let asked = |metadata: &[(&str, &str)], json: &str| RecallRequest {
         metadata: texts(metadata),
         metadata_filter_json: json.into(),
-        ..of("ann", "tea")
+        ..query_of("ann", "tea")
     };
     let listed = |metadata: &[(&str, &str)], json: &str| ListMemoriesRequest {
         metadata: texts(metadata),

@@ -8,8 +8,9 @@ use memoird_proto::v1::{
 use tonic::{Code, Status};
 
 use crate::harness::{
-    Daemon, Memories, Sessions, Setup, append, assistant, contents, end, eventually, fact, kept,
-    memories_of, of, recall, refused, remember, text_of, tool_results, tool_uses, user,
+    Daemon, Memories, Sessions, Setup, append, assistant, contents, end, eventually, fact,
+    memories_of, query_of, recall, refused, remember, remember_new, text_of, tool_results,
+    tool_uses, user,
 };
 
 fn chat() -> LeaseExtractionRequest {
@@ -64,7 +65,7 @@ fn seqs(lease: &LeaseExtractionResponse) -> Vec<u64> {
 async fn lease_returns_turns_once_and_commit_stores_facts_with_source() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    let known = kept(&mut client, fact("ann", "Ann is in the rose team")).await;
+    let known = remember_new(&mut client, fact("ann", "Ann is in the rose team")).await;
     said(
         &mut sessions,
         &["My launch is in May", "And I moved to Oslo"],
@@ -130,7 +131,7 @@ async fn lease_returns_turns_once_and_commit_stores_facts_with_source() {
         ("ann", source(&[2]), 0.8)
     );
     assert_eq!(oslo.observed_at, first.turns[1].timestamp);
-    let hits = recall(&mut client, of("ann", "Oslo")).await.hits;
+    let hits = recall(&mut client, query_of("ann", "Oslo")).await.hits;
     let first_hit = hits[0].memory.as_ref().map(|memory| &*memory.id);
     assert_eq!(first_hit, Some(&*oslo.id), "before what was said beside it");
 
@@ -155,7 +156,7 @@ async fn lease_returns_turns_once_and_commit_stores_facts_with_source() {
         .await
         .expect("committed");
     assert_eq!(done.cursor_seq, 3);
-    let launch = recall(&mut client, of("ann", "launch")).await.hits;
+    let launch = recall(&mut client, query_of("ann", "launch")).await.hits;
     let launch = launch.iter().flat_map(|hit| &hit.memory);
     let launch: Vec<&str> = launch.map(|memory| &*memory.content).collect();
     assert_eq!(launch[0], "Ann's launch is in June");
@@ -179,7 +180,7 @@ async fn invalid_fact_stores_nothing_and_keeps_the_lease() {
     said(&mut sessions, &["one", "two"]).await;
     let held = lease(&mut client).await;
     let good = found("Ann's launch is in May");
-    let other = kept(&mut client, fact("bob", "Bob's own")).await;
+    let other = remember_new(&mut client, fact("bob", "Bob's own")).await;
     let with = |spoil: &dyn Fn(&mut ExtractedMemory)| {
         let mut bad = found("Something else");
         spoil(&mut bad);
@@ -242,9 +243,9 @@ async fn invalid_fact_stores_nothing_and_keeps_the_lease() {
 async fn recalled_fact_is_not_new_in_extraction() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    let known = kept(&mut client, fact("ann", "Ann's launch is in May")).await;
+    let known = remember_new(&mut client, fact("ann", "Ann's launch is in May")).await;
     said(&mut sessions, &["When is my launch?"]).await;
-    let mut asked = of("ann", "launch");
+    let mut asked = query_of("ann", "launch");
     asked.session_id = "chat".into();
     recall(&mut client, asked).await;
     sessions

@@ -156,7 +156,7 @@ async fn clock_step_back_does_not_prolong_lease() {
         return;
     };
     let brief = Setup::default().section("long_term: { extraction_lease: 2s }");
-    let daemon = Daemon::with(clock.worn_by(brief)).await;
+    let daemon = Daemon::with(clock.applied_to(brief)).await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     said(&mut sessions, 1).await;
     let held = lease(&mut client).await;

@@ -11,7 +11,8 @@ use tonic::Code;
 
 use crate::harness::{
     Daemon, Embeddings, Memories, Setup, all_embedded, append, contents, eventually, fact,
-    files_with, kept, manifest, memories_of, memory_stats, of, recalled, refused, remember, user,
+    files_with, manifest, memories_of, memory_stats, query_of, recalled, refused, remember,
+    remember_new, user,
 };
 
 fn forget(target: Target, dry_run: bool) -> ForgetRequest {
@@ -22,14 +23,14 @@ fn forget(target: Target, dry_run: bool) -> ForgetRequest {
 }
 
 /// Counts with a dry run, forgets, and asserts equal counts.
-async fn gone(client: &mut Memories, target: Target) -> ForgetResponse {
+async fn forget_and_count(client: &mut Memories, target: Target) -> ForgetResponse {
     let dry = client
         .forget(forget(target.clone(), true))
         .await
         .expect("counted")
         .into_inner();
     assert!(!dry.erased, "nothing was removed yet");
-    let real = gone_at_once(client, target).await;
+    let real = forget_now(client, target).await;
     assert_eq!(
         ForgetResponse {
             erased: false,
@@ -41,7 +42,7 @@ async fn gone(client: &mut Memories, target: Target) -> ForgetResponse {
     real
 }
 
-async fn gone_at_once(client: &mut Memories, target: Target) -> ForgetResponse {
+async fn forget_now(client: &mut Memories, target: Target) -> ForgetResponse {
     client
         .forget(forget(target, false))
         .await
@@ -50,11 +51,11 @@ async fn gone_at_once(client: &mut Memories, target: Target) -> ForgetResponse {
 }
 
 /// Asserts that no call returns these words.
-async fn is_untold(client: &mut Memories, subject: &str, words: &str) {
+async fn check_not_returned(client: &mut Memories, subject: &str, words: &str) {
     for mode in 0..3 {
         let asked = RecallRequest {
             mode,
-            ..of(subject, words)
+            ..query_of(subject, words)
         };
         let found = recalled(client, asked).await;
         assert!(
@@ -76,15 +77,15 @@ async fn forgetting_one_memory_removes_history_vectors_and_files() {
     let provider = Embeddings::start().await;
     let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
     let mut client = daemon.memories();
-    let old = kept(&mut client, fact("ann", "Zephyrine lives in Quimper")).await;
+    let old = remember_new(&mut client, fact("ann", "Zephyrine lives in Quimper")).await;
     let mut now = fact("ann", "Zephyrine lives in Vannes");
     now.supersedes_id = old.id.clone();
-    let now = kept(&mut client, now).await;
-    let stays = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let now = remember_new(&mut client, now).await;
+    let stays = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     all_embedded(&mut client).await;
     let mut told = 0;
     for _ in 0..2 {
-        let found = recalled(&mut client, of("ann", "Where does Zephyrine live?")).await;
+        let found = recalled(&mut client, query_of("ann", "Where does Zephyrine live?")).await;
         told += found.len() as u64;
     }
     let events = eventually("recalls are counted", async || {
@@ -92,12 +93,12 @@ async fn forgetting_one_memory_removes_history_vectors_and_files() {
         (events >= told).then_some(events)
     })
     .await;
-    let counts = gone(&mut client, Target::Id(now.id.clone())).await;
+    let counts = forget_and_count(&mut client, Target::Id(now.id.clone())).await;
     assert_eq!((counts.memories, counts.superseded), (1, 1));
     assert!((1..=2).contains(&counts.vectors), "{counts:?}");
     assert!((1..=events).contains(&counts.recall_events), "{counts:?}");
     assert!(counts.erased, "{counts:?}");
-    is_untold(&mut client, "ann", "Zephyrine").await;
+    check_not_returned(&mut client, "ann", "Zephyrine").await;
     for id in [&old.id, &now.id] {
         let look = GetMemoryRequest {
             id: id.clone(),
@@ -117,9 +118,12 @@ async fn forgetting_one_memory_removes_history_vectors_and_files() {
         contents(&memories_of(&mut client, "").await),
         [&*stays.content]
     );
-    assert_eq!(recalled(&mut client, of("ann", "launch")).await.len(), 1);
+    assert_eq!(
+        recalled(&mut client, query_of("ann", "launch")).await.len(),
+        1
+    );
     // The fact can be stored again, as a new memory.
-    kept(&mut client, fact("ann", "Zephyrine lives in Vannes")).await;
+    remember_new(&mut client, fact("ann", "Zephyrine lives in Vannes")).await;
 }
 
 #[tokio::test]
@@ -130,14 +134,14 @@ async fn forgetting_superseded_version_removes_its_predecessors() {
     for number in 0..4 {
         let mut next = fact("ann", &format!("Version number {number}"));
         next.supersedes_id = ids.last().cloned().unwrap_or_default();
-        ids.push(kept(&mut client, next).await.id);
+        ids.push(remember_new(&mut client, next).await.id);
     }
-    let counts = gone(&mut client, Target::Id(ids[1].clone())).await;
+    let counts = forget_and_count(&mut client, Target::Id(ids[1].clone())).await;
     assert_eq!((counts.memories, counts.superseded), (0, 2), "{counts:?}");
     let left = memories_of(&mut client, "").await;
     assert_eq!(contents(&left), ["Version number 2", "Version number 3"]);
     assert_eq!(
-        recalled(&mut client, of("ann", "version")).await,
+        recalled(&mut client, query_of("ann", "version")).await,
         ["Version number 3"]
     );
 }
@@ -156,8 +160,8 @@ async fn forgetting_subject_removes_all_its_data() {
             visibility: 2,
             ..request.clone()
         };
-        kept(&mut client, if number % 3 == 0 { team } else { request }).await;
-        kept(&mut client, fact("ann", &format!("Ann's note {number}"))).await;
+        remember_new(&mut client, if number % 3 == 0 { team } else { request }).await;
+        remember_new(&mut client, fact("ann", &format!("Ann's note {number}"))).await;
     }
     let mut said = append("chat", [user("a turn")]);
     said.subject = "eve".into();
@@ -169,7 +173,7 @@ async fn forgetting_subject_removes_all_its_data() {
     client.lease_extraction(lease).await.expect("leased");
     manifest(&mut client, "eve").await;
     assert_eq!(
-        recalled(&mut client, of("bob", "gazebo")).await.len(),
+        recalled(&mut client, query_of("bob", "gazebo")).await.len(),
         10,
         "of the team"
     );
@@ -177,7 +181,7 @@ async fn forgetting_subject_removes_all_its_data() {
         (memory_stats(&mut client).await.recall_events > 0).then_some(())
     })
     .await;
-    let counts = gone(&mut client, Target::Subject("eve".into())).await;
+    let counts = forget_and_count(&mut client, Target::Subject("eve".into())).await;
     assert_eq!(
         (counts.memories, counts.superseded, counts.cursors),
         (30, 0, 1),
@@ -185,7 +189,7 @@ async fn forgetting_subject_removes_all_its_data() {
     );
     assert!(counts.recall_events > 0 && counts.erased, "{counts:?}");
     for subject in ["eve", "bob", "ann"] {
-        is_untold(&mut client, subject, "gazebo").await;
+        check_not_returned(&mut client, subject, "gazebo").await;
     }
     assert_eq!(manifest(&mut client, "eve").await.lines, 0);
     let left = files_with(
@@ -195,7 +199,7 @@ async fn forgetting_subject_removes_all_its_data() {
     assert!(left.is_empty(), "{left:?}");
     let stats = memory_stats(&mut client).await;
     assert_eq!((stats.memories, stats.subjects), (30, 1));
-    let again = gone(&mut client, Target::Subject("eve".into())).await;
+    let again = forget_and_count(&mut client, Target::Subject("eve".into())).await;
     assert_eq!(
         ForgetResponse {
             erased: false,
@@ -223,7 +227,7 @@ async fn forget_by_filter_removes_memories_matching_all_criteria() {
             observed_at: at(day),
             ..fact(subject, &format!("Fact of day {day}"))
         };
-        kept(&mut client, request).await;
+        remember_new(&mut client, request).await;
     }
     let days = |memories: &[Memory]| -> Vec<i64> {
         memories
@@ -280,7 +284,7 @@ async fn forget_by_filter_removes_memories_matching_all_criteria() {
         ),
     ] {
         let before = memories_of(&mut client, "").await.len();
-        let counts = gone(&mut client, target.clone()).await;
+        let counts = forget_and_count(&mut client, target.clone()).await;
         let known = memories_of(&mut client, "").await;
         assert_eq!(days(&known), left, "{target:?}");
         assert_eq!(counts.memories, (before - left.len()) as u64, "{target:?}");
@@ -305,7 +309,7 @@ async fn remember_during_forget_is_kept_or_forgotten_entirely() {
                 .map(tonic::Response::into_inner)
         });
     }
-    let counts = gone_at_once(&mut client, Target::Subject("eve".into())).await;
+    let counts = forget_now(&mut client, Target::Subject("eve".into())).await;
     let said = saying.join_all().await;
     assert!(said.iter().all(Result::is_ok), "{said:?}");
     let left = memories_of(&mut client, "eve").await;
@@ -318,7 +322,7 @@ async fn remember_during_forget_is_kept_or_forgotten_entirely() {
         340,
         "each is counted once or is there"
     );
-    let found = recalled(&mut client, of("eve", "lighthouse")).await;
+    let found = recalled(&mut client, query_of("eve", "lighthouse")).await;
     assert_eq!(found.len(), left.len(), "every one that is there is found");
     assert_eq!(memory_stats(&mut client).await.memories, left.len() as u64);
 }

@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::harness::{
     Daemon, Events, Finds, Learner, Sessions, Setup, append, ask_as, contents, detail, end,
-    eventually, fact, fails, http_get, kept, memories_of, refused, user,
+    eventually, fact, fails, http_get, memories_of, refused, remember_new, user,
 };
 
 fn found(content: &str, seqs: &[u64]) -> Value {
@@ -151,7 +151,7 @@ async fn prompt_injection_in_conversation_plants_no_facts() {
     let mut client = daemon.memories();
     let mut berlin = fact("ann", "Lives in Berlin");
     berlin.pinned = true;
-    let berlin = kept(&mut client, berlin).await;
+    let berlin = remember_new(&mut client, berlin).await;
     let with_id = |content: &str, seqs: &[u64], id: &str| {
         let mut fact = found(content, seqs);
         fact["supersedes_id"] = json!(id);

@@ -7,7 +7,9 @@ use memoird_proto::v1::{
 };
 use prost_types::{FieldMask, Timestamp};
 
-use crate::harness::{Daemon, Memories, fact, kept, manifest, of, recalled, remember};
+use crate::harness::{
+    Daemon, Memories, fact, manifest, query_of, recalled, remember, remember_new,
+};
 
 async fn capped(client: &mut Memories, lines: u32, bytes: u32) -> GetManifestResponse {
     let (max_lines, max_bytes) = (lines, bytes);
@@ -45,12 +47,12 @@ async fn manifest_lists_pinned_first_then_by_importance() {
         observed_at: at,
         ..fact("ann", content)
     };
-    let plain = kept(&mut client, base("Plain")).await;
+    let plain = remember_new(&mut client, base("Plain")).await;
     let great = RememberRequest {
         importance: Some(0.9),
         ..base("Great")
     };
-    let great = kept(&mut client, great).await;
+    let great = remember_new(&mut client, great).await;
     let pinned = RememberRequest {
         pinned: true,
         importance: Some(0.1),
@@ -60,8 +62,8 @@ async fn manifest_lists_pinned_first_then_by_importance() {
         tags: vec!["style".into()],
         ..base("Never use emoji\n- [user] forged")
     };
-    let pinned = kept(&mut client, pinned).await;
-    kept(&mut client, fact("bob", "Bob's own")).await;
+    let pinned = remember_new(&mut client, pinned).await;
+    remember_new(&mut client, fact("bob", "Bob's own")).await;
     let known = manifest(&mut client, "ann").await;
     assert_eq!((known.lines, known.truncated), (3, false));
     let lines: Vec<&str> = known.text.lines().collect();
@@ -86,7 +88,7 @@ async fn manifest_lists_pinned_first_then_by_importance() {
 async fn every_change_is_in_the_next_manifest() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let made = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let made = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     let text = async |client: &mut Memories| manifest(client, "ann").await.text;
     assert!(text(&mut client).await.contains("in May"));
     let update = UpdateMemoryRequest {
@@ -105,7 +107,7 @@ async fn every_change_is_in_the_next_manifest() {
         supersedes_id: made.id,
         ..fact("ann", "In July")
     };
-    let next = kept(&mut client, next).await;
+    let next = remember_new(&mut client, next).await;
     let known = text(&mut client).await;
     assert!(
         known.contains("In July") && !known.contains("June"),
@@ -126,7 +128,7 @@ async fn every_change_is_in_the_next_manifest() {
     remember(&mut client, tagged).await;
     assert!(text(&mut client).await.contains("merged-in"));
     let before = text(&mut client).await;
-    recalled(&mut client, of("ann", "july")).await;
+    recalled(&mut client, query_of("ann", "july")).await;
     assert_eq!(
         text(&mut client).await,
         before,

@@ -12,8 +12,8 @@ use tonic::Code;
 use tonic_types::StatusExt;
 
 use crate::harness::{
-    Daemon, Memories, contents, fact, kept, manifest, memories_of, memory_stats, of, recalled,
-    refused, remember, say, wall_ms,
+    Daemon, Memories, contents, fact, manifest, memories_of, memory_stats, query_of, recalled,
+    refused, remember, remember_new, say, wall_ms,
 };
 
 async fn memory(client: &mut Memories, id: &str) -> Memory {
@@ -52,7 +52,7 @@ async fn remember_keeps_every_field() {
         polarity: Polarity::Correction.into(),
         ..fact("ann", "")
     };
-    let made = kept(&mut client, whole).await;
+    let made = remember_new(&mut client, whole).await;
     assert_eq!((&*made.subject, made.kind()), ("ann", MemoryKind::Feedback));
     assert_eq!(made.content, "Answer in\n\tFrench – « oui » \u{1f950}");
     assert_eq!(made.tags, ["lang", "style"]);
@@ -80,7 +80,7 @@ async fn remember_keeps_every_field() {
     assert_eq!(memory(&mut client, &made.id).await, made);
     assert_eq!(memories_of(&mut client, "ann").await, [made]);
 
-    let plain = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let plain = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     assert_eq!((plain.importance, plain.expires_at), (0.5, None));
     assert_eq!(plain.observed_at, plain.created_at, "so it is now");
 }
@@ -89,7 +89,7 @@ async fn remember_keeps_every_field() {
 async fn same_fact_is_reinforced_and_near_duplicate_merged() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let first = kept(&mut client, fact("ann", "The launch is in May.")).await;
+    let first = remember_new(&mut client, fact("ann", "The launch is in May.")).await;
     for count in 1..=3 {
         let again = remember(&mut client, fact("ann", "The launch is in May.")).await;
         assert_eq!(again.outcome(), RememberOutcome::Reinforced);
@@ -131,27 +131,30 @@ async fn same_fact_is_reinforced_and_near_duplicate_merged() {
     assert_eq!(memories_of(&mut client, "ann").await.len(), 2);
 
     loud.near_duplicate = NearDuplicate::Keep.into();
-    let beside = kept(&mut client, loud).await;
+    let beside = remember_new(&mut client, loud).await;
     assert_ne!(beside.id, first.id);
-    assert_eq!(recalled(&mut client, of("ann", "launch")).await.len(), 2);
+    assert_eq!(
+        recalled(&mut client, query_of("ann", "launch")).await.len(),
+        2
+    );
     // A different statement is a new fact.
-    kept(&mut client, fact("ann", "The launch is not in May.")).await;
-    kept(&mut client, fact("ann", "The launch is in June.")).await;
+    remember_new(&mut client, fact("ann", "The launch is not in May.")).await;
+    remember_new(&mut client, fact("ann", "The launch is in June.")).await;
 }
 
 #[tokio::test]
 async fn superseded_memory_is_readable_but_not_recalled() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let mut chain = vec![kept(&mut client, fact("ann", "The launch is in May")).await];
+    let mut chain = vec![remember_new(&mut client, fact("ann", "The launch is in May")).await];
     for month in ["June", "July"] {
         let mut next = fact("ann", &format!("The launch is in {month}"));
         next.supersedes_id = chain.last().expect("one").id.clone();
-        chain.push(kept(&mut client, next).await);
+        chain.push(remember_new(&mut client, next).await);
     }
     let [may, june, july] = [&chain[0], &chain[1], &chain[2]];
     assert_eq!(
-        recalled(&mut client, of("ann", "launch May June July")).await,
+        recalled(&mut client, query_of("ann", "launch May June July")).await,
         [&*july.content]
     );
     assert_eq!(memory(&mut client, &may.id).await.superseded_by, june.id);
@@ -195,7 +198,7 @@ async fn superseded_memory_is_readable_but_not_recalled() {
         Code::FailedPrecondition,
         "MEMORY_SUPERSEDED",
     );
-    let again = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let again = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     assert_ne!(again.id, may.id, "it is so again, and that is new");
 }
 
@@ -257,20 +260,20 @@ async fn idempotency_key_of_remember_applies_once() {
         idempotency_key: "free".into(),
         ..fact("ann", "Right")
     };
-    kept(&mut client, right).await;
+    remember_new(&mut client, right).await;
 }
 
 #[tokio::test]
 async fn fact_recalled_in_session_is_not_new_in_it() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    let first = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let first = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     for session in ["told", "not told"] {
         say(&mut sessions, session, "When is the launch?").await;
     }
     let tell = RecallRequest {
         session_id: "told".into(),
-        ..of("ann", "launch")
+        ..query_of("ann", "launch")
     };
     assert_eq!(recalled(&mut client, tell).await.len(), 1);
     let from = |session: &str, content: &str| RememberRequest {
@@ -302,16 +305,16 @@ async fn fact_recalled_in_session_is_not_new_in_it() {
 async fn import_keeps_every_field_and_skips_existing() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let old = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let old = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     let mut now = fact("ann", "The launch is in June");
     now.supersedes_id = old.id.clone();
     now.expires_at = Some(Timestamp {
         seconds: 4_000_000_000,
         nanos: 5,
     });
-    kept(&mut client, now).await;
+    remember_new(&mut client, now).await;
     remember(&mut client, fact("ann", "The launch is in June")).await;
-    recalled(&mut client, of("ann", "launch")).await;
+    recalled(&mut client, query_of("ann", "launch")).await;
     let all = memories_of(&mut client, "").await;
 
     let other = Daemon::start().await;
@@ -336,7 +339,7 @@ async fn import_keeps_every_field_and_skips_existing() {
     assert_eq!((again.imported, again.skipped), (0, 2));
     assert_eq!(memories_of(&mut there, "").await, all);
     assert_eq!(
-        recalled(&mut there, of("ann", "launch")).await,
+        recalled(&mut there, query_of("ann", "launch")).await,
         ["The launch is in June"]
     );
     // An import is atomic.

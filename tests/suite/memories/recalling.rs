@@ -8,8 +8,8 @@ use prost_types::Timestamp;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Embeddings, Memories, Setup, all_embedded, contents, eventually, fact, kept, manifest,
-    memories_of, memory_stats, of, recall, recalled, remember, say, wall_ms,
+    Daemon, Embeddings, Memories, Setup, all_embedded, contents, eventually, fact, manifest,
+    memories_of, memory_stats, query_of, recall, recalled, remember, remember_new, say, wall_ms,
 };
 
 fn at(seconds: i64) -> Option<Timestamp> {
@@ -29,7 +29,7 @@ async fn lexical_recall_matches_word_forms_and_partial_queries() {
         "日本語の資料は棚の上にあります",
     ];
     for content in known {
-        kept(&mut client, fact("ann", content)).await;
+        remember_new(&mut client, fact("ann", content)).await;
     }
     for (question, first) in [
         ("Which seat does she prefer when she is flying?", known[0]),
@@ -40,7 +40,7 @@ async fn lexical_recall_matches_word_forms_and_partial_queries() {
         ),
         ("日本語の資料は棚の上にあります", known[3]),
     ] {
-        let found = recalled(&mut client, of("ann", question)).await;
+        let found = recalled(&mut client, query_of("ann", question)).await;
         assert_eq!(
             found.first().map(String::as_str),
             Some(first),
@@ -48,13 +48,13 @@ async fn lexical_recall_matches_word_forms_and_partial_queries() {
         );
     }
     assert!(
-        recalled(&mut client, of("ann", "xylophone"))
+        recalled(&mut client, query_of("ann", "xylophone"))
             .await
             .is_empty()
     );
     let one = RecallRequest {
         limit: 1,
-        ..of("ann", "seats invoices days")
+        ..query_of("ann", "seats invoices days")
     };
     assert_eq!(recalled(&mut client, one).await.len(), 1);
 }
@@ -72,7 +72,7 @@ async fn filtered(client: &mut Memories) {
             observed_at: at(day * DAY),
             ..fact("ann", content)
         };
-        kept(client, request).await;
+        remember_new(client, request).await;
     }
 }
 
@@ -82,7 +82,7 @@ fn kinds(kinds: &[MemoryKind]) -> Vec<i32> {
 
 /// Filtered queries with the expected results.
 fn questions() -> Vec<(RecallRequest, &'static [&'static str])> {
-    let all = || of("ann", "report");
+    let all = || query_of("ann", "report");
     let tags = |tags: &[&str]| tags.iter().map(|&tag| tag.into()).collect();
     let project = kinds(&[MemoryKind::Project]);
     let two_kinds = kinds(&[MemoryKind::User, MemoryKind::Reference]);
@@ -196,7 +196,7 @@ async fn list_memories_filters_and_pages() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     filtered(&mut client).await;
-    kept(&mut client, fact("bob", "report five")).await;
+    remember_new(&mut client, fact("bob", "report five")).await;
     let list = |subject: &str, kind: MemoryKind, tag: &str| ListMemoriesRequest {
         subject: subject.into(),
         kind: kind.into(),
@@ -265,15 +265,15 @@ async fn expired_memory_is_not_recalled_but_readable() {
         expires_at: at(soon),
         ..fact("ann", "The ticket is valid")
     };
-    let ticket = kept(&mut client, ticket).await;
-    kept(&mut client, fact("ann", "The ticket office is in Oslo")).await;
+    let ticket = remember_new(&mut client, ticket).await;
+    remember_new(&mut client, fact("ann", "The ticket office is in Oslo")).await;
     let known = manifest(&mut client, "ann").await.text;
     assert_eq!(
         known.lines().count(),
         if known.contains("valid") { 2 } else { 1 }
     );
     let left = eventually("its time is over", async || {
-        let found = recalled(&mut client, of("ann", "ticket")).await;
+        let found = recalled(&mut client, query_of("ann", "ticket")).await;
         (found.len() < 2).then_some(found)
     });
     assert_eq!(left.await, ["The ticket office is in Oslo"]);
@@ -313,7 +313,10 @@ async fn expired_memory_is_not_recalled_but_readable() {
         again.expires_at.is_none() || again.id == ticket.id,
         "{again:?}"
     );
-    assert_eq!(recalled(&mut client, of("ann", "ticket")).await.len(), 2);
+    assert_eq!(
+        recalled(&mut client, query_of("ann", "ticket")).await.len(),
+        2
+    );
     // A fact that has expired when it is stored is never recalled.
     let past = RememberRequest {
         expires_at: at(1_000),
@@ -322,7 +325,10 @@ async fn expired_memory_is_not_recalled_but_readable() {
     if let Err(status) = client.remember(past).await {
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     }
-    assert_eq!(recalled(&mut client, of("ann", "ticket")).await.len(), 2);
+    assert_eq!(
+        recalled(&mut client, query_of("ann", "ticket")).await.len(),
+        2
+    );
 }
 
 fn ids(hits: &[RecallHit]) -> Vec<String> {
@@ -342,9 +348,9 @@ async fn hits_have_rank_and_age_in_stable_order() {
             observed_at,
             ..fact("ann", &format!("Visit {number} of the museum"))
         };
-        kept(&mut client, request).await;
+        remember_new(&mut client, request).await;
     }
-    let first = recall(&mut client, of("ann", "museum visit")).await;
+    let first = recall(&mut client, query_of("ann", "museum visit")).await;
     assert_eq!(
         (first.hits.len(), first.mode(), first.degraded),
         (30, RecallMode::Lexical, false)
@@ -374,12 +380,12 @@ async fn hits_have_rank_and_age_in_stable_order() {
     ranks.sort_unstable();
     assert_eq!(ranks, (1..=30).collect::<Vec<u32>>());
     for _ in 0..5 {
-        let again = recall(&mut client, of("ann", "museum visit")).await;
+        let again = recall(&mut client, query_of("ann", "museum visit")).await;
         assert_eq!(ids(&again.hits), ids(&first.hits));
     }
     let default = RecallRequest {
         limit: 0,
-        ..of("ann", "museum visit")
+        ..query_of("ann", "museum visit")
     };
     let default = recall(&mut client, default).await;
     assert_eq!(ids(&default.hits), ids(&first.hits)[..8]);
@@ -389,14 +395,14 @@ async fn hits_have_rank_and_age_in_stable_order() {
 async fn recalls_are_counted_asynchronously() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    kept(&mut client, fact("ann", "The launch is in May")).await;
-    kept(&mut client, fact("ann", "The office is in Oslo")).await;
+    remember_new(&mut client, fact("ann", "The launch is in May")).await;
+    remember_new(&mut client, fact("ann", "The office is in Oslo")).await;
     say(&mut daemon.sessions(), "chat", "hello").await;
     let before = wall_ms() / 1_000;
     for _ in 0..3 {
         let request = RecallRequest {
             session_id: "chat".into(),
-            ..of("ann", "launch")
+            ..query_of("ann", "launch")
         };
         assert_eq!(recalled(&mut client, request).await.len(), 1);
     }
@@ -441,7 +447,7 @@ async fn recall_and_pages_fit_default_grpc_message_size() {
     }
     // The default message size limit of gRPC clients.
     let mut client = client.max_decoding_message_size(4 << 20);
-    let hits = recall(&mut client, of("ann", "museum")).await.hits;
+    let hits = recall(&mut client, query_of("ann", "museum")).await.hits;
     assert_eq!(hits.len(), 100);
     assert_eq!(
         memories_of(&mut client, "ann").await.len(),

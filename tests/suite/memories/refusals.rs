@@ -11,7 +11,8 @@ use prost_types::{FieldMask, Timestamp};
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Setup, fact, kept, memories_of, memory_stats, of, recall, refused, remember, say,
+    Daemon, Setup, fact, memories_of, memory_stats, query_of, recall, refused, remember,
+    remember_new, say,
 };
 
 const INVALID: Code = Code::InvalidArgument;
@@ -173,7 +174,7 @@ async fn invalid_fact_is_refused_with_field_and_stores_nothing() {
         idempotency_key: "x".repeat(256),
         ..fact("", "")
     };
-    kept(&mut client, whole).await;
+    remember_new(&mut client, whole).await;
 }
 
 #[tokio::test]
@@ -185,7 +186,7 @@ async fn invalid_recall_list_and_lease_requests_are_refused() {
         seconds: i64::MAX,
         nanos: 0,
     });
-    let good = of("ann", "launch");
+    let good = query_of("ann", "launch");
     for (request, reason) in [
         (
             RecallRequest {
@@ -303,7 +304,7 @@ async fn invalid_recall_list_and_lease_requests_are_refused() {
 async fn forget_without_valid_target_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    kept(&mut client, fact("ann", "The launch is in May")).await;
+    remember_new(&mut client, fact("ann", "The launch is in May")).await;
     let filter = |filter| Some(Target::Filter(filter));
     for (target, reason) in [
         (None, "FORGET_TARGET_MISSING"),
@@ -332,7 +333,7 @@ async fn forget_without_valid_target_is_refused() {
 async fn update_with_mask_validates_and_changes_only_named_fields() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let made = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let made = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     let update = |paths: &[&str], memory: Memory| UpdateMemoryRequest {
         memory: Some(Memory {
             id: made.id.clone(),
@@ -443,8 +444,19 @@ async fn update_with_mask_validates_and_changes_only_named_fields() {
         ..new
     };
     assert_eq!(now, expected);
-    assert!(recall(&mut client, of("ann", "May")).await.hits.is_empty());
-    assert_eq!(recall(&mut client, of("bob", "June")).await.hits.len(), 1);
+    assert!(
+        recall(&mut client, query_of("ann", "May"))
+            .await
+            .hits
+            .is_empty()
+    );
+    assert_eq!(
+        recall(&mut client, query_of("bob", "June"))
+            .await
+            .hits
+            .len(),
+        1
+    );
     let never = client
         .update_memory(update(&["expires_at"], none()))
         .await
@@ -462,7 +474,7 @@ async fn memories_per_tenant_are_limited() {
     let mut client = daemon.memories();
     let mut made = Vec::new();
     for number in 0..3 {
-        made.push(kept(&mut client, fact("ann", &format!("Fact number {number}"))).await);
+        made.push(remember_new(&mut client, fact("ann", &format!("Fact number {number}"))).await);
     }
     let full = (Code::ResourceExhausted, "MEMORIES_FULL");
     refused(
@@ -485,7 +497,7 @@ async fn memories_per_tenant_are_limited() {
         dry_run: false,
     };
     client.forget(forget).await.expect("forgotten");
-    kept(&mut client, fact("bob", "One more")).await;
+    remember_new(&mut client, fact("bob", "One more")).await;
     assert_eq!(memory_stats(&mut client).await.memories, 3);
 }
 
@@ -493,7 +505,7 @@ async fn memories_per_tenant_are_limited() {
 async fn oversized_import_is_refused_and_long_queries_are_answered() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let made = kept(&mut client, fact("ann", "The launch is in May")).await;
+    let made = remember_new(&mut client, fact("ann", "The launch is in May")).await;
     let import = ImportMemoriesRequest {
         memories: vec![made; 501],
     };
@@ -510,7 +522,7 @@ async fn oversized_import_is_refused_and_long_queries_are_answered() {
     ] {
         let request = RecallRequest {
             limit: 5_000,
-            ..of("ann", &query)
+            ..query_of("ann", &query)
         };
         assert_eq!(
             recall(&mut client, request).await.hits.len(),
@@ -519,7 +531,7 @@ async fn oversized_import_is_refused_and_long_queries_are_answered() {
         );
     }
     for query in ["", " \n", "the of and", "?!", "\u{1f642}"] {
-        let answer = client.recall(of("ann", query)).await;
+        let answer = client.recall(query_of("ann", query)).await;
         match answer {
             Ok(answer) => drop(answer),
             Err(_) => drop(refused(answer, INVALID, "MEMORY_INVALID")),

@@ -8,7 +8,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::harness::{Daemon, Setup, contents, fact, kept, memory_stats, of, read_post, recall};
+use crate::harness::{
+    Daemon, Setup, contents, fact, memory_stats, query_of, read_post, recall, remember_new,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
@@ -105,11 +107,11 @@ async fn reranker_reorders_hits_and_its_failure_degrades_recall() {
     let mut client = daemon.memories();
     let long = "Ann likes green tea, green tea and once more green tea in the morning";
     for content in [long, "green tea", "Ann drinks no coffee"] {
-        kept(&mut client, fact("ann", content)).await;
+        remember_new(&mut client, fact("ann", content)).await;
     }
     let plain = RecallRequest {
         without_reranker: true,
-        ..of("ann", "does Ann like green tea in the morning")
+        ..query_of("ann", "does Ann like green tea in the morning")
     };
     let ask = RecallRequest {
         without_reranker: false,

@@ -8,8 +8,8 @@ use memoird_proto::v1::{Memory, RecallRequest, RememberOutcome, RememberRequest}
 use tokio::task::JoinSet;
 
 use crate::harness::{
-    Daemon, Memories, Seed, Setup, append, eventually, fact, kept, manifest, memories_of,
-    memory_stats, of, recall, recalled, remember, seeds_factor, user,
+    Daemon, Memories, Seed, Setup, append, eventually, fact, manifest, memories_of, memory_stats,
+    query_of, recall, recalled, remember, remember_new, seeds_factor, user,
 };
 
 /// Remembers numbered facts, each under its own idempotency key.
@@ -117,7 +117,7 @@ async fn kill_9_amid_remembering_loses_and_duplicates_nothing() {
             let request = writer.request(*last);
             let asked = RecallRequest {
                 limit: 1,
-                ..of(&request.subject, &request.content)
+                ..query_of(&request.subject, &request.content)
             };
             let best = recall(&mut client, asked).await.hits.swap_remove(0);
             assert_eq!(
@@ -136,16 +136,16 @@ async fn memories_survive_restart_with_every_durability() {
         let setup = Setup::default().section(format!("journal: {{ durability: {durability} }}"));
         let mut daemon = Daemon::with(setup).await;
         let mut client = daemon.memories();
-        let old = kept(&mut client, fact("ann", "The launch is in May")).await;
+        let old = remember_new(&mut client, fact("ann", "The launch is in May")).await;
         let mut now = fact("ann", "The launch is in June");
         now.supersedes_id = old.id;
-        kept(&mut client, now).await;
+        remember_new(&mut client, now).await;
         let pinned = RememberRequest {
             pinned: true,
             ..fact("bob", "The office is in Oslo")
         };
-        kept(&mut client, pinned).await;
-        recalled(&mut client, of("ann", "launch")).await;
+        remember_new(&mut client, pinned).await;
+        recalled(&mut client, query_of("ann", "launch")).await;
         eventually("the recall is counted", async || {
             (memory_stats(&mut client).await.recall_events == 1).then_some(())
         })
@@ -171,7 +171,7 @@ async fn memories_survive_restart_with_every_durability() {
             assert_eq!(counts, (2, 1, 1), "{durability}, {how}");
         }
         assert_eq!(
-            recalled(&mut client, of("ann", "launch")).await,
+            recalled(&mut client, query_of("ann", "launch")).await,
             ["The launch is in June"]
         );
     }
@@ -190,7 +190,7 @@ async fn memory_outlives_session_lost_with_durability_off() {
         ..Default::default()
     };
     let mut client = daemon.memories();
-    let made = kept(
+    let made = remember_new(
         &mut client,
         RememberRequest {
             source: Some(source),

@@ -7,8 +7,8 @@ use prost_types::Timestamp;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Setup, append, assistant, end, fact, kept, memories_of, of, recalled, refused,
-    remember, tool_results, tool_uses, user,
+    Daemon, Setup, append, assistant, end, fact, memories_of, query_of, recalled, refused,
+    remember, remember_new, tool_results, tool_uses, user,
 };
 
 fn from(session: &str, generation: &str, seqs: &[u64]) -> Option<MemorySource> {
@@ -60,7 +60,7 @@ async fn memory_from_source_turns_has_their_text_and_source() {
         source: from("chat", "", &[1]),
         ..fact("", "")
     };
-    let one = kept(&mut client, one).await;
+    let one = remember_new(&mut client, one).await;
     assert_eq!(
         (&*one.subject, &*one.content),
         ("ann", "My launch is in May")
@@ -77,7 +77,7 @@ async fn memory_from_source_turns_has_their_text_and_source() {
         source: from("chat", "", &[3, 1, 3]),
         ..fact("", "")
     };
-    let two = kept(&mut client, two).await;
+    let two = remember_new(&mut client, two).await;
     let (may, oslo) = (two.content.find("in May"), two.content.find("in Oslo"));
     assert!(
         may.is_some() && may < oslo,
@@ -96,7 +96,7 @@ async fn memory_from_source_turns_has_their_text_and_source() {
         observed_at: at(777),
         ..fact("bob", "Bob's launch is in Oslo")
     };
-    let own = kept(&mut client, own).await;
+    let own = remember_new(&mut client, own).await;
     assert_eq!(
         (&*own.subject, &*own.content),
         ("bob", "Bob's launch is in Oslo")
@@ -106,7 +106,7 @@ async fn memory_from_source_turns_has_their_text_and_source() {
         (from("chat", &generation, &[3]), at(777))
     );
     assert_eq!(
-        recalled(&mut client, of("bob", "Oslo")).await,
+        recalled(&mut client, query_of("bob", "Oslo")).await,
         ["Bob's launch is in Oslo"]
     );
 
@@ -115,7 +115,7 @@ async fn memory_from_source_turns_has_their_text_and_source() {
         source: from("chat", "", &[]),
         ..fact("", "The tone is formal")
     };
-    let loose = kept(&mut client, loose).await;
+    let loose = remember_new(&mut client, loose).await;
     assert_eq!(
         (&*loose.subject, loose.source),
         ("ann", from("chat", &generation, &[]))
@@ -210,7 +210,7 @@ async fn dropped_turns_and_ended_generations_remain_valid_sources() {
         ..fact("", "")
     };
     assert_eq!(
-        kept(&mut client, gone).await.content,
+        remember_new(&mut client, gone).await.content,
         "Noted.",
         "the journal has it"
     );
@@ -219,7 +219,7 @@ async fn dropped_turns_and_ended_generations_remain_valid_sources() {
         source: from("chat", "", &[4]),
         ..fact("", "")
     };
-    let newest = kept(&mut client, newest).await;
+    let newest = remember_new(&mut client, newest).await;
     assert_eq!(
         (&*newest.subject, &*newest.content),
         ("ann", "more 0"),
@@ -230,7 +230,7 @@ async fn dropped_turns_and_ended_generations_remain_valid_sources() {
         source: from("chat", &generation, &[3]),
         ..fact("", "")
     };
-    let ended = kept(&mut client, ended).await;
+    let ended = remember_new(&mut client, ended).await;
     assert_eq!(
         (&*ended.subject, &*ended.content),
         ("ann", "And it is in Oslo")
@@ -244,7 +244,7 @@ async fn dropped_turns_and_ended_generations_remain_valid_sources() {
         source: from("chat", "", &[1]),
         ..fact("ann", "")
     };
-    let live = kept(&mut client, live).await;
+    let live = remember_new(&mut client, live).await;
     assert_eq!(live.content, "a new life");
     let reset = ResetSessionRequest {
         session_id: "chat".into(),

@@ -8,7 +8,8 @@ use prost_types::FieldMask;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, append, fact, kept, manifest, memories_of, of, recalled, refused, remember, user,
+    Daemon, append, fact, manifest, memories_of, query_of, recalled, refused, remember,
+    remember_new, user,
 };
 
 fn update(id: &str, subject: &str, content: &str) -> UpdateMemoryRequest {
@@ -29,28 +30,34 @@ fn update(id: &str, subject: &str, content: &str) -> UpdateMemoryRequest {
 async fn private_memory_is_visible_and_changeable_for_its_subject_only() {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
-    let private = kept(&mut client, fact("ann", "Ann plays the oboe")).await;
+    let private = remember_new(&mut client, fact("ann", "Ann plays the oboe")).await;
     let team = RememberRequest {
         visibility: Visibility::Team.into(),
         ..fact("ann", "The oboe club")
     };
-    let team = kept(&mut client, team).await;
+    let team = remember_new(&mut client, team).await;
     let both = ["Ann plays the oboe", "The oboe club"];
     let all = |mut found: Vec<String>| {
         found.sort();
         found
     };
-    assert_eq!(all(recalled(&mut client, of("ann", "oboe")).await), both);
-    assert_eq!(recalled(&mut client, of("bob", "oboe")).await, both[1..]);
+    assert_eq!(
+        all(recalled(&mut client, query_of("ann", "oboe")).await),
+        both
+    );
+    assert_eq!(
+        recalled(&mut client, query_of("bob", "oboe")).await,
+        both[1..]
+    );
     let two = RecallRequest {
         subjects: vec!["bob".into(), "ann".into()],
-        ..of("", "oboe")
+        ..query_of("", "oboe")
     };
     assert_eq!(all(recalled(&mut client, two).await), both);
     // Without subjects and session, only team memories are returned.
     let nobody = RecallRequest {
         subjects: Vec::new(),
-        ..of("", "oboe")
+        ..query_of("", "oboe")
     };
     assert_eq!(recalled(&mut client, nobody.clone()).await, both[1..]);
     let mut said = append("chat", [user("hello")]);
@@ -109,11 +116,11 @@ async fn private_memory_is_visible_and_changeable_for_its_subject_only() {
         .expect("a memory");
     assert_eq!(changed.content, "Ann plays the flute");
     assert_eq!(
-        recalled(&mut client, of("ann", "flute")).await,
+        recalled(&mut client, query_of("ann", "flute")).await,
         ["Ann plays the flute"]
     );
     assert_eq!(
-        recalled(&mut client, of("ann", "oboe")).await,
+        recalled(&mut client, query_of("ann", "oboe")).await,
         ["The oboe club"]
     );
 }
@@ -132,7 +139,7 @@ async fn user_kind_memory_cannot_be_shared_with_team() {
     );
     assert!(problem.contains("visibility"), "{problem}");
     me.visibility = Visibility::Unspecified.into();
-    let me = kept(&mut client, me).await;
+    let me = remember_new(&mut client, me).await;
     assert_eq!(me.visibility(), Visibility::Private);
     let change = |paths: &[&str], kind: MemoryKind| UpdateMemoryRequest {
         memory: Some(Memory {
@@ -153,7 +160,7 @@ async fn user_kind_memory_cannot_be_shared_with_team() {
     let both = change(&["visibility", "kind"], MemoryKind::Project);
     client.update_memory(both).await.expect("of another kind");
     assert_eq!(
-        recalled(&mut client, of("bob", "nurse")).await,
+        recalled(&mut client, query_of("bob", "nurse")).await,
         ["Ann is a nurse"]
     );
     let back = client

@@ -14,9 +14,9 @@ use prost_types::FieldMask;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Memories, Setup, append, channel, contents, eventually, fact, kept, manifest,
-    memories_of, memory_stats, of, raw_call, recall, recalled, refused, refused_code, remember,
-    user,
+    Daemon, Memories, Setup, append, channel, contents, eventually, fact, manifest, memories_of,
+    memory_stats, query_of, raw_call, recall, recalled, refused, refused_code, remember,
+    remember_new, user,
 };
 
 /// The names of all rpcs of the service.
@@ -47,7 +47,7 @@ async fn every_memory_rpc_needs_a_key() {
     }
     let mut guessing = daemon.memories_of("a-guessed-key");
     refused(
-        guessing.recall(of("ann", "tea")).await,
+        guessing.recall(query_of("ann", "tea")).await,
         Code::Unauthenticated,
         "WRONG_KEY",
     );
@@ -68,16 +68,16 @@ struct Alpha {
 
 async fn alpha(daemon: &Daemon) -> Alpha {
     let mut client = daemon.memories_of(Setup::ALPHA);
-    let old = kept(&mut client, fact("ann", "Ann's launch is in May")).await;
+    let old = remember_new(&mut client, fact("ann", "Ann's launch is in May")).await;
     let mut now = fact("ann", "Ann's launch is in June");
     now.supersedes_id = old.id;
     now.idempotency_key = "k".into();
-    let private = kept(&mut client, now).await;
+    let private = remember_new(&mut client, now).await;
     let mut team = fact("ann", "The wiki of the launch is at wiki/launch");
     team.kind = MemoryKind::Reference.into();
     team.visibility = Visibility::Team.into();
     team.external_key = "launch".into();
-    let team = kept(&mut client, team).await;
+    let team = remember_new(&mut client, team).await;
     let mut sessions = daemon.sessions_of(Setup::ALPHA);
     let mut said = append("chat", [user("My launch moved to July")]);
     said.subject = "ann".into();
@@ -114,7 +114,7 @@ async fn state(client: &mut Memories) -> (Vec<Memory>, String) {
 }
 
 /// Asserts that no read with another tenant's key returns anything.
-async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
+async fn check_reads_nothing(beta: &mut Memories, alpha: &Alpha) {
     for id in [&alpha.private.id, &alpha.team.id] {
         for subject in ["", "ann", "bob"] {
             let look = GetMemoryRequest {
@@ -146,9 +146,9 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
         ..nobody.clone()
     };
     for request in [
-        of("ann", "launch"),
-        of("ann", "June wiki"),
-        of("bob", "wiki"),
+        query_of("ann", "launch"),
+        query_of("ann", "June wiki"),
+        query_of("bob", "wiki"),
         nobody,
         beginning,
         many,
@@ -222,7 +222,7 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
 }
 
 /// Asserts that no write with another tenant's key changes anything.
-async fn changes_nothing(beta: &mut Memories, alpha: &Alpha) {
+async fn check_changes_nothing(beta: &mut Memories, alpha: &Alpha) {
     let id = || alpha.private.id.clone();
     let not_found = (Code::NotFound, "MEMORY_NOT_FOUND");
     for subject in ["", "ann"] {
@@ -318,9 +318,9 @@ async fn key_of_another_tenant_reads_and_changes_nothing() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut alpha = alpha(&daemon).await;
     let mut beta = daemon.memories_of(Setup::BETA);
-    sees_nothing(&mut beta, &alpha).await;
-    changes_nothing(&mut beta, &alpha).await;
-    sees_nothing(&mut beta, &alpha).await;
+    check_reads_nothing(&mut beta, &alpha).await;
+    check_changes_nothing(&mut beta, &alpha).await;
+    check_reads_nothing(&mut beta, &alpha).await;
     assert_eq!(state(&mut alpha.client).await, alpha.before);
     // The lease is still valid after another tenant tried to use it.
     let commit = CommitExtractionRequest {
@@ -368,9 +368,12 @@ async fn same_text_keys_and_ids_of_two_tenants_are_independent() {
         .expect("imported")
         .into_inner();
     assert_eq!((done.imported, done.skipped), (1, 0));
-    assert_eq!(recalled(&mut beta, of("bob", "wiki")).await, [copy.content]);
     assert_eq!(
-        recalled(&mut alpha.client, of("bob", "wiki")).await,
+        recalled(&mut beta, query_of("bob", "wiki")).await,
+        [copy.content]
+    );
+    assert_eq!(
+        recalled(&mut alpha.client, query_of("bob", "wiki")).await,
         [&*alpha.team.content]
     );
     eventually("the recall is noted", async || {

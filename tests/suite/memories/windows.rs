@@ -9,8 +9,8 @@ use serde_json::Value;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Embeddings, Sessions, Setup, append, assistant, eventually, fact, kept, memories_of,
-    of, refused, remember, tool_results, tool_uses, user,
+    Daemon, Embeddings, Sessions, Setup, append, assistant, eventually, fact, memories_of,
+    query_of, refused, remember, remember_new, tool_results, tool_uses, user,
 };
 
 const FORMATS: [MessageFormat; 3] = [
@@ -24,7 +24,7 @@ fn window(format: MessageFormat, query: &str) -> GetContextRequest {
     GetContextRequest {
         session_id: "chat".into(),
         format: format.into(),
-        memories: Some(of("ann", query)),
+        memories: Some(query_of("ann", query)),
         ..GetContextRequest::default()
     }
 }
@@ -72,7 +72,7 @@ async fn daemon_with(facts: &[&str]) -> Daemon {
     let daemon = Daemon::start().await;
     let mut client = daemon.memories();
     for content in facts {
-        kept(&mut client, fact("ann", content)).await;
+        remember_new(&mut client, fact("ann", content)).await;
     }
     daemon
 }
@@ -293,7 +293,7 @@ async fn memory_block_is_limited_by_window_tokens_and_budget() {
     let daemon = Daemon::with(setup).await;
     let mut client = daemon.memories();
     for story in &stories {
-        kept(&mut client, fact("ann", story)).await;
+        remember_new(&mut client, fact("ann", story)).await;
     }
     let mut client = daemon.sessions();
     client
@@ -339,7 +339,7 @@ async fn broken_embedder_degrades_block_to_lexical_with_note() {
                   base_url: 'http://127.0.0.1:1/v1', model: m } } }";
     for section in [provider.section("m"), nobody.to_owned()] {
         let daemon = Daemon::with(Setup::default().section(section)).await;
-        kept(
+        remember_new(
             &mut daemon.memories(),
             fact("ann", "Ann's launch is in May"),
         )

@@ -8,7 +8,7 @@ use memoird_proto::v1::{
 use prost::Message;
 use tonic::Status;
 
-use crate::harness::{Daemon, Sessions, bare, channel, raw_call};
+use crate::harness::{Daemon, Sessions, channel, raw_call, without_nonce};
 
 /// The part of a window response that holds the encoded turns.
 #[derive(Clone, PartialEq, Message)]
@@ -150,7 +150,10 @@ pub(crate) fn is_gap(text: &str, first_seq: u64, last_seq: u64) {
         format!("turns {first_seq}-{last_seq} are")
     };
     let marker = format!("[memoird: {turns} not shown here");
-    assert!(bare(text).starts_with(&marker), "{text} is no {marker}");
+    assert!(
+        without_nonce(text).starts_with(&marker),
+        "{text} is no {marker}"
+    );
 }
 
 /// Asserts that each call is directly followed by its result, and each result has a call.

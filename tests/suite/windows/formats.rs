@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::bot::{ask, budget, look, outline, report, say, words};
 use super::plain;
-use crate::harness::{Daemon, Sessions, append, assistant, bare, tool_uses, user};
+use crate::harness::{Daemon, Sessions, append, assistant, tool_uses, user, without_nonce};
 
 async fn append_json(
     client: &mut Sessions,
@@ -201,7 +201,7 @@ async fn abandoned_call_gets_error_result() {
     assert_eq!(ids, ["one", "two"]);
     let error = openai[2]["content"].as_str().expect("text");
     assert!(
-        bare(error).contains("[memoird: no result; the call was abandoned]"),
+        without_nonce(error).contains("[memoird: no result; the call was abandoned]"),
         "{error}"
     );
     let anthropic = messages(&ask(&mut client, in_format("chat", MessageFormat::Anthropic)).await);

@@ -11,7 +11,8 @@ use super::bot::{
 };
 use super::plain;
 use crate::harness::{
-    Daemon, Setup, append, assistant, bare, live, text_of, tool_results, tool_uses, turn, user,
+    Daemon, Setup, append, assistant, live, text_of, tool_results, tool_uses, turn, user,
+    without_nonce,
 };
 
 /// A daemon with a chat of `turns` turns of about 140 tokens each.
@@ -233,7 +234,7 @@ async fn oversized_first_turn_becomes_reported_excerpt() {
     assert_eq!(outline(&window), "1:excerpt 2 3");
     let text = text_of(&window.turns[0]);
     assert!(
-        text.starts_with("number 0:") && bare(text).contains("[memoird: "),
+        text.starts_with("number 0:") && without_nonce(text).contains("[memoird: "),
         "{text}"
     );
     let report = report(&window);
@@ -340,10 +341,10 @@ async fn old_and_long_results_are_trimmed_before_turns_are_omitted() {
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        bare(content(2)),
+        without_nonce(content(2)),
         "[memoird: superseded by the result of the later call new]"
     );
-    let trimmed = bare(content(4));
+    let trimmed = without_nonce(content(4));
     assert!(
         trimmed.starts_with("[memoird: values only, of ")
             && trimmed.contains("] HAT000 0 HAT001 1 "),

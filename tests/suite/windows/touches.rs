@@ -31,7 +31,7 @@ fn times(info: &SessionInfo) -> [i64; 2] {
 }
 
 /// Waits until the clock has advanced.
-async fn a_moment_later(from_ms: i64) {
+async fn wait_for_clock_tick(from_ms: i64) {
     eventually("a moment has passed", async || {
         (wall_ms() > from_ms + 20).then_some(())
     })
@@ -44,7 +44,7 @@ async fn window_touches_session_and_peek_does_not() {
     let mut client = daemon.sessions();
     ask(&mut client, say([user("hello")])).await;
     let before = info(&mut client).await;
-    a_moment_later(times(&before)[0]).await;
+    wait_for_clock_tick(times(&before)[0]).await;
     ask(&mut client, peek()).await;
     let after = info(&mut client).await;
     let moved = times(&after)[0] - times(&before)[0];
