@@ -45,7 +45,7 @@ async fn restore(src: &str, data: &str) {
 }
 
 /// The texts of all turns, by session.
-async fn said(client: &mut Sessions) -> HashMap<String, Vec<String>> {
+async fn texts_by_session(client: &mut Sessions) -> HashMap<String, Vec<String>> {
     let list = client.list_sessions(ListSessionsRequest::default()).await;
     let mut said = HashMap::new();
     for session in list.expect("a list").into_inner().sessions {
@@ -142,8 +142,8 @@ async fn backup_and_restore_round_trip_and_second_backup_is_incremental() {
     fails(&again, 73, "is not empty");
     let restored = Daemon::in_home(home, Setup::default()).await;
     assert_eq!(
-        said(&mut restored.sessions()).await,
-        said(&mut client).await
+        texts_by_session(&mut restored.sessions()).await,
+        texts_by_session(&mut client).await
     );
     let facts = memories_of(&mut restored.memories(), "ann").await;
     assert_eq!(contents(&facts), ["likes tea"]);
@@ -184,7 +184,7 @@ async fn backup_under_load_contains_every_acknowledged_append() {
         restore(&dest, &data).await;
         let roomy = Setup::default().section("short_term: { max_history_turns: 100000 }");
         let restored = Daemon::in_home(home, roomy).await;
-        let said = said(&mut restored.sessions()).await;
+        let said = texts_by_session(&mut restored.sessions()).await;
         assert_eq!(said.len(), 4);
         for texts in said.values() {
             let expected: Vec<String> = (0..texts.len()).map(|number| number.to_string()).collect();
@@ -240,7 +240,7 @@ async fn killed_backup_is_never_restored_as_complete() {
         (outcome.code == Some(0)).then_some(())
     })
     .await;
-    let old = said(&mut daemon.sessions()).await;
+    let old = texts_by_session(&mut daemon.sessions()).await;
 
     for (round, bytes) in [0, 2 << 20, 5 << 20].into_iter().enumerate() {
         fill(&mut daemon.sessions(), &format!("more{round}-")).await;
@@ -261,7 +261,7 @@ async fn killed_backup_is_never_restored_as_complete() {
         let (home, data) = vacant();
         restore(&dest, &data).await;
         let restored = Daemon::in_home(home, Setup::default()).await;
-        let said = said(&mut restored.sessions()).await;
+        let said = texts_by_session(&mut restored.sessions()).await;
         for (session, texts) in &old {
             assert_eq!(said.get(session), Some(texts), "{session}");
         }
@@ -275,8 +275,8 @@ async fn killed_backup_is_never_restored_as_complete() {
     restore(&dest, &data).await;
     let restored = Daemon::in_home(home, Setup::default()).await;
     let (all, expected) = (
-        said(&mut restored.sessions()).await,
-        said(&mut daemon.sessions()).await,
+        texts_by_session(&mut restored.sessions()).await,
+        texts_by_session(&mut daemon.sessions()).await,
     );
     assert!(all == expected, "all of it came back");
 }

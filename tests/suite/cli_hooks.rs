@@ -59,7 +59,7 @@ impl Watch {
         }
     }
 
-    async fn said(&mut self, word: &str) -> String {
+    async fn stderr_line(&mut self, word: &str) -> String {
         loop {
             let line = tokio::time::timeout(PATIENCE, self.err.next_line()).await;
             let line = line
@@ -177,12 +177,12 @@ async fn watch_reconnects_after_daemon_restart_and_exits_on_closed_pipe() {
     assert!(watch.line().await.contains("created"));
     assert!(watch.line().await.contains("turn 1"));
     daemon.stop().await;
-    watch.said("connecting again").await;
+    watch.stderr_line("connecting again").await;
     daemon.restart().await;
-    watch.said("connected again, where it was").await;
+    watch.stderr_line("connected again, where it was").await;
     say(&mut daemon.sessions(), "chat", "again").await;
     assert!(watch.line().await.contains("appended        chat  turn 2"));
-    watch.said("started anew").await;
+    watch.stderr_line("started anew").await;
 
     let Watch {
         mut child,

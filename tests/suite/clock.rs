@@ -7,7 +7,7 @@ use crate::harness::{Clock, Daemon, Sessions, Setup, eventually, live, say, text
 
 const DAY: i64 = 86_400;
 
-async fn look(client: &mut Sessions) -> Option<SessionInfo> {
+async fn session_info(client: &mut Sessions) -> Option<SessionInfo> {
     let request = GetSessionRequest {
         session_id: "chat".into(),
         ..Default::default()
@@ -25,7 +25,7 @@ fn last_access(info: &SessionInfo) -> i64 {
 
 async fn is_gone(client: &mut Sessions, when: &str) {
     eventually(&format!("the short session is gone {when}"), async || {
-        look(client).await.is_none().then_some(())
+        session_info(client).await.is_none().then_some(())
     })
     .await;
 }
@@ -72,7 +72,9 @@ async fn steps(clock: &Clock, sign: i64) {
         "after a step while the daemon was down",
     )
     .await;
-    let third = look(&mut long).await.expect("the long one lives on");
+    let third = session_info(&mut long)
+        .await
+        .expect("the long one lives on");
     assert_eq!(third.generation, first.generation);
     let texts = live(&mut long, "chat").await;
     assert_eq!(
@@ -124,7 +126,7 @@ async fn clock_wrong_by_decades_does_not_block_appends() {
                 said,
                 "{offset}"
             );
-            assert!(look(&mut client).await.is_some(), "{offset}");
+            assert!(session_info(&mut client).await.is_some(), "{offset}");
             daemon.kill9().await;
             daemon.restart().await;
         }

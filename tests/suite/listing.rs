@@ -27,7 +27,7 @@ fn saying(session: &str, subject: &str, labels: BTreeMap<String, String>) -> App
     }
 }
 
-async fn said(client: &mut Sessions, request: AppendRequest) -> SessionInfo {
+async fn append_info(client: &mut Sessions, request: AppendRequest) -> SessionInfo {
     let answer = client.append(request).await.expect("said").into_inner();
     answer.session.expect("a session")
 }
@@ -73,13 +73,13 @@ async fn labels_are_set_by_append_or_patch_and_survive_kill() {
         let setup = format!("journal: {{ durability: {durability} }}");
         let mut daemon = Daemon::with(Setup::default().section(setup)).await;
         let mut client = daemon.sessions();
-        let first = said(
+        let first = append_info(
             &mut client,
             saying("chat", "", labels([("app", "shop"), ("v", "1")])),
         )
         .await;
         assert_eq!(first.labels, labels([("app", "shop"), ("v", "1")]));
-        let later = said(&mut client, saying("chat", "", labels([("v", "")]))).await;
+        let later = append_info(&mut client, saying("chat", "", labels([("v", "")]))).await;
         assert_eq!(later.labels, labels([("app", "shop")]));
         let patch = PatchStateRequest {
             session_id: "chat".into(),
@@ -216,11 +216,12 @@ async fn list_sessions_filters_orders_and_isolates_tenants() {
         ("tg:2", "", ""),
         ("web:10", "ann", "shop"),
     ] {
-        said(&mut alpha, saying(session, subject, labels([("app", app)]))).await;
-        said(&mut beta, saying(session, subject, labels([("app", app)]))).await;
+        append_info(&mut alpha, saying(session, subject, labels([("app", app)]))).await;
+        append_info(&mut beta, saying(session, subject, labels([("app", app)]))).await;
         // `last_access` has millisecond precision, and filters by it are exact to two milliseconds.
         let used = used_ms(&info(&mut alpha, session).await);
-        while used_ms(&said(&mut alpha, saying("clock", "", labels([]))).await) < used + 10 {}
+        while used_ms(&append_info(&mut alpha, saying("clock", "", labels([]))).await) < used + 10 {
+        }
     }
     end(&mut alpha, "clock").await;
     let request = ListSessionsRequest::default;

@@ -20,7 +20,7 @@ fn in_class(session: &str, class: &str) -> AppendRequest {
     }
 }
 
-async fn said(client: &mut Sessions, request: AppendRequest) -> SessionInfo {
+async fn append_info(client: &mut Sessions, request: AppendRequest) -> SessionInfo {
     let answer = client.append(request).await.expect("said").into_inner();
     answer.session.expect("a session")
 }
@@ -42,13 +42,13 @@ fn lives_s(info: &SessionInfo) -> Option<i64> {
 async fn ttl_class_determines_expiry_across_kill_and_reload() {
     let mut daemon = Daemon::with(Setup::default().section(CLASSES)).await;
     let mut client = daemon.sessions();
-    let kept = said(&mut client, in_class("kept", "kept")).await;
+    let kept = append_info(&mut client, in_class("kept", "kept")).await;
     assert_eq!((&*kept.ttl_class, kept.expires_at), ("kept", None));
-    let week = said(&mut client, in_class("week", "week")).await;
+    let week = append_info(&mut client, in_class("week", "week")).await;
     assert_eq!(lives_s(&week), Some(7 * 86_400));
-    let default = said(&mut client, in_class("default", "default")).await;
+    let default = append_info(&mut client, in_class("default", "default")).await;
     assert_eq!((&*default.ttl_class, lives_s(&default)), ("", Some(3_600)));
-    let blink = said(&mut client, in_class("blink", "blink")).await;
+    let blink = append_info(&mut client, in_class("blink", "blink")).await;
     assert_eq!(blink.ttl_class, "blink");
     eventually("it expires", async || {
         info(&mut client, "blink").await.is_none().then_some(())
@@ -93,7 +93,7 @@ async fn ttl_class_determines_expiry_across_kill_and_reload() {
         let info = info(&mut client, session).await.expect("it lives");
         assert_eq!(lives_s(&info), Some(3_600), "{session}");
     }
-    let again = said(&mut client, in_class("week", "week")).await;
+    let again = append_info(&mut client, in_class("week", "week")).await;
     assert_eq!((&*again.ttl_class, lives_s(&again)), ("week", Some(3_600)));
     let answer = client.append(in_class("new", "week")).await;
     let told = refused(answer, Code::InvalidArgument, "TTL_CLASS_UNKNOWN");
@@ -142,7 +142,7 @@ async fn tenant_has_its_own_ttl_classes() {
     let daemon = Daemon::with(Setup::default().two_tenants(own, "")).await;
     let mut alpha = daemon.sessions_of(Setup::ALPHA);
     let mut beta = daemon.sessions_of(Setup::BETA);
-    let night = said(&mut alpha, in_class("chat", "night")).await;
+    let night = append_info(&mut alpha, in_class("chat", "night")).await;
     assert_eq!(lives_s(&night), Some(12 * 3_600));
     let answer = beta.append(in_class("chat", "night")).await;
     refused(answer, Code::InvalidArgument, "TTL_CLASS_UNKNOWN");
@@ -162,7 +162,7 @@ async fn keep_all_session_drops_no_turns_while_windows_are_cut() {
         keep_all: Some(true),
         ..append("all", [user("0")])
     };
-    assert!(said(&mut client, keeping).await.keep_all);
+    assert!(append_info(&mut client, keeping).await.keep_all);
     for number in 1..40 {
         let answer = say(&mut client, "all", &number.to_string()).await;
         assert_eq!(answer.dropped_turns, 0);

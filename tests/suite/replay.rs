@@ -28,7 +28,7 @@ fn conversations(path: &Path) -> Vec<(String, Vec<Value>)> {
 }
 
 /// A canonical text of a message in either provider's format.
-fn said(message: &Value) -> String {
+fn message_text(message: &Value) -> String {
     let mut words = match message["role"].as_str().expect("a role") {
         "user" => "USER".to_owned(),
         "assistant" => "ASSISTANT".to_owned(),
@@ -42,7 +42,7 @@ fn said(message: &Value) -> String {
     }
     match &message["content"] {
         Value::String(text) => words += &format!(" {text:?}"),
-        Value::Array(blocks) => blocks.iter().for_each(|block| words += &said_by(block)),
+        Value::Array(blocks) => blocks.iter().for_each(|block| words += &block_text(block)),
         _ => {}
     }
     for call in message["tool_calls"].as_array().into_iter().flatten() {
@@ -53,7 +53,7 @@ fn said(message: &Value) -> String {
     words
 }
 
-fn said_by(block: &Value) -> String {
+fn block_text(block: &Value) -> String {
     match block["type"].as_str().expect("a type") {
         "text" => format!(" {:?}", text(&block["text"])),
         "thinking" => format!(" thought {:?}", text(&block["thinking"])),
@@ -77,7 +77,7 @@ fn text(value: &Value) -> &str {
 }
 
 /// The same canonical text for a stored turn.
-fn kept(turn: &Turn) -> String {
+fn turn_text(turn: &Turn) -> String {
     let role = Role::try_from(turn.role).expect("a role").as_str_name();
     let mut words = role.strip_prefix("ROLE_").expect("a prefix").to_owned();
     for part in &turn.parts {
@@ -130,17 +130,17 @@ async fn all_is_there(daemon: &Daemon, file: &Path, prefix: &str) {
     let mut client = daemon.sessions();
     for (id, messages) in conversations(file) {
         let session = format!("{prefix}{id}");
-        let expected: Vec<String> = messages.iter().map(said).collect();
+        let expected: Vec<String> = messages.iter().map(message_text).collect();
         let turns = journal(&mut client, &session, "").await;
         assert_eq!(
-            turns.iter().map(kept).collect::<Vec<_>>(),
+            turns.iter().map(turn_text).collect::<Vec<_>>(),
             expected,
             "{session}"
         );
         if messages.len() < 50 {
             let turns = live(&mut client, &session).await;
             assert_eq!(
-                turns.iter().map(kept).collect::<Vec<_>>(),
+                turns.iter().map(turn_text).collect::<Vec<_>>(),
                 expected,
                 "{session}"
             );
@@ -284,14 +284,14 @@ async fn replay_longer_than_remembered_keys_stores_each_turn_once() {
     all_is_there(&daemon, &file, "").await;
     // The history starts with the task, and has each call with its result.
     let turns = live(&mut daemon.sessions(), "conversation 0").await;
-    assert_eq!(kept(&turns[0]), "USER \"0: question 0\"");
+    assert_eq!(turn_text(&turns[0]), "USER \"0: question 0\"");
     let calls = turns
         .iter()
-        .filter(|turn| kept(turn).contains(" call "))
+        .filter(|turn| turn_text(turn).contains(" call "))
         .count();
     let answers = turns
         .iter()
-        .filter(|turn| kept(turn).starts_with("TOOL"))
+        .filter(|turn| turn_text(turn).starts_with("TOOL"))
         .count();
     assert!(
         calls == answers && turns.len() <= 1_001,

@@ -11,7 +11,7 @@ use crate::harness::{
     tool_results, tool_uses, user, wall_ms,
 };
 
-async fn look(client: &mut Sessions, session: &str) -> SessionInfo {
+async fn session_info(client: &mut Sessions, session: &str) -> SessionInfo {
     let request = GetSessionRequest {
         session_id: session.into(),
         ..Default::default()
@@ -48,7 +48,7 @@ async fn restart_restores_sessions_state_and_idempotency_keys() {
     client.append(first.clone()).await.expect("done");
     patch(&mut client, r#"{"mood":"good","n":1.50}"#).await;
     patch(&mut client, r#"{"count":1}"#).await;
-    let mut before = look(&mut client, "chat").await;
+    let mut before = session_info(&mut client, "chat").await;
     let turns = live(&mut client, "chat").await;
     for how in ["kill -9", "SIGTERM"] {
         match how {
@@ -57,7 +57,7 @@ async fn restart_restores_sessions_state_and_idempotency_keys() {
         }
         daemon.restart().await;
         client = daemon.sessions();
-        let after = look(&mut client, "chat").await;
+        let after = session_info(&mut client, "chat").await;
         let timeless = |info: &SessionInfo| SessionInfo {
             last_access: None,
             expires_at: None,
@@ -77,7 +77,7 @@ async fn restart_restores_sessions_state_and_idempotency_keys() {
             .into_inner();
         assert!(again.duplicate, "{how}: a key is remembered");
         // The repetition was a use as well.
-        before = look(&mut client, "chat").await;
+        before = session_info(&mut client, "chat").await;
     }
     let other = keyed("chat", "first", [user("something else")]);
     let reason = "IDEMPOTENCY_KEY_REUSED";
@@ -86,7 +86,7 @@ async fn restart_restores_sessions_state_and_idempotency_keys() {
         patch(&mut client, "{}").await,
         r#"{"mood":"good","n":1.50,"count":1}"#
     );
-    assert_eq!(look(&mut client, "chat").await.state_version, 3);
+    assert_eq!(session_info(&mut client, "chat").await.state_version, 3);
     // The call is still pending, and seqs continue.
     let answer = client
         .append(append("chat", [tool_results(&["a"])]))
@@ -143,7 +143,7 @@ async fn ended_and_reset_sessions_stay_ended_after_restart() {
         again.into_inner().duplicate,
         "a key counts across ends and restarts"
     );
-    let reset = look(&mut client, "reset").await;
+    let reset = session_info(&mut client, "reset").await;
     assert_eq!(
         Some(reset.generation),
         fresh.session.map(|session| session.generation)

@@ -113,7 +113,7 @@ impl Bot {
     }
 
     /// Appends a turn and requests a window in the same call.
-    async fn says(&mut self, turn: Turn) -> GetContextResponse {
+    async fn append_and_get_window(&mut self, turn: Turn) -> GetContextResponse {
         let append = append("", [turn.clone()]);
         let request = GetContextRequest {
             append: Some(append),
@@ -129,11 +129,11 @@ impl Bot {
     pub(super) async fn exchange(&mut self) -> GetContextResponse {
         let number = self.exchanges;
         self.exchanges += 1;
-        let window = self.says(user(&question(number))).await;
+        let window = self.append_and_get_window(user(&question(number))).await;
         if number % 2 == 1 {
             let id = format!("call-{number}");
             self.append(tool_uses(&[&id])).await;
-            self.says(found(&id, number)).await;
+            self.append_and_get_window(found(&id, number)).await;
         }
         self.append(assistant(&answer(number))).await;
         self.settled().await;

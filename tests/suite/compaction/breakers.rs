@@ -3,7 +3,9 @@
 use memoird_proto::v1::{CompactSessionRequest, CompactionInfo};
 use tonic::{Code, Status};
 
-use crate::harness::{Daemon, Events, Says, Summaries, Wire, eventually, refused, refused_code};
+use crate::harness::{
+    Daemon, Events, Summaries, SummaryReply, Wire, eventually, refused, refused_code,
+};
 
 use super::bot::{Bot, ROOMY, STRICT, counted, daemon, event_text, sum};
 
@@ -42,7 +44,7 @@ async fn opened(bot: &mut Bot, events: &mut Events) {
 
 #[tokio::test]
 async fn open_breaker_makes_no_calls_until_trial_after_five_turns() {
-    let provider = Summaries::start(Says::Apology).await;
+    let provider = Summaries::start(SummaryReply::Apology).await;
     let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
     let mut bot = Bot::patient(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -81,7 +83,7 @@ async fn open_breaker_makes_no_calls_until_trial_after_five_turns() {
         sum(&daemon, "memoird_compaction_breakers_open{", "").await,
         1
     );
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     bot.until(&mut events, "compacted").await;
     assert_eq!(state(&mut bot).await.breaker, "closed");
     assert_eq!(
@@ -92,7 +94,7 @@ async fn open_breaker_makes_no_calls_until_trial_after_five_turns() {
 
 #[tokio::test]
 async fn breaker_state_survives_kill_and_stop() {
-    let provider = Summaries::start(Says::Apology).await;
+    let provider = Summaries::start(SummaryReply::Apology).await;
     let patient = format!("{STRICT} breaker: {{ failures: 3, turns: 60, cool_down: 1h }},");
     let setup = provider
         .setup(Wire::OpenAi, "tries: 1,", &patient)
@@ -133,7 +135,7 @@ async fn breaker_state_survives_kill_and_stop() {
         );
         assert_eq!(provider.calls().len(), asked, "nobody is asked");
     }
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
     assert_eq!(state(&mut bot).await.breaker, "closed");
@@ -142,7 +144,7 @@ async fn breaker_state_survives_kill_and_stop() {
 
 #[tokio::test]
 async fn cool_down_allows_trial_without_more_turns() {
-    let provider = Summaries::start(Says::Apology).await;
+    let provider = Summaries::start(SummaryReply::Apology).await;
     let quick = format!("{STRICT} breaker: {{ failures: 1, turns: 1000, cool_down: 500ms }},");
     let setup = provider
         .setup(Wire::Webhook, "tries: 1,", &quick)
@@ -156,7 +158,7 @@ async fn cool_down_allows_trial_without_more_turns() {
         "open",
         "the first failure is one too many"
     );
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     eventually("a window asks again", async || {
         bot.window().await;
         bot.session_detail().await.summary.map(|_| ())
@@ -166,13 +168,13 @@ async fn cool_down_allows_trial_without_more_turns() {
 
 #[tokio::test]
 async fn failing_session_does_not_open_breaker_of_others() {
-    let provider = Summaries::start(Says::Apology).await;
+    let provider = Summaries::start(SummaryReply::Apology).await;
     let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
     let mut bot = Bot::named(daemon.sessions(), "bad");
     bot.waits_for_summaries(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
     opened(&mut bot, &mut events).await;
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     let mut other = Bot::named(daemon.sessions(), "good");
     let event = other.until(&mut events, "compacted").await;
     assert_eq!(event.session_id, "good");
@@ -194,7 +196,7 @@ async fn failing_session_does_not_open_breaker_of_others() {
 
 #[tokio::test]
 async fn provider_breaker_stops_calls_of_all_sessions() {
-    let provider = Summaries::start(Says::Broken).await;
+    let provider = Summaries::start(SummaryReply::Broken).await;
     let patient = "provider_breaker: { failures: 2, cool_down: 1h },";
     let setup = provider
         .setup(Wire::OpenAi, "tries: 1,", patient)
@@ -233,7 +235,7 @@ async fn provider_breaker_stops_calls_of_all_sessions() {
         2
     );
     // A new provider is called at once.
-    let new = Summaries::start(Says::Well).await;
+    let new = Summaries::start(SummaryReply::Well).await;
     daemon.rewrite(
         new.setup(Wire::Webhook, "tries: 1,", patient)
             .section(ROOMY),
@@ -245,7 +247,7 @@ async fn provider_breaker_stops_calls_of_all_sessions() {
 
 #[tokio::test]
 async fn provider_breaker_closes_after_cool_down() {
-    let provider = Summaries::start(Says::Broken).await;
+    let provider = Summaries::start(SummaryReply::Broken).await;
     let quick = "provider_breaker: { failures: 1, cool_down: 200ms },";
     let setup = provider
         .setup(Wire::Anthropic, "tries: 1,", quick)
@@ -254,7 +256,7 @@ async fn provider_breaker_closes_after_cool_down() {
     let mut events = Events::now(&mut daemon.sessions()).await;
     let mut bot = Bot::new(daemon.sessions());
     bot.until(&mut events, "compaction_failed").await;
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     bot.until(&mut events, "compacted").await;
     assert_eq!(sum(&daemon, "memoird_summarizer_breaker{", "").await, 0);
 }

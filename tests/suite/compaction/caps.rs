@@ -4,7 +4,7 @@ use memoird_proto::v1::UndoCompactionRequest;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Events, Says, Setup, Summaries, Wire, detail, live, refused, without_nonce,
+    Daemon, Events, Setup, Summaries, SummaryReply, Wire, detail, live, refused, without_nonce,
 };
 use crate::windows::bot::report;
 
@@ -12,7 +12,7 @@ use super::bot::{Bot, EARLY, STRICT, order, summary};
 
 #[tokio::test]
 async fn turns_dropped_while_provider_hung_are_summarized_from_journal() {
-    let provider = Summaries::start(Says::Never).await;
+    let provider = Summaries::start(SummaryReply::Never).await;
     let few = "short_term: { max_history_turns: 20 }";
     let setup = provider
         .setup(Wire::Anthropic, "tries: 1, timeout: 10s,", STRICT)
@@ -36,7 +36,7 @@ async fn turns_dropped_while_provider_hung_are_summarized_from_journal() {
         "{:?}",
         report(&window).notes
     );
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     daemon.kill9().await;
     daemon.restart().await;
     bot.reconnect(&daemon);

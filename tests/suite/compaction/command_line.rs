@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::harness::{
-    Daemon, Events, Outcome, Says, Setup, Summaries, Wire, ask_as, binary, fails,
+    Daemon, Events, Outcome, Setup, Summaries, SummaryReply, Wire, ask_as, binary, fails,
 };
 
 use super::bot::{Bot, ROOMY, STRICT, order};
@@ -142,7 +142,7 @@ async fn watched(daemon: &Daemon, word: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn watch_command_prints_compactions_failures_and_undo() {
-    let provider = Summaries::start(Says::Apology).await;
+    let provider = Summaries::start(SummaryReply::Apology).await;
     let setup = provider
         .setup(Wire::OpenAi, "tries: 1,", STRICT)
         .section(ROOMY);
@@ -151,7 +151,7 @@ async fn watch_command_prints_compactions_failures_and_undo() {
     bot.exchanges(8).await;
     let compact = ["sessions", "compact", "chat", "--keep", "2"];
     fails(&asked(&daemon, &compact).await, 1, "COMPACTION_FAILED");
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     printed(&asked(&daemon, &compact).await);
     printed(&asked(&daemon, &["sessions", "undo-compaction", "chat"]).await);
     let lines = watched(&daemon, "compaction_undone").await;
@@ -196,7 +196,7 @@ async fn impossible_compaction_fails_with_one_line() {
 
 #[tokio::test]
 async fn compaction_failures_are_shown_by_sessions_show() {
-    let provider = Summaries::start(Says::Braces).await;
+    let provider = Summaries::start(SummaryReply::Braces).await;
     let setup = provider
         .setup(Wire::Anthropic, "tries: 1,", STRICT)
         .section(ROOMY);

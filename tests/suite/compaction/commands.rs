@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
-    Daemon, Events, Says, Sessions, Setup, Summaries, Wire, append, assistant, detail, end,
+    Daemon, Events, Sessions, Setup, Summaries, SummaryReply, Wire, append, assistant, detail, end,
     eventually, journal, live, refused, say, tool_results, tool_uses, user, without_nonce,
 };
 use crate::windows::bot::{report, words};
@@ -257,7 +257,7 @@ async fn compact_is_refused_while_call_is_pending_or_reply_is_partial() {
 
 #[tokio::test]
 async fn concurrent_compact_and_undo_are_refused() {
-    let provider = Summaries::start(Says::Held).await;
+    let provider = Summaries::start(SummaryReply::Held).await;
     let daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
     bot.exchanges(8).await;

@@ -1,6 +1,6 @@
 //! Near the watermark, the provider's token count decides whether to compact.
 
-use crate::harness::{Daemon, Events, Says, Setup, Summaries};
+use crate::harness::{Daemon, Events, Setup, Summaries, SummaryReply};
 
 use super::bot::{BUDGET, Bot, EARLY, ROOMY, counted, event_text};
 
@@ -29,7 +29,7 @@ const DUE: u64 = BUDGET / 100 * 70;
 #[tokio::test]
 async fn large_token_count_triggers_compaction_before_estimate() {
     for counter in [ANTHROPIC, VLLM, OPENAI] {
-        let provider = Summaries::start(Says::Well).await;
+        let provider = Summaries::start(SummaryReply::Well).await;
         provider.counts(200);
         let daemon = Daemon::with(setup(&provider, counter)).await;
         let mut bot = Bot::patient(&daemon);
@@ -54,7 +54,7 @@ async fn large_token_count_triggers_compaction_before_estimate() {
 
 #[tokio::test]
 async fn small_token_count_defers_compaction_and_is_cached() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     provider.counts(85);
     let daemon = Daemon::with(setup(&provider, ANTHROPIC)).await;
     let mut bot = Bot::patient(&daemon);
@@ -88,7 +88,7 @@ async fn small_token_count_defers_compaction_and_is_cached() {
 
 #[tokio::test]
 async fn failing_token_counter_falls_back_to_estimate_and_is_paused() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     provider.counts(0);
     let daemon = Daemon::with(setup(&provider, VLLM)).await;
     let mut bot = Bot::patient(&daemon);

@@ -6,7 +6,7 @@
 use memoird_proto::v1::SummaryInfo;
 
 use crate::harness::{
-    Daemon, Events, Says, Summaries, Wire, detail, eventually, seeds_factor, without_nonce,
+    Daemon, Events, Summaries, SummaryReply, Wire, detail, eventually, seeds_factor, without_nonce,
 };
 use crate::windows::bot::report;
 
@@ -86,15 +86,15 @@ const ROUNDS: u32 = 2;
 
 #[tokio::test]
 async fn kill_during_provider_call_keeps_previous_summary() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let mut daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
     for _ in 0..u64::from(ROUNDS) * seeds_factor() {
-        provider.says(Says::Never);
+        provider.set_reply(SummaryReply::Never);
         run_until_called_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await;
         bot.exchanges(3).await;
-        provider.says(Says::Well);
+        provider.set_reply(SummaryReply::Well);
         crash(&mut daemon, &mut bot).await;
         assert_eq!(
             check_session(&mut bot).await,
@@ -107,15 +107,15 @@ async fn kill_during_provider_call_keeps_previous_summary() {
 
 #[tokio::test]
 async fn kill_after_provider_reply_has_old_or_new_summary() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let mut daemon = daemon(&provider, Wire::OpenAi, "").await;
     let mut bot = Bot::new(daemon.sessions());
     for _ in 0..2 * u64::from(ROUNDS) * seeds_factor() {
-        provider.says(Says::Held);
+        provider.set_reply(SummaryReply::Held);
         run_until_called_again(&provider, &mut bot, provider.calls().len()).await;
         let before = info(&mut bot).await.map_or(0, |info| info.number);
         let answered = provider.answered();
-        provider.says(Says::Well);
+        provider.set_reply(SummaryReply::Well);
         provider.let_through(1);
         eventually("it has answered", async || {
             (provider.answered() > answered).then_some(())
@@ -133,7 +133,7 @@ async fn kill_after_provider_reply_has_old_or_new_summary() {
 
 #[tokio::test]
 async fn kill_after_compacted_event_keeps_the_summary() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let mut daemon = daemon(&provider, Wire::Webhook, "").await;
     let mut bot = Bot::new(daemon.sessions());
     for round in 1..=ROUNDS {
@@ -155,7 +155,7 @@ async fn kill_after_compacted_event_keeps_the_summary() {
 
 #[tokio::test]
 async fn window_is_byte_identical_after_kill() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let mut daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -179,13 +179,13 @@ async fn window_is_byte_identical_after_kill() {
 
 #[tokio::test]
 async fn stop_does_not_wait_for_provider() {
-    let provider = Summaries::start(Says::Never).await;
+    let provider = Summaries::start(SummaryReply::Never).await;
     let mut daemon = daemon(&provider, Wire::OpenAi, "timeout: 10m,").await;
     let mut bot = Bot::new(daemon.sessions());
     run_until_called_again(&provider, &mut bot, 0).await;
     // The provider would take ten minutes, so a stop that waits for it fails the test.
     daemon.stop().await;
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     daemon.restart().await;
     bot.reconnect(&daemon);
     assert_eq!(check_session(&mut bot).await, None);
@@ -194,7 +194,7 @@ async fn stop_does_not_wait_for_provider() {
 
 #[tokio::test]
 async fn undone_compaction_stays_undone_after_kill() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let setup = provider
         .setup(Wire::Webhook, "", "turns_between_min: 100,")
         .section(ROOMY);

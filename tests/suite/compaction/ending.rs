@@ -4,8 +4,8 @@ use memoird_proto::v1::ResetSessionRequest;
 use serde_json::Value;
 
 use crate::harness::{
-    Daemon, Events, RECORDING_HOOK, Says, Setup, Summaries, Wire, all_delivered, delivered, detail,
-    documents, end, eventually, field, git, journal,
+    Daemon, Events, RECORDING_HOOK, Setup, Summaries, SummaryReply, Wire, all_delivered, delivered,
+    detail, documents, end, eventually, field, git, journal,
 };
 
 use super::bot::{Bot, ROOMY, STRICT, order, summary};
@@ -114,7 +114,7 @@ async fn end_hooks_receive_summary_and_all_turns() {
 
 #[tokio::test]
 async fn end_during_compaction_discards_the_new_summary() {
-    let provider = Summaries::start(Says::Held).await;
+    let provider = Summaries::start(SummaryReply::Held).await;
     let setup = provider
         .setup(Wire::Anthropic, "", STRICT)
         .section(ROOMY)
@@ -143,7 +143,7 @@ async fn end_during_compaction_discards_the_new_summary() {
         .expect("its state");
     assert_eq!((state.running, state.consecutive_failures), (false, 0));
     // The new generation is compacted as usual.
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = new.until(&mut events, "compacted").await;
     assert_eq!(detail(&event)["number"], 1);

@@ -2,7 +2,7 @@
 //!
 //! The session continues, its windows are cut, and an invalid reply never becomes a summary.
 
-use crate::harness::{Daemon, Events, Says, Summaries, Wire, ask_as, detail, fails};
+use crate::harness::{Daemon, Events, Summaries, SummaryReply, Wire, ask_as, detail, fails};
 use crate::windows::bot::report;
 
 use super::bot::{Bot, counted, daemon, event_text, order, sum, summary};
@@ -33,8 +33,8 @@ const fn rejected(reason: &'static str, word: &'static str) -> ExpectedFailure {
 }
 
 /// Three failures of this kind under traffic, and then a provider that works again.
-async fn check_failures_then_recovery(wire: Wire, says: Says, expected: ExpectedFailure) {
-    let provider = Summaries::start(says).await;
+async fn check_failures_then_recovery(wire: Wire, reply: SummaryReply, expected: ExpectedFailure) {
+    let provider = Summaries::start(reply).await;
     let daemon = daemon(&provider, wire, "tries: 1, timeout: 300ms,").await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -78,7 +78,7 @@ async fn check_failures_then_recovery(wire: Wire, says: Says, expected: Expected
 }
 
 async fn check_recovery(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, events: &mut Events) {
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     let event = bot.until(events, "compacted").await;
     assert_eq!(
         detail(&event)["first_seq"],
@@ -113,7 +113,7 @@ async fn check_recovery(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, ev
 async fn hanging_provider_opens_breaker_and_recovers() {
     check_failures_then_recovery(
         Wire::Anthropic,
-        Says::Never,
+        SummaryReply::Never,
         failed("provider_failed", "no answer within 300ms"),
     )
     .await;
@@ -122,38 +122,48 @@ async fn hanging_provider_opens_breaker_and_recovers() {
 #[tokio::test]
 async fn busy_provider_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "429 Too Many Requests");
-    check_failures_then_recovery(Wire::OpenAi, Says::Busy(0), expected).await;
+    check_failures_then_recovery(Wire::OpenAi, SummaryReply::Busy(0), expected).await;
 }
 
 #[tokio::test]
 async fn failing_provider_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "500 Internal Server Error");
-    check_failures_then_recovery(Wire::Webhook, Says::Broken, expected).await;
+    check_failures_then_recovery(Wire::Webhook, SummaryReply::Broken, expected).await;
 }
 
 #[tokio::test]
 async fn truncated_summary_opens_breaker_and_recovers() {
-    check_failures_then_recovery(Wire::Anthropic, Says::HalfSummary, rejected("cut_off", "")).await;
-    check_failures_then_recovery(Wire::Webhook, Says::HalfSummary, rejected("cut_off", "")).await;
+    check_failures_then_recovery(
+        Wire::Anthropic,
+        SummaryReply::HalfSummary,
+        rejected("cut_off", ""),
+    )
+    .await;
+    check_failures_then_recovery(
+        Wire::Webhook,
+        SummaryReply::HalfSummary,
+        rejected("cut_off", ""),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn truncated_response_opens_breaker_and_recovers() {
     let expected = failed("provider_failed", "no JSON object");
-    check_failures_then_recovery(Wire::OpenAi, Says::HalfAnswer, expected).await;
+    check_failures_then_recovery(Wire::OpenAi, SummaryReply::HalfAnswer, expected).await;
 }
 
 #[tokio::test]
 async fn empty_json_summary_opens_breaker_and_recovers() {
     check_failures_then_recovery(
         Wire::OpenAi,
-        Says::Braces,
+        SummaryReply::Braces,
         rejected("field_missing", "details"),
     )
     .await;
     check_failures_then_recovery(
         Wire::Webhook,
-        Says::Braces,
+        SummaryReply::Braces,
         rejected("field_missing", "details"),
     )
     .await;
@@ -161,14 +171,19 @@ async fn empty_json_summary_opens_breaker_and_recovers() {
 
 #[tokio::test]
 async fn apology_as_summary_opens_breaker_and_recovers() {
-    check_failures_then_recovery(Wire::Anthropic, Says::Apology, rejected("refusal", "")).await;
+    check_failures_then_recovery(
+        Wire::Anthropic,
+        SummaryReply::Apology,
+        rejected("refusal", ""),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn closed_connection_opens_breaker_and_recovers() {
     check_failures_then_recovery(
         Wire::Anthropic,
-        Says::Closes,
+        SummaryReply::Closes,
         failed("provider_failed", "no answer"),
     )
     .await;
@@ -177,13 +192,13 @@ async fn closed_connection_opens_breaker_and_recovers() {
 #[tokio::test]
 async fn input_always_too_long_opens_breaker_and_recovers() {
     let expected = failed("too_long", "400 Bad Request");
-    check_failures_then_recovery(Wire::OpenAi, Says::Narrow(0), expected).await;
+    check_failures_then_recovery(Wire::OpenAi, SummaryReply::Narrow(0), expected).await;
 }
 
 #[tokio::test]
 async fn input_too_long_is_summarized_in_chunks() {
     for wire in Wire::ALL {
-        let provider = Summaries::start(Says::Narrow(5_000)).await;
+        let provider = Summaries::start(SummaryReply::Narrow(5_000)).await;
         let daemon = daemon(&provider, wire, "tries: 1,").await;
         let mut bot = Bot::new(daemon.sessions());
         let mut events = Events::now(&mut daemon.sessions()).await;
@@ -205,7 +220,7 @@ async fn input_too_long_is_summarized_in_chunks() {
 
 #[tokio::test]
 async fn failed_manual_compaction_is_reported_to_caller() {
-    let provider = Summaries::start(Says::Apology).await;
+    let provider = Summaries::start(SummaryReply::Apology).await;
     let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
     let mut bot = Bot::new(daemon.sessions());
     bot.exchanges(8).await;

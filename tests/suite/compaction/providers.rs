@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::harness::{Daemon, Events, Says, Summaries, Wire, detail, eventually, without_nonce};
+use crate::harness::{
+    Daemon, Events, Summaries, SummaryReply, Wire, detail, eventually, without_nonce,
+};
 use crate::windows::bot::report;
 
 use super::bot::{Bot, ROOMY, STRICT, counted, daemon, event_text, order, sum, summary};
@@ -48,7 +50,7 @@ fn is_well_formed(wire: Wire, body: &Value) {
 
 /// Three summaries in a row, each with all facts of the previous ones.
 async fn check_three_summaries(wire: Wire) {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let daemon = daemon(&provider, wire, "").await;
     let mut bot = Bot::patient(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -140,7 +142,7 @@ async fn webhook_provider_summarizes() {
 
 #[tokio::test]
 async fn appends_and_windows_continue_during_compaction() {
-    let provider = Summaries::start(Says::Held).await;
+    let provider = Summaries::start(SummaryReply::Held).await;
     let daemon = daemon(&provider, Wire::Anthropic, "").await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -170,7 +172,7 @@ async fn appends_and_windows_continue_during_compaction() {
         report(&window).degraded || !report(&window).notes.is_empty(),
         "and says so"
     );
-    provider.says(Says::Well);
+    provider.set_reply(SummaryReply::Well);
     provider.let_through(1);
     let made = loop {
         let event = events.next().await;
@@ -203,7 +205,7 @@ async fn appends_and_windows_continue_during_compaction() {
 
 #[tokio::test]
 async fn summary_is_byte_identical_until_the_next_one() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let daemon = daemon(&provider, Wire::OpenAi, "").await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -221,7 +223,7 @@ async fn summary_is_byte_identical_until_the_next_one() {
 
 #[tokio::test]
 async fn span_longer_than_input_limit_is_summarized_in_chunks() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let daemon = daemon(&provider, Wire::Webhook, "input_tokens: 1000,").await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
@@ -245,8 +247,11 @@ async fn span_longer_than_input_limit_is_summarized_in_chunks() {
 
 #[tokio::test]
 async fn busy_provider_is_retried_after_retry_after() {
-    let provider = Summaries::start(Says::Well).await;
-    provider.says_first(&[Says::Busy(1), Says::Broken], Says::Well);
+    let provider = Summaries::start(SummaryReply::Well).await;
+    provider.set_replies(
+        &[SummaryReply::Busy(1), SummaryReply::Broken],
+        SummaryReply::Well,
+    );
     let daemon = Daemon::with(
         provider
             .setup(Wire::OpenAi, "tries: 3,", STRICT)

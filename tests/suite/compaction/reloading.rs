@@ -1,6 +1,8 @@
 //! Replaces the summarizer or its key in a running daemon.
 
-use crate::harness::{Daemon, Events, Says, Setup, Summaries, Wire, detail, reload, try_reload};
+use crate::harness::{
+    Daemon, Events, Setup, Summaries, SummaryReply, Wire, detail, reload, try_reload,
+};
 
 use super::bot::{Bot, ROOMY, STRICT, event_text, sum};
 
@@ -19,8 +21,8 @@ fn with_file(provider: &Summaries, path: &str) -> Setup {
 #[tokio::test]
 async fn reload_changes_summarizer_for_next_summary() {
     let [first, second] = [
-        Summaries::start(Says::Well).await,
-        Summaries::start(Says::Well).await,
+        Summaries::start(SummaryReply::Well).await,
+        Summaries::start(SummaryReply::Well).await,
     ];
     let mut daemon = Daemon::with(with(&first, Wire::Anthropic)).await;
     let mut bot = Bot::new(daemon.sessions());
@@ -60,8 +62,8 @@ async fn reload_changes_summarizer_for_next_summary() {
 #[tokio::test]
 async fn running_compaction_finishes_with_old_summarizer_after_reload() {
     let [first, second] = [
-        Summaries::start(Says::Held).await,
-        Summaries::start(Says::Well).await,
+        Summaries::start(SummaryReply::Held).await,
+        Summaries::start(SummaryReply::Well).await,
     ];
     let mut daemon = Daemon::with(with(&first, Wire::Anthropic)).await;
     let mut bot = Bot::new(daemon.sessions());
@@ -80,7 +82,7 @@ async fn running_compaction_finishes_with_old_summarizer_after_reload() {
 
 #[tokio::test]
 async fn reload_reads_summarizer_key_file_again() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let key = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(key.path(), "sk-an-old-key-5e1f\n").expect("written");
     let path = key.path().display().to_string();
@@ -101,7 +103,7 @@ async fn reload_reads_summarizer_key_file_again() {
 
 #[tokio::test]
 async fn unusable_summarizer_key_file_is_refused_and_changes_nothing() {
-    let provider = Summaries::start(Says::Well).await;
+    let provider = Summaries::start(SummaryReply::Well).await;
     let missing = with_file(&provider, "/proc/no-such-key");
     let ended = Daemon::refused(&missing).await;
     assert_eq!(ended.code, Some(64), "{ended:?}");

@@ -3,7 +3,8 @@
 use memoird_proto::v1::CompactSessionRequest;
 
 use crate::harness::{
-    Daemon, Events, Says, Setup, Summaries, Wire, ask_as, detail, eventually, http_get, try_reload,
+    Daemon, Events, Setup, Summaries, SummaryReply, Wire, ask_as, detail, eventually, http_get,
+    try_reload,
 };
 
 use super::bot::{Bot, ROOMY, STRICT, event_text};
@@ -14,7 +15,7 @@ const SAID: &str = "waiting for it since";
 #[tokio::test]
 async fn provider_echo_leaks_no_secret_into_events_errors_log_or_metrics() {
     for wire in Wire::ALL {
-        let provider = Summaries::start(Says::Echoes).await;
+        let provider = Summaries::start(SummaryReply::Echoes).await;
         let own = "tries: 1,";
         let setup = provider.setup(wire, own, STRICT).section(ROOMY);
         let setup = setup.env("MEMOIRD_LOG", "debug").env("RUST_LOG", "trace");
@@ -81,7 +82,7 @@ async fn provider_echo_leaks_no_secret_into_events_errors_log_or_metrics() {
 
 #[tokio::test]
 async fn summarizer_error_text_is_shown_to_operators_only() {
-    let provider = Summaries::start(Says::Echoes).await;
+    let provider = Summaries::start(SummaryReply::Echoes).await;
     let setup = provider.setup(Wire::ALL[0], "tries: 1,", STRICT);
     let daemon = Daemon::with(setup.section(ROOMY).two_tenants("", "")).await;
     let mut bot = Bot::new(daemon.sessions_of(Setup::ALPHA));

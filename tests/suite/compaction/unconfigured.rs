@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::{
     Daemon, Events, Sessions, Setup, append, assistant, eventually, journal, user, without_nonce,
 };
-use crate::windows::bot::{ask, budget, look, report, say};
+use crate::windows::bot::{ask, budget, report, window_request, window_request_with};
 
 use super::bot::{BUDGET, order};
 
@@ -20,7 +20,7 @@ struct Chat {
 }
 
 impl Chat {
-    async fn says(&mut self, messages: Value) -> GetContextResponse {
+    async fn append_and_get_window(&mut self, messages: Value) -> GetContextResponse {
         self.appended += messages.as_array().map_or(0, Vec::len);
         let append = AppendRequest {
             messages_json: messages.to_string(),
@@ -47,7 +47,7 @@ impl Chat {
             "I am waiting. ".repeat(20)
         );
         let one = self
-            .says(json!([{"role": "user", "content": question}]))
+            .append_and_get_window(json!([{"role": "user", "content": question}]))
             .await;
         let ids = [format!("a{number}"), format!("b{number}")];
         let found = format!(
@@ -80,7 +80,7 @@ impl Chat {
                 ])
             }
         };
-        let two = self.says(messages).await;
+        let two = self.append_and_get_window(messages).await;
         let answer = format!(
             "It is in parcel PX{number:06}. {}",
             "It is on its way. ".repeat(10)
@@ -316,7 +316,11 @@ async fn short_talk(durability: &str) {
     let daemon = Daemon::with(Setup::default().section(&section)).await;
     let mut client = daemon.sessions();
     for number in 0..260 {
-        let window = ask(&mut client, say([user(&format!("hi {number}"))])).await;
+        let window = ask(
+            &mut client,
+            window_request_with([user(&format!("hi {number}"))]),
+        )
+        .await;
         let report = report(&window);
         let left_out = |reason| {
             [

@@ -5,9 +5,9 @@ mod client;
 mod daemon;
 mod deliveries;
 mod embeddings;
+mod extraction_provider;
 mod faketime;
 mod http2;
-mod learner;
 mod memories;
 mod namespaces;
 mod raw;
@@ -36,9 +36,9 @@ pub(crate) use deliveries::{
     git, in_state,
 };
 pub(crate) use embeddings::Embeddings;
+pub(crate) use extraction_provider::{ExtractionProvider, ExtractionReply};
 pub(crate) use faketime::Clock;
 pub(crate) use http2::{Http2, UnreadHttp2, closed, connect_from, framed, many_calls};
-pub(crate) use learner::{Finds, Learner};
 #[cfg(feature = "postgres")]
 pub(crate) use memories::memories_at;
 pub(crate) use memories::{
@@ -54,7 +54,7 @@ pub(crate) use seeds::{seeds, seeds_factor};
 pub(crate) use service::{Answer, Posted, Service, read as read_post};
 pub(crate) use setup::Setup;
 pub(crate) use skip::skip;
-pub(crate) use summaries::{Says, Summaries, Wire};
+pub(crate) use summaries::{Summaries, SummaryReply, Wire};
 pub(crate) use turns::{
     append, assistant, journal, keyed, live, say, text_of, tool_results, tool_uses, turn, user,
     without_nonce,

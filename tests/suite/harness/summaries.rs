@@ -20,7 +20,7 @@ pub(crate) use wire::Wire;
 
 /// Reply to a summary request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum SummaryReply {
     /// A summary of the input.
     Well,
     /// The same, once it is released.
@@ -56,7 +56,7 @@ pub(crate) struct Call {
 #[derive(Debug)]
 struct State {
     /// Replies to the next calls, and the reply to all later ones.
-    script: Mutex<(VecDeque<Says>, Says)>,
+    script: Mutex<(VecDeque<SummaryReply>, SummaryReply)>,
     key: Mutex<String>,
     calls: Mutex<Vec<Call>>,
     counts: Mutex<Vec<(Call, u64)>>,
@@ -64,7 +64,7 @@ struct State {
     percent: AtomicU64,
     /// Number of replies sent completely.
     answered: AtomicUsize,
-    /// Permits for replies of [`Says::Held`].
+    /// Permits for replies of [`SummaryReply::Held`].
     open: Semaphore,
 }
 
@@ -83,11 +83,11 @@ impl Summaries {
     const VARIABLE: &'static str = "SUMMARIES_KEY";
 
     /// Starts a provider that always replies in this way.
-    pub(crate) async fn start(says: Says) -> Self {
+    pub(crate) async fn start(kind: SummaryReply) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let state = Arc::new(State {
-            script: Mutex::new((VecDeque::new(), says)),
+            script: Mutex::new((VecDeque::new(), kind)),
             key: Mutex::new(Self::KEY.to_owned()),
             calls: Mutex::default(),
             counts: Mutex::default(),
@@ -136,12 +136,12 @@ impl Summaries {
     }
 
     /// Replies in this way from now on.
-    pub(crate) fn says(&self, says: Says) {
-        self.says_first(&[], says);
+    pub(crate) fn set_reply(&self, kind: SummaryReply) {
+        self.set_replies(&[], kind);
     }
 
     /// Replies in these ways in order, and then always in the last way.
-    pub(crate) fn says_first(&self, first: &[Says], then: Says) {
+    pub(crate) fn set_replies(&self, first: &[SummaryReply], then: SummaryReply) {
         *self.state.script.lock().expect("no panic") = (first.iter().copied().collect(), then);
     }
 
@@ -221,23 +221,23 @@ async fn answer(stream: &mut TcpStream, posted: Posted, state: &State) -> Option
     if !wire.has_key(&call.posted, &key) {
         return Some(wire.error("401 Unauthorized", "invalid_api_key", "Incorrect API key"));
     }
-    let says = {
+    let kind = {
         let mut script = state.script.lock().expect("no panic");
         script.0.pop_front().unwrap_or(script.1)
     };
     let gave_up = async |stream: &mut TcpStream| {
         let _ = stream.read(&mut [0; 1]).await;
     };
-    match says {
-        Says::Never => {
+    match kind {
+        SummaryReply::Never => {
             gave_up(stream).await;
             return None;
         }
-        Says::Held => tokio::select! {
+        SummaryReply::Held => tokio::select! {
             permit = state.open.acquire() => permit.expect("it stays open").forget(),
             () = gave_up(stream) => return None,
         },
         _ => {}
     }
-    Some(wire.answer(says, &call.body, &key))
+    Some(wire.answer(kind, &call.body, &key))
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const PATIENCE: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Polls until `look` returns a value.
+/// Calls `poll` until it returns a value.
 ///
 /// # Panics
-/// If `look` still returns `None` after 40 seconds.
-pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// If `poll` still returns `None` after 40 seconds.
+pub(crate) async fn eventually<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
-            match look().await {
+            match poll().await {
                 Some(seen) => return seen,
                 None => tokio::time::sleep(PAUSE).await,
             }

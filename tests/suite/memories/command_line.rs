@@ -15,7 +15,7 @@ async fn ask(daemon: &Daemon, args: &[&str]) -> Outcome {
 }
 
 /// The output of a command, after checking that it succeeded.
-async fn said(daemon: &Daemon, args: &[&str]) -> String {
+async fn stdout_of(daemon: &Daemon, args: &[&str]) -> String {
     let outcome = ask(daemon, args).await;
     assert_eq!(outcome.code, Some(0), "{args:?}: {outcome:?}");
     outcome.stdout
@@ -78,7 +78,7 @@ async fn add_stores_fact_and_prints_outcome() {
     );
     let instead = ["It is in June", "--supersedes", text(memory, "id")];
     assert_eq!(add(&daemon, &instead).await["outcome"], "created");
-    let plain = said(
+    let plain = stdout_of(
         &daemon,
         &["add", "--subject", "bob", "--kind", "user", "Likes tea"],
     )
@@ -135,20 +135,20 @@ async fn list_and_show_print_memories() {
     let first = add(&daemon, &["The launch\u{1b}[2J is in May", "--tag", "work"]).await;
     let id = text(&first["memory"], "id").to_owned();
     add(&daemon, &["It is in June", "--supersedes", &id]).await;
-    said(
+    stdout_of(
         &daemon,
         &["add", "--subject", "bob", "--kind", "user", "Likes tea"],
     )
     .await;
 
-    let table = said(&daemon, &["list"]).await;
+    let table = stdout_of(&daemon, &["list"]).await;
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("ID") && lines.len() == 3, "{table}");
     assert!(
         lines[1].contains("It is in June") && lines[2].contains("Likes tea"),
         "{table}"
     );
-    let whole = said(&daemon, &["list", "--history"]).await;
+    let whole = stdout_of(&daemon, &["list", "--history"]).await;
     assert!(
         whole.contains("superseded") && !whole.contains('\u{1b}'),
         "{whole}"
@@ -172,7 +172,7 @@ async fn list_and_show_print_memories() {
     let shown = json_of(&daemon, &["show", &id]).await;
     assert_eq!(shown["memory"]["content"], "The launch\u{1b}[2J is in May");
     assert_eq!(text(&shown["memory"], "superseded_by").len(), 26);
-    let plain = said(&daemon, &["show", &id]).await;
+    let plain = stdout_of(&daemon, &["show", &id]).await;
     assert!(
         plain.contains("superseded by") && !plain.contains('\u{1b}'),
         "{plain}"
@@ -221,7 +221,7 @@ async fn recall_prints_hits_and_search_mode() {
     ];
     let filtered = json_of(&daemon, &filtered).await;
     assert_eq!(filtered["hits"].as_array().map(Vec::len), Some(1));
-    let table = said(
+    let table = stdout_of(
         &daemon,
         &["recall", "launch", "--subject", "ann", "--limit", "1"],
     )
@@ -290,7 +290,7 @@ async fn eval_prints_metrics_and_explain_prints_score_parts() {
     let parts = &shown["hits"][0]["parts"];
     assert!(parts["words_share"].as_f64() > Some(0.0), "{shown}");
     assert!(parts["cosine"].as_f64().is_some(), "{shown}");
-    let table = said(&daemon, &args).await;
+    let table = stdout_of(&daemon, &args).await;
     assert!(
         table.starts_with("SCORE") && table.contains("BESIDE"),
         "{table}"
@@ -323,14 +323,17 @@ async fn conflicts_lists_contradicting_facts() {
     assert_eq!(conflict["older"]["content"], "Ann lives in Riga");
     assert_eq!(conflict["newer"]["content"], "Ann lives in Oslo");
     assert_eq!(conflict["difference"], "CONFLICT_DIFFERENCE_WORDS");
-    let table = said(&daemon, &["conflicts"]).await;
+    let table = stdout_of(&daemon, &["conflicts"]).await;
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 5, "{table}");
     assert!(
         lines[3].contains("numbers") && lines[4].contains("3 cats"),
         "{table}"
     );
-    assert_eq!(said(&daemon, &["conflicts", "--subject", "eve"]).await, "");
+    assert_eq!(
+        stdout_of(&daemon, &["conflicts", "--subject", "eve"]).await,
+        ""
+    );
 }
 
 #[tokio::test]
@@ -356,7 +359,7 @@ async fn forget_prints_counts_and_requires_confirmation() {
         (&gone["memories"], &gone["erased"]),
         (&json!(4), &json!(true))
     );
-    let table = said(
+    let table = stdout_of(
         &daemon,
         &["forget", "--kind", "project", "--subject", "eve", "--yes"],
     )
@@ -383,7 +386,7 @@ async fn manifest_prints_agent_manifest() {
     let daemon = Daemon::start().await;
     add(&daemon, &["The launch is in May"]).await;
     add(&daemon, &["The office is in Oslo", "--pin"]).await;
-    let plain = said(&daemon, &["manifest", "ann"]).await;
+    let plain = stdout_of(&daemon, &["manifest", "ann"]).await;
     let lines: Vec<&str> = plain.lines().collect();
     assert!(
         lines[0].contains("Oslo") && lines[1].contains("May"),
@@ -394,7 +397,7 @@ async fn manifest_prints_agent_manifest() {
         (&one["lines"], &one["truncated"]),
         (&json!(1), &json!(true))
     );
-    assert_eq!(said(&daemon, &["manifest", "nobody"]).await, "");
+    assert_eq!(stdout_of(&daemon, &["manifest", "nobody"]).await, "");
 }
 
 /// Runs a command with this input on stdin.
@@ -451,9 +454,9 @@ async fn export_and_import_round_trip_exactly() {
         remember_new(&mut client, fact("bob", &format!("Bob's note {number}"))).await;
     }
     recalled(&mut client, query_of("ann", "now")).await;
-    let exported = said(&daemon, &["export"]).await;
+    let exported = stdout_of(&daemon, &["export"]).await;
     assert_eq!(exported.lines().count(), 702);
-    let bobs = said(&daemon, &["export", "--subject", "bob"]).await;
+    let bobs = stdout_of(&daemon, &["export", "--subject", "bob"]).await;
     assert_eq!(bobs.lines().count(), 700);
 
     let other = Daemon::start().await;
@@ -462,12 +465,12 @@ async fn export_and_import_round_trip_exactly() {
         (&done["imported"], &done["skipped"]),
         (&json!(702), &json!(0))
     );
-    assert_eq!(said(&other, &["export"]).await, exported);
+    assert_eq!(stdout_of(&other, &["export"]).await, exported);
     let there = memories_of(&mut other.memories(), "").await;
     assert_eq!(there.len(), 702);
     let file = other.path("export.jsonl");
     std::fs::write(&file, &exported).expect("written");
-    let again = said(&other, &["import", &file.display().to_string()]).await;
+    let again = stdout_of(&other, &["import", &file.display().to_string()]).await;
     assert!(
         again.contains("imported 0") && again.contains("702"),
         "{again}"
@@ -512,11 +515,11 @@ async fn reindex_waits_until_everything_is_embedded() {
         (&json!(9), &json!(9)),
         "{done}"
     );
-    let plain = said(&daemon, &["reindex"]).await;
+    let plain = stdout_of(&daemon, &["reindex"]).await;
     assert!(plain.contains('9'), "{plain}");
     let without = Daemon::start().await;
     remember_new(&mut without.memories(), fact("ann", "A note")).await;
-    let words = said(&without, &["reindex"]).await;
+    let words = stdout_of(&without, &["reindex"]).await;
     assert!(words.contains("words"), "{words}");
 }
 
@@ -526,7 +529,7 @@ async fn dream_prints_report_as_text_and_json() {
     add(&daemon, &["The launch is in May"]).await;
     let report = json_of(&daemon, &["dream", "--dry-run"]).await;
     assert_eq!(report["default"]["considered"], 1, "{report}");
-    let plain = said(&daemon, &["dream", "--tenant", "default"]).await;
+    let plain = stdout_of(&daemon, &["dream", "--tenant", "default"]).await;
     assert!(plain.contains("considered: 1"), "{plain}");
     fails(
         &ask(&daemon, &["dream", "--tenant", "nobody"]).await,

@@ -50,7 +50,7 @@ async fn commit(
 }
 
 /// Appends these texts as turns of ann.
-async fn said(sessions: &mut Sessions, texts: &[&str]) {
+async fn append_texts(sessions: &mut Sessions, texts: &[&str]) {
     let turns: Vec<Turn> = texts.iter().map(|text| user(text)).collect();
     let mut request = append("chat", turns);
     request.subject = "ann".into();
@@ -66,7 +66,7 @@ async fn lease_returns_turns_once_and_commit_stores_facts_with_source() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     let known = remember_new(&mut client, fact("ann", "Ann is in the rose team")).await;
-    said(
+    append_texts(
         &mut sessions,
         &["My launch is in May", "And I moved to Oslo"],
     )
@@ -141,7 +141,7 @@ async fn lease_returns_turns_once_and_commit_stores_facts_with_source() {
         "{nothing:?}"
     );
     assert_eq!(nothing.cursor_seq, 2);
-    said(&mut sessions, &["It slipped to June"]).await;
+    append_texts(&mut sessions, &["It slipped to June"]).await;
     let next = lease(&mut client).await;
     assert_eq!((seqs(&next), next.cursor_seq), (vec![3], 2));
     assert!(
@@ -162,7 +162,7 @@ async fn lease_returns_turns_once_and_commit_stores_facts_with_source() {
     assert_eq!(launch[0], "Ann's launch is in June");
     assert!(!launch.contains(&&*may.content), "{launch:?}");
     // A commit without facts is valid.
-    said(&mut sessions, &["ok"]).await;
+    append_texts(&mut sessions, &["ok"]).await;
     let last = lease(&mut client).await;
     assert_eq!(
         commit(&mut client, &last, &[])
@@ -177,7 +177,7 @@ async fn lease_returns_turns_once_and_commit_stores_facts_with_source() {
 async fn invalid_fact_stores_nothing_and_keeps_the_lease() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    said(&mut sessions, &["one", "two"]).await;
+    append_texts(&mut sessions, &["one", "two"]).await;
     let held = lease(&mut client).await;
     let good = found("Ann's launch is in May");
     let other = remember_new(&mut client, fact("bob", "Bob's own")).await;
@@ -244,7 +244,7 @@ async fn recalled_fact_is_not_new_in_extraction() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     let known = remember_new(&mut client, fact("ann", "Ann's launch is in May")).await;
-    said(&mut sessions, &["When is my launch?"]).await;
+    append_texts(&mut sessions, &["When is my launch?"]).await;
     let mut asked = query_of("ann", "launch");
     asked.session_id = "chat".into();
     recall(&mut client, asked).await;
@@ -272,13 +272,13 @@ async fn ended_generations_and_dropped_turns_are_leased() {
     let setup = Setup::default().section("short_term: { max_history_turns: 2 }");
     let daemon = Daemon::with(setup).await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    said(&mut sessions, &["one"]).await;
+    append_texts(&mut sessions, &["one"]).await;
     let tools = [tool_uses(&["a"]), tool_results(&["a"]), assistant("done")];
     sessions
         .append(append("chat", tools))
         .await
         .expect("appended");
-    said(&mut sessions, &["five", "six", "seven"]).await;
+    append_texts(&mut sessions, &["five", "six", "seven"]).await;
     let ended = end(&mut sessions, "chat").await;
     let first = lease(&mut client).await;
     assert_eq!(
@@ -289,7 +289,7 @@ async fn ended_generations_and_dropped_turns_are_leased() {
     let done = commit(&mut client, &first, &[found("Seven were counted")]).await;
     assert_eq!(done.expect("committed").cursor_seq, 7);
 
-    said(&mut sessions, &["a new life"]).await;
+    append_texts(&mut sessions, &["a new life"]).await;
     let live = lease(&mut client).await;
     assert_ne!(live.generation, ended);
     assert_eq!((seqs(&live), live.cursor_seq), (vec![1], 0));
@@ -326,7 +326,7 @@ async fn long_conversation_is_leased_in_chunks() {
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
     for start in (0..450).step_by(50) {
         let texts: Vec<String> = (start..start + 50).map(|n| format!("said {n}")).collect();
-        said(
+        append_texts(
             &mut sessions,
             &texts.iter().map(String::as_str).collect::<Vec<_>>(),
         )

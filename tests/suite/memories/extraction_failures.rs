@@ -31,7 +31,7 @@ fn commit(lease: &LeaseExtractionResponse, content: &str) -> CommitExtractionReq
     }
 }
 
-async fn said(sessions: &mut Sessions, count: usize) {
+async fn append_numbered(sessions: &mut Sessions, count: usize) {
     let turns: Vec<Turn> = (0..count)
         .map(|number| user(&format!("said {number}")))
         .collect();
@@ -69,7 +69,7 @@ async fn expired_lease_returns_same_turns_again() {
     let brief = Setup::default().section("long_term: { extraction_lease: 300ms }");
     let daemon = Daemon::with(brief).await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    said(&mut sessions, 3).await;
+    append_numbered(&mut sessions, 3).await;
     let mut lost = lease(&mut client).await;
     for _ in 0..6 {
         let again = lease_again(&mut client).await;
@@ -88,7 +88,7 @@ async fn expired_lease_returns_same_turns_again() {
 #[tokio::test]
 async fn lease_and_cursor_survive_kill() {
     let mut daemon = Daemon::start().await;
-    said(&mut daemon.sessions(), 2).await;
+    append_numbered(&mut daemon.sessions(), 2).await;
     let mut client = daemon.memories();
     let held = lease(&mut client).await;
     daemon.kill9().await;
@@ -122,7 +122,7 @@ async fn lease_and_cursor_survive_kill() {
 async fn forgetting_subject_revokes_its_leases() {
     let daemon = Daemon::start().await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    said(&mut sessions, 2).await;
+    append_numbered(&mut sessions, 2).await;
     let held = lease(&mut client).await;
     let forget = ForgetRequest {
         target: Some(Target::Subject("ann".into())),
@@ -141,7 +141,7 @@ async fn forgetting_subject_revokes_its_leases() {
         .expect("answered")
         .into_inner();
     assert!(nothing.turns.is_empty(), "{nothing:?}");
-    said(&mut sessions, 1).await;
+    append_numbered(&mut sessions, 1).await;
     let next = lease(&mut client).await;
     assert_eq!(
         next.turns.iter().map(|turn| turn.seq).collect::<Vec<_>>(),
@@ -158,7 +158,7 @@ async fn clock_step_back_does_not_prolong_lease() {
     let brief = Setup::default().section("long_term: { extraction_lease: 2s }");
     let daemon = Daemon::with(clock.applied_to(brief)).await;
     let (mut client, mut sessions) = (daemon.memories(), daemon.sessions());
-    said(&mut sessions, 1).await;
+    append_numbered(&mut sessions, 1).await;
     let held = lease(&mut client).await;
     clock.set("-86400");
     let again = lease_again(&mut client).await;
@@ -175,7 +175,7 @@ async fn lease_of_pruned_generation_is_not_found() {
     let brief = Setup::default().section("journal: { durability: sync, retention: 1ms }");
     let mut daemon = Daemon::with(brief).await;
     let mut sessions = daemon.sessions();
-    said(&mut sessions, 2).await;
+    append_numbered(&mut sessions, 2).await;
     let generation = end(&mut sessions, "chat").await;
     // Shortly after a start, turns without pending deliveries are deleted.
     daemon.stop().await;
@@ -201,7 +201,7 @@ async fn lease_of_pruned_generation_is_not_found() {
         .await
         .expect_err("nothing is there");
     assert_eq!(status.code(), Code::NotFound, "{status:?}");
-    said(&mut sessions, 1).await;
+    append_numbered(&mut sessions, 1).await;
     assert_eq!(
         lease(&mut client).await.turns.len(),
         1,

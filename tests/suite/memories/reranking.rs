@@ -13,7 +13,7 @@ use crate::harness::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Says {
+enum RerankReply {
     Well,
     Oops,
     Half,
@@ -23,7 +23,7 @@ enum Says {
 /// A service with Jina's `/v1/rerank` that ranks shorter texts higher.
 struct Reranker {
     port: u16,
-    says: Arc<Mutex<Says>>,
+    reply: Arc<Mutex<RerankReply>>,
     asked: Arc<Mutex<Vec<Value>>>,
     /// Stops the server when dropped.
     _serving: JoinSet<()>,
@@ -33,28 +33,28 @@ impl Reranker {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let says = Arc::new(Mutex::new(Says::Well));
+        let reply = Arc::new(Mutex::new(RerankReply::Well));
         let asked = Arc::<Mutex<Vec<Value>>>::default();
-        let (script, seen) = (Arc::clone(&says), Arc::clone(&asked));
+        let (script, seen) = (Arc::clone(&reply), Arc::clone(&asked));
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             let mut open = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let says = *script.lock().expect("no test panicked with it");
+                let reply = *script.lock().expect("no test panicked with it");
                 let seen = Arc::clone(&seen);
-                open.spawn(async move { serve(stream, says, &seen).await });
+                open.spawn(async move { serve(stream, reply, &seen).await });
             }
         });
         Self {
             port,
-            says,
+            reply,
             asked,
             _serving: serving,
         }
     }
 
-    fn says(&self, says: Says) {
-        *self.says.lock().expect("no test panicked with it") = says;
+    fn set_reply(&self, reply: RerankReply) {
+        *self.reply.lock().expect("no test panicked with it") = reply;
     }
 
     fn calls(&self) -> usize {
@@ -62,7 +62,7 @@ impl Reranker {
     }
 }
 
-async fn serve(mut stream: TcpStream, says: Says, seen: &Mutex<Vec<Value>>) {
+async fn serve(mut stream: TcpStream, reply: RerankReply, seen: &Mutex<Vec<Value>>) {
     let Some(posted) = read_post(&mut stream).await else {
         return;
     };
@@ -77,11 +77,11 @@ async fn serve(mut stream: TcpStream, says: Says, seen: &Mutex<Vec<Value>>) {
         .map(|(index, text)| json!({"index": index, "relevance_score": score(text)}))
         .collect();
     let good = json!({ "results": results }).to_string();
-    let (status, body) = match says {
-        Says::Well => ("200 OK", good.as_str()),
-        Says::Oops => ("500 Oops", "{}"),
-        Says::Half => ("200 OK", &good[..good.len() / 2]),
-        Says::Never => {
+    let (status, body) = match reply {
+        RerankReply::Well => ("200 OK", good.as_str()),
+        RerankReply::Oops => ("500 Oops", "{}"),
+        RerankReply::Half => ("200 OK", &good[..good.len() / 2]),
+        RerankReply::Never => {
             // Until the client disconnects.
             let _ = stream.read(&mut [0; 1]).await;
             return;
@@ -131,18 +131,18 @@ async fn reranker_reorders_hits_and_its_failure_degrades_recall() {
     assert_eq!(contents_of(&judged)[0], "green tea");
     assert!(judged.reranked && !judged.degraded, "{judged:?}");
 
-    for says in [Says::Oops, Says::Half, Says::Never] {
-        service.says(says);
+    for reply in [RerankReply::Oops, RerankReply::Half, RerankReply::Never] {
+        service.set_reply(reply);
         let outcome = recall(&mut client, ask.clone()).await;
-        assert_eq!(contents_of(&outcome), contents_of(&before), "{says:?}");
+        assert_eq!(contents_of(&outcome), contents_of(&before), "{reply:?}");
         assert!(
             !outcome.reranked && outcome.degraded,
-            "{says:?}: {outcome:?}"
+            "{reply:?}: {outcome:?}"
         );
         assert!(outcome.notes[0].contains("reranker"), "{outcome:?}");
     }
     assert_eq!(service.calls(), 4);
-    service.says(Says::Well);
+    service.set_reply(RerankReply::Well);
     let paused = recall(&mut client, ask).await;
     assert!(
         !paused.reranked && paused.degraded,

@@ -5,7 +5,7 @@ use memoird_proto::v1::{
 };
 use tonic::Code;
 
-use super::bot::{ask, bytes_of, look, outline, report, say, seqs};
+use super::bot::{ask, bytes_of, outline, report, seqs, window_request, window_request_with};
 use super::plain;
 use crate::harness::{
     Daemon, Setup, append, assistant, end, journal, live, refused, say as append_only, text_of,
@@ -25,7 +25,7 @@ fn with(request: GetContextRequest, change: impl FnOnce(&mut AppendRequest)) -> 
 async fn window_with_append_includes_it_and_starts_session() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let first = ask(&mut client, say([user("hello")])).await;
+    let first = ask(&mut client, window_request_with([user("hello")])).await;
     assert_eq!(
         (outline(&first).as_str(), text_of(&first.turns[0])),
         ("1", "hello")
@@ -37,7 +37,11 @@ async fn window_with_append_includes_it_and_starts_session() {
         ("", "")
     );
     assert_eq!(report(&first).turns_included, 1);
-    let more = ask(&mut client, say([assistant("yes?"), user("well")])).await;
+    let more = ask(
+        &mut client,
+        window_request_with([assistant("yes?"), user("well")]),
+    )
+    .await;
     assert_eq!(outline(&more), "1 2 3");
     assert_eq!(
         live(&mut client, "chat").await,
@@ -45,7 +49,7 @@ async fn window_with_append_includes_it_and_starts_session() {
         "all of it, as it was said"
     );
     assert_eq!(
-        ask(&mut client, look()).await.turns,
+        ask(&mut client, window_request()).await.turns,
         more.turns,
         "and without an append"
     );
@@ -55,7 +59,7 @@ async fn window_with_append_includes_it_and_starts_session() {
 async fn window_with_duplicate_append_appends_nothing() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let request = with(say([user("hello")]), |append| {
+    let request = with(window_request_with([user("hello")]), |append| {
         append.idempotency_key = "one".into();
     });
     let first = bytes_of(&daemon, &request).await;
@@ -64,7 +68,7 @@ async fn window_with_duplicate_append_appends_nothing() {
     let again = ask(&mut client, request.clone()).await;
     assert_eq!(outline(&again), "1 2", "the window is of now");
     assert_eq!(live(&mut client, "chat").await.len(), 2);
-    let other = with(say([user("goodbye")]), |append| {
+    let other = with(window_request_with([user("goodbye")]), |append| {
         append.idempotency_key = "one".into();
     });
     let answer = client.get_context(other).await;
@@ -76,10 +80,12 @@ async fn window_append_is_refused_for_the_same_reasons_as_append() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     append_only(&mut client, "chat", "hello").await;
-    let stale = with(say([user("a")]), |append| append.expected_seq = Some(7));
+    let stale = with(window_request_with([user("a")]), |append| {
+        append.expected_seq = Some(7)
+    });
     refused(client.get_context(stale).await, Code::Aborted, "STALE_SEQ");
     let ulid = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
-    let stale = with(say([user("a")]), |append| {
+    let stale = with(window_request_with([user("a")]), |append| {
         append.expected_generation = ulid.into();
     });
     refused(
@@ -87,13 +93,13 @@ async fn window_append_is_refused_for_the_same_reasons_as_append() {
         Code::Aborted,
         "STALE_GENERATION",
     );
-    let orphan = say([crate::harness::tool_results(&["nobody"])]);
+    let orphan = window_request_with([crate::harness::tool_results(&["nobody"])]);
     refused(
         client.get_context(orphan).await,
         Code::InvalidArgument,
         "TOOL_USE_UNKNOWN",
     );
-    let wrong = with(say([]), |append| {
+    let wrong = with(window_request_with([]), |append| {
         append.messages_json =
             r#"[{"role":"user","content":"a"},{"role":"user","content":7}]"#.into();
         append.format = MessageFormat::Openai.into();
@@ -109,7 +115,9 @@ async fn window_append_is_refused_for_the_same_reasons_as_append() {
         1,
         "nothing was appended"
     );
-    let current = with(say([user("b")]), |append| append.expected_seq = Some(1));
+    let current = with(window_request_with([user("b")]), |append| {
+        append.expected_seq = Some(1)
+    });
     assert_eq!(outline(&ask(&mut client, current).await), "1 2");
 }
 
@@ -117,7 +125,7 @@ async fn window_append_is_refused_for_the_same_reasons_as_append() {
 async fn window_after_end_or_reset_shows_new_generation_only() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let old = ask(&mut client, say([user("old")]))
+    let old = ask(&mut client, window_request_with([user("old")]))
         .await
         .session
         .expect("a session");
@@ -126,7 +134,7 @@ async fn window_after_end_or_reset_shows_new_generation_only() {
         ..Default::default()
     };
     client.reset_session(request).await.expect("reset");
-    let new = ask(&mut client, say([user("new")])).await;
+    let new = ask(&mut client, window_request_with([user("new")])).await;
     assert_eq!((seqs(&new), text_of(&new.turns[0])), (vec![1], "new"));
     assert_eq!(
         report(&new).stable_prefix_tokens,
@@ -135,11 +143,11 @@ async fn window_after_end_or_reset_shows_new_generation_only() {
     );
     end(&mut client, "chat").await;
     refused(
-        client.get_context(look()).await,
+        client.get_context(window_request()).await,
         Code::NotFound,
         "SESSION_NOT_FOUND",
     );
-    let last = ask(&mut client, say([user("last")])).await;
+    let last = ask(&mut client, window_request_with([user("last")])).await;
     assert_eq!((seqs(&last), text_of(&last.turns[0])), (vec![1], "last"));
     assert_eq!(journal(&mut client, "chat", &old.generation).await.len(), 1);
 }
@@ -154,10 +162,10 @@ async fn session_of_another_tenant_has_no_window() {
         .await
         .expect("appended");
     for request in [
-        look(),
+        window_request(),
         GetContextRequest {
             peek: true,
-            ..look()
+            ..window_request()
         },
     ] {
         refused(
@@ -166,11 +174,14 @@ async fn session_of_another_tenant_has_no_window() {
             "SESSION_NOT_FOUND",
         );
     }
-    let own = ask(&mut beta, say([user("mine")])).await;
+    let own = ask(&mut beta, window_request_with([user("mine")])).await;
     assert_eq!((seqs(&own), text_of(&own.turns[0])), (vec![1], "mine"));
-    assert_eq!(text_of(&ask(&mut alpha, look()).await.turns[0]), "a secret");
+    assert_eq!(
+        text_of(&ask(&mut alpha, window_request()).await.turns[0]),
+        "a secret"
+    );
     refused(
-        daemon.sessions().get_context(look()).await,
+        daemon.sessions().get_context(window_request()).await,
         Code::Unauthenticated,
         "NO_KEY",
     );
@@ -186,7 +197,9 @@ async fn usage_without_earlier_window_is_accepted_and_ignored() {
         cache_read_tokens: u64::MAX,
         cache_creation_tokens: 1,
     };
-    let request = with(say([user("hello")]), |append| append.usage = Some(usage));
+    let request = with(window_request_with([user("hello")]), |append| {
+        append.usage = Some(usage)
+    });
     let window = ask(&mut daemon.sessions(), request).await;
     assert!(
         (report(&window).token_factor - 1.0).abs() < 1e-9,

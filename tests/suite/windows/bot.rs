@@ -18,7 +18,7 @@ struct Raw {
 }
 
 /// A request for a window of `chat`.
-pub(crate) fn look() -> GetContextRequest {
+pub(crate) fn window_request() -> GetContextRequest {
     GetContextRequest {
         session_id: "chat".to_owned(),
         ..GetContextRequest::default()
@@ -26,14 +26,14 @@ pub(crate) fn look() -> GetContextRequest {
 }
 
 /// The same, with an append of these turns.
-pub(crate) fn say(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
+pub(crate) fn window_request_with(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
     let append = AppendRequest {
         turns: turns.into(),
         ..AppendRequest::default()
     };
     GetContextRequest {
         append: Some(append),
-        ..look()
+        ..window_request()
     }
 }
 

@@ -6,7 +6,9 @@ use memoird_proto::v1::{Budget, GetContextRequest, GetContextResponse, Turn};
 use tonic::Code;
 use tonic_types::StatusExt;
 
-use super::bot::{ask, budget, bytes_of, look, no_window, outline, report, say, words};
+use super::bot::{
+    ask, budget, bytes_of, no_window, outline, report, window_request, window_request_with, words,
+};
 use super::plain;
 use crate::harness::{Daemon, append, assistant, live, refused, refused_code, user};
 
@@ -30,7 +32,7 @@ fn talk(turns: usize) -> Vec<Turn> {
 async fn budget_defaults_to_model_and_call_overrides_it() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let window = ask(&mut client, say([user("hello")])).await;
+    let window = ask(&mut client, window_request_with([user("hello")])).await;
     let (of, given) = (report(&window), report(&window).budget.expect("a budget"));
     assert_eq!((of.input_budget, of.model.as_str()), (185_664, "default"));
     assert_eq!(
@@ -51,7 +53,7 @@ async fn budget_defaults_to_model_and_call_overrides_it() {
         &mut client,
         GetContextRequest {
             budget: Some(some),
-            ..look()
+            ..window_request()
         },
     )
     .await;
@@ -63,18 +65,18 @@ async fn budget_defaults_to_model_and_call_overrides_it() {
     };
     let scaled = GetContextRequest {
         budget: Some(small),
-        ..look()
+        ..window_request()
     };
     let window = ask(&mut client, scaled).await;
     assert_eq!(report(&window).input_budget, 32_000 - 4_000 - 2_000 - 8_000);
     let none = GetContextRequest {
         budget: Some(Budget::default()),
-        ..look()
+        ..window_request()
     };
     assert_eq!(report(&ask(&mut client, none).await).input_budget, 185_664);
     let named = GetContextRequest {
         model: "gpt-4".into(),
-        ..look()
+        ..window_request()
     };
     let window = ask(&mut client, named).await;
     assert_eq!(report(&window).input_budget, 8_192 - 1_024 - 512 - 2_048);
@@ -91,7 +93,7 @@ async fn retry_attempt_has_smaller_budget_and_leaves_no_trace() {
         .expect("appended");
     let request = GetContextRequest {
         budget: budget(6_000),
-        ..look()
+        ..window_request()
     };
     let before = bytes_of(&daemon, &request).await;
     for (number, left) in [(1, 5_400), (2, 4_860), (3, 4_374)] {
@@ -152,7 +154,7 @@ async fn invalid_budget_and_unknown_model_are_refused_before_append() {
     ] {
         let request = GetContextRequest {
             budget: Some(wrong),
-            ..say([user("a")])
+            ..window_request_with([user("a")])
         };
         let answer = client.get_context(request).await;
         let said = refused(answer, Code::InvalidArgument, "BUDGET_NOT_POSITIVE");
@@ -160,7 +162,7 @@ async fn invalid_budget_and_unknown_model_are_refused_before_append() {
     }
     let request = GetContextRequest {
         model: "psychic".into(),
-        ..say([user("a")])
+        ..window_request_with([user("a")])
     };
     let said = refused(
         client.get_context(request).await,
@@ -172,7 +174,7 @@ async fn invalid_budget_and_unknown_model_are_refused_before_append() {
         "{said}"
     );
     refused(
-        client.get_context(look()).await,
+        client.get_context(window_request()).await,
         Code::NotFound,
         "SESSION_NOT_FOUND",
     );
@@ -182,14 +184,18 @@ async fn invalid_budget_and_unknown_model_are_refused_before_append() {
 async fn oversized_current_turn_is_refused_with_size_and_kept_in_history() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    ask(&mut client, say([user("hello"), assistant("hello")])).await;
+    ask(
+        &mut client,
+        window_request_with([user("hello"), assistant("hello")]),
+    )
+    .await;
     let long: String = (0..3_000).fold(String::new(), |mut text, number| {
         let _ = write!(text, "word{number} ");
         text
     });
     let request = GetContextRequest {
         budget: budget(4_000),
-        ..say([user(&long)])
+        ..window_request_with([user(&long)])
     };
     let status = no_window(&mut client, request).await;
     assert_eq!(status.code(), Code::FailedPrecondition);
@@ -207,12 +213,12 @@ async fn oversized_current_turn_is_refused_with_size_and_kept_in_history() {
     // The number of tokens in the error is sufficient.
     let request = GetContextRequest {
         budget: budget(tokens + 100),
-        ..look()
+        ..window_request()
     };
     assert!(outline(&ask(&mut client, request).await).ends_with('3'));
     let request = GetContextRequest {
         budget: budget(tokens / 2),
-        ..look()
+        ..window_request()
     };
     assert_eq!(
         refused_code(&no_window(&mut client, request).await),
@@ -224,11 +230,11 @@ async fn oversized_current_turn_is_refused_with_size_and_kept_in_history() {
 async fn overhead_tokens_count_in_window_and_cannot_overflow() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let plain = ask(&mut client, say([user("hello")])).await;
+    let plain = ask(&mut client, window_request_with([user("hello")])).await;
     let plain = report(&plain).clone();
     let more = GetContextRequest {
         overhead_tokens: 1_000,
-        ..look()
+        ..window_request()
     };
     let more = ask(&mut client, more).await;
     assert_eq!(report(&more).tokens_total, plain.tokens_total + 1_000);
@@ -236,7 +242,7 @@ async fn overhead_tokens_count_in_window_and_cannot_overflow() {
     let whole = plain.input_budget - plain.tokens_total;
     let much = GetContextRequest {
         overhead_tokens: whole * 96 / 100,
-        ..look()
+        ..window_request()
     };
     assert!(report(&ask(&mut client, much).await).tokens_total > 175_000);
     let absurd = [whole + 1, u64::MAX / 2, u64::MAX - 5, u64::MAX];
@@ -246,7 +252,7 @@ async fn overhead_tokens_count_in_window_and_cannot_overflow() {
             let request = GetContextRequest {
                 overhead_tokens,
                 policy,
-                ..look()
+                ..window_request()
             };
             let status = no_window(&mut client, request).await;
             assert_eq!(
@@ -259,7 +265,7 @@ async fn overhead_tokens_count_in_window_and_cannot_overflow() {
     let all = GetContextRequest {
         overhead_tokens: u64::MAX,
         budget: budget(u64::MAX),
-        ..look()
+        ..window_request()
     };
     assert_eq!(
         refused_code(&no_window(&mut client, all).await),
@@ -272,20 +278,20 @@ async fn overhead_tokens_count_in_window_and_cannot_overflow() {
 async fn system_prompt_and_tools_are_counted() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let plain = ask(&mut client, say([user("hello")])).await;
+    let plain = ask(&mut client, window_request_with([user("hello")])).await;
     let system_tokens =
         |answer: &GetContextResponse| report(answer).tokens_by_block.expect("blocks").system;
     let (system, tools_json) = (words(1), format!("[{{\"name\":{:?}}}]", words(2)));
     let with_system = GetContextRequest {
         system: system.clone(),
-        ..look()
+        ..window_request()
     };
     let with_system = ask(&mut client, with_system).await;
     assert!(system_tokens(&with_system) > system_tokens(&plain) + 100);
     let request = GetContextRequest {
         system,
         tools_json,
-        ..look()
+        ..window_request()
     };
     let with_both = ask(&mut client, request.clone()).await;
     assert!(system_tokens(&with_both) > system_tokens(&with_system) + 100);

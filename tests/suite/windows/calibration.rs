@@ -4,7 +4,7 @@
 
 use memoird_proto::v1::{AppendRequest, ContextReport, GetContextRequest, ModelUsage};
 
-use super::bot::{ask, budget, look, report, say, words};
+use super::bot::{ask, budget, report, window_request, window_request_with, words};
 use super::plain;
 use crate::harness::{Daemon, Sessions, Setup, append, assistant, user};
 
@@ -31,7 +31,7 @@ async fn next(
         append: Some(append),
         model: model.into(),
         budget: budget(40_000),
-        ..look()
+        ..window_request()
     };
     report(&ask(client, request).await).clone()
 }
@@ -81,7 +81,7 @@ async fn windows_follow_provider_charges_per_tenant_and_model() {
 
     let other_model = GetContextRequest {
         model: "gpt-4o-mini".into(),
-        ..look()
+        ..window_request()
     };
     let other_model = ask(&mut alpha, other_model).await;
     assert!(
@@ -94,7 +94,7 @@ async fn windows_follow_provider_charges_per_tenant_and_model() {
     let small = GetContextRequest {
         model: "gpt-4o".into(),
         budget: budget(4_000),
-        ..look()
+        ..window_request()
     };
     let held = ask(&mut alpha, small.clone()).await;
     let free = ask(&mut beta, small).await;
@@ -159,7 +159,7 @@ async fn charge_counts_once_and_for_its_model_only() {
     let asked = GetContextRequest {
         model: "gpt-4o".into(),
         peek: true,
-        ..look()
+        ..window_request()
     };
     client
         .append(charge("claude-opus-5"))
@@ -185,7 +185,7 @@ async fn charge_counts_once_and_for_its_model_only() {
         (again - known).abs() < 1e-9,
         "no window was asked for in between: {again} {known}"
     );
-    let silent = say([user("well?")]);
+    let silent = window_request_with([user("well?")]);
     assert!(
         report(&ask(&mut client, silent).await).token_factor < 1.001,
         "the default model"
@@ -226,7 +226,7 @@ async fn cached_prompt_tokens_are_charged_like_others() {
         let asked = GetContextRequest {
             model: "claude-opus-5".into(),
             peek: true,
-            ..look()
+            ..window_request()
         };
         learnt.push(report(&ask(&mut client, asked).await).token_factor);
     }

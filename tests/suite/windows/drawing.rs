@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::bot::{ask, look, outline, report, words};
+use super::bot::{ask, outline, report, window_request, words};
 use super::plain;
 use crate::harness::{Daemon, Setup, append, ask_as, assistant, fails, reload, user};
 
@@ -68,7 +68,7 @@ async fn window_drawing_fits_terminal_and_shows_omissions() {
         "the omitted turns in {text}"
     );
     assert!(!text.contains('\u{1b}'), "no colours into a pipe");
-    let window = ask(&mut daemon.sessions(), look()).await;
+    let window = ask(&mut daemon.sessions(), window_request()).await;
     assert_eq!(
         report(&window).stable_prefix_tokens,
         0,
@@ -101,7 +101,7 @@ async fn window_command_json_matches_report() {
     let json = ask_as(&daemon, &["--json", "window", "chat"], "")
         .await
         .json();
-    let window = ask(&mut daemon.sessions(), look()).await;
+    let window = ask(&mut daemon.sessions(), window_request()).await;
     let report = report(&window);
     assert_eq!(
         json["report"]["tokens_total"], report.tokens_total,
@@ -127,7 +127,7 @@ async fn reload_changes_policy_and_models_of_next_window() {
     let mut daemon = Daemon::with(context("policy: head_tail")).await;
     talk(&daemon).await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    let before = ask(&mut client, look()).await;
+    let before = ask(&mut client, window_request()).await;
     assert_eq!(
         (before.turns.len(), report(&before).policy.as_str()),
         (40, "head_tail")
@@ -138,7 +138,7 @@ async fn reload_changes_policy_and_models_of_next_window() {
     ));
     let (_, refused) = reload(&mut admin).await;
     assert_eq!(refused, [""; 0]);
-    let after = ask(&mut client, look()).await;
+    let after = ask(&mut client, window_request()).await;
     let report_after = report(&after);
     assert_eq!(
         (report_after.policy.as_str(), report_after.model.as_str()),
@@ -149,7 +149,7 @@ async fn reload_changes_policy_and_models_of_next_window() {
     daemon.rewrite(context("policy: head_tail"));
     reload(&mut admin).await;
     assert_eq!(
-        ask(&mut client, look()).await.turns,
+        ask(&mut client, window_request()).await.turns,
         before.turns,
         "and back"
     );

@@ -7,7 +7,7 @@ use memoird_proto::v1::{
     GetContextRequest, MessageFormat, ResetSessionRequest, Role, ToolResult, ToolUse,
 };
 
-use super::bot::{ask, head_tail, is_gap, look};
+use super::bot::{ask, head_tail, is_gap, window_request};
 use super::plain;
 use crate::harness::{
     Daemon, Sessions, append, assistant, live, text_of, tool_results, tool_uses, turn, user,
@@ -85,7 +85,7 @@ async fn window(client: &mut Sessions) -> String {
     let request = GetContextRequest {
         policy: head_tail(10),
         format: MessageFormat::Anthropic.into(),
-        ..look()
+        ..window_request()
     };
     ask(client, request).await.messages_json
 }
@@ -104,7 +104,7 @@ async fn nonce_survives_restart_and_changes_with_reset() {
     talk(&mut client, 20).await;
     let request = GetContextRequest {
         policy: head_tail(10),
-        ..look()
+        ..window_request()
     };
     let seen = ask(&mut client, request).await;
     is_gap(text_of(&seen.turns[1]), 2, 32);
@@ -197,7 +197,7 @@ async fn imitations_with_lookalike_characters_are_quoted() {
         client.append(append("chat", said)).await.expect("appended");
         let request = GetContextRequest {
             policy: head_tail(10),
-            ..look()
+            ..window_request()
         };
         let seen = ask(&mut client, request).await;
         let shown = text_of(&seen.turns[seen.turns.len() - 2]);

@@ -3,7 +3,7 @@
 use memoird_proto::v1::{AppendRequest, GetContextRequest, GetContextResponse, MessageFormat};
 use serde_json::{Value, json};
 
-use super::bot::{ask, budget, look, outline, report, say, words};
+use super::bot::{ask, budget, outline, report, window_request, window_request_with, words};
 use super::plain;
 use crate::harness::{Daemon, Sessions, append, assistant, tool_uses, user, without_nonce};
 
@@ -26,7 +26,7 @@ fn in_format(session: &str, format: MessageFormat) -> GetContextRequest {
     GetContextRequest {
         session_id: session.into(),
         format: format.into(),
-        ..look()
+        ..window_request()
     }
 }
 
@@ -192,9 +192,13 @@ async fn cache_control_matches_reported_breakpoints_and_is_opt_in() {
 async fn abandoned_call_gets_error_result() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let pending = ask(&mut client, say([user("look"), tool_uses(&["one", "two"])])).await;
+    let pending = ask(
+        &mut client,
+        window_request_with([user("look"), tool_uses(&["one", "two"])]),
+    )
+    .await;
     assert_eq!(outline(&pending), "1 2", "it may still be answered");
-    let window = ask(&mut client, say([user("never mind")])).await;
+    let window = ask(&mut client, window_request_with([user("never mind")])).await;
     assert_eq!(outline(&window), "1 2 [abandoned] 3");
     let openai = messages(&ask(&mut client, in_format("chat", MessageFormat::Openai)).await);
     let ids = [&openai[2]["tool_call_id"], &openai[3]["tool_call_id"]];

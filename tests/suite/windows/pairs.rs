@@ -6,7 +6,7 @@ use memoird_proto::v1::{
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::bot::{ask, budget, look};
+use super::bot::{ask, budget, window_request};
 use crate::harness::{Daemon, Sessions, Setup, refused};
 
 const ANTHROPIC: MessageFormat = MessageFormat::Anthropic;
@@ -31,7 +31,7 @@ async fn window(client: &mut Sessions, format: MessageFormat, tokens: u64) -> Ve
         session_id: "chat".into(),
         format: format.into(),
         budget: budget(tokens),
-        ..look()
+        ..window_request()
     };
     let answer = ask(client, request).await;
     serde_json::from_str(&answer.messages_json).expect("a JSON array")

@@ -6,8 +6,8 @@ use memoird_proto::v1::{
 };
 
 use super::bot::{
-    ask, budget, head_tail, is_gap, is_paired, look, outline, report, salience, seqs, sliding,
-    token_budget, words,
+    ask, budget, head_tail, is_gap, is_paired, outline, report, salience, seqs, sliding,
+    token_budget, window_request, words,
 };
 use super::plain;
 use crate::harness::{
@@ -53,7 +53,7 @@ async fn sliding_window_has_last_turns_only() {
         &mut client,
         GetContextRequest {
             policy: sliding(4),
-            ..look()
+            ..window_request()
         },
     )
     .await;
@@ -69,7 +69,7 @@ async fn sliding_window_has_last_turns_only() {
         &mut client,
         GetContextRequest {
             policy: sliding(u32::MAX),
-            ..look()
+            ..window_request()
         },
     )
     .await;
@@ -82,7 +82,7 @@ async fn head_tail_has_first_turn_gap_marker_and_last_turns() {
     let mut client = daemon.sessions();
     let request = GetContextRequest {
         policy: head_tail(10),
-        ..look()
+        ..window_request()
     };
     let window = ask(&mut client, request).await;
     assert_eq!(outline(&window), "1 [elision] 33 34 35 36 37 38 39 40");
@@ -107,7 +107,7 @@ async fn token_budget_keeps_fitting_turns_and_cuts_to_floor() {
     let request = GetContextRequest {
         policy: token_budget(),
         budget: budget(4_000),
-        ..look()
+        ..window_request()
     };
     let window = ask(&mut client, request).await;
     assert!(
@@ -149,7 +149,7 @@ async fn salience_omits_least_important_turns() {
     let request = GetContextRequest {
         policy: salience(),
         budget: budget(3_000),
-        ..look()
+        ..window_request()
     };
     let window = ask(&mut client, request).await;
     let shown = seqs(&window);
@@ -185,7 +185,7 @@ async fn dropped_and_cut_turns_are_reported_separately() {
         &mut client,
         GetContextRequest {
             policy: head_tail(10),
-            ..look()
+            ..window_request()
         },
     )
     .await;
@@ -227,7 +227,7 @@ async fn oversized_first_turn_becomes_reported_excerpt() {
         &mut client,
         GetContextRequest {
             budget: budget(2_000),
-            ..look()
+            ..window_request()
         },
     )
     .await;
@@ -243,7 +243,7 @@ async fn oversized_first_turn_becomes_reported_excerpt() {
         "{report:?}"
     );
     assert_eq!(report.omissions, [omission(1, 1, OmissionReason::Excerpt)]);
-    let window = ask(&mut client, look()).await;
+    let window = ask(&mut client, window_request()).await;
     assert_eq!(
         (outline(&window).as_str(), text_of(&window.turns[0])),
         ("1 2 3", &*task)
@@ -257,7 +257,7 @@ async fn very_long_first_turn_leaves_room_for_last_turns() {
     let task: String = (0..60).map(words).collect();
     let request = GetContextRequest {
         budget: budget(4_000),
-        ..look()
+        ..window_request()
     };
     let (mut before, mut cuts) = (0, 0);
     client
@@ -331,7 +331,7 @@ async fn old_and_long_results_are_trimmed_before_turns_are_omitted() {
         .expect("appended");
     let request = GetContextRequest {
         budget: budget(3_000),
-        ..look()
+        ..window_request()
     };
     let window = ask(&mut client, request.clone()).await;
     assert_eq!(outline(&window), "1 2 3:superseded 4 5:trimmed 6 7 8 9");
@@ -385,7 +385,7 @@ async fn pinned_turns_survive_every_cut() {
         let request = GetContextRequest {
             policy,
             budget: budget(2_500),
-            ..look()
+            ..window_request()
         };
         let window = ask(&mut client, request).await;
         assert!(
@@ -449,7 +449,7 @@ async fn no_policy_or_budget_separates_calls_from_results() {
                     policy,
                     format,
                     budget: budget(tokens),
-                    ..look()
+                    ..window_request()
                 };
                 is_paired(&ask(&mut client, request).await.turns);
             }

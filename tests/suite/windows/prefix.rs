@@ -3,8 +3,8 @@
 use memoird_proto::v1::{GetContextRequest, Role, Turn, WindowPolicy};
 
 use super::bot::{
-    ask, budget, bytes_of, head_tail, is_paired, look, outline, report, salience, say,
-    token_budget, words,
+    ask, budget, bytes_of, head_tail, is_paired, outline, report, salience, token_budget,
+    window_request, window_request_with, words,
 };
 use super::plain;
 use crate::harness::{Daemon, append, assistant, tool_uses, turn, user};
@@ -71,7 +71,7 @@ async fn window_is_byte_prefix_of_next_window_between_cuts() {
             session_id: session.clone(),
             policy,
             budget: budget(6_000),
-            ..look()
+            ..window_request()
         };
         let (mut before, mut cuts) = (Vec::new(), 0);
         for number in 0..60 {
@@ -110,7 +110,7 @@ async fn settled(
         session_id: session.into(),
         policy,
         budget: budget(6_000),
-        ..look()
+        ..window_request()
     };
     for number in 0..200 {
         client
@@ -197,12 +197,12 @@ async fn window_after_kill_starts_with_window_before() {
         0,
         GetContextRequest {
             budget: budget(5_000),
-            ..look()
+            ..window_request()
         },
     );
     for number in 0..40 {
         let asked = GetContextRequest {
-            append: say(round(number)).append,
+            append: window_request_with(round(number)).append,
             ..request.clone()
         };
         let next = bytes_of(&daemon, &asked).await;

@@ -8,7 +8,7 @@ use memoird_proto::v1::{
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::bot::{ask, look, report};
+use super::bot::{ask, report, window_request};
 use super::plain;
 use crate::harness::{Daemon, Sessions, append, eventually, live, refused, user};
 
@@ -22,7 +22,7 @@ fn offering(format: MessageFormat) -> GetContextRequest {
     GetContextRequest {
         format: format.into(),
         recall_tool: true,
-        ..look()
+        ..window_request()
     }
 }
 

@@ -2,14 +2,14 @@
 
 use memoird_proto::v1::{GetContextRequest, GetSessionRequest, SessionInfo};
 
-use super::bot::{ask, budget, bytes_of, look, report, say, words};
+use super::bot::{ask, budget, bytes_of, report, window_request, window_request_with, words};
 use super::plain;
 use crate::harness::{Daemon, Sessions, append, assistant, eventually, http_get, user, wall_ms};
 
 fn peek() -> GetContextRequest {
     GetContextRequest {
         peek: true,
-        ..look()
+        ..window_request()
     }
 }
 
@@ -42,7 +42,7 @@ async fn wait_for_clock_tick(from_ms: i64) {
 async fn window_touches_session_and_peek_does_not() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    ask(&mut client, say([user("hello")])).await;
+    ask(&mut client, window_request_with([user("hello")])).await;
     let before = info(&mut client).await;
     wait_for_clock_tick(times(&before)[0]).await;
     ask(&mut client, peek()).await;
@@ -56,7 +56,10 @@ async fn window_touches_session_and_peek_does_not() {
         (after.last_seq, after.history_turns),
         (before.last_seq, before.history_turns)
     );
-    let touched = ask(&mut client, look()).await.session.expect("a session");
+    let touched = ask(&mut client, window_request())
+        .await
+        .session
+        .expect("a session");
     assert!(
         times(&touched)[0] > times(&before)[0],
         "{touched:?} after {before:?}"
@@ -79,7 +82,7 @@ async fn peek_changes_no_later_window_and_no_metrics() {
     let mut client = daemon.sessions();
     let request = GetContextRequest {
         budget: budget(4_000),
-        ..look()
+        ..window_request()
     };
     let small = GetContextRequest {
         budget: budget(1_000),
@@ -127,13 +130,16 @@ async fn windows_keep_session_alive_across_kill() {
     let short = plain().section("short_term: { session_ttl: 3s, sweep_interval: 50ms }");
     let mut daemon = Daemon::with(short).await;
     let mut client = daemon.sessions();
-    let first = ask(&mut client, say([user("hello")]))
+    let first = ask(&mut client, window_request_with([user("hello")]))
         .await
         .session
         .expect("a session");
     let ends_ms = times(&first)[1];
     let touched = eventually("windows kept it alive past its first end", async || {
-        let session = ask(&mut client, look()).await.session.expect("a session");
+        let session = ask(&mut client, window_request())
+            .await
+            .session
+            .expect("a session");
         assert_eq!(session.generation, first.generation);
         (wall_ms() > ends_ms + 500).then_some(session)
     });

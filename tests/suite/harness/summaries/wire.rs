@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::service::Posted;
-use super::Says;
+use super::SummaryReply;
 
 /// The API of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,32 +76,36 @@ impl Wire {
             .unwrap_or_else(|| panic!("no prompt in {body}"))
     }
 
-    pub(super) fn answer(self, says: Says, body: &Value, key: &str) -> Vec<u8> {
+    pub(super) fn answer(self, kind: SummaryReply, body: &Value, key: &str) -> Vec<u8> {
         let prompt = self.prompt(body);
         let summary = summary(prompt).to_string();
-        match says {
-            Says::Well | Says::Held | Says::Never => self.good(&summary),
-            Says::Busy(seconds) => {
+        match kind {
+            SummaryReply::Well | SummaryReply::Held | SummaryReply::Never => self.good(&summary),
+            SummaryReply::Busy(seconds) => {
                 let body = self.error_body("rate_limit_error", "Slow down");
                 let header = format!("retry-after: {seconds}\r\n");
                 reply("429 Too Many Requests", &header, &body)
             }
-            Says::Broken => reply(
+            SummaryReply::Broken => reply(
                 "500 Internal Server Error",
                 "",
                 "<html>Internal Server Error</html>",
             ),
-            Says::Echoes => self.error("400 Bad Request", key, &format!("{key} said {prompt}")),
-            Says::HalfSummary => self.good(&summary[..summary.len() / 2]),
-            Says::HalfAnswer => {
+            SummaryReply::Echoes => {
+                self.error("400 Bad Request", key, &format!("{key} said {prompt}"))
+            }
+            SummaryReply::HalfSummary => self.good(&summary[..summary.len() / 2]),
+            SummaryReply::HalfAnswer => {
                 let whole = self.good_body(&summary);
                 reply("200 OK", "", &whole[..whole.len() / 2])
             }
-            Says::Braces => self.good("{}"),
-            Says::Apology => self.good("I'm sorry, but I can't help with that conversation."),
-            Says::Narrow(bytes_max) if prompt.len() > bytes_max => self.too_long(),
-            Says::Narrow(_) => self.good(&summary),
-            Says::Closes => b"HTTP/1.1 200 OK\r\ncontent-le".to_vec(),
+            SummaryReply::Braces => self.good("{}"),
+            SummaryReply::Apology => {
+                self.good("I'm sorry, but I can't help with that conversation.")
+            }
+            SummaryReply::Narrow(bytes_max) if prompt.len() > bytes_max => self.too_long(),
+            SummaryReply::Narrow(_) => self.good(&summary),
+            SummaryReply::Closes => b"HTTP/1.1 200 OK\r\ncontent-le".to_vec(),
         }
     }
 

@@ -13,7 +13,7 @@ use super::{Setup, eventually};
 
 /// Response to a call.
 #[derive(Clone, Debug)]
-pub(crate) enum Finds {
+pub(crate) enum ExtractionReply {
     /// Returns these facts.
     These(Value),
     /// Returns a reply that is cut off in the middle of these facts.
@@ -28,22 +28,22 @@ pub(crate) enum Finds {
 
 #[derive(Debug, Default)]
 struct State {
-    script: Mutex<VecDeque<Finds>>,
+    script: Mutex<VecDeque<ExtractionReply>>,
     prompts: Mutex<Vec<String>>,
 }
 
 /// A provider that runs until the end of the test.
 #[derive(Debug)]
-pub(crate) struct Learner {
+pub(crate) struct ExtractionProvider {
     port: u16,
     state: Arc<State>,
     /// Stops the server when dropped.
     _serving: JoinSet<()>,
 }
 
-impl Learner {
+impl ExtractionProvider {
     /// Follows the script and then finds no facts.
-    pub(crate) async fn start(script: impl IntoIterator<Item = Finds>) -> Self {
+    pub(crate) async fn start(script: impl IntoIterator<Item = ExtractionReply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let state = Arc::new(State::default());
@@ -80,7 +80,7 @@ impl Learner {
     }
 
     /// Appends to the script.
-    pub(crate) fn finds(&self, script: impl IntoIterator<Item = Finds>) {
+    pub(crate) fn add_replies(&self, script: impl IntoIterator<Item = ExtractionReply>) {
         self.state.script.lock().expect("no panic").extend(script);
     }
 
@@ -104,25 +104,25 @@ async fn serve(mut stream: TcpStream, state: &State) {
     let body: Value = serde_json::from_slice(&posted.body).expect("JSON");
     let prompt = body["messages"][0]["content"].as_str().expect("a prompt");
     assert_eq!(posted.header("authorization"), "Bearer sk-learner-0ddba11");
-    let finds = state.script.lock().expect("no panic").pop_front();
+    let reply = state.script.lock().expect("no panic").pop_front();
     state
         .prompts
         .lock()
         .expect("no panic")
         .push(prompt.to_owned());
-    let (status, body) = match finds {
+    let (status, body) = match reply {
         None => ("200 OK", good("[]")),
-        Some(Finds::These(facts)) => ("200 OK", good(&facts.to_string())),
-        Some(Finds::Half(facts)) => {
+        Some(ExtractionReply::These(facts)) => ("200 OK", good(&facts.to_string())),
+        Some(ExtractionReply::Half(facts)) => {
             let text = facts.to_string();
             ("200 OK", good(&text[..text.len() / 2]))
         }
-        Some(Finds::Breaks) => {
+        Some(ExtractionReply::Breaks) => {
             let whole = good("[]");
             ("200 OK", whole[..whole.len() / 2].to_owned())
         }
-        Some(Finds::Down) => ("503 Service Unavailable", "{}".to_owned()),
-        Some(Finds::Never) => {
+        Some(ExtractionReply::Down) => ("503 Service Unavailable", "{}".to_owned()),
+        Some(ExtractionReply::Never) => {
             // Until the client disconnects.
             let _ = stream.read(&mut [0; 1]).await;
             return;
