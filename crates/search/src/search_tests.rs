@@ -25,19 +25,19 @@ use tokio::task::JoinSet;
 use super::*;
 
 /// An engine with its journal, and the index.
-struct House {
+struct Fixture {
     engine: Engine,
     search: Search,
 }
 
-async fn open(dir: &Path, config: SearchConfig) -> House {
+async fn open(dir: &Path, config: SearchConfig) -> Fixture {
     open_with(dir, config, JournalConfig::default()).await
 }
 
-async fn open_with(dir: &Path, config: SearchConfig, journal: JournalConfig) -> House {
+async fn open_with(dir: &Path, config: SearchConfig, journal: JournalConfig) -> Fixture {
     let engine = open_engine(dir, journal).await;
     let search = Search::open(engine.clone(), dir, config, None);
-    House { engine, search }
+    Fixture { engine, search }
 }
 
 async fn open_engine(dir: &Path, journal: JournalConfig) -> Engine {
@@ -90,7 +90,7 @@ async fn update(engine: &Engine, of: &str, session: &str, seq: u64, turn: Turn) 
     updated.await.unwrap();
 }
 
-impl House {
+impl Fixture {
     async fn append(&self, of: &str, session: &str, turns: Vec<Turn>) {
         append(&self.engine, of, session, turns).await;
     }
@@ -171,19 +171,19 @@ fn index_file(dir: &TempDir) -> PathBuf {
 #[tokio::test(start_paused = true)]
 async fn search_ranks_best_first_including_ended_sessions() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
-    assert_eq!(house.found("refund").await, [""; 0]);
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    assert_eq!(fixture.found("refund").await, [""; 0]);
     let old = [
         "Where is my refund?",
         "It is late",
         "The refund of an invoice is late",
     ];
-    house.say("acme", "old", &old).await;
-    house.end("acme", "old").await;
-    house
+    fixture.say("acme", "old", &old).await;
+    fixture.end("acme", "old").await;
+    fixture
         .say("acme", "new", &["Some refunds are quick", "Thanks"])
         .await;
-    let page = house.ask(words("late refunds of invoices")).await;
+    let page = fixture.ask(words("late refunds of invoices")).await;
     assert_eq!(snippets(&page)[0], "The refund of an invoice is late");
     assert_eq!(page.hits.len(), 4);
     assert!(
@@ -201,7 +201,7 @@ async fn search_ranks_best_first_including_ended_sessions() {
         session: Some(session_id("old")),
         ..words("late")
     };
-    let hits = house.ask(around).await.hits;
+    let hits = fixture.ask(around).await.hits;
     let seqs = |hit: &Hit| -> Vec<u64> {
         let placed = hit
             .turns
@@ -214,13 +214,13 @@ async fn search_ranks_best_first_including_ended_sessions() {
         hits.iter().map(seqs).collect::<Vec<_>>(),
         [vec![1, 2, 3], vec![2, 3]]
     );
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn search_matches_inflections_digits_and_emoji() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
+    let fixture = open(dir.path(), SearchConfig::default()).await;
     let said = [
         "Köpeğimin adı Karabaş",
         "أحب شرب الشاي بالنعناع",
@@ -229,7 +229,7 @@ async fn search_matches_inflections_digits_and_emoji() {
         "heute Pizza 🍕!",
         "we bought a car",
     ];
-    house.say("acme", "chat", &said).await;
+    fixture.say("acme", "chat", &said).await;
     for (query, place) in [
         ("köpek", 0),
         ("شاي", 1),
@@ -239,18 +239,18 @@ async fn search_matches_inflections_digits_and_emoji() {
         ("kraków", 3),
         ("🍕", 4),
     ] {
-        assert_eq!(house.found(query).await, [said[place]], "{query}");
+        assert_eq!(fixture.found(query).await, [said[place]], "{query}");
     }
     for query in ["carpet", "2019", "🍔"] {
-        assert_eq!(house.found(query).await, [""; 0], "{query}");
+        assert_eq!(fixture.found(query).await, [""; 0], "{query}");
     }
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_filter_excludes_non_matching_turns() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
+    let fixture = open(dir.path(), SearchConfig::default()).await;
     let at = |mut turn: Turn, ms| {
         turn.timestamp = Some(Timestamp::from_ms(ms));
         turn
@@ -264,27 +264,27 @@ async fn each_filter_excludes_non_matching_turns() {
         at(turn(Role::User, "oslo on monday"), 1_000),
         at(Turn::new(Role::Assistant, vec![call.into()]), 2_000),
     ];
-    house.append("acme", "a", said).await;
+    fixture.append("acme", "a", said).await;
     // Indexed before its result arrives.
-    assert_eq!(house.found("oslo").await.len(), 2);
+    assert_eq!(fixture.found("oslo").await.len(), 2);
     let result = PartKind::ToolResult {
         tool_use_id: "1".into(),
         content: "no seat to oslo".into(),
         parts: Vec::new(),
         is_error: true,
     };
-    house
+    fixture
         .append(
             "acme",
             "a",
             vec![at(Turn::new(Role::Tool, vec![result.into()]), 86_400_000)],
         )
         .await;
-    house
+    fixture
         .append("acme", "b", vec![at(turn(Role::User, "oslo again"), 3_000)])
         .await;
     let seqs = async |request| -> Vec<(String, u64)> {
-        let mut found: Vec<_> = house
+        let mut found: Vec<_> = fixture
             .ask(request)
             .await
             .hits
@@ -346,21 +346,21 @@ async fn each_filter_excludes_non_matching_turns() {
         tool: tool(),
         ..words(" ")
     };
-    let hits = house.ask(request).await.hits;
+    let hits = fixture.ask(request).await.hits;
     let newest_first: Vec<_> = hits.iter().map(|hit| (hit.seq, hit.score)).collect();
     assert_eq!(newest_first, [(3, 0.0), (2, 0.0)]);
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn search_is_isolated_by_tenant() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
-    house
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    fixture
         .say("acme", "chat", &["the secret launch", "of acme"])
         .await;
-    house.say("other", "chat", &["another launch"]).await;
-    house.say("acme", "chat", &["the launch moved"]).await;
+    fixture.say("other", "chat", &["another launch"]).await;
+    fixture.say("acme", "chat", &["the launch moved"]).await;
     let all = [
         words("secret launch moved"),
         SearchRequest {
@@ -378,35 +378,35 @@ async fn search_is_isolated_by_tenant() {
         },
     ];
     for request in all {
-        let page = house.ask_of("other", request.clone()).await;
+        let page = fixture.ask_of("other", request.clone()).await;
         assert_eq!(snippets(&page), ["another launch"], "{request:?}");
         assert_eq!(page.hits[0].turns.len(), 1);
-        assert!(house.ask(request).await.hits.len() >= 2);
+        assert!(fixture.ask(request).await.hits.len() >= 2);
     }
     // A token of another tenant is only a position in the tenant's own list.
     let request = SearchRequest {
         limit: 1,
         ..words("launch")
     };
-    let page = house.ask(request).await.next;
+    let page = fixture.ask(request).await.next;
     assert!(page.is_some());
     let request = SearchRequest {
         page,
         ..words("launch")
     };
-    for snippet in snippets(&house.ask_of("other", request).await) {
+    for snippet in snippets(&fixture.ask_of("other", request).await) {
         assert_eq!(snippet, "another launch");
     }
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pages_have_every_hit_once_during_appends() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
+    let fixture = open(dir.path(), SearchConfig::default()).await;
     for number in 0..50 {
         let more = "tea ".repeat(number % 4);
-        house
+        fixture
             .say("acme", "chat", &[&format!("tea {more}number {number}")])
             .await;
     }
@@ -418,7 +418,7 @@ async fn pages_have_every_hit_once_during_appends() {
         };
         let (mut page, mut seqs) = (None, Vec::new());
         loop {
-            let found = house
+            let found = fixture
                 .ask(SearchRequest {
                     page,
                     ..request.clone()
@@ -430,42 +430,42 @@ async fn pages_have_every_hit_once_during_appends() {
             if page.is_none() {
                 break;
             }
-            house.say("acme", "chat", &["tea tea tea"]).await;
+            fixture.say("acme", "chat", &["tea tea tea"]).await;
         }
         let is_newest_first = seqs.is_sorted_by(|one, other| one > other);
         assert_eq!(is_newest_first, query.is_empty());
         seqs.sort_unstable();
         assert_eq!(seqs, (1..=said).collect::<Vec<u64>>(), "{query:?}");
     }
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn index_resumes_after_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
-    house.say("acme", "chat", &["one tea", "two teas"]).await;
-    assert_eq!(house.found("tea").await.len(), 2);
-    house.close().await;
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    fixture.say("acme", "chat", &["one tea", "two teas"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 2);
+    fixture.close().await;
     // Appended while no worker updates the index.
     let engine = open_engine(dir.path(), JournalConfig::default()).await;
     say(&engine, "acme", "chat", &["three teas"]).await;
     engine.close().await;
     drop(engine);
-    let house = open(dir.path(), SearchConfig::default()).await;
-    assert_eq!(house.found("tea").await.len(), 3);
-    let counts = house.search.counts();
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    assert_eq!(fixture.found("tea").await.len(), 3);
+    let counts = fixture.search.counts();
     assert_eq!((counts.indexed, counts.rebuilds, counts.behind), (1, 0, 0));
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_damaged_or_foreign_index_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
-    house.say("acme", "chat", &["one tea", "two teas"]).await;
-    assert_eq!(house.found("tea").await.len(), 2);
-    house.close().await;
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    fixture.say("acme", "chat", &["one tea", "two teas"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 2);
+    fixture.close().await;
     let path = index_file(&dir);
     let whole = std::fs::read(&path).unwrap();
     let mut middle = whole.clone();
@@ -483,44 +483,44 @@ async fn lost_damaged_or_foreign_index_is_rebuilt() {
             None => std::fs::remove_file(&path).unwrap(),
             Some(bytes) => std::fs::write(&path, bytes).unwrap(),
         }
-        let house = open(dir.path(), SearchConfig::default()).await;
-        assert_eq!(house.found("tea").await.len(), 2);
-        let counts = house.search.counts();
+        let fixture = open(dir.path(), SearchConfig::default()).await;
+        assert_eq!(fixture.found("tea").await.len(), 2);
+        let counts = fixture.search.counts();
         assert_eq!((counts.indexed, counts.rebuilds), (2, 1));
-        house.close().await;
+        fixture.close().await;
     }
     // A journal restored by hand, with a different history.
     std::fs::remove_file(dir.path().join("journal.db")).unwrap();
     for texts in [&["another tea"][..], &["more tea", "and more tea"]] {
-        let house = open(dir.path(), SearchConfig::default()).await;
-        house.say("acme", "new", texts).await;
-        let found = house.found("tea").await;
+        let fixture = open(dir.path(), SearchConfig::default()).await;
+        fixture.say("acme", "new", texts).await;
+        let found = fixture.found("tea").await;
         assert!(
             found
                 .iter()
                 .all(|snippet| snippet.contains("more") || snippet.contains("another"))
         );
         assert!(found.contains(&texts[0].to_owned()), "{found:?}");
-        house.close().await;
+        fixture.close().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn damage_found_during_search_triggers_rebuild() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
-    house.say("acme", "chat", &["one tea"]).await;
-    assert_eq!(house.found("tea").await.len(), 1);
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    fixture.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 1);
     // Simulates a search that finds damage.
-    house
+    fixture
         .search
         .noted(IndexError::from(memoird_store::StoreError::Corrupt {
             path: index_file(&dir),
             detail: "a test".into(),
         }));
-    assert_eq!(house.found("tea").await.len(), 1);
-    assert_eq!(house.search.counts().rebuilds, 2);
-    house.close().await;
+    assert_eq!(fixture.found("tea").await.len(), 1);
+    assert_eq!(fixture.search.counts().rebuilds, 2);
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -530,17 +530,17 @@ async fn pruned_turns_are_removed_from_index() {
         retention: Duration::ZERO,
         ..JournalConfig::default()
     };
-    let house = open_with(dir.path(), SearchConfig::default(), journal).await;
-    house.say("acme", "gone", &["one tea", "two teas"]).await;
-    house.say("acme", "live", &["three teas"]).await;
-    assert_eq!(house.found("tea").await.len(), 3);
-    house.end("acme", "gone").await;
-    while house.search.counts().forgotten == 0 {
+    let fixture = open_with(dir.path(), SearchConfig::default(), journal).await;
+    fixture.say("acme", "gone", &["one tea", "two teas"]).await;
+    fixture.say("acme", "live", &["three teas"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 3);
+    fixture.end("acme", "gone").await;
+    while fixture.search.counts().forgotten == 0 {
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
-    assert_eq!(house.found("tea").await, ["three teas"]);
-    assert_eq!(house.search.counts().forgotten, 2);
-    let index = locked(&house.search.shared.index).clone().unwrap();
+    assert_eq!(fixture.found("tea").await, ["three teas"]);
+    assert_eq!(fixture.search.counts().forgotten, 2);
+    let index = locked(&fixture.search.shared.index).clone().unwrap();
     let left = index.generations(
         Generation::new(0, 0),
         Generation::new(i64::MAX, u128::MAX),
@@ -548,7 +548,7 @@ async fn pruned_turns_are_removed_from_index() {
     );
     assert_eq!(left.unwrap().len(), 1);
     drop(index);
-    house.close().await;
+    fixture.close().await;
 }
 
 /// A request to erase these generations of a session.
@@ -619,60 +619,63 @@ impl Flood {
 #[tokio::test(start_paused = true)]
 async fn erasure_does_not_wait_for_appends_of_other_tenants() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), without_rests()).await;
-    house.say("acme", "gone", &["one tea"]).await;
-    assert_eq!(house.found("tea").await.len(), 1);
-    let flood = Flood::begin(&house.engine);
+    let fixture = open(dir.path(), without_rests()).await;
+    fixture.say("acme", "gone", &["one tea"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 1);
+    let flood = Flood::begin(&fixture.engine);
     flood.reaches(1).await;
-    let index = locked(&house.search.shared.index).clone().unwrap();
+    let index = locked(&fixture.search.shared.index).clone().unwrap();
     let all = index.generations(
         Generation::new(0, 0),
         Generation::new(i64::MAX, u128::MAX),
         1,
     );
-    let erased = house.search.erase(erasure_of("gone", &all.unwrap())).await;
+    let erased = fixture
+        .search
+        .erase(erasure_of("gone", &all.unwrap()))
+        .await;
     assert_eq!(erased, Ok(ErasedElsewhere::default()));
     flood.end().await;
     drop(index);
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn search_does_not_wait_for_later_appends_of_other_tenants() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), without_rests()).await;
-    house.say("acme", "chat", &["one tea"]).await;
-    assert_eq!(house.found("tea").await.len(), 1);
-    let flood = Flood::begin(&house.engine);
+    let fixture = open(dir.path(), without_rests()).await;
+    fixture.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 1);
+    let flood = Flood::begin(&fixture.engine);
     for (after, found) in [(1, 1), (2, 2)] {
         flood.reaches(after).await;
-        assert_eq!(house.found("tea").await.len(), found);
+        assert_eq!(fixture.found("tea").await.len(), found);
     }
     flood.end().await;
-    house.close().await;
+    fixture.close().await;
 }
 
 /// An index that is updated only by the steps of this follower.
-async fn open_by_steps(dir: &Path) -> (House, Follower) {
+async fn open_by_steps(dir: &Path) -> (Fixture, Follower) {
     let off = SearchConfig {
         enabled: false,
         ..SearchConfig::default()
     };
-    let house = open(dir, off).await;
-    let follower = Follower::new(Arc::clone(&house.search.shared));
-    (house, follower)
+    let fixture = open(dir, off).await;
+    let follower = Follower::new(Arc::clone(&fixture.search.shared));
+    (fixture, follower)
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_updated_turns_are_indexed_in_bounded_steps() {
     let dir = tempfile::tempdir().unwrap();
-    let (house, mut follower) = open_by_steps(dir.path()).await;
+    let (fixture, mut follower) = open_by_steps(dir.path()).await;
     let turns = 190;
-    house.say("other", "flood", &vec!["x"; turns]).await;
+    fixture.say("other", "flood", &vec!["x"; turns]).await;
     let update_some = async |some: std::ops::Range<usize>| {
         let mut updates = JoinSet::new();
         for seq in some {
-            let (engine, seq) = (house.engine.clone(), 1 + seq as u64);
+            let (engine, seq) = (fixture.engine.clone(), 1 + seq as u64);
             updates.spawn(async move {
                 update(&engine, "other", "flood", seq, turn(Role::User, "y")).await;
             });
@@ -681,11 +684,11 @@ async fn many_updated_turns_are_indexed_in_bounded_steps() {
     };
     follower.step().await.unwrap();
     update_some(0..turns).await;
-    house.say("acme", "chat", &["tea"]).await;
-    let acme = tenant(&house.engine, "acme");
-    let last = house.engine.transcripts.settled(&acme).await.unwrap();
+    fixture.say("acme", "chat", &["tea"]).await;
+    let acme = tenant(&fixture.engine, "acme");
+    let last = fixture.engine.transcripts.settled(&acme).await.unwrap();
     let mut steps = 0;
-    while house
+    while fixture
         .search
         .shared
         .reached
@@ -698,70 +701,70 @@ async fn many_updated_turns_are_indexed_in_bounded_steps() {
         update_some(0..64).await;
     }
     assert_eq!(steps, 3);
-    assert_eq!(house.search.counts().indexed, turns as u64 + 1);
-    house.close().await;
+    assert_eq!(fixture.search.counts().indexed, turns as u64 + 1);
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn old_words_are_purged_in_steps_that_let_others_proceed() {
     let dir = tempfile::tempdir().unwrap();
-    let (house, mut follower) = open_by_steps(dir.path()).await;
+    let (fixture, mut follower) = open_by_steps(dir.path()).await;
     let owned: Vec<String> = (0..300)
         .map(|turn| (0..500).map(|word| format!("w{turn}x{word} ")).collect())
         .collect();
     let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
     for some in texts.chunks(10) {
-        house.say("acme", "chat", some).await;
+        fixture.say("acme", "chat", some).await;
         follower.step().await.unwrap();
     }
     // One segment, and a small second one.
-    let index = locked(&house.search.shared.index).clone().unwrap();
+    let index = locked(&fixture.search.shared.index).clone().unwrap();
     while index.merge_step(true).unwrap() {}
-    house.say("acme", "chat", &["zqpears"]).await;
+    fixture.say("acme", "chat", &["zqpears"]).await;
     follower.step().await.unwrap();
     let updated = turn(Role::User, "something else");
-    house.update("acme", "chat", 301, updated).await;
-    let (mut steps, mut indexed) = (0, house.search.counts().indexed);
+    fixture.update("acme", "chat", 301, updated).await;
+    let (mut steps, mut indexed) = (0, fixture.search.counts().indexed);
     loop {
         follower.step().await.unwrap();
-        let counts = house.search.counts();
+        let counts = fixture.search.counts();
         assert_eq!(counts.indexed, indexed);
         if index.changes().unwrap() == 1 {
             break;
         }
         steps += 1;
-        house.say("other", "chat", &["more"]).await;
+        fixture.say("other", "chat", &["more"]).await;
         indexed += 1;
     }
     assert!(steps > 1, "{steps}");
     let file = std::fs::read(index_file(&dir)).unwrap();
     assert!(!file.windows(5).any(|bytes| bytes == b"qpear"));
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn erasure_waits_for_missing_index_only_if_needed() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
-    house.say("acme", "chat", &["one tea"]).await;
-    assert_eq!(house.found("tea").await.len(), 1);
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    fixture.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 1);
     // As during a rebuild.
-    let index = locked(&house.search.shared.index).take();
-    let nothing = house.search.erase(erasure_of("none", &[])).await;
+    let index = locked(&fixture.search.shared.index).take();
+    let nothing = fixture.search.erase(erasure_of("none", &[])).await;
     assert_eq!(nothing, Ok(ErasedElsewhere::default()));
     let some = erasure_of("chat", &[Generation::new(1, 1)]);
-    let waiting = house.search.erase(some).await.unwrap();
+    let waiting = fixture.search.erase(some).await.unwrap();
     assert!(waiting.has_to_wait);
-    *locked(&house.search.shared.index) = index;
-    house.close().await;
+    *locked(&fixture.search.shared.index) = index;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn empty_query_disabled_search_and_durability_off_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
-    house.say("acme", "chat", &["one tea"]).await;
-    assert_eq!(house.found("tea").await.len(), 1);
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    fixture.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 1);
     for empty in [
         words(""),
         words(" … "),
@@ -770,34 +773,34 @@ async fn empty_query_disabled_search_and_durability_off_are_refused() {
             ..words("…")
         },
     ] {
-        let refused = house.refusal(empty).await;
+        let refused = fixture.refusal(empty).await;
         assert!(matches!(refused, SearchError::QueryEmpty), "{refused:?}");
     }
-    house.close().await;
+    fixture.close().await;
     assert!(index_file(&dir).exists());
     let off = SearchConfig {
         enabled: false,
         ..SearchConfig::default()
     };
-    let house = open(dir.path(), off).await;
-    let refused = house.refusal(words("tea")).await;
+    let fixture = open(dir.path(), off).await;
+    let refused = fixture.refusal(words("tea")).await;
     assert!(matches!(refused, SearchError::Off), "{refused:?}");
     assert!(
         !index_file(&dir).exists(),
         "nobody would take out what is forgotten"
     );
-    house.close().await;
+    fixture.close().await;
     let journal = JournalConfig {
         durability: Durability::Off,
         ..JournalConfig::default()
     };
-    let house = open_with(dir.path(), SearchConfig::default(), journal).await;
-    let refused = house.refusal(words("tea")).await;
+    let fixture = open_with(dir.path(), SearchConfig::default(), journal).await;
+    let refused = fixture.refusal(words("tea")).await;
     assert!(
         matches!(refused, SearchError::Engine(EngineError::JournalOff)),
         "{refused:?}"
     );
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -805,21 +808,21 @@ async fn updated_turn_is_found_only_by_its_new_text() {
     let dir = TempDir::new().unwrap();
     for is_followed in [true, false] {
         let session = format!("s{is_followed}");
-        let house = open(dir.path(), SearchConfig::default()).await;
-        house
+        let fixture = open(dir.path(), SearchConfig::default()).await;
+        fixture
             .say("acme", &session, &["apples", "zqpears", "plums"])
             .await;
         if is_followed {
-            assert_eq!(house.found("zqpears").await.len(), 1);
+            assert_eq!(fixture.found("zqpears").await.len(), 1);
         }
-        house
+        fixture
             .update("acme", &session, 2, turn(Role::User, "cherries"))
             .await;
-        assert_eq!(house.found("zqpears").await.len(), 0);
+        assert_eq!(fixture.found("zqpears").await.len(), 0);
         let found = if is_followed { 1 } else { 2 };
-        assert_eq!(house.found("cherries").await.len(), found);
-        assert_eq!(house.found("plums").await.len(), found);
-        house.close().await;
+        assert_eq!(fixture.found("cherries").await.len(), found);
+        assert_eq!(fixture.found("plums").await.len(), found);
+        fixture.close().await;
     }
 }
 
@@ -832,52 +835,52 @@ async fn updated_turn_is_found_only_by_its_new_time() {
         turn
     };
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
+    let fixture = open(dir.path(), SearchConfig::default()).await;
     let said = [1, 1, 1, 5, 5].map(|day| said_on(day, "tea"));
-    house.append("acme", "chat", said.to_vec()).await;
+    fixture.append("acme", "chat", said.to_vec()).await;
     let seqs_of = async |query, day: i64| -> Vec<u64> {
         let request = SearchRequest {
             after: Some(Timestamp::from_ms(day * DAY_MS)),
             before: Some(Timestamp::from_ms((day + 1) * DAY_MS)),
             ..words(query)
         };
-        let hits = house.ask(request).await.hits;
+        let hits = fixture.ask(request).await.hits;
         let mut seqs: Vec<u64> = hits.iter().map(|hit| hit.seq).collect();
         seqs.sort_unstable();
         seqs
     };
     assert_eq!(seqs_of("tea", 1).await, [1, 2, 3]);
     // Move turns to a day with only later turns, one with only earlier turns, and one without any.
-    house.update("acme", "chat", 2, said_on(5, "tea")).await;
-    house.update("acme", "chat", 4, said_on(1, "tea")).await;
-    house.update("acme", "chat", 5, said_on(9, "tea")).await;
+    fixture.update("acme", "chat", 2, said_on(5, "tea")).await;
+    fixture.update("acme", "chat", 4, said_on(1, "tea")).await;
+    fixture.update("acme", "chat", 5, said_on(9, "tea")).await;
     for query in ["tea", ""] {
         assert_eq!(seqs_of(query, 1).await, [1, 3, 4]);
         assert_eq!(seqs_of(query, 5).await, [2]);
         assert_eq!(seqs_of(query, 9).await, [5]);
     }
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pages_by_filter_skip_rewound_turns() {
     let dir = tempfile::tempdir().unwrap();
-    let house = open(dir.path(), SearchConfig::default()).await;
-    house.say("acme", "chat", &["tea"; 100]).await;
-    house
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    fixture.say("acme", "chat", &["tea"; 100]).await;
+    fixture
         .say("acme", "chat", &["more"; 2 * CANDIDATES_MAX])
         .await;
     let by_session = SearchRequest {
         session: Some(session_id("chat")),
         ..words("")
     };
-    assert_eq!(house.ask(by_session.clone()).await.hits.len(), 20);
+    assert_eq!(fixture.ask(by_session.clone()).await.hits.len(), 20);
     let rewind = RewindCommand {
         after_seq: 100,
         ..RewindCommand::default()
     };
-    let (tenant, session) = (tenant(&house.engine, "acme"), session_id("chat"));
-    let commands = &house.engine.commands;
+    let (tenant, session) = (tenant(&fixture.engine, "acme"), session_id("chat"));
+    let commands = &fixture.engine.commands;
     let rewound = commands.rewind(&tenant, &session, rewind);
     rewound.await.unwrap();
     let (mut page, mut seqs) = (None, Vec::new());
@@ -886,7 +889,7 @@ async fn pages_by_filter_skip_rewound_turns() {
             page,
             ..by_session.clone()
         };
-        let found = house.ask(request).await;
+        let found = fixture.ask(request).await;
         seqs.extend(found.hits.iter().map(|hit| hit.seq));
         page = found.next;
         if page.is_none() {
@@ -894,5 +897,5 @@ async fn pages_by_filter_skip_rewound_turns() {
         }
     }
     assert_eq!(seqs, (1..=100).rev().collect::<Vec<u64>>());
-    house.close().await;
+    fixture.close().await;
 }

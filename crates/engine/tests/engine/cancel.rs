@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::bot::{Bot, named, saying};
 use crate::kit::{
-    ACME, TTL, World, begun, capped, config, one_by_one, session_id, settle, soon, tenant_id,
+    ACME, TTL, World, capped, config, one_by_one, poll_once, session_id, settle, soon, tenant_id,
     unswept, unswept_with_cap,
 };
 
@@ -54,11 +54,11 @@ async fn drop_after(kind: usize, polls: usize, fails: bool) {
     bot.say("b", "hello").await.unwrap();
     world.store.fail_commits(usize::from(fails));
     let mut under_way = Box::pin(bot.say("a", "under way"));
-    assert!(begun(&mut under_way).await.is_none());
+    assert!(poll_once(&mut under_way).await.is_none());
 
     let mut dropped = call(kind, bot.clone());
     for _ in 0..polls {
-        if begun(&mut dropped).await.is_some() {
+        if poll_once(&mut dropped).await.is_some() {
             dropped = call(8, bot.clone());
         }
         if polls > 1 {
@@ -123,7 +123,7 @@ async fn start_dropped_while_selecting_victim_is_not_counted() {
     world.store.let_one_commit_go();
     world.store.commit_begun(3).await;
     let mut start = Box::pin(bot.say("b", "hello"));
-    assert!(begun(&mut start).await.is_none());
+    assert!(poll_once(&mut start).await.is_none());
     drop(start);
     world.store.let_commits_go();
     while calls.join_next().await.is_some() {}
@@ -146,8 +146,8 @@ async fn call_dropped_while_waiting_for_queue_space_releases_it() {
     world.store.hold_commits();
     let mut first = Box::pin(bot.say("a", "hello"));
     let mut waits = Box::pin(bot.say("b", "hello"));
-    assert!(begun(&mut first).await.is_none());
-    assert!(begun(&mut waits).await.is_none());
+    assert!(poll_once(&mut first).await.is_none());
+    assert!(poll_once(&mut waits).await.is_none());
     drop((first, waits));
     world.store.let_commits_go();
     soon(bot.say("c", "hello")).await.unwrap();
@@ -180,7 +180,7 @@ async fn session_ended_while_loading_from_journal_stays_ended() {
         } else {
             call(5, bot.clone())
         };
-        assert!(begun(&mut end).await.is_none());
+        assert!(poll_once(&mut end).await.is_none());
         if written_first {
             world.store.let_commits_go();
             assert!(soon(&mut end).await);
@@ -253,7 +253,7 @@ async fn engine_closes_during_sweep() {
     world.store.hold_commits();
     world.store.commit_begun(commits + 1).await;
     let mut close = Box::pin(engine.close());
-    assert!(begun(&mut close).await.is_none());
+    assert!(poll_once(&mut close).await.is_none());
     world.store.let_commits_go();
     soon(close).await;
     assert!(Arc::clone(&world.store).record().live.len() < 3_000);
@@ -265,7 +265,7 @@ async fn dropped_keyed_append_is_still_written() {
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     let mut append = Box::pin(bot.append("a", AppendCommand::clone(&named("key", &["x"]))));
-    assert!(begun(&mut append).await.is_none());
+    assert!(poll_once(&mut append).await.is_none());
     drop(append);
     let again = bot.append("a", named("key", &["x"])).await.unwrap();
     assert!(again.duplicate);

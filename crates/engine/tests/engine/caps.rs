@@ -12,7 +12,7 @@ use crate::bot::Bot;
 use crate::kit::{TTL, World, capped, settle, tenant, unswept, unswept_with_cap};
 
 /// A process-wide cap, and tenants without caps.
-fn shared(max_sessions: usize, tenants: &[&str]) -> EngineConfig {
+fn process_cap(max_sessions: usize, tenants: &[&str]) -> EngineConfig {
     let mut config = unswept();
     config.sessions.max_sessions = max_sessions;
     let uncapped = TenantLimits {
@@ -57,7 +57,7 @@ async fn tenant_cap_evicts_least_recently_used_session_of_that_tenant() {
 
 #[tokio::test(start_paused = true)]
 async fn process_cap_evicts_from_tenant_with_most_sessions() {
-    let engine = World::new(shared(5, &["large", "small", "new"]))
+    let engine = World::new(process_cap(5, &["large", "small", "new"]))
         .open()
         .await;
     let (large, small, new) = (
@@ -111,7 +111,7 @@ async fn evicting_expired_session_counts_as_expired() {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_starts_never_exceed_caps() {
-    let mut config = shared(40, &["a", "b", "c"]);
+    let mut config = process_cap(40, &["a", "b", "c"]);
     config.tenants.push(capped("d", 7));
     let world = World::new(config);
     let engine = world.open().await;

@@ -390,7 +390,7 @@ async fn concurrent_reads_share_version_checks() {
 
 /// What bots know of a session from acknowledged calls.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct AcknowledgedTurns {
     /// Acknowledged texts with their generation and seq.
     said: Vec<(String, Generation, u64)>,
 }
@@ -409,7 +409,7 @@ async fn walk(seed: u64) {
     const SESSIONS: usize = 3;
     let hook = ScriptedHook::new([]);
     let daemons = Daemons::open(with_hooks(config(), [hooked("a", &hook)]), 3).await;
-    let told: Arc<Mutex<BTreeMap<String, Told>>> = Arc::default();
+    let told: Arc<Mutex<BTreeMap<String, AcknowledgedTurns>>> = Arc::default();
     let ends = Arc::new(Mutex::new(0_usize));
     let mut walkers = JoinSet::new();
     for walker in 0..6 {
@@ -476,7 +476,7 @@ async fn walk(seed: u64) {
 }
 
 /// Asserts that a read includes every turn acknowledged before the read began.
-async fn read(bot: &Bot, session: &str, told: &Mutex<BTreeMap<String, Told>>) {
+async fn read(bot: &Bot, session: &str, told: &Mutex<BTreeMap<String, AcknowledgedTurns>>) {
     let before = told.lock().unwrap().get(session).cloned();
     let Ok(view) = bot.view(session).await else {
         return;
@@ -490,7 +490,7 @@ async fn read(bot: &Bot, session: &str, told: &Mutex<BTreeMap<String, Told>>) {
 }
 
 /// Asserts that each acknowledged turn is in its generation's journal once, at its seq.
-async fn check(bot: &Bot, session: &str, told: &Told, seed: u64) {
+async fn check(bot: &Bot, session: &str, told: &AcknowledgedTurns, seed: u64) {
     let mut by_generation: BTreeMap<Generation, BTreeMap<u64, &str>> = BTreeMap::new();
     for (text, generation, seq) in &told.said {
         let lives = by_generation.entry(*generation).or_default();
@@ -512,7 +512,7 @@ async fn check(bot: &Bot, session: &str, told: &Told, seed: u64) {
 }
 
 /// Returns the events a watcher receives until none arrives for [`SOON`].
-async fn told(watcher: &mut Watcher) -> Vec<String> {
+async fn received_events(watcher: &mut Watcher) -> Vec<String> {
     let mut all = Vec::new();
     while let Ok(seen) = timeout(SOON, watcher.next()).await {
         all.push(match seen {
@@ -548,13 +548,13 @@ async fn watch_on_one_daemon_reports_events_of_all() {
         .watch(WatchScope::All, &WatchFrom::Now);
     // The other daemons do not know of the watcher yet.
     b.say("s", "2").await.unwrap();
-    assert_eq!(told(&mut watcher).await, ["s 2"]);
+    assert_eq!(received_events(&mut watcher).await, ["s 2"]);
     a.say("s", "3").await.unwrap();
-    assert_eq!(told(&mut watcher).await, ["s 3"]);
+    assert_eq!(received_events(&mut watcher).await, ["s 3"]);
     c.end("s").await.unwrap();
-    assert_eq!(told(&mut watcher).await, ["s Ended"]);
+    assert_eq!(received_events(&mut watcher).await, ["s Ended"]);
     // A watcher of all tenants may also receive events from just before it subscribed.
-    let seen = told(&mut all).await;
+    let seen = received_events(&mut all).await;
     assert!(
         seen.ends_with(&["s 2", "s 3", "s Ended"].map(str::to_owned)),
         "{seen:?}"
@@ -569,10 +569,10 @@ async fn watch_cursor_is_valid_on_any_daemon() {
     };
     let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
     a.say("s", "1").await.unwrap();
-    assert_eq!(told(&mut watcher).await, ["s created", "s 1"]);
+    assert_eq!(received_events(&mut watcher).await, ["s created", "s 1"]);
     b.say("s", "2").await.unwrap();
     b.say("s", "3").await.unwrap();
-    assert_eq!(told(&mut watcher).await, ["s 2", "s 3"]);
+    assert_eq!(received_events(&mut watcher).await, ["s 2", "s 3"]);
     let cursor = watcher.cursor().unwrap().to_string();
     drop(watcher);
     // Both daemons append while there is no watcher.
@@ -582,7 +582,7 @@ async fn watch_cursor_is_valid_on_any_daemon() {
     let from = WatchFrom::Cursor(cursor.parse().unwrap());
     for (engine, bot) in daemons.engines.iter().zip(&daemons.bots) {
         let mut watcher = watching(engine, bot, &from);
-        let mut seen = told(&mut watcher).await;
+        let mut seen = received_events(&mut watcher).await;
         seen.sort();
         assert_eq!(seen, ["s 4", "s 5"]);
     }
@@ -606,7 +606,7 @@ async fn cursor_without_position_of_daemon_skips_its_past_events() {
     let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
     drop(watcher);
     b.say("s", "5").await.unwrap();
-    let seen = told(&mut watching(&daemons.engines[1], b, &from)).await;
+    let seen = received_events(&mut watching(&daemons.engines[1], b, &from)).await;
     assert_eq!(seen, ["s 5"]);
 }
 
@@ -618,14 +618,14 @@ async fn cursor_reports_number_of_missed_events() {
     };
     let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
     b.say("s", "1").await.unwrap();
-    assert_eq!(told(&mut watcher).await, ["s created", "s 1"]);
+    assert_eq!(received_events(&mut watcher).await, ["s created", "s 1"]);
     let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
     drop(watcher);
     sleep(TTL / 2).await;
     for turn in 2..=(EVENTS_KEPT + 12) {
         b.say("s", &turn.to_string()).await.unwrap();
     }
-    let seen = told(&mut watching(&daemons.engines[0], a, &from)).await;
+    let seen = received_events(&mut watching(&daemons.engines[0], a, &from)).await;
     assert_eq!((&*seen[0], &*seen[1]), ("missed 11", "s 13"));
     assert_eq!(seen.len(), 1 + EVENTS_KEPT);
 }
@@ -638,7 +638,7 @@ async fn watch_from_now_skips_events_without_watchers() {
     };
     let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
     b.say("s", "1").await.unwrap();
-    assert_eq!(told(&mut watcher).await, ["s created", "s 1"]);
+    assert_eq!(received_events(&mut watcher).await, ["s created", "s 1"]);
     drop(watcher);
     sleep(TTL / 4).await;
     for turn in 2..=(EVENTS_KEPT + 12) {
@@ -646,8 +646,11 @@ async fn watch_from_now_skips_events_without_watchers() {
     }
     sleep(TTL / 4).await;
     let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
-    assert_eq!(told(&mut watcher).await, <[String; 0]>::default());
+    assert_eq!(
+        received_events(&mut watcher).await,
+        <[String; 0]>::default()
+    );
     b.say("s", "new").await.unwrap();
     let last = EVENTS_KEPT + 13;
-    assert_eq!(told(&mut watcher).await, [format!("s {last}")]);
+    assert_eq!(received_events(&mut watcher).await, [format!("s {last}")]);
 }

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named};
-use crate::kit::{TTL, World, begun, settle, unswept, unswept_with_cap};
+use crate::kit::{TTL, World, poll_once, settle, unswept, unswept_with_cap};
 
 #[tokio::test(start_paused = true)]
 async fn eviction_is_written_before_new_session() {
@@ -130,10 +130,10 @@ async fn next_command_sees_uncommitted_changes() {
     let mut second = Box::pin(bot.say("a", "two"));
     let mut ended = Box::pin(bot.end("a"));
     let mut third = Box::pin(bot.say("a", "three"));
-    assert!(begun(&mut first).await.is_none());
-    assert!(begun(&mut second).await.is_none());
-    assert!(begun(&mut ended).await.is_none());
-    assert!(begun(&mut third).await.is_none());
+    assert!(poll_once(&mut first).await.is_none());
+    assert!(poll_once(&mut second).await.is_none());
+    assert!(poll_once(&mut ended).await.is_none());
+    assert!(poll_once(&mut third).await.is_none());
     assert_eq!(world.store.commits(), 0);
     assert_eq!(first.await.unwrap().record.last_seq, 1);
     assert_eq!(second.await.unwrap().record.last_seq, 2);

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{advance, sleep};
 
 use crate::bot::{Bot, named};
-use crate::kit::{TTL, World, begun, config, settle, soon, unswept};
+use crate::kit::{TTL, World, config, poll_once, settle, soon, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -26,7 +26,7 @@ async fn interval_append_returns_at_once_and_is_flushed_later() {
     let world = World::new(interval(SECOND));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    let said = begun(&mut Box::pin(bot.say("a", "hello"))).await;
+    let said = poll_once(&mut Box::pin(bot.say("a", "hello"))).await;
     assert!(said.is_some_and(|said| said.is_ok()));
     assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
     assert_eq!((world.store.commits(), bot.stats().turns_appended), (0, 0));
@@ -207,7 +207,7 @@ async fn append_in_flight_at_close_is_answered() {
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     let mut append = Box::pin(bot.say("a", "hello"));
-    assert!(begun(&mut append).await.is_none());
+    assert!(poll_once(&mut append).await.is_none());
     engine.close().await;
     append.await.unwrap();
     assert_eq!(world.store.record().live.len(), 1);
@@ -229,19 +229,19 @@ async fn call_without_queue_space_is_refused_after_queue_wait() {
     }
     world.store.commit_begun(1).await;
     let (mut late, mut read) = (Box::pin(bot.say("c", "hello")), Box::pin(bot.list()));
-    assert!(begun(&mut late).await.is_none());
+    assert!(poll_once(&mut late).await.is_none());
     assert!(
-        begun(&mut read).await.is_none(),
+        poll_once(&mut read).await.is_none(),
         "a read needs no room; it waits for the disk"
     );
     advance(queue_wait - Duration::from_millis(1)).await;
-    assert!(begun(&mut late).await.is_none());
+    assert!(poll_once(&mut late).await.is_none());
     advance(Duration::from_millis(2)).await;
     assert!(matches!(
-        begun(&mut late).await,
+        poll_once(&mut late).await,
         Some(Err(EngineError::JournalBusy))
     ));
-    assert!(begun(&mut Box::pin(bot.end("a"))).await.is_none());
+    assert!(poll_once(&mut Box::pin(bot.end("a"))).await.is_none());
 
     world.store.let_commits_go();
     while let Some(done) = calls.join_next().await {
@@ -268,7 +268,7 @@ async fn patch_reserves_queue_space_of_whole_state() {
     bot.journal("a", None).await.unwrap();
     world.store.hold_commits();
     let mut patches = 0;
-    while begun(&mut Box::pin(bot.patch("a", r#"{"b":1}"#, None)))
+    while poll_once(&mut Box::pin(bot.patch("a", r#"{"b":1}"#, None)))
         .await
         .is_some()
     {
@@ -302,7 +302,7 @@ async fn durability_off_supports_everything_but_the_journal() {
         .unwrap();
     let bot = Bot::acme(&engine);
     for id in ["a", "b", "c"] {
-        let said = begun(&mut Box::pin(bot.say(id, "hello"))).await;
+        let said = poll_once(&mut Box::pin(bot.say(id, "hello"))).await;
         assert!(said.unwrap().is_ok());
     }
     assert_eq!(bot.list().await, ["c", "b"]);

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::bot::{Bot, saying};
 use crate::hooks::script::ScriptedHook;
 use crate::hooks::{hooked, states, with_hooks};
-use crate::kit::{ACME, World, begun, capped, session_id, settle, soon, tenant_id, unswept};
+use crate::kit::{ACME, World, capped, poll_once, session_id, settle, soon, tenant_id, unswept};
 
 const OTHER: &str = "other";
 
@@ -238,14 +238,14 @@ async fn erasure_waits_only_for_commits_of_its_target() {
     world.store.hold_commits();
     world.store.let_one_commit_go();
     let mut large = Box::pin(acme.append("large", saying(&[TEXT; 9])));
-    assert!(begun(&mut large).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
     for bot in [&other, &acme] {
         let erased = soon(ask(bot, names(1)).join_all()).await;
         assert_eq!(erased, [true], "of {}", bot.tenant.id);
-        assert!(begun(&mut large).await.is_none(), "it is being written");
+        assert!(poll_once(&mut large).await.is_none(), "it is being written");
     }
     let mut of_large = Box::pin(ask(&acme, ["large".to_owned()]).join_all());
-    assert!(begun(&mut of_large).await.is_none());
+    assert!(poll_once(&mut of_large).await.is_none());
     world.store.let_commits_go();
     large.await.unwrap();
     assert_eq!(of_large.await, [true]);
@@ -271,12 +271,12 @@ async fn slow_write_to_erased_session_does_not_delay_other_erasures() {
     }
     world.store.hold_commits();
     let mut written = Box::pin(acme.say("chat-0", "more"));
-    assert!(begun(&mut written).await.is_none());
+    assert!(poll_once(&mut written).await.is_none());
     engine.start_erasing(Vec::new());
     assert_eq!(ask(&other, names(1)).join_all().await, [true]);
     let own = ask(&acme, ["chat-1".to_owned()]).join_all();
     assert_eq!(own.await, [true]);
-    assert!(begun(&mut written).await.is_none());
+    assert!(poll_once(&mut written).await.is_none());
     world.store.let_commits_go();
     slow.join_all().await;
     assert_eq!(ask(&acme, names(1)).join_all().await, [true]);

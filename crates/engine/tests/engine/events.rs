@@ -18,12 +18,12 @@ use tokio::time::sleep;
 use crate::bot::{Bot, saying};
 use crate::hooks::script::{Act, ScriptedHook};
 use crate::hooks::{hooked, with_hooks};
-use crate::kit::{TTL, World, begun, capped, settle, soon, unswept, unswept_with_cap};
+use crate::kit::{TTL, World, capped, poll_once, settle, soon, unswept, unswept_with_cap};
 
 /// Returns the items that are available without waiting.
-async fn told(watcher: &mut Watcher) -> Vec<WatchItem> {
+async fn available_items(watcher: &mut Watcher) -> Vec<WatchItem> {
     let mut all = Vec::new();
-    while let Some(seen) = begun(&mut Box::pin(watcher.next())).await {
+    while let Some(seen) = poll_once(&mut Box::pin(watcher.next())).await {
         all.push(seen);
     }
     all
@@ -34,7 +34,11 @@ async fn events(watcher: &mut Watcher) -> Vec<Event> {
         WatchItem::Event { event, .. } => event,
         WatchItem::Missed { count, .. } => panic!("{count} were missed"),
     };
-    told(watcher).await.into_iter().map(event).collect()
+    available_items(watcher)
+        .await
+        .into_iter()
+        .map(event)
+        .collect()
 }
 
 /// Short descriptions of events.
@@ -97,7 +101,7 @@ async fn events_of_a_session_are_in_order_with_consecutive_ids() {
     let engine = World::new(config).open().await;
     let bot = Bot::acme(&engine);
     let mut watcher = mine(&engine, &bot, None);
-    assert!(told(&mut watcher).await.is_empty());
+    assert!(available_items(&mut watcher).await.is_empty());
     let first = bot
         .append("s", saying(&["one", "two"]))
         .await
@@ -195,10 +199,10 @@ async fn events_are_emitted_only_after_commit() {
     let mut watcher = mine(&engine, &bot, None);
     world.store.hold_commits();
     let mut say = Box::pin(bot.say("s", "hello"));
-    assert!(begun(&mut say).await.is_none());
+    assert!(poll_once(&mut say).await.is_none());
     world.store.commit_begun(1).await;
     let mut next = Box::pin(watcher.next());
-    assert!(begun(&mut next).await.is_none());
+    assert!(poll_once(&mut next).await.is_none());
     world.store.let_commits_go();
     say.await.unwrap();
     let WatchItem::Event { event, .. } = soon(next).await else {
@@ -227,9 +231,9 @@ async fn watch_of_tenant_excludes_events_of_others() {
     for watcher in &mut watchers[..2] {
         assert_eq!(events(watcher).await.len(), 4);
     }
-    assert!(told(&mut watchers[2]).await.is_empty());
+    assert!(available_items(&mut watchers[2]).await.is_empty());
     let mut by_tenant = std::collections::BTreeMap::<_, Vec<_>>::new();
-    for seen in told(&mut all).await {
+    for seen in available_items(&mut all).await {
         let WatchItem::Event { tenant, event } = seen else {
             panic!("nothing was missed")
         };
@@ -308,7 +312,7 @@ async fn slow_watcher_gets_number_of_missed_events() {
         bot.say("s", "more").await.unwrap();
     }
     for (watcher, after) in [(&mut slow, 0), (&mut late, 7)] {
-        let mut seen = told(watcher).await.into_iter();
+        let mut seen = available_items(watcher).await.into_iter();
         let Some(WatchItem::Missed { count, .. }) = seen.next() else {
             panic!("nothing is missing")
         };
@@ -375,7 +379,7 @@ async fn cursor_of_earlier_start_reports_missed_events() {
         bot.say("s", "more").await.unwrap();
     }
     let scope = WatchScope::Tenant(bot.tenant.clone());
-    let mut seen = told(&mut engine.events.watch(scope, &from))
+    let mut seen = available_items(&mut engine.events.watch(scope, &from))
         .await
         .into_iter();
     let Some(WatchItem::Missed { count, .. }) = seen.next() else {

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::bot::{Bot, named};
 use crate::kit::{
-    TTL, World, begun, config, one_by_one, session_id, settle, soon, unswept, unswept_with_cap,
+    TTL, World, config, one_by_one, poll_once, session_id, settle, soon, unswept, unswept_with_cap,
 };
 use crate::store::Fate;
 
@@ -51,10 +51,10 @@ async fn change_built_on_failed_commit_is_rebased_on_other_process() {
     let before = bot.view("a").await.unwrap().head;
     world.store.hold_commits();
     let mut failed = Box::pin(bot.patch("a", r#"{"lost":1}"#, None));
-    assert!(begun(&mut failed).await.is_none());
+    assert!(poll_once(&mut failed).await.is_none());
     world.store.commit_begun(2).await;
     let mut built_on = Box::pin(bot.patch("a", r#"{"mine":1}"#, None));
-    assert!(begun(&mut built_on).await.is_none());
+    assert!(poll_once(&mut built_on).await.is_none());
     world.store.fail_commits(1);
     world.store.let_one_commit_go();
     assert!(matches!(failed.await, Err(EngineError::JournalFull)));
@@ -101,12 +101,12 @@ async fn changes_built_on_failed_commit_are_retried() {
     let mut ended = Box::pin(bot.end("a"));
     let mut restarted = Box::pin(bot.say("a", "anew"));
     let mut other = Box::pin(bot.say("b", "two"));
-    assert!(begun(&mut failed).await.is_none());
-    assert!(begun(&mut built_on).await.is_none());
-    assert!(begun(&mut patched).await.is_none());
-    assert!(begun(&mut ended).await.is_none());
-    assert!(begun(&mut restarted).await.is_none());
-    assert!(begun(&mut other).await.is_none());
+    assert!(poll_once(&mut failed).await.is_none());
+    assert!(poll_once(&mut built_on).await.is_none());
+    assert!(poll_once(&mut patched).await.is_none());
+    assert!(poll_once(&mut ended).await.is_none());
+    assert!(poll_once(&mut restarted).await.is_none());
+    assert!(poll_once(&mut other).await.is_none());
     assert!(matches!(failed.await, Err(EngineError::JournalFull)));
     assert_eq!(built_on.await.unwrap().record.first_seq, 2);
     assert_eq!(patched.await.unwrap().version, 1);
@@ -189,8 +189,8 @@ async fn failed_end_during_next_start_keeps_session_whole() {
             };
             let mut end = Box::pin(bot.end("a"));
             let mut start = Box::pin(bot.append("a", command));
-            assert!(begun(&mut end).await.is_none());
-            assert!(begun(&mut start).await.is_none());
+            assert!(poll_once(&mut end).await.is_none());
+            assert!(poll_once(&mut start).await.is_none());
             assert!(end.await.is_err());
             // A start in the same transaction as the end fails with it. Otherwise it is retried,
             // and continues the generation whose end failed.
@@ -272,8 +272,8 @@ async fn session_over_cap_after_failed_end_is_evicted() {
     world.store.fail_commits(1);
     let mut end = Box::pin(bot.end("a"));
     let mut start = Box::pin(bot.say("c", "hello"));
-    assert!(begun(&mut end).await.is_none());
-    assert!(begun(&mut start).await.is_none());
+    assert!(poll_once(&mut end).await.is_none());
+    assert!(poll_once(&mut start).await.is_none());
     assert!(end.await.is_err());
     start.await.unwrap();
     settle().await;
@@ -301,8 +301,8 @@ async fn eviction_over_cap_is_retried_with_backoff_while_disk_is_full() {
     let before = world.store.commits();
     let mut end = Box::pin(bot.end("a"));
     let mut start = Box::pin(bot.say("c", "hello"));
-    assert!(begun(&mut end).await.is_none());
-    assert!(begun(&mut start).await.is_none());
+    assert!(poll_once(&mut end).await.is_none());
+    assert!(poll_once(&mut start).await.is_none());
     sleep(Duration::from_secs(1)).await;
     assert!(world.store.commits() - before < 8, "not in a hot loop");
     sleep(Duration::from_secs(55)).await;
@@ -367,7 +367,7 @@ async fn list_during_session_reload_is_complete() {
     }
     world.store.fail_commits(1);
     let mut append = Box::pin(bot.say("b", "lost"));
-    assert!(begun(&mut append).await.is_none());
+    assert!(poll_once(&mut append).await.is_none());
     let page = engine
         .commands
         .sessions(&bot.tenant, &SessionQuery::default(), None, 10)

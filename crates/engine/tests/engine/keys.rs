@@ -9,7 +9,7 @@ use memoird_engine::{Durability, EngineConfig, EngineError, JournalConfig};
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named, saying};
-use crate::kit::{TTL, World, begun, settle, soon, unswept};
+use crate::kit::{TTL, World, poll_once, settle, soon, unswept};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -295,10 +295,10 @@ async fn duplicate_of_uncommitted_append_waits_for_its_commit() {
         world.store.fail_commits(1 + usize::from(fails));
         assert!(bot.say("b", "lost").await.is_err());
         let mut first = Box::pin(bot.append("a", named("key", &["y"])));
-        assert!(begun(&mut first).await.is_none());
+        assert!(poll_once(&mut first).await.is_none());
         let mut again = Box::pin(bot.append("a", named("key", &["y"])));
         assert!(
-            begun(&mut again).await.is_none(),
+            poll_once(&mut again).await.is_none(),
             "it waits for the first one"
         );
         assert_eq!(soon(first).await.is_err(), fails);

@@ -248,7 +248,7 @@ pub(crate) fn paused_runtime() -> tokio::runtime::Runtime {
 }
 
 /// Polls a call once, and returns its output if it is ready.
-pub(crate) async fn begun<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Option<F::Output> {
+pub(crate) async fn poll_once<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Option<F::Output> {
     poll_fn(|context| {
         Poll::Ready(match call.as_mut().poll(context) {
             Poll::Ready(answer) => Some(answer),

@@ -6,7 +6,7 @@ use memoird_engine::{Durability, EngineConfig, EngineError};
 use tokio::time::sleep;
 
 use crate::bot::{Bot, saying};
-use crate::kit::{ACME, World, begun, capped, soon, unswept, unswept_with_cap};
+use crate::kit::{ACME, World, capped, poll_once, soon, unswept, unswept_with_cap};
 
 const OTHER: &str = "other";
 const TEXT: &str = "a text of which a few are too many for one part";
@@ -51,15 +51,15 @@ async fn small_appends_overtake_large_append_which_stays_in_order() {
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
     let mut behind = Box::pin(bot.say("large", "behind"));
     let mut small = Box::pin(bot.say("small", "passes"));
-    assert!(begun(&mut large).await.is_none());
-    assert!(begun(&mut behind).await.is_none());
-    assert!(begun(&mut small).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
+    assert!(poll_once(&mut behind).await.is_none());
+    assert!(poll_once(&mut small).await.is_none());
     let mut ended = Box::pin(bot.end("large"));
-    assert!(begun(&mut ended).await.is_none());
+    assert!(poll_once(&mut ended).await.is_none());
     small.await.unwrap();
     assert_eq!(world.store.turns_ahead(), [1], "beside the first part");
     assert_eq!(bot.live("small").await.unwrap(), ["first", "passes"]);
-    assert!(begun(&mut large).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
     world.store.let_commits_go();
     assert_eq!(large.await.unwrap().record.last_seq, 10);
     assert_eq!(behind.await.unwrap().record.last_seq, 11);
@@ -74,11 +74,11 @@ async fn small_appends_overtake_large_append_which_stays_in_order() {
 async fn session_that_overtook_large_append_is_readable() {
     let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
-    assert!(begun(&mut large).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
     bot.say("small", "passes").await.unwrap();
     let texts = soon(bot.journal("small", None)).await.unwrap();
     assert_eq!(texts, ["first", "passes"]);
-    assert!(begun(&mut large).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
     world.store.let_commits_go();
     large.await.unwrap();
 }
@@ -87,17 +87,17 @@ async fn session_that_overtook_large_append_is_readable() {
 async fn read_that_saw_large_append_waits_for_it() {
     let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 5])));
-    assert!(begun(&mut large).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
     let mut list = Box::pin(bot.list());
     let mut settled = Box::pin(bot.engine.transcripts.settled(&bot.tenant));
     let mut view = Box::pin(bot.view("large"));
-    assert!(begun(&mut list).await.is_none());
-    assert!(begun(&mut settled).await.is_none());
-    assert!(begun(&mut view).await.is_none());
+    assert!(poll_once(&mut list).await.is_none());
+    assert!(poll_once(&mut settled).await.is_none());
+    assert!(poll_once(&mut view).await.is_none());
     bot.say("small", "passes").await.unwrap();
-    assert!(begun(&mut list).await.is_none(), "the list shows it");
-    assert!(begun(&mut settled).await.is_none());
-    assert!(begun(&mut view).await.is_none());
+    assert!(poll_once(&mut list).await.is_none(), "the list shows it");
+    assert!(poll_once(&mut settled).await.is_none());
+    assert!(poll_once(&mut view).await.is_none());
     world.store.let_commits_go();
     large.await.unwrap();
     assert_eq!(view.await.unwrap().head.last_seq, 6);
@@ -118,9 +118,9 @@ async fn lists_and_searches_of_other_tenants_do_not_wait_for_large_append() {
     let seen = transcripts.settled(&other.tenant).await.unwrap();
     hold_all_but_one(&world);
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
-    assert!(begun(&mut large).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
     let mut behind = Box::pin(bot.say("large", "behind"));
-    assert!(begun(&mut behind).await.is_none());
+    assert!(poll_once(&mut behind).await.is_none());
     other.say("chat", "passes").await.unwrap();
     assert_eq!(soon(other.list()).await, ["chat"]);
     let settled = soon(transcripts.settled(&other.tenant)).await.unwrap();
@@ -128,7 +128,7 @@ async fn lists_and_searches_of_other_tenants_do_not_wait_for_large_append() {
     let followed = soon(transcripts.written_beyond(seen)).await;
     assert!(followed >= settled, "who follows the journal has it");
     let mut later = Box::pin(transcripts.written_beyond(followed));
-    assert!(begun(&mut later).await.is_none());
+    assert!(poll_once(&mut later).await.is_none());
     world.store.let_commits_go();
     large.await.unwrap();
     let large_settled = transcripts.settled(&bot.tenant).await.unwrap();
@@ -149,7 +149,7 @@ async fn large_appends_are_written_one_after_another() {
         .map(|session| Box::pin(bot.append(session, saying(&[TEXT; 4]))))
         .into();
     for call in &mut calls {
-        assert!(begun(call).await.is_none());
+        assert!(poll_once(call).await.is_none());
     }
     for call in calls {
         assert_eq!(call.await.unwrap().record.last_seq, 4);
@@ -168,11 +168,11 @@ async fn session_start_waits_for_eviction_commit() {
     let mut large = Box::pin(bot.append("a", saying(&[TEXT; 5])));
     let mut ended = Box::pin(bot.end("a"));
     let mut started = Box::pin(bot.say("c", "hello"));
-    assert!(begun(&mut large).await.is_none());
-    assert!(begun(&mut ended).await.is_none());
-    assert!(begun(&mut started).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
+    assert!(poll_once(&mut ended).await.is_none());
+    assert!(poll_once(&mut started).await.is_none());
     bot.say("b", "passes").await.unwrap();
-    assert!(begun(&mut started).await.is_none());
+    assert!(poll_once(&mut started).await.is_none());
     world.store.let_commits_go();
     started.await.unwrap();
     ended.await.unwrap();
@@ -184,8 +184,8 @@ async fn failed_part_fails_its_append_and_later_ones_are_retried() {
     let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
     let mut behind = Box::pin(bot.say("large", "behind"));
-    assert!(begun(&mut large).await.is_none());
-    assert!(begun(&mut behind).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
+    assert!(poll_once(&mut behind).await.is_none());
     bot.say("small", "passes").await.unwrap();
     world.store.fail_commits(1);
     world.store.let_commits_go();
@@ -225,7 +225,7 @@ async fn close_writes_remaining_parts_of_large_append() {
     let bot = Bot::acme(&engine);
     hold_all_but_one(&world);
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
-    assert!(begun(&mut large).await.is_none());
+    assert!(poll_once(&mut large).await.is_none());
     bot.say("small", "passes").await.unwrap();
     world.store.let_commits_go();
     engine.close().await;

@@ -7,7 +7,7 @@ use memoird_store::{JournalRange, READERS_MAX, encoding};
 use tokio::task::JoinSet;
 
 use crate::bot::{Bot, saying};
-use crate::kit::{World, begun, capped, unswept};
+use crate::kit::{World, capped, poll_once, unswept};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_reads_of_one_tenant_do_not_delay_others() {
@@ -28,7 +28,7 @@ async fn many_reads_of_one_tenant_do_not_delay_others() {
     }
     world.store.journal_begun(readers).await;
     let mut read = Box::pin(other.journal("a", None));
-    assert!(begun(&mut read).await.is_none());
+    assert!(poll_once(&mut read).await.is_none());
     other.say("a", "appends go on").await.unwrap();
     other.say("new", "and starts").await.unwrap();
     assert_eq!(world.store.journal_reads().len(), READERS_MAX);

@@ -12,9 +12,9 @@ use tokio::time::{advance, sleep};
 
 use crate::bot::Bot;
 use crate::hooks::script::ScriptedHook;
-use crate::hooks::{hooked, said, with_hooks};
+use crate::hooks::{hooked, turn_texts, with_hooks};
 use crate::kit::{
-    NEVER, TTL, World, begun, capped, config, settle, soon, tenant, unswept, unswept_with_cap,
+    NEVER, TTL, World, capped, config, poll_once, settle, soon, tenant, unswept, unswept_with_cap,
 };
 use crate::store::Fate;
 
@@ -44,7 +44,7 @@ async fn lowered_tenant_cap_evicts_longest_idle_and_calls_hooks() {
     let seen: Vec<_> = hook
         .seen()
         .iter()
-        .map(|ended| (said(ended), ended.reason))
+        .map(|ended| (turn_texts(ended), ended.reason))
         .collect();
     let evicted = |id: &str| (vec![id.to_owned()], EndReason::Evicted);
     assert_eq!(seen, ["b", "c", "d"].map(evicted));
@@ -229,13 +229,13 @@ async fn reconfigured_queue_wait_flush_and_retention_apply() {
     engine.reconfigure(config).await;
     world.store.hold_commits();
     let mut say = Box::pin(bot.say("s", "hello"));
-    assert!(begun(&mut say).await.is_none());
+    assert!(poll_once(&mut say).await.is_none());
     world.store.commit_begun(1).await;
     let mut late = Box::pin(bot.say("t", "hello"));
-    assert!(begun(&mut late).await.is_none());
+    assert!(poll_once(&mut late).await.is_none());
     advance(Duration::from_millis(11)).await;
     assert!(matches!(
-        begun(&mut late).await,
+        poll_once(&mut late).await,
         Some(Err(EngineError::JournalBusy))
     ));
     world.store.let_commits_go();
@@ -284,12 +284,12 @@ async fn cap_enforcement_refused_by_full_queue_is_retried() {
     say_all(&bot, &["a", "b", "c"]).await;
     world.store.hold_commits();
     let mut say = Box::pin(bot.say("a", "again"));
-    assert!(begun(&mut say).await.is_none());
+    assert!(poll_once(&mut say).await.is_none());
     let mut reconfigure = Box::pin(engine.reconfigure(config(1)));
     for _ in 0..10 {
-        assert!(begun(&mut reconfigure).await.is_none());
+        assert!(poll_once(&mut reconfigure).await.is_none());
         advance(Duration::from_secs(1)).await;
-        if begun(&mut reconfigure).await.is_some() {
+        if poll_once(&mut reconfigure).await.is_some() {
             break;
         }
     }

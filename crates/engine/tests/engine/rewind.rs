@@ -15,7 +15,7 @@ use memoird_store::encoding;
 use crate::bot::{Bot, named, saying, text_of};
 use crate::compaction::script::Script;
 use crate::compaction::talk::Talk;
-use crate::kit::{Dice, TestMachine, World, begun, paused_runtime, session_id, unswept};
+use crate::kit::{Dice, TestMachine, World, paused_runtime, poll_once, session_id, unswept};
 use crate::seeds::seeds;
 use crate::store::FaultyStore;
 use crate::windows::texts;
@@ -43,7 +43,7 @@ impl Bot {
     /// Rewinds to `after_seq` and returns the removed texts.
     async fn pop(&self, session: &str, after_seq: u64) -> Vec<String> {
         let popped = self.rewind(session, after_seq, AppendCommand::default());
-        said(&popped.await.unwrap())
+        removed_texts(&popped.await.unwrap())
     }
 
     /// The seqs of rewound turns in the journal.
@@ -62,7 +62,7 @@ impl Bot {
     }
 }
 
-fn said(outcome: &RewindOutcome) -> Vec<String> {
+fn removed_texts(outcome: &RewindOutcome) -> Vec<String> {
     let removed = outcome.removed.newest.iter();
     removed.map(|turn| text_of(turn)).collect()
 }
@@ -77,12 +77,15 @@ async fn pop_regenerate_and_edit_survive_restart() {
             .unwrap();
         assert_eq!(bot.pop("a", 3).await, ["r2"]);
         let again = bot.rewind("a", 3, saying(&["r2 again"])).await.unwrap();
-        assert_eq!((again.record.first_seq, said(&again).len()), (5, 0));
+        assert_eq!(
+            (again.record.first_seq, removed_texts(&again).len()),
+            (5, 0)
+        );
         let edited = bot
             .rewind("a", 2, saying(&["q2 edited", "r3"]))
             .await
             .unwrap();
-        assert_eq!(said(&edited), ["q2", "r2 again"]);
+        assert_eq!(removed_texts(&edited), ["q2", "r2 again"]);
         assert_eq!(edited.session.unwrap().head.totals.turns, 4);
         bot.recount().await;
         let expected = ["q1", "r1", "q2 edited", "r3"];
@@ -100,7 +103,7 @@ async fn pop_regenerate_and_edit_survive_restart() {
         let next = bot.say("a", "on").await.unwrap();
         assert_eq!(next.record.first_seq, 8);
         let all = bot.rewind("a", 0, saying(&["new"])).await.unwrap();
-        assert_eq!(said(&all).len(), 5);
+        assert_eq!(removed_texts(&all).len(), 5);
         assert_eq!(bot.live("a").await.unwrap(), ["new"]);
         bot.recount().await;
     }
@@ -117,13 +120,19 @@ async fn key_of_rewound_append_is_refused_and_rewind_is_idempotent() {
             idempotency: named("pop", &[]).idempotency,
             ..AppendCommand::default()
         };
-        assert_eq!(said(&bot.rewind("a", 1, pop()).await.unwrap()), ["y"]);
+        assert_eq!(
+            removed_texts(&bot.rewind("a", 1, pop()).await.unwrap()),
+            ["y"]
+        );
         for round in 0..2 {
             let again = bot.rewind("a", 1, pop()).await.unwrap();
             assert!(again.duplicate);
             let is_off = durability == Durability::Off;
             assert_eq!(again.removed.is_forgotten, is_off);
-            assert_eq!(said(&again), if is_off { vec![] } else { vec!["y"] });
+            assert_eq!(
+                removed_texts(&again),
+                if is_off { vec![] } else { vec!["y"] }
+            );
             let rewound = bot.append("a", named("2", &["y"])).await.unwrap_err();
             let expected = EngineError::Core(CoreError::IdempotencyKeyRewound);
             assert_eq!(rewound.to_string(), expected.to_string());
@@ -186,7 +195,7 @@ async fn rewind_undoes_summaries_of_rewound_turns() {
     assert_eq!(after.summaries, 3, "numbers are not given again");
     let window = texts(&talk.window().await.turns);
     assert_eq!(window.last().map(String::as_str), Some("edited"));
-    for gone in said(&rewound) {
+    for gone in removed_texts(&rewound) {
         assert!(!window.contains(&gone), "{gone} is in {window:?}");
     }
     bot.rewind("a", 1, saying(&["anew"])).await.unwrap();
@@ -245,7 +254,7 @@ async fn repeated_pop_returns_turns_it_removed_itself() {
     ];
     for (name, expected, after_seq, gone) in steps {
         let popped = bot.rewind("a", after_seq, pop(name, expected)).await;
-        assert_eq!(said(&popped.unwrap()), gone);
+        assert_eq!(removed_texts(&popped.unwrap()), gone);
     }
     for _ in 0..2 {
         for (name, expected, after_seq, gone) in steps {
@@ -254,7 +263,7 @@ async fn repeated_pop_returns_turns_it_removed_itself() {
                 .await
                 .unwrap();
             assert!(again.duplicate && !again.removed.is_forgotten);
-            assert_eq!(said(&again), gone);
+            assert_eq!(removed_texts(&again), gone);
             assert_eq!(again.removed.count, gone.len() as u64);
         }
         bot.engine.close().await;
@@ -272,7 +281,7 @@ async fn concurrent_pops_with_same_expected_seq_one_is_refused() {
     bot.append("a", saying(&["1", "2", "3"])).await.unwrap();
     let pop = || bot.rewind("a", 2, expecting(3, AppendCommand::default()));
     let (one, two) = tokio::join!(pop(), pop());
-    assert_eq!(said(&one.unwrap()), ["3"]);
+    assert_eq!(removed_texts(&one.unwrap()), ["3"]);
     let stale = |error| match error {
         EngineError::Core(CoreError::StaleSeq { expected, actual }) => (expected, actual),
         other => panic!("{other}"),
@@ -373,7 +382,7 @@ async fn rewind_whose_commit_fails_is_undone() {
     let edited = bot.rewind("a", 1, edit()).await.unwrap();
     assert!(!edited.duplicate);
     assert_eq!(
-        (said(&edited), edited.record.first_seq),
+        (removed_texts(&edited), edited.record.first_seq),
         (vec!["y".into(), "z".into()], 4)
     );
     assert_eq!(bot.live("a").await.unwrap(), ["x", "y again"]);
@@ -430,7 +439,7 @@ impl Model {
             let step = self.open.take().unwrap_or_else(|| self.choose(dice));
             self.open = Some(step.clone());
             let mut call = Box::pin(self.done(&bot, &step));
-            if dice.once_in(12) && begun(&mut call).await.is_none() {
+            if dice.once_in(12) && poll_once(&mut call).await.is_none() {
                 // The call is aborted together with the daemon.
                 return;
             }
@@ -480,7 +489,7 @@ impl Model {
                 let mut append = named(name, &texts);
                 append.expected_seq = Some(self.said.last().map_or(0, |(seq, _)| *seq));
                 let rewound = bot.rewind("a", *after_seq, append).await;
-                rewound.map(|rewound| said(&rewound))
+                rewound.map(|rewound| removed_texts(&rewound))
             }
         };
         match answer {

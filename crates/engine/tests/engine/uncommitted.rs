@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 use tokio::time::advance;
 
 use crate::bot::{Bot, named};
-use crate::kit::{TTL, World, begun, one_by_one, settle, soon, unswept};
+use crate::kit::{TTL, World, one_by_one, poll_once, settle, soon, unswept};
 
 fn is_not_found<T>(answer: &Result<T, EngineError>) -> bool {
     matches!(answer, Err(EngineError::SessionNotFound { .. }))
@@ -19,16 +19,16 @@ async fn read_that_saw_uncommitted_append_waits_for_commit() {
     bot.say("a", "old").await.unwrap();
     bot.say("b", "old").await.unwrap();
     let mut append = Box::pin(bot.say("a", "new"));
-    assert!(begun(&mut append).await.is_none());
+    assert!(poll_once(&mut append).await.is_none());
 
     let (mut view, mut live) = (Box::pin(bot.view("a")), Box::pin(bot.live("a")));
     let (mut journal, mut list) = (Box::pin(bot.journal("a", None)), Box::pin(bot.views(10)));
-    assert!(begun(&mut view).await.is_none());
-    assert!(begun(&mut live).await.is_none());
-    assert!(begun(&mut journal).await.is_none());
-    assert!(begun(&mut list).await.is_none());
+    assert!(poll_once(&mut view).await.is_none());
+    assert!(poll_once(&mut live).await.is_none());
+    assert!(poll_once(&mut journal).await.is_none());
+    assert!(poll_once(&mut list).await.is_none());
     assert!(
-        begun(&mut Box::pin(bot.view("b"))).await.is_some(),
+        poll_once(&mut Box::pin(bot.view("b"))).await.is_some(),
         "it saw nothing of it"
     );
     assert_eq!(world.store.commits(), 2);
@@ -39,7 +39,7 @@ async fn read_that_saw_uncommitted_append_waits_for_commit() {
     assert_eq!(journal.await.unwrap(), ["old", "new"]);
     assert_eq!(list.await[0].head.last_seq, 2);
     assert!(
-        begun(&mut Box::pin(bot.view("a"))).await.is_some(),
+        poll_once(&mut Box::pin(bot.view("a"))).await.is_some(),
         "there is nothing to wait for"
     );
 }
@@ -53,14 +53,14 @@ async fn read_never_returns_append_that_failed() {
     world.store.fail_commits(1);
     let mut appends = [Box::pin(bot.say("a", "new")), Box::pin(bot.say("n", "new"))];
     for append in &mut appends {
-        assert!(begun(append).await.is_none());
+        assert!(poll_once(append).await.is_none());
     }
     let (mut view, mut live) = (Box::pin(bot.view("a")), Box::pin(bot.live("a")));
     let (mut new, mut listing) = (Box::pin(bot.view("n")), Box::pin(bot.views(10)));
-    assert!(begun(&mut view).await.is_none());
-    assert!(begun(&mut live).await.is_none());
-    assert!(begun(&mut new).await.is_none());
-    assert!(begun(&mut listing).await.is_none());
+    assert!(poll_once(&mut view).await.is_none());
+    assert!(poll_once(&mut live).await.is_none());
+    assert!(poll_once(&mut new).await.is_none());
+    assert!(poll_once(&mut listing).await.is_none());
     for append in appends {
         assert!(matches!(append.await, Err(EngineError::JournalFull)));
     }
@@ -84,15 +84,15 @@ async fn not_found_waits_for_uncommitted_end() {
         bot.say("a", "hello").await.unwrap();
         world.store.fail_commits(usize::from(fails));
         let mut end = Box::pin(bot.end("a"));
-        assert!(begun(&mut end).await.is_none());
+        assert!(poll_once(&mut end).await.is_none());
         let (mut view, mut live) = (Box::pin(bot.view("a")), Box::pin(bot.live("a")));
         let (mut patch, mut again) = (Box::pin(bot.patch("a", "{}", None)), Box::pin(bot.end("a")));
         let mut reset = Box::pin(bot.reset("a"));
-        assert!(begun(&mut view).await.is_none());
-        assert!(begun(&mut live).await.is_none());
-        assert!(begun(&mut patch).await.is_none());
-        assert!(begun(&mut reset).await.is_none());
-        assert!(begun(&mut again).await.is_none());
+        assert!(poll_once(&mut view).await.is_none());
+        assert!(poll_once(&mut live).await.is_none());
+        assert!(poll_once(&mut patch).await.is_none());
+        assert!(poll_once(&mut reset).await.is_none());
+        assert!(poll_once(&mut again).await.is_none());
         assert_eq!(soon(end).await.is_err(), fails);
         assert_eq!(is_not_found(&soon(view).await), !fails);
         assert_eq!(is_not_found(&soon(live).await), !fails);
@@ -115,9 +115,9 @@ async fn duplicate_waits_for_original_and_fails_with_it() {
             world.store.fail_commits(usize::from(fails));
             let mut first = Box::pin(bot.append(id, named("key", &["x"])));
             // A start first looks up its key in the journal, which does not block.
-            assert!(begun(&mut first).await.is_none());
+            assert!(poll_once(&mut first).await.is_none());
             let mut again = Box::pin(bot.append(id, named("key", &["x"])));
-            assert!(begun(&mut again).await.is_none());
+            assert!(poll_once(&mut again).await.is_none());
             assert_eq!(first.await.is_ok(), !fails);
             assert_eq!(again.await.is_ok_and(|again| again.duplicate), !fails);
             let later = bot.append(id, named("key", &["x"])).await.unwrap();
@@ -137,9 +137,9 @@ async fn duplicate_to_ended_session_waits_for_append_and_end() {
     let mut first = Box::pin(bot.append("a", named("key", &["x"])));
     let mut end = Box::pin(bot.end("a"));
     let mut again = Box::pin(bot.append("a", named("key", &["x"])));
-    assert!(begun(&mut first).await.is_none());
-    assert!(begun(&mut end).await.is_none());
-    assert!(begun(&mut again).await.is_none());
+    assert!(poll_once(&mut first).await.is_none());
+    assert!(poll_once(&mut end).await.is_none());
+    assert!(poll_once(&mut again).await.is_none());
     assert!(again.await.unwrap().duplicate);
     assert!(bot.list().await.is_empty());
 }
@@ -161,7 +161,7 @@ async fn duplicate_waits_although_session_expires_before_commit() {
         advance(TTL).await;
         let mut appending = Box::pin(bot.append("a", named("key", &["x"])));
         assert!(
-            begun(&mut appending).await.is_none(),
+            poll_once(&mut appending).await.is_none(),
             "it saw what is not written"
         );
         world.store.fail_commits(usize::from(fails));

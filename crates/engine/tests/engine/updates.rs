@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::bot::{Bot, named, saying, text_of};
 use crate::compaction::script::Script;
 use crate::compaction::talk::Talk;
-use crate::kit::{World, begun, capped, session_id, unswept};
+use crate::kit::{World, capped, poll_once, session_id, unswept};
 use crate::options::keeping_all;
 use crate::windows::texts;
 
@@ -287,7 +287,7 @@ async fn concurrent_copies_are_limited_per_tenant_and_in_total() {
         .map(|(bot, target)| Box::pin(bot.copy("a", target, false)))
         .collect();
     for copy in &mut copies {
-        assert!(begun(copy).await.is_none());
+        assert!(poll_once(copy).await.is_none());
     }
     assert_eq!(live(), [2, 2, 1], "one of a tenant, two of all");
     let mut running = JoinSet::new();
@@ -310,7 +310,7 @@ async fn copy_counts_as_call_memory_until_done() {
     bot.append("a", saying(&[&*long; 10])).await.unwrap();
     let held = || engine.stats().memory.call_bytes;
     let mut copy = Box::pin(bot.copy("a", "b", false));
-    assert!(begun(&mut copy).await.is_none());
+    assert!(poll_once(&mut copy).await.is_none());
     assert!(held() > 100_000, "{} bytes", held());
     copy.await.unwrap();
     assert_eq!(held(), 0);
@@ -337,7 +337,7 @@ async fn memory_of_concurrent_copies_is_bounded() {
         .each_ref()
         .map(|bot| Box::pin(bot.copy("a", "b", false)));
     for copy in &mut copies {
-        assert!(begun(copy).await.is_none());
+        assert!(poll_once(copy).await.is_none());
         let held = engine.stats().memory.call_bytes;
         assert!((600_000..=COPIES_BYTES_MAX).contains(&held), "{held} bytes");
     }

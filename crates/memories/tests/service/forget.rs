@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::embedder::{Mood, ScriptedEmbedder};
 use super::{ANN, BOB, Daemon, acme, fact, query_in, subject, team, world, world_with};
-use crate::kit::{begun, session_id, settle, soon};
+use crate::kit::{poll_once, session_id, settle, soon};
 use crate::world::Bot;
 use crate::world::{World, unswept};
 
@@ -193,7 +193,7 @@ async fn a_call_that_leaves_in_the_middle_is_finished_by_the_keeper() {
             sleep(Duration::from_secs(5)).await;
             let mut call = Box::pin(bot.forget(ask));
             for poll in 0..polls {
-                if begun(&mut call).await.is_some() {
+                if poll_once(&mut call).await.is_some() {
                     break;
                 }
                 if poll + 1 < polls {

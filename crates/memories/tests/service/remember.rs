@@ -11,7 +11,7 @@ use memoird_memories::{MemoryError, RecallRequest, RememberRequest};
 use tokio::task::JoinSet;
 
 use super::{ANN, BOB, acme, fact, from, query, query_in, subject, team, told, world};
-use crate::kit::{begun, session_id, soon};
+use crate::kit::{poll_once, session_id, soon};
 use crate::world::Bot;
 use crate::world::World;
 
@@ -322,7 +322,7 @@ async fn a_call_that_leaves_while_it_waits_stops_nobody() {
     let (mut leader, mut second) = (call("leader"), call("second"));
     let (mut third, mut last) = (call("third"), call("last"));
     for call in [&mut leader, &mut second, &mut third, &mut last] {
-        assert!(begun(call).await.is_none());
+        assert!(poll_once(call).await.is_none());
     }
     drop(leader);
     drop(second);
@@ -374,7 +374,7 @@ async fn what_is_left_of_calls_that_left_is_written_by_the_keeper() {
         let bot = bot.clone();
         let ask = fact(ANN, &format!("fact {number}"));
         let mut call = Box::pin(async move { bot.remember(ask).await });
-        assert!(begun(&mut call).await.is_none());
+        assert!(poll_once(&mut call).await.is_none());
         calls.push(call);
     }
     let leader = calls.swap_remove(0);

@@ -27,28 +27,28 @@ fn fuzz_searches() {
         .start_paused(true)
         .build()
         .unwrap();
-    let house = runtime.block_on(async {
-        let house = open(dir.path(), SearchConfig::default()).await;
+    let fixture = runtime.block_on(async {
+        let fixture = open(dir.path(), SearchConfig::default()).await;
         for (line, said) in SAID.lines().enumerate() {
-            house.say("acme", &format!("s{line}"), &[said]).await;
+            fixture.say("acme", &format!("s{line}"), &[said]).await;
         }
         // Wait for the index once, so that it is not polled for each query.
-        house.found("coffee").await;
-        house
+        fixture.found("coffee").await;
+        fixture
     });
     target.check(|input| {
         let query = &*String::from_utf8_lossy(input);
-        runtime.block_on(check_query(&house, query));
+        runtime.block_on(check_query(&fixture, query));
     });
-    runtime.block_on(house.close());
+    runtime.block_on(fixture.close());
 }
 
-async fn check_query(house: &House, query: &str) {
+async fn check_query(fixture: &Fixture, query: &str) {
     let asked = words(query);
     let limit = asked.limit;
-    let page = match house
+    let page = match fixture
         .search
-        .search(&tenant(&house.engine, "acme"), asked)
+        .search(&tenant(&fixture.engine, "acme"), asked)
         .await
     {
         Ok(page) => page,
@@ -65,8 +65,10 @@ async fn check_query(house: &House, query: &str) {
         assert!(hit.score.is_finite() && hit.score > 0.0, "{hit:?}");
     }
     let seen = &query[..query.floor_char_boundary(QUERY_BYTES_MAX)];
-    let index = locked(&house.search.shared.index).clone().unwrap();
-    let languages = index.languages(&tenant(&house.engine, "acme").id).unwrap();
+    let index = locked(&fixture.search.shared.index).clone().unwrap();
+    let languages = index
+        .languages(&tenant(&fixture.engine, "acme").id)
+        .unwrap();
     let sought = Query::new(seen, languages);
     for (line, said) in SAID.lines().enumerate() {
         let mut has_one = false;

@@ -11,8 +11,8 @@ use memoird_engine::{EngineError, FaultKind, ModelFault};
 
 use super::opened;
 use super::script::{Does, Script};
-use super::talk::{Talk, answering, calling, check_window, said};
-use crate::kit::begun;
+use super::talk::{Talk, answering, calling, check_window, text_turn};
+use crate::kit::poll_once;
 
 /// Returns every misbehavior of a summarizer with its failure reason.
 pub(super) fn bad() -> Vec<(Does, &'static str)> {
@@ -69,16 +69,17 @@ async fn bad_summarizer_reply_does_not_disturb_conversation() {
         let before = talk.window().await;
         let other = talk.clone();
         let mut compacting = Box::pin(other.compact(Some(2)));
-        assert!(begun(&mut compacting).await.is_none());
+        assert!(poll_once(&mut compacting).await.is_none());
         // Also while tool calls are pending.
         let ids = talk.ids(2);
-        talk.add(vec![said(Role::User, "and #500?")]).await;
+        talk.add(vec![text_turn(Role::User, "and #500?")]).await;
         talk.add(vec![calling("I look", &ids)]).await;
         talk.window().await;
         talk.add(vec![answering("one", &ids[0])]).await;
         talk.add(vec![answering("two", &ids[1])]).await;
         let during = talk.window().await;
-        talk.add(vec![said(Role::Assistant, "both of them")]).await;
+        talk.add(vec![text_turn(Role::Assistant, "both of them")])
+            .await;
         let failure = compacting.await.expect_err("no summary");
         let EngineError::CompactionFailed { reason: told, .. } = &failure else {
             panic!("{does:?}: {failure}")

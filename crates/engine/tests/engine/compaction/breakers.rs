@@ -15,7 +15,7 @@ use super::script::{Does, Script};
 use super::talk::{Talk, opened as turns_of};
 use super::{compacting, opened};
 use crate::bot::Bot;
-use crate::kit::{ACME, World, begun, settle, tenant};
+use crate::kit::{ACME, World, poll_once, settle, tenant};
 
 fn refused() -> Does {
     Does::Fails(ModelFault::new(FaultKind::Refused, "no"))
@@ -190,7 +190,7 @@ async fn provider_breaker_opens_for_all_sessions_but_not_session_breakers() {
     assert_eq!(state, HalfOpen);
     let tried = talks[0].clone();
     let mut trial = Box::pin(tried.compact(Some(2)));
-    assert!(begun(&mut trial).await.is_none());
+    assert!(poll_once(&mut trial).await.is_none());
     settle().await;
     assert_eq!(script.times(), 4);
     assert_eq!(innocent.fails(Some(2)).await, "provider_down");
@@ -258,12 +258,12 @@ async fn compact_commands_without_gain_do_not_open_breaker() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
-    talk.add(vec![super::talk::said(
+    talk.add(vec![super::talk::text_turn(
         memoird_core::turn::Role::User,
         "hi",
     )])
     .await;
-    talk.add(vec![super::talk::said(
+    talk.add(vec![super::talk::text_turn(
         memoird_core::turn::Role::Assistant,
         "hello",
     )])

@@ -117,8 +117,9 @@ async fn oversized_turn_is_split_without_loss() {
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(2).await;
     let long = format!("{} #999 ü{}", "ü ".repeat(6_000), "word ".repeat(2_000));
-    talk.add(vec![super::talk::said(Role::User, &long)]).await;
-    talk.add(vec![super::talk::said(Role::Assistant, "much")])
+    talk.add(vec![super::talk::text_turn(Role::User, &long)])
+        .await;
+    talk.add(vec![super::talk::text_turn(Role::Assistant, "much")])
         .await;
     talk.exchanges(3).await;
     let done = talk.compact(Some(2)).await.unwrap();
@@ -237,7 +238,7 @@ async fn very_long_span_is_summarized_in_several_compactions() {
             } else {
                 Role::Assistant
             };
-            super::talk::said(role, &"word and word ".repeat(40))
+            super::talk::text_turn(role, &"word and word ".repeat(40))
         });
         talk.add(turns.collect()).await;
     }
@@ -264,7 +265,7 @@ async fn long_agent_run_is_summarized_in_whole_tool_units() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
     let mut talk = Talk::of(&bot, "a");
-    talk.add(vec![super::talk::said(Role::User, "do it all")])
+    talk.add(vec![super::talk::text_turn(Role::User, "do it all")])
         .await;
     for number in 0..150 {
         let ids = talk.ids(2);
@@ -281,7 +282,7 @@ async fn long_agent_run_is_summarized_in_whole_tool_units() {
         );
         talk.add(turns).await;
     }
-    talk.add(vec![super::talk::said(Role::Assistant, "it is done")])
+    talk.add(vec![super::talk::text_turn(Role::Assistant, "it is done")])
         .await;
     let (mut through, last) = (0, talk.said.len() as u64);
     for _ in 0..20 {

@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use super::script::{Does, Script};
-use super::talk::{Talk, said};
+use super::talk::{Talk, text_turn};
 use super::{compacting, opened};
 use crate::bot::Bot;
-use crate::kit::{TestMachine, World, begun, paused_runtime, settle};
+use crate::kit::{TestMachine, World, paused_runtime, poll_once, settle};
 use crate::windows::texts;
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +80,11 @@ async fn summarizer_is_not_called_while_commits_fail() {
     talk.exchanges(18).await;
     world.store.fail_commits(1_000);
     for _ in 0..10 {
-        assert!(talk.try_add(vec![said(Role::User, "more")]).await.is_err());
+        assert!(
+            talk.try_add(vec![text_turn(Role::User, "more")])
+                .await
+                .is_err()
+        );
         talk.window().await;
         settle().await;
     }
@@ -111,18 +115,18 @@ async fn summary_of_uncommitted_turns_is_discarded() {
     }
     let mut compacting = Box::pin(async move { other.compact(Some(0)).await });
     for (place, call) in waiting.iter_mut().enumerate() {
-        assert!(begun(call).await.is_none());
+        assert!(poll_once(call).await.is_none());
         until(|| script.times() == place + 1).await;
     }
-    assert!(begun(&mut compacting).await.is_none());
+    assert!(poll_once(&mut compacting).await.is_none());
     bot.end("b").await.unwrap();
     // This turn is in the snapshot, but its commit fails.
     let begun_commits = world.store.commits();
     world.store.hold_commits();
     world.store.fail_commits(1);
     let mut failing = talk.clone();
-    let mut lost = Box::pin(failing.try_add(vec![said(Role::Assistant, "it is #666")]));
-    assert!(begun(&mut lost).await.is_none());
+    let mut lost = Box::pin(failing.try_add(vec![text_turn(Role::Assistant, "it is #666")]));
+    assert!(poll_once(&mut lost).await.is_none());
     world.store.commit_begun(begun_commits + 1).await;
     freed.notify_one();
     let discarded = || {
@@ -137,7 +141,8 @@ async fn summary_of_uncommitted_turns_is_discarded() {
     }
     world.store.let_commits_go();
     assert!(lost.await.is_err());
-    talk.add(vec![said(Role::Assistant, "it is #777")]).await;
+    talk.add(vec![text_turn(Role::Assistant, "it is #777")])
+        .await;
     allowed.notify_one();
     let outcome = compacting.await;
     let shown = texts(&talk.window().await.turns).join(" ");
@@ -176,7 +181,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// Stops the daemon while the summarizer is waiting, or `steps` yields after its reply.
 ///
 /// Returns whether the summary exists after the restart.
-fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
+fn summary_survives_stop(steps: Option<usize>, orderly: bool) -> bool {
     let allowed = Arc::new(Notify::new());
     let script = Script::of([Does::Waits(allowed.clone())]);
     let (mut world, said) = {
@@ -189,7 +194,7 @@ fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
             talk.exchange_with_tools(2).await;
             talk.exchanges(3).await;
             let mut compacting = Box::pin(talk.compact(Some(2)));
-            assert!(begun(&mut compacting).await.is_none());
+            assert!(poll_once(&mut compacting).await.is_none());
             settle().await;
             assert_eq!(script.times(), 1);
             if let Some(steps) = steps {
@@ -243,9 +248,12 @@ fn dies_after(steps: Option<usize>, orderly: bool) -> bool {
 #[test]
 fn crash_during_compaction_leaves_old_or_new_summary() {
     for orderly in [true, false] {
-        assert!(!dies_after(None, orderly), "while the summarizer waits");
+        assert!(
+            !summary_survives_stop(None, orderly),
+            "while the summarizer waits"
+        );
         let outcomes: Vec<bool> = (0..24)
-            .map(|steps| dies_after(Some(steps), orderly))
+            .map(|steps| summary_survives_stop(Some(steps), orderly))
             .collect();
         println!("{outcomes:?}");
         assert!(

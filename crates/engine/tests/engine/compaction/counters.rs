@@ -17,30 +17,30 @@ use tokio::time::sleep;
 
 use super::compacting;
 use super::script::Script;
-use super::talk::{Talk, answering, calling, said};
+use super::talk::{Talk, answering, calling, text_turn};
 use crate::bot::Bot;
 use crate::kit::{World, settle};
 use crate::windows::{Remembered, model, with_models};
 
 /// A token counter that returns scripted counts, or fails.
 #[derive(Debug)]
-struct Teller {
-    tells: Mutex<VecDeque<Option<u64>>>,
+struct ScriptedCounter {
+    counts: Mutex<VecDeque<Option<u64>>>,
     then: Mutex<Option<u64>>,
     /// The error for a scripted `None`.
     fault: ModelFault,
     asked: Mutex<Vec<CountRequest>>,
 }
 
-impl Teller {
+impl ScriptedCounter {
     fn new(then: Option<u64>) -> Arc<Self> {
         Self::that_fails(then, ModelFault::new(FaultKind::Later, "down"))
     }
 
     fn that_fails(then: Option<u64>, fault: ModelFault) -> Arc<Self> {
-        let (tells, asked) = (Mutex::default(), Mutex::default());
+        let (counts, asked) = (Mutex::default(), Mutex::default());
         Arc::new(Self {
-            tells,
+            counts,
             then: Mutex::new(then),
             fault,
             asked,
@@ -56,9 +56,9 @@ impl Teller {
     }
 }
 
-impl TokenCounter for Teller {
+impl TokenCounter for ScriptedCounter {
     fn name(&self) -> &str {
-        "teller"
+        "counter"
     }
 
     fn format(&self) -> MessageFormat {
@@ -68,7 +68,7 @@ impl TokenCounter for Teller {
     fn count(&self, ask: CountRequest) -> CountFuture<'_> {
         self.asked.lock().unwrap().push(ask);
         let told = self
-            .tells
+            .counts
             .lock()
             .unwrap()
             .pop_front()
@@ -78,21 +78,21 @@ impl TokenCounter for Teller {
     }
 }
 
-async fn counted(script: &Arc<Script>, teller: &Arc<Teller>) -> (World, Bot) {
+async fn counted(script: &Arc<Script>, counter: &Arc<ScriptedCounter>) -> (World, Bot) {
     let mut small = model("small", 4_000, &Arc::default());
-    small.counter = Some(teller.clone());
+    small.counter = Some(counter.clone());
     let world = World::new(with_models(compacting(script), vec![small]));
     let bot = Bot::acme(&world.open().await);
     (world, bot)
 }
 
 /// Talks until the counter is called or the window exceeds `tokens`.
-async fn talk_until_asked(talk: &mut Talk, teller: &Teller, tokens: u64) {
+async fn talk_until_asked(talk: &mut Talk, counter: &ScriptedCounter, tokens: u64) {
     for _ in 0..30 {
         talk.exchange().await;
         let used = talk.window().await.report.blocks.total();
         settle().await;
-        if teller.times() > 0 || used > tokens {
+        if counter.times() > 0 || used > tokens {
             return;
         }
     }
@@ -101,31 +101,31 @@ async fn talk_until_asked(talk: &mut Talk, teller: &Teller, tokens: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn token_count_of_provider_decides_near_the_limit() {
-    let (script, teller) = (Script::of([]), Teller::new(Some(2_000)));
-    let (_world, bot) = counted(&script, &teller).await;
+    let (script, counter) = (Script::of([]), ScriptedCounter::new(Some(2_000)));
+    let (_world, bot) = counted(&script, &counter).await;
     let mut talk = Talk::of(&bot, "a");
-    talk_until_asked(&mut talk, &teller, 3_300).await;
-    assert!(teller.times() > 0);
+    talk_until_asked(&mut talk, &counter, 3_300).await;
+    assert!(counter.times() > 0);
     // The provider counts less than the estimate, and appended turns do not change that.
     for _ in 0..3 {
         talk.exchange().await;
         settle().await;
     }
     assert_eq!(script.times(), 0, "the provider counts less");
-    let ask = teller.asked.lock().unwrap()[0].clone();
+    let ask = counter.asked.lock().unwrap()[0].clone();
     assert!(ask.messages_json.contains("what of #0?"), "{ask:?}");
     // The same content is counted once.
-    let times = teller.times();
+    let times = counter.times();
     talk.window().await;
     settle().await;
-    let once = teller.times();
+    let once = counter.times();
     assert!(once <= times + 1);
     for _ in 0..3 {
         talk.window().await;
         settle().await;
     }
-    assert_eq!(teller.times(), once);
-    teller.will_now(Some(3_900));
+    assert_eq!(counter.times(), once);
+    counter.will_now(Some(3_900));
     talk.exchange().await;
     talk.window().await;
     settle().await;
@@ -135,13 +135,13 @@ async fn token_count_of_provider_decides_near_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn results_appended_after_count_do_not_trigger_compaction() {
-    let (script, teller) = (Script::of([]), Teller::new(Some(2_799)));
-    let (_world, bot) = counted(&script, &teller).await;
+    let (script, counter) = (Script::of([]), ScriptedCounter::new(Some(2_799)));
+    let (_world, bot) = counted(&script, &counter).await;
     let mut talk = Talk::of(&bot, "a");
-    talk_until_asked(&mut talk, &teller, 3_300).await;
+    talk_until_asked(&mut talk, &counter, 3_300).await;
     for _ in 0..2 {
         let ids = talk.ids(1);
-        talk.add(vec![said(Role::User, "look")]).await;
+        talk.add(vec![text_turn(Role::User, "look")]).await;
         talk.add(vec![calling("I look", &ids)]).await;
         talk.window().await;
         settle().await;
@@ -153,8 +153,8 @@ async fn results_appended_after_count_do_not_trigger_compaction() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_counter_opens_breaker_and_estimate_decides() {
-    let (script, teller) = (Script::of([]), Teller::new(None));
-    let (_world, bot) = counted(&script, &teller).await;
+    let (script, counter) = (Script::of([]), ScriptedCounter::new(None));
+    let (_world, bot) = counted(&script, &counter).await;
     let mut talk = Talk::of(&bot, "a");
     let mut largest = 0;
     for _ in 0..30 {
@@ -164,7 +164,7 @@ async fn failing_counter_opens_breaker_and_estimate_decides() {
     }
     assert!(script.times() > 0, "the estimate decides");
     assert!(largest < 3_800, "{largest}");
-    assert_eq!(teller.times(), 3, "its breaker is open");
+    assert_eq!(counter.times(), 3, "its breaker is open");
     // After its cool-down one trial is admitted.
     sleep(Duration::from_secs(5 * 60)).await;
     for _ in 0..12 {
@@ -172,15 +172,15 @@ async fn failing_counter_opens_breaker_and_estimate_decides() {
         talk.window().await;
         settle().await;
     }
-    assert_eq!(teller.times(), 4, "one trial");
+    assert_eq!(counter.times(), 4, "one trial");
     sleep(Duration::from_secs(5 * 60)).await;
-    teller.will_now(Some(10));
+    counter.will_now(Some(10));
     for _ in 0..12 {
         talk.exchange().await;
         talk.window().await;
         settle().await;
     }
-    assert!(teller.times() > 5, "it is back: {}", teller.times());
+    assert!(counter.times() > 5, "it is back: {}", counter.times());
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,8 +190,8 @@ async fn retry_after_of_counter_is_respected() {
         after: Some(Duration::from_secs(600)),
         ..ModelFault::new(FaultKind::Later, "busy")
     };
-    let teller = Teller::that_fails(None, busy);
-    let (_world, bot) = counted(&script, &teller).await;
+    let counter = ScriptedCounter::that_fails(None, busy);
+    let (_world, bot) = counted(&script, &counter).await;
     let mut talk = Talk::of(&bot, "a");
     let mut windows = async |count| {
         for _ in 0..count {
@@ -201,34 +201,34 @@ async fn retry_after_of_counter_is_respected() {
         }
     };
     windows(30).await;
-    assert_eq!(teller.times(), 1, "it asked for a pause");
+    assert_eq!(counter.times(), 1, "it asked for a pause");
     sleep(Duration::from_secs(599)).await;
     windows(12).await;
-    assert_eq!(teller.times(), 1);
+    assert_eq!(counter.times(), 1);
     sleep(Duration::from_secs(1)).await;
-    teller.will_now(Some(10));
+    counter.will_now(Some(10));
     windows(12).await;
-    assert!(teller.times() > 1, "it is back");
+    assert!(counter.times() > 1, "it is back");
 }
 
 #[tokio::test(start_paused = true)]
 async fn refused_count_request_does_not_open_counter_breaker() {
     let script = Script::of([]);
-    let teller = Teller::that_fails(None, ModelFault::new(FaultKind::Refused, "no"));
-    let (_world, bot) = counted(&script, &teller).await;
+    let counter = ScriptedCounter::that_fails(None, ModelFault::new(FaultKind::Refused, "no"));
+    let (_world, bot) = counted(&script, &counter).await;
     let mut talk = Talk::of(&bot, "a");
     for _ in 0..40 {
         talk.exchange().await;
         talk.window().await;
         settle().await;
     }
-    assert!(teller.times() > 3, "{}", teller.times());
+    assert!(counter.times() > 3, "{}", counter.times());
 }
 
 #[tokio::test(start_paused = true)]
 async fn provider_counts_calibrate_the_estimate() {
-    let (script, teller) = (Script::of([]), Teller::new(None));
-    let (_world, bot) = counted(&script, &teller).await;
+    let (script, counter) = (Script::of([]), ScriptedCounter::new(None));
+    let (_world, bot) = counted(&script, &counter).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchange().await;
     let first = talk.window().await;
@@ -236,10 +236,10 @@ async fn provider_counts_calibrate_the_estimate() {
     for _ in 0..40 {
         talk.exchange().await;
         talk.window().await;
-        teller.will_now(Some(6_000));
+        counter.will_now(Some(6_000));
         settle().await;
     }
-    assert!(teller.times() > 0);
+    assert!(counter.times() > 0);
     let (first, last) = (first.report, talk.window().await.report);
     let system = |report: &Report| report.blocks.system as f64 / report.token_factor;
     assert!(
@@ -250,11 +250,11 @@ async fn provider_counts_calibrate_the_estimate() {
 
 #[tokio::test(start_paused = true)]
 async fn counts_without_memories_do_not_lower_calibration() {
-    let (script, teller) = (Script::of([]), Teller::new(None));
-    let (_world, bot) = counted(&script, &teller).await;
+    let (script, counter) = (Script::of([]), ScriptedCounter::new(None));
+    let (_world, bot) = counted(&script, &counter).await;
     let mut talk = Talk::of(&bot, "a");
     let mut factors = Vec::new();
-    while teller.times() < 3 {
+    while counter.times() < 3 {
         talk.exchange().await;
         let request = ContextRequest {
             peek: true,
@@ -262,7 +262,7 @@ async fn counts_without_memories_do_not_lower_calibration() {
         };
         let plain = bot.context("a", request).await.unwrap().report;
         factors.push((plain.token_factor, plain.blocks.system));
-        teller.will_now(Some(plain.blocks.total()));
+        counter.will_now(Some(plain.blocks.total()));
         let ask = ContextRequest {
             memories: Some(Arc::new(Remembered(800))),
             ..ContextRequest::default()

@@ -13,9 +13,9 @@ use tokio::time::sleep;
 
 use super::opened;
 use super::script::{Does, Script};
-use super::talk::{Talk, answering, calling, command, said};
+use super::talk::{Talk, answering, calling, command, text_turn};
 use crate::bot::Bot;
-use crate::kit::{begun, settle};
+use crate::kit::{poll_once, settle};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -35,8 +35,11 @@ async fn full(bot: &Bot) -> Talk {
 /// Adds a turn with two tool calls, which brings the window over the soft watermark.
 async fn calls(talk: &mut Talk) -> Vec<String> {
     let ids = talk.ids(2);
-    talk.add(vec![said(Role::User, &format!("look {}", "x".repeat(200)))])
-        .await;
+    talk.add(vec![text_turn(
+        Role::User,
+        &format!("look {}", "x".repeat(200)),
+    )])
+    .await;
     talk.add(vec![calling("I look", &ids)]).await;
     ids
 }
@@ -72,7 +75,7 @@ async fn call_pending_forever_defers_compaction_for_ten_minutes() {
         let mut talk = full(&bot).await;
         if partial {
             talk.exchanges(1).await;
-            let mut streaming = command(vec![said(Role::Assistant, "I th")]);
+            let mut streaming = command(vec![text_turn(Role::Assistant, "I th")]);
             streaming.partial = true;
             bot.append("a", streaming).await.unwrap();
         } else {
@@ -96,8 +99,9 @@ async fn finished_streaming_reply_does_not_defer_compaction() {
     let script = Script::of([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = full(&bot).await;
-    talk.add(vec![said(Role::User, &"x".repeat(200))]).await;
-    let mut streaming = command(vec![said(Role::Assistant, "I th")]);
+    talk.add(vec![text_turn(Role::User, &"x".repeat(200))])
+        .await;
+    let mut streaming = command(vec![text_turn(Role::Assistant, "I th")]);
     streaming.partial = true;
     bot.append("a", streaming).await.unwrap();
     talk.window().await;
@@ -105,7 +109,7 @@ async fn finished_streaming_reply_does_not_defer_compaction() {
     let refused = talk.compact(None).await.expect_err("a reply is streaming");
     assert!(matches!(refused, EngineError::CallPending), "{refused}");
     assert_eq!(script.times(), 0);
-    bot.append("a", command(vec![said(Role::Assistant, "ink so")]))
+    bot.append("a", command(vec![text_turn(Role::Assistant, "ink so")]))
         .await
         .unwrap();
     settle().await;
@@ -118,7 +122,7 @@ async fn abandoned_call_does_not_defer_compaction() {
     let (_world, bot) = opened(&script).await;
     let mut talk = full(&bot).await;
     calls(&mut talk).await;
-    talk.add(vec![said(Role::User, "never mind")]).await;
+    talk.add(vec![text_turn(Role::User, "never mind")]).await;
     talk.window().await;
     settle().await;
     assert_eq!(script.times(), 1);
@@ -139,7 +143,7 @@ async fn call_made_while_compaction_is_queued_defers_it() {
         hanging.push(Box::pin(async move { talk.compact(Some(2)).await }));
     }
     for compacting in &mut hanging {
-        assert!(begun(compacting).await.is_none());
+        assert!(poll_once(compacting).await.is_none());
         settle().await;
     }
     let mut talk = full(&bot).await;
@@ -193,8 +197,8 @@ async fn concurrent_compact_commands_one_succeeds_one_is_refused() {
     let others = [talk.clone(), talk.clone()];
     let mut first = Box::pin(others[0].compact(Some(2)));
     let mut second = Box::pin(others[1].compact(Some(4)));
-    assert!(begun(&mut first).await.is_none());
-    assert!(begun(&mut second).await.is_none());
+    assert!(poll_once(&mut first).await.is_none());
+    assert!(poll_once(&mut second).await.is_none());
     settle().await;
     assert_eq!(script.times(), 1);
     let late = talk.compact(Some(1)).await.expect_err("one is under way");

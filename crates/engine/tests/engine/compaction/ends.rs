@@ -12,14 +12,14 @@ use tokio::time::sleep;
 
 use super::compacting;
 use super::script::{Does, Script};
-use super::talk::{Talk, said};
+use super::talk::{Talk, text_turn};
 use crate::bot::Bot;
 use crate::hooks::script::ScriptedHook;
 use crate::hooks::{hooked, with_hooks};
-use crate::kit::{TTL, World, begun, capped, settle, soon};
+use crate::kit::{TTL, World, capped, poll_once, settle, soon};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Goes {
+enum Ending {
     Ends,
     Expires,
     Evicted,
@@ -29,24 +29,24 @@ enum Goes {
     Succeeded,
 }
 
-async fn goes(way: Goes, bot: &Bot) {
+async fn end_session(way: Ending, bot: &Bot) {
     match way {
-        Goes::Ends => drop(bot.end("a").await.unwrap()),
-        Goes::Reset => drop(bot.reset("a").await.unwrap()),
-        Goes::ResetWithHooks => drop(bot.reset_with_hooks("a").await.unwrap()),
-        Goes::Evicted => drop(bot.say("b", "I take the place").await.unwrap()),
-        Goes::Expires => {
+        Ending::Ends => drop(bot.end("a").await.unwrap()),
+        Ending::Reset => drop(bot.reset("a").await.unwrap()),
+        Ending::ResetWithHooks => drop(bot.reset_with_hooks("a").await.unwrap()),
+        Ending::Evicted => drop(bot.say("b", "I take the place").await.unwrap()),
+        Ending::Expires => {
             sleep(TTL + Duration::from_secs(1)).await;
             bot.engine.sessions.sweep(None).await.unwrap();
         }
-        Goes::Succeeded => {
+        Ending::Succeeded => {
             sleep(TTL + Duration::from_secs(1)).await;
             bot.say("a", "I come back").await.unwrap();
         }
     }
 }
 
-async fn while_a_summary_is_made(way: Goes, waits_for_commit: bool) {
+async fn check_ending_during_summary(way: Ending, waits_for_commit: bool) {
     let allowed = Arc::new(Notify::new());
     let script = Script::of([Does::Well, Does::Waits(allowed.clone())]);
     let hook = ScriptedHook::new([]);
@@ -61,27 +61,30 @@ async fn while_a_summary_is_made(way: Goes, waits_for_commit: bool) {
     let generation = bot.view("a").await.unwrap().head.generation;
     let other = talk.clone();
     let mut second = Box::pin(other.compact(Some(2)));
-    assert!(begun(&mut second).await.is_none());
+    assert!(poll_once(&mut second).await.is_none());
     settle().await;
     assert_eq!(script.times(), 2);
     if waits_for_commit {
         // The commits of the end and of the summary are in flight together.
         allowed.notify_one();
     }
-    goes(way, &bot).await;
+    end_session(way, &bot).await;
     allowed.notify_one();
     let outcome = soon(second).await;
     let is_made = outcome.is_ok();
     assert!(!is_made || waits_for_commit, "{outcome:?}");
     settle().await;
-    if way != Goes::Reset {
+    if way != Ending::Reset {
         let ended = hook.only();
         assert_eq!(ended.generation, generation);
         let number = ended.summary.as_ref().map(|summary| summary.number);
         assert_eq!(number, Some(if is_made { 2 } else { 1 }), "{way:?}");
-        assert_eq!(crate::hooks::said(&ended), talk.said);
+        assert_eq!(crate::hooks::turn_texts(&ended), talk.said);
     }
-    if matches!(way, Goes::Reset | Goes::ResetWithHooks | Goes::Succeeded) {
+    if matches!(
+        way,
+        Ending::Reset | Ending::ResetWithHooks | Ending::Succeeded
+    ) {
         let status = talk.status().await;
         assert_eq!(
             (status.summaries, status.failures, status.running),
@@ -106,15 +109,15 @@ async fn while_a_summary_is_made(way: Goes, waits_for_commit: bool) {
 #[tokio::test(start_paused = true)]
 async fn ended_session_discards_its_running_compaction() {
     for way in [
-        Goes::Ends,
-        Goes::Expires,
-        Goes::Evicted,
-        Goes::Reset,
-        Goes::ResetWithHooks,
-        Goes::Succeeded,
+        Ending::Ends,
+        Ending::Expires,
+        Ending::Evicted,
+        Ending::Reset,
+        Ending::ResetWithHooks,
+        Ending::Succeeded,
     ] {
         for waits_for_commit in [false, true] {
-            while_a_summary_is_made(way, waits_for_commit).await;
+            check_ending_during_summary(way, waits_for_commit).await;
         }
     }
 }
@@ -128,7 +131,7 @@ async fn failed_end_keeps_session_compactable() {
     talk.exchanges(8).await;
     let other = talk.clone();
     let mut compacting = Box::pin(other.compact(Some(2)));
-    assert!(begun(&mut compacting).await.is_none());
+    assert!(poll_once(&mut compacting).await.is_none());
     settle().await;
     world.store.fail_commits(1);
     assert!(bot.end("a").await.is_err());
@@ -136,7 +139,7 @@ async fn failed_end_keeps_session_compactable() {
     allowed.notify_one();
     let _ = soon(compacting).await;
     settle().await;
-    talk.add(vec![said(Role::User, "still there?")]).await;
+    talk.add(vec![text_turn(Role::User, "still there?")]).await;
     assert!(!talk.status().await.running);
     talk.window().await;
     talk.check_journal().await;
@@ -185,7 +188,7 @@ async fn session_that_expires_in_compaction_queue_is_not_compacted() {
         waiting.push(Box::pin(async move { talk.compact(Some(2)).await }));
     }
     for compacting in &mut waiting {
-        assert!(begun(compacting).await.is_none());
+        assert!(poll_once(compacting).await.is_none());
         settle().await;
     }
     assert_eq!(script.times(), 2, "two of a tenant at once");
@@ -209,7 +212,7 @@ async fn close_cancels_running_and_queued_compactions() {
         waiting.push(Box::pin(async move { talk.compact(Some(2)).await }));
     }
     for compacting in &mut waiting {
-        assert!(begun(compacting).await.is_none());
+        assert!(poll_once(compacting).await.is_none());
         settle().await;
     }
     assert_eq!(script.times(), 2);

@@ -10,7 +10,7 @@ use super::compacting;
 use super::script::{Does, Script};
 use super::talk::Talk;
 use crate::bot::Bot;
-use crate::kit::{World, begun, settle, soon, tenant};
+use crate::kit::{World, poll_once, settle, soon, tenant};
 
 async fn tenants(script: &Arc<Script>, ids: &[&str]) -> (World, Vec<Bot>) {
     let mut config = compacting(script);
@@ -90,7 +90,7 @@ async fn cancelled_compaction_in_queue_calls_no_summarizer() {
         calls.push(Box::pin(async move { talk.compact(Some(2)).await }));
     }
     for call in &mut calls {
-        assert!(begun(call).await.is_none());
+        assert!(poll_once(call).await.is_none());
         settle().await;
     }
     drop(calls);

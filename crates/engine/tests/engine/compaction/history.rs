@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::compacting;
 use super::script::{Does, Script};
-use super::talk::{Talk, said};
+use super::talk::{Talk, text_turn};
 use crate::bot::Bot;
 use crate::kit::{World, settle};
 use crate::windows::{model, texts, with_models};
@@ -84,14 +84,14 @@ async fn history_full_of_bytes_drops_no_unsummarized_turn() {
     let role = |talk: &Talk| [Role::User, Role::Assistant][talk.said.len() % 2];
     let long = "x".repeat(800);
     for words in ["the task", &long, "tiny", "too", "and", "so"] {
-        talk.add(vec![said(role(&talk), words)]).await;
+        talk.add(vec![text_turn(role(&talk), words)]).await;
     }
     talk.window().await;
     talk.compact(Some(1)).await.unwrap();
     assert_eq!(given(&script), [1, 2, 3, 4]);
     for number in 0..40 {
         let words = format!("#{number} {}", "x".repeat(1_500));
-        talk.add(vec![said(role(&talk), &words)]).await;
+        talk.add(vec![text_turn(role(&talk), &words)]).await;
         settle().await;
     }
     let through = talk.status().await.through_seq;
@@ -222,10 +222,11 @@ async fn system_turn_in_the_middle_is_summarized() {
         let script = Script::of([]);
         let (_world, bot) = capped(&script, durability).await;
         let mut talk = Talk::of(&bot, "a");
-        talk.add(vec![said(Role::System, "you are kind")]).await;
+        talk.add(vec![text_turn(Role::System, "you are kind")])
+            .await;
         for number in 0..20 {
             talk.exchange().await;
-            let clock = said(Role::System, &format!("it is {number} o'clock"));
+            let clock = text_turn(Role::System, &format!("it is {number} o'clock"));
             talk.add(vec![clock]).await;
             talk.window().await;
             settle().await;

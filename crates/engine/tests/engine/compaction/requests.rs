@@ -210,7 +210,7 @@ async fn every_window_is_a_valid_provider_request() {
                     for policy in POLICIES {
                         let place =
                             format!("seed {seed}, {format:?}, append {at}, {budget}, {policy:?}");
-                        look(&bot, budget, policy, &place).await;
+                        check_windows(&bot, budget, policy, &place).await;
                     }
                 }
                 settle().await;
@@ -220,7 +220,7 @@ async fn every_window_is_a_valid_provider_request() {
     }
 }
 
-async fn look(bot: &Bot, budget: u64, policy: Option<Policy>, place: &str) {
+async fn check_windows(bot: &Bot, budget: u64, policy: Option<Policy>, place: &str) {
     let request = ContextRequest {
         budget: BudgetOverride::without_reserves(budget),
         policy,

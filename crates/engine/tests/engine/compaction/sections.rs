@@ -11,7 +11,7 @@ use memoird_engine::{FaultKind, ModelFault};
 
 use super::opened;
 use super::script::{Does, Script};
-use super::talk::{Talk, answering, opened as turns_of, said};
+use super::talk::{Talk, answering, opened as turns_of, text_turn};
 use crate::bot::Bot;
 use crate::kit::{World, settle};
 use crate::windows::{model, with_models};
@@ -54,10 +54,14 @@ async fn roomy(script: &Arc<Script>) -> (World, Talk) {
 /// Appends an exchange: the user requests a booking and the assistant makes it.
 async fn booking(talk: &Talk, id: &str) {
     let input = format!(r#"{{"flight":"{id}","seats":2}}"#);
-    append(talk, vec![said(Role::User, &format!("please take {id}"))]).await;
+    append(
+        talk,
+        vec![text_turn(Role::User, &format!("please take {id}"))],
+    )
+    .await;
     append(talk, vec![changing("book_flight", &input, id)]).await;
     append(talk, vec![answering("confirmed", id)]).await;
-    append(talk, vec![said(Role::Assistant, "done, it is booked")]).await;
+    append(talk, vec![text_turn(Role::Assistant, "done, it is booked")]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,9 +170,9 @@ async fn decisions_that_the_bot_marked_are_in_the_summary() {
         script.is_remote = is_remote;
         let (_world, mut talk) = roomy(&Arc::new(script)).await;
         talk.exchange().await;
-        let mut turn = said(Role::Assistant, "we take the red one");
+        let mut turn = text_turn(Role::Assistant, "we take the red one");
         turn.metadata.insert(DECISION.into(), "the red one".into());
-        append(&talk, vec![said(Role::User, "which?"), turn]).await;
+        append(&talk, vec![text_turn(Role::User, "which?"), turn]).await;
         talk.exchanges(20).await;
         let summary = talk.compact(Some(1)).await.unwrap().summary.unwrap();
         let text = &summary.text;
@@ -239,7 +243,7 @@ async fn input_of_a_summarizer_has_timestamps_and_the_previous_summary() {
     let (noon, minute) = (1_795_348_800, 60);
     for number in 0..40 {
         let role = [Role::User, Role::Assistant][usize::from(number % 2 == 1)];
-        let mut turn = said(role, &format!("number {number} {}", "x".repeat(80)));
+        let mut turn = text_turn(role, &format!("number {number} {}", "x".repeat(80)));
         turn.timestamp = Timestamp::new(noon + i64::from(number) * minute, 0);
         append(&talk, vec![turn]).await;
     }
@@ -316,9 +320,12 @@ async fn previous_summary_is_shortened_to_the_input_of_the_summarizer() {
         let models = vec![model("m", 1_000_000, &Arc::default())];
         let bot = Bot::acme(&World::new(with_models(config, models)).open().await);
         let mut talk = Talk::of(&bot, "a");
-        talk.add(vec![said(Role::User, &"do all of this ".repeat(2_000))])
-            .await;
-        talk.add(vec![said(Role::Assistant, "I begin")]).await;
+        talk.add(vec![text_turn(
+            Role::User,
+            &"do all of this ".repeat(2_000),
+        )])
+        .await;
+        talk.add(vec![text_turn(Role::Assistant, "I begin")]).await;
         for round in 1..=3 {
             talk.exchanges(60).await;
             let made = talk.compact(Some(1)).await;

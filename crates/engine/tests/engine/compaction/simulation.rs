@@ -17,9 +17,9 @@ use tokio::time::sleep;
 use super::bad_replies::bad;
 use super::compacting;
 use super::script::{Does, Script};
-use super::talk::{Talk, answering, calling, said};
+use super::talk::{Talk, answering, calling, text_turn};
 use crate::bot::{ALL, Bot};
-use crate::kit::{Dice, World, begun, session_id, settle};
+use crate::kit::{Dice, World, poll_once, session_id, settle};
 use crate::seeds::seeds;
 use crate::windows::model;
 
@@ -124,7 +124,7 @@ impl Simulation {
             0..=3 => self.converse().await,
             4..=6 => {
                 self.converse().await;
-                self.look().await;
+                self.check_window().await;
             }
             7 | 8 => self.command().await,
             9 => match self.talk.undo().await {
@@ -147,7 +147,7 @@ impl Simulation {
                 self.talk = self.talk.again(&Bot::acme(&self.world.open().await));
             }
             12 => sleep(Duration::from_secs(self.dice.below(200))).await,
-            _ => self.look().await,
+            _ => self.check_window().await,
         }
         settle().await;
     }
@@ -162,7 +162,8 @@ impl Simulation {
         // Some calls get no result, or not all of theirs.
         let answers = if is_whole { calls } else { partial };
         let ids = talk.ids(calls);
-        let mut turns: Vec<Vec<Turn>> = vec![vec![said(Role::User, &format!("#{number} {text}"))]];
+        let mut turns: Vec<Vec<Turn>> =
+            vec![vec![text_turn(Role::User, &format!("#{number} {text}"))]];
         if calls > 0 {
             turns.push(vec![calling(&format!("I look {number}"), &ids)]);
         }
@@ -172,7 +173,7 @@ impl Simulation {
                 .map(|id| vec![answering(&format!("{id} {text}"), id)]),
         );
         if answers >= calls {
-            turns.push(vec![said(
+            turns.push(vec![text_turn(
                 Role::Assistant,
                 &format!("it is {number} {text}"),
             )]);
@@ -197,7 +198,7 @@ impl Simulation {
             .one_of(&[None, Some(0), Some(1), Some(3), Some(1_000)]);
         let other = self.talk.clone();
         let mut compacting = Box::pin(other.compact(keep));
-        let is_done = begun(&mut compacting).await.is_some();
+        let is_done = poll_once(&mut compacting).await.is_some();
         if self.dice.once_in(2) {
             self.converse().await;
         } else if !is_done {
@@ -205,7 +206,7 @@ impl Simulation {
         }
     }
 
-    async fn look(&mut self) {
+    async fn check_window(&mut self) {
         let name = *self.dice.one_of(&MODELS);
         if self.talk.said.is_empty() {
             return;

@@ -24,13 +24,13 @@ pub(crate) struct Talk {
 }
 
 /// A text turn. The brackets let `text_of` find the text inside the encoded turn.
-pub(crate) fn said(role: Role, text: &str) -> Turn {
+pub(crate) fn text_turn(role: Role, text: &str) -> Turn {
     Turn::new(role, vec![PartKind::Text(format!("[[{text}]]")).into()])
 }
 
 /// An assistant turn that calls tools with these ids.
 pub(crate) fn calling(text: &str, ids: &[String]) -> Turn {
-    let mut turn = said(Role::Assistant, text);
+    let mut turn = text_turn(Role::Assistant, text);
     turn.parts.extend(ids.iter().map(|id| {
         let (id, name, input_json) = (id.clone(), "look".to_owned(), "{}".to_owned());
         PartKind::ToolUse {
@@ -102,9 +102,9 @@ impl Talk {
     pub(crate) async fn exchange(&mut self) {
         let number = self.said.len();
         let asked = format!("what of #{number}? {}", "x".repeat(80));
-        self.add(vec![said(Role::User, &asked)]).await;
+        self.add(vec![text_turn(Role::User, &asked)]).await;
         let answered = format!("it is done {number} {}", "y".repeat(80));
-        self.add(vec![said(Role::Assistant, &answered)]).await;
+        self.add(vec![text_turn(Role::Assistant, &answered)]).await;
     }
 
     pub(crate) async fn exchanges(&mut self, count: usize) {
@@ -126,7 +126,7 @@ impl Talk {
         let number = self.said.len();
         let ids = self.ids(calls);
         let asked = format!("look for #{number} {}", "x".repeat(60));
-        self.add(vec![said(Role::User, &asked)]).await;
+        self.add(vec![text_turn(Role::User, &asked)]).await;
         self.add(vec![calling(&format!("I look {number}"), &ids)])
             .await;
         for id in &ids {
@@ -136,7 +136,7 @@ impl Talk {
             )])
             .await;
         }
-        self.add(vec![said(
+        self.add(vec![text_turn(
             Role::Assistant,
             &format!("there it is {number}"),
         )])

@@ -9,7 +9,7 @@ use super::script::{Does, Script};
 use super::talk::Talk;
 use super::{compacting, opened};
 use crate::bot::Bot;
-use crate::kit::{World, begun, settle};
+use crate::kit::{World, poll_once, settle};
 use crate::windows::{model, texts};
 
 fn shown(outcome: &ContextOutcome) -> Vec<String> {
@@ -148,7 +148,7 @@ async fn undo_during_compaction_is_refused() {
     talk.compact(Some(5)).await.unwrap();
     let other = talk.clone();
     let mut second = Box::pin(other.compact(Some(2)));
-    assert!(begun(&mut second).await.is_none());
+    assert!(poll_once(&mut second).await.is_none());
     settle().await;
     let refused = talk.undo().await.expect_err("one is being made");
     assert!(

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::script::{Act, ScriptedHook};
-use super::{deliveries, hooked, said, states, with_hooks};
+use super::{deliveries, hooked, states, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::kit::{TTL, World, settle, unswept};
 
@@ -41,7 +41,7 @@ async fn sweep_of_1000_sessions_is_delivered_in_few_batches() {
     let mut seen: Vec<String> = hook
         .seen()
         .iter()
-        .map(|ended| said(ended).concat())
+        .map(|ended| turn_texts(ended).concat())
         .collect();
     seen.sort_unstable();
     seen.dedup();

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::script::{Act, ScriptedHook};
 use super::{LIMIT, hooked, states, with_hooks};
 use crate::bot::Bot;
-use crate::kit::{TTL, World, begun, capped, settle, unswept};
+use crate::kit::{TTL, World, capped, poll_once, settle, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -122,9 +122,9 @@ async fn hanging_hook_does_not_delay_calls_or_sweeps() {
     sleep(TTL).await;
     // The sweep waits only for the disk, so it finishes before the clock advances.
     let mut sweep = Box::pin(engine.sessions.sweep(None));
-    assert!(begun(&mut sweep).await.is_none());
+    assert!(poll_once(&mut sweep).await.is_none());
     settle().await;
-    assert_eq!(begun(&mut sweep).await.unwrap().unwrap().len(), 20);
+    assert_eq!(poll_once(&mut sweep).await.unwrap().unwrap().len(), 20);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use memoird_engine::{Blocking, Engine, EngineConfig, Machine};
 use tokio::time::sleep;
 
 use super::script::{Act, ScriptedHook};
-use super::{hooked, only, said, states, with_hooks};
+use super::{hooked, only_delivery, states, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::kit::{TTL, TestMachine, World, paused_runtime, settle, unswept};
 use crate::store::FaultyStore;
@@ -69,7 +69,7 @@ fn pending_delivery_is_made_after_crash() {
         sleep(SECOND).await;
         assert_eq!(states(engine).await, [DeliveryState::Done]);
     });
-    assert_eq!(said(&hook.only()), ["one", "two"]);
+    assert_eq!(turn_texts(&hook.only()), ["one", "two"]);
     daemon.live(async |_| sleep(10 * TTL).await);
     assert_eq!(hook.count(), 1, "what was written down is not repeated");
 }
@@ -85,7 +85,7 @@ fn delivery_in_flight_at_crash_is_repeated() {
     assert_eq!((hook.count(), hook.under_way()), (1, 0));
     daemon.live(async |engine| {
         settle().await;
-        assert_eq!(only(engine).await.state, DeliveryState::Done);
+        assert_eq!(only_delivery(engine).await.state, DeliveryState::Done);
     });
     let calls = hook.calls();
     assert_eq!((calls.len(), &calls[0].delivery), (2, &calls[1].delivery));
@@ -105,7 +105,7 @@ fn delivery_whose_outcome_was_not_written_is_repeated() {
     daemon.store.fail_outcomes(0);
     daemon.live(async |engine| {
         settle().await;
-        assert_eq!(only(engine).await.state, DeliveryState::Done);
+        assert_eq!(only_delivery(engine).await.state, DeliveryState::Done);
     });
     assert_eq!(
         (hook.count(), hook.calls()[1].attempt),
@@ -124,7 +124,7 @@ fn tries_and_pauses_continue_after_crash() {
                 end_one(engine).await;
             }
             sleep(26 * SECOND).await;
-            let owed = only(engine).await;
+            let owed = only_delivery(engine).await;
             assert_eq!(owed.tries, 26 * life / 50 + 1, "life {life}");
         });
     }
@@ -153,7 +153,7 @@ fn many_crashes_amid_deliveries_lose_none() {
     let mut seen: Vec<String> = hook
         .seen()
         .iter()
-        .map(|ended| said(ended).concat())
+        .map(|ended| turn_texts(ended).concat())
         .collect();
     seen.sort_unstable();
     seen.dedup();

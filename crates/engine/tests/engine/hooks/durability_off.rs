@@ -8,7 +8,7 @@ use memoird_engine::{Blocking, Durability, Engine, EngineConfig, HookConfig};
 use tokio::time::sleep;
 
 use super::script::{Act, ScriptedHook};
-use super::{deliveries, hooked, only, said, states, with_hooks};
+use super::{deliveries, hooked, only_delivery, states, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::compaction::script::Script;
 use crate::kit::{TTL, World, session_id, settle, soon, unswept};
@@ -59,7 +59,7 @@ async fn every_end_is_delivered_with_turns_still_in_history() {
     let seen: Vec<_> = hook
         .seen()
         .iter()
-        .map(|ended| (ended.reason, said(ended)))
+        .map(|ended| (ended.reason, turn_texts(ended)))
         .collect();
     let texts = |texts: &[&str]| {
         texts
@@ -106,7 +106,7 @@ async fn summary_is_delivered_with_its_turns() {
         (summary.number, &*summary.by, summary.through_seq),
         (1, "script", 6)
     );
-    assert_eq!(said(&ended), texts);
+    assert_eq!(turn_texts(&ended), texts);
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +117,7 @@ async fn failing_delivery_is_retried_and_given_up() {
     bot.say("s", "hello").await.unwrap();
     bot.end("s").await.unwrap();
     sleep(10 * SECOND).await;
-    let dead = only(&engine).await;
+    let dead = only_delivery(&engine).await;
     assert_eq!(
         (hook.count(), dead.state, dead.tries),
         (3, DeliveryState::Dead, 3)
@@ -129,7 +129,11 @@ async fn failing_delivery_is_retried_and_given_up() {
         (hook.count(), states(&engine).await),
         (4, vec![DeliveryState::Done])
     );
-    assert!(hook.seen().iter().all(|ended| said(ended) == ["hello"]));
+    assert!(
+        hook.seen()
+            .iter()
+            .all(|ended| turn_texts(ended) == ["hello"])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +222,10 @@ async fn shutdown_delivers_every_live_session() {
     let mut seen: Vec<_> = hook.seen();
     seen.extend(batched.seen());
     assert!(seen.iter().all(|ended| ended.reason == EndReason::Shutdown));
-    let mut texts: Vec<String> = seen.iter().map(|ended| said(ended).concat()).collect();
+    let mut texts: Vec<String> = seen
+        .iter()
+        .map(|ended| turn_texts(ended).concat())
+        .collect();
     texts.sort_unstable();
     texts.dedup();
     assert_eq!(texts.len(), 250);

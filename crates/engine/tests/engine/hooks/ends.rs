@@ -13,7 +13,7 @@ use memoird_store::{ClockAnchor, Store};
 use tokio::time::sleep;
 
 use super::script::ScriptedHook;
-use super::{ALL_ENDS, deliveries, hooked, only, said, states, with_hooks};
+use super::{ALL_ENDS, deliveries, hooked, only_delivery, states, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::kit::unswept_with_cap;
 use crate::kit::{ACME, TTL, World, capped, config, session_id, settle, tenant_id, unswept};
@@ -31,10 +31,10 @@ async fn expired_session_is_delivered_by_its_sweep() {
     sleep(TTL / 4 + TTL / 100).await;
     let ended = hook.only();
     assert_eq!(
-        (ended.reason, said(&ended)),
+        (ended.reason, turn_texts(&ended)),
         (EndReason::Expired, vec!["hello".to_owned()])
     );
-    assert_eq!(only(&engine).await.state, DeliveryState::Done);
+    assert_eq!(only_delivery(&engine).await.state, DeliveryState::Done);
     sleep(10 * TTL).await;
     assert_eq!(hook.count(), 1, "and only once");
 }
@@ -69,7 +69,7 @@ async fn evicted_session_is_delivered() {
         (EndReason::Evicted, &session_id("s"))
     );
     assert_eq!(ended.generation, first.record.generation);
-    assert_eq!(said(&ended), ["hello"]);
+    assert_eq!(turn_texts(&ended), ["hello"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn ended_session_is_delivered_with_dropped_turns() {
     let view = bot.end("s").await.unwrap();
     settle().await;
     let (ended, call) = (hook.only(), hook.calls().remove(0));
-    assert_eq!(said(&ended), texts);
+    assert_eq!(turn_texts(&ended), texts);
     assert!(ended.turns.iter().map(|(seq, _)| *seq).eq(1..=20));
     assert_eq!(
         (&ended.tenant, &ended.session),
@@ -137,7 +137,7 @@ async fn reset_is_delivered_only_with_run_hooks() {
         (ended.generation, ended.reason),
         (reset.1, EndReason::Reset)
     );
-    assert_eq!(said(&ended), ["with hooks"]);
+    assert_eq!(turn_texts(&ended), ["with hooks"]);
     // The generation left by the reset has no turns, so its end creates no delivery.
     bot.end("s").await.unwrap();
     settle().await;
@@ -156,7 +156,7 @@ async fn generation_with_state_and_no_turns_is_delivered() {
     bot.patch("s", r#"{"step":1}"#, None).await.unwrap();
     bot.end("s").await.unwrap();
     settle().await;
-    assert_eq!((hook.count(), said(&hook.only())), (1, Vec::new()));
+    assert_eq!((hook.count(), turn_texts(&hook.only())), (1, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +175,7 @@ async fn append_to_expired_session_delivers_its_old_generation() {
         (ended.generation, ended.reason),
         (first.record.generation, EndReason::Expired)
     );
-    assert_eq!(said(&ended), ["first"]);
+    assert_eq!(turn_texts(&ended), ["first"]);
     assert_eq!(bot.live("s").await.unwrap(), ["second"]);
 }
 
@@ -192,7 +192,7 @@ async fn session_not_loaded_since_start_is_delivered_whole() {
     let engine = world.open().await;
     Bot::acme(&engine).say("t", "make room").await.unwrap();
     settle().await;
-    assert_eq!(said(&hook.only()), ["one", "two"]);
+    assert_eq!(turn_texts(&hook.only()), ["one", "two"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,7 +275,7 @@ async fn oversized_generation_is_delivered_with_newest_turns() {
     let count = ended.turns.len();
     assert!((1..30).contains(&count), "{count} turns");
     let newest: Vec<String> = (30 - count..30).map(|text| format!("{text:02}")).collect();
-    assert_eq!(said(&ended), newest);
+    assert_eq!(turn_texts(&ended), newest);
     assert_eq!(ended.turns_omitted, 30 - count as u64);
 }
 
@@ -334,6 +334,6 @@ async fn summary_is_delivered_with_its_turns() {
         settle().await;
         let ended = hook.only();
         assert_eq!(ended.summary, Some(summary));
-        assert_eq!(said(&ended)[..3], ["one", "two", "three"]);
+        assert_eq!(turn_texts(&ended)[..3], ["one", "two", "three"]);
     }
 }

@@ -8,7 +8,7 @@ use memoird_core::outbox::DeliveryState;
 use tokio::time::sleep;
 
 use super::script::{Act, ScriptedHook};
-use super::{deliveries, hooked, only, said, states, with_hooks};
+use super::{deliveries, hooked, only_delivery, states, turn_texts, with_hooks};
 use crate::bot::Bot;
 use crate::kit::{TTL, World, settle, unswept, unswept_with_cap};
 
@@ -28,7 +28,7 @@ async fn outcome_that_failed_to_commit_is_written_later() {
             bot.say("s", "hello").await.unwrap();
             bot.end("s").await.unwrap();
             sleep(5 * SECOND).await;
-            let settled = only(&engine).await;
+            let settled = only_delivery(&engine).await;
             assert_ne!(
                 settled.state,
                 DeliveryState::Pending,
@@ -96,7 +96,7 @@ async fn end_whose_commit_fails_creates_no_delivery() {
     assert_eq!((hook.count(), deliveries(&engine).await.len()), (0, 0));
     engine.sessions.sweep(None).await.unwrap();
     settle().await;
-    assert_eq!(said(&hook.only()), ["hello"]);
+    assert_eq!(turn_texts(&hook.only()), ["hello"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,7 +72,7 @@ pub(crate) fn with_hooks(
 }
 
 /// The texts of the turns of an ended generation.
-pub(crate) fn said(ended: &SessionContent) -> Vec<String> {
+pub(crate) fn turn_texts(ended: &SessionContent) -> Vec<String> {
     ended.turns.iter().map(|(_, turn)| text(turn)).collect()
 }
 
@@ -104,7 +104,7 @@ pub(crate) async fn views(engine: &Engine) -> Vec<DeliveryView> {
 }
 
 /// Returns the single delivery, and panics if there are more.
-pub(crate) async fn only(engine: &Engine) -> Delivery {
+pub(crate) async fn only_delivery(engine: &Engine) -> Delivery {
     let mut all = deliveries(engine).await;
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)

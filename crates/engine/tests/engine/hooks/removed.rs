@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::script::{Act, ScriptedHook};
-use super::{deliveries, hook_name, hooked, only, states, with_hooks};
+use super::{deliveries, hook_name, hooked, only_delivery, states, with_hooks};
 use crate::bot::Bot;
 use crate::kit::{World, settle, unswept};
 
@@ -110,7 +110,10 @@ async fn new_hook_of_same_name_takes_over_pending_deliveries() {
     sleep(2 * SECOND).await;
     assert_eq!((first.count(), second.count()), (1, 1));
     assert_eq!(
-        (second.calls()[0].attempt, only(&engine).await.state),
+        (
+            second.calls()[0].attempt,
+            only_delivery(&engine).await.state
+        ),
         (2, DeliveryState::Done)
     );
 }

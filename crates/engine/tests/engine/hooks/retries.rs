@@ -8,7 +8,7 @@ use memoird_engine::EngineError;
 use tokio::time::sleep;
 
 use super::script::{Act, ScriptedHook};
-use super::{LIMIT, deliveries, hook_name, hooked, only, said, views, with_hooks};
+use super::{LIMIT, deliveries, hook_name, hooked, only_delivery, turn_texts, views, with_hooks};
 use crate::bot::Bot;
 use crate::kit::{World, settle, unswept};
 
@@ -36,7 +36,7 @@ async fn retry_pauses_double_with_jitter_until_given_up() {
     let hook = ScriptedHook::always(Act::Later);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
-    let owed = only(&engine).await;
+    let owed = only_delivery(&engine).await;
     assert_eq!(
         (owed.state, owed.tries, &*owed.last_error),
         (DeliveryState::Pending, 1, "no")
@@ -53,14 +53,18 @@ async fn retry_pauses_double_with_jitter_until_given_up() {
     }
     let attempts: Vec<u32> = hook.calls().iter().map(|call| call.attempt).collect();
     assert_eq!(attempts, [1, 2, 3, 4, 5]);
-    let dead = only(&engine).await;
+    let dead = only_delivery(&engine).await;
     assert_eq!(
         (dead.state, dead.tries, &*dead.last_error),
         (DeliveryState::Dead, 5, "no")
     );
     sleep(10_000 * SECOND).await;
     assert_eq!(hook.count(), 5);
-    assert!(hook.seen().iter().all(|ended| said(ended) == ["hello"]));
+    assert!(
+        hook.seen()
+            .iter()
+            .all(|ended| turn_texts(ended) == ["hello"])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +120,7 @@ async fn retry_after_of_receiver_is_respected() {
         (60_000..=60_010).contains(&pauses[1]),
         "but no longer than the longest: {pauses:?}"
     );
-    assert_eq!(only(&engine).await.state, DeliveryState::Done);
+    assert_eq!(only_delivery(&engine).await.state, DeliveryState::Done);
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +130,7 @@ async fn permanent_failure_is_dead_at_once() {
     let engine = end_one(&world).await;
     sleep(1_000 * SECOND).await;
     assert_eq!(
-        (hook.count(), only(&engine).await.state),
+        (hook.count(), only_delivery(&engine).await.state),
         (1, DeliveryState::Dead)
     );
 }
@@ -136,7 +140,7 @@ async fn dead_delivery_is_made_on_retry_command() {
     let hook = ScriptedHook::new([Act::Never]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
-    let dead = only(&engine).await;
+    let dead = only_delivery(&engine).await;
     let again = engine
         .hooks
         .retry_delivery(dead.id.clone())
@@ -149,14 +153,14 @@ async fn dead_delivery_is_made_on_retry_command() {
     );
     settle().await;
     assert_eq!(
-        (hook.count(), only(&engine).await.state),
+        (hook.count(), only_delivery(&engine).await.state),
         (2, DeliveryState::Done)
     );
     // A retry also repeats a delivery that succeeded.
     engine.hooks.retry_delivery(dead.id).await.unwrap();
     settle().await;
     assert_eq!(
-        (hook.count(), only(&engine).await.state),
+        (hook.count(), only_delivery(&engine).await.state),
         (3, DeliveryState::Done)
     );
     assert!(hook.calls().iter().all(|call| call.attempt == 1));
@@ -169,12 +173,12 @@ async fn delivery_waiting_for_retry_is_made_at_once_on_command() {
     let engine = end_one(&world).await;
     engine
         .hooks
-        .retry_delivery(only(&engine).await.id)
+        .retry_delivery(only_delivery(&engine).await.id)
         .await
         .unwrap();
     settle().await;
     assert_eq!(
-        (hook.count(), only(&engine).await.state),
+        (hook.count(), only_delivery(&engine).await.state),
         (2, DeliveryState::Done)
     );
 }
@@ -186,7 +190,7 @@ async fn dropped_delivery_is_gone_even_if_in_flight() {
     let engine = end_one(&world).await;
     engine
         .hooks
-        .drop_delivery(only(&engine).await.id)
+        .drop_delivery(only_delivery(&engine).await.id)
         .await
         .unwrap();
     sleep(2 * SECOND).await;
@@ -197,7 +201,7 @@ async fn dropped_delivery_is_gone_even_if_in_flight() {
     settle().await;
     engine
         .hooks
-        .drop_delivery(only(&engine).await.id)
+        .drop_delivery(only_delivery(&engine).await.id)
         .await
         .unwrap();
     sleep(100 * SECOND).await;
@@ -229,17 +233,20 @@ async fn hanging_hook_times_out_and_is_retried() {
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     sleep(LIMIT - 10 * Duration::from_millis(1)).await;
-    assert_eq!((hook.under_way(), only(&engine).await.tries), (1, 0));
+    assert_eq!(
+        (hook.under_way(), only_delivery(&engine).await.tries),
+        (1, 0)
+    );
     sleep(10 * Duration::from_millis(1)).await;
     assert_eq!(hook.under_way(), 0, "it is dropped");
-    let owed = only(&engine).await;
+    let owed = only_delivery(&engine).await;
     assert!(
         owed.tries == 1 && owed.last_error.contains("5s"),
         "{owed:?}"
     );
     sleep(2 * SECOND).await;
     assert_eq!(
-        (hook.count(), only(&engine).await.state),
+        (hook.count(), only_delivery(&engine).await.state),
         (2, DeliveryState::Done)
     );
 }
@@ -249,13 +256,13 @@ async fn panicking_hook_fails_delivery_and_engine_survives() {
     let hook = ScriptedHook::new([Act::PanicAtOnce, Act::PanicLater]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
-    let owed = only(&engine).await;
+    let owed = only_delivery(&engine).await;
     assert!(
         owed.tries == 1 && owed.last_error.contains("panicked"),
         "{owed:?}"
     );
     sleep(10 * SECOND).await;
-    let done = only(&engine).await;
+    let done = only_delivery(&engine).await;
     assert_eq!(
         (hook.count(), done.state, done.tries),
         (3, DeliveryState::Done, 3)

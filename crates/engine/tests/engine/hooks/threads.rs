@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::script::ScriptedHook;
-use super::{deliveries, hooked, said, with_hooks};
+use super::{deliveries, hooked, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::kit::{NEVER, unswept};
 
@@ -79,7 +79,7 @@ async fn concurrent_ends_are_each_delivered_once_and_whole() {
         let seen: BTreeMap<_, _> = hook
             .seen()
             .iter()
-            .map(|ended| (ended.generation, said(ended)))
+            .map(|ended| (ended.generation, turn_texts(ended)))
             .collect();
         assert_eq!((hook.count(), &seen), (SESSIONS, &ended));
     }

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::bot::Bot;
 use crate::hooks::script::ScriptedHook;
-use crate::hooks::{hooked, said, with_hooks};
+use crate::hooks::{hooked, turn_texts, with_hooks};
 use crate::kit::{ACME, Dice, World, capped, config, settle, unswept};
 use crate::seeds::seeds;
 
@@ -71,7 +71,7 @@ async fn reconfigure_under_traffic_loses_nothing_and_delivers_every_end() {
         let seen = hook.seen();
         assert_eq!(seen.len(), record.lives.len(), "each once");
         for ended in seen {
-            assert_eq!(said(&ended), record.lives[&ended.generation].texts);
+            assert_eq!(turn_texts(&ended), record.lives[&ended.generation].texts);
         }
     }
 }

@@ -15,7 +15,7 @@ use memoird_engine::{Engine, Hook, HookCall, HookConfig, HookError, HookFuture, 
 use memoird_store::{DeliveryFilter, Store};
 use tokio::time::sleep;
 
-use crate::hooks::{hook_name, hooked_as, said};
+use crate::hooks::{hook_name, hooked_as, turn_texts};
 use crate::kit::Dice;
 use crate::store::FaultyStore;
 
@@ -92,7 +92,7 @@ impl FlakyHook {
         let record = self.store.record();
         let life = record.lives.get(&ended.generation).ok_or("it never was")?;
         let is_so = life.ended == Some(ended.reason)
-            && life.texts == said(ended)
+            && life.texts == turn_texts(ended)
             && ended.turns_omitted == 0
             && (&life.key.tenant, &life.key.session) == (&ended.tenant, &ended.session)
             && life.state_version == ended.state.version

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::{TAIL, asking, long, model, one_model, peeking, texts, with_models};
 use crate::bot::{Bot, saying};
-use crate::kit::{Dice, TTL, World, begun, one_by_one, settle, soon, unswept};
+use crate::kit::{Dice, TTL, World, one_by_one, poll_once, settle, soon, unswept};
 use crate::seeds::seeds;
 
 fn is_not_found<T>(answer: &Result<T, EngineError>) -> bool {
@@ -95,13 +95,13 @@ async fn window_waits_for_uncommitted_turns_and_omits_failed_ones() {
         world.store.fail_commits(usize::from(fails));
         let mut appends = [Box::pin(bot.say("a", "new")), Box::pin(bot.say("n", "new"))];
         for append in &mut appends {
-            assert!(begun(append).await.is_none());
+            assert!(poll_once(append).await.is_none());
         }
         let (mut window, mut new) = (Box::pin(bot.window("a")), Box::pin(bot.window("n")));
         let mut peek = Box::pin(bot.context("a", peeking()));
-        assert!(begun(&mut window).await.is_none());
-        assert!(begun(&mut peek).await.is_none());
-        assert!(begun(&mut new).await.is_none());
+        assert!(poll_once(&mut window).await.is_none());
+        assert!(poll_once(&mut peek).await.is_none());
+        assert!(poll_once(&mut new).await.is_none());
         for append in appends {
             assert_eq!(soon(append).await.is_err(), fails);
         }
@@ -128,10 +128,10 @@ async fn window_error_waits_for_commit_of_oversized_turn() {
         world.store.fail_commits(usize::from(fails));
         let large = long(1);
         let mut append = Box::pin(bot.say("a", &large));
-        assert!(begun(&mut append).await.is_none());
+        assert!(poll_once(&mut append).await.is_none());
         let mut pending = Box::pin(bot.context("a", asking("large", 60)));
         assert!(
-            begun(&mut pending).await.is_none(),
+            poll_once(&mut pending).await.is_none(),
             "it saw what is not written"
         );
         assert_eq!(soon(append).await.is_err(), fails);
@@ -241,8 +241,8 @@ async fn expired_session_has_no_window() {
 
 #[tokio::test(start_paused = true)]
 async fn late_token_count_is_not_used_for_another_turn() {
-    let abacus = Arc::default();
-    let mut config = with_models(unswept(), vec![model("large", 1_000_000, &abacus)]);
+    let tokenizer = Arc::default();
+    let mut config = with_models(unswept(), vec![model("large", 1_000_000, &tokenizer)]);
     config.journal = one_by_one();
     let world = World::with_pool(config);
     let engine = world.open().await;
@@ -250,13 +250,13 @@ async fn late_token_count_is_not_used_for_another_turn() {
     bot.say("a", "old").await.unwrap();
     let large = format!("wait{}", "x".repeat(40_000));
     world.store.hold_commits();
-    abacus.set_closed(true);
+    tokenizer.set_closed(true);
     let mut calls = JoinSet::new();
     let (speaker, looker) = (bot.clone(), bot.clone());
     calls.spawn(async move { speaker.say("a", &large).await.is_ok() });
     world.store.commit_begun(2).await;
     calls.spawn(async move { looker.window("a").await.is_ok() });
-    while abacus
+    while tokenizer
         .asked
         .lock()
         .unwrap()
@@ -274,7 +274,7 @@ async fn late_token_count_is_not_used_for_another_turn() {
     bot.say("a", "new").await.unwrap();
     let before = bot.context("a", ContextRequest::default()).await.unwrap();
     assert!(before.report.blocks.total() < 100, "{:?}", before.report);
-    abacus.set_closed(false);
+    tokenizer.set_closed(false);
     assert!(calls.join_next().await.unwrap().unwrap());
     let after = bot.context("a", ContextRequest::default()).await.unwrap();
     assert_eq!(after.report.blocks, before.report.blocks);
@@ -285,11 +285,11 @@ async fn models_are_reconfigured_under_traffic() {
     for seed in seeds(10) {
         println!("seed {seed}");
         let mut dice = Dice(seed);
-        let abacus = Arc::default();
+        let tokenizer = Arc::default();
         let with = |names: &[&str], size: u64| {
             let models = names
                 .iter()
-                .map(|name| model(name, size, &abacus))
+                .map(|name| model(name, size, &tokenizer))
                 .collect();
             with_models(unswept(), models)
         };

@@ -6,17 +6,17 @@ use memoird_core::window::OmissionReason;
 use memoird_engine::ContextRequest;
 use tokio::task::JoinSet;
 
-use super::{Abacus, Remembered, asking, charged, model, peeking, with_models};
+use super::{RecordingTokenizer, Remembered, asking, charged, model, peeking, with_models};
 use crate::bot::Bot;
 use crate::kit::{ACME, World, settle, tenant, unswept};
 
 #[tokio::test(start_paused = true)]
 async fn turn_is_counted_once_per_start() {
-    let abacus = Arc::<Abacus>::default();
+    let tokenizer = Arc::<RecordingTokenizer>::default();
     let mut config = with_models(
         unswept(),
         ["m", "twin"]
-            .map(|name| model(name, 500_000, &abacus))
+            .map(|name| model(name, 500_000, &tokenizer))
             .into(),
     );
     config.limits.max_history_turns = 8;
@@ -33,21 +33,31 @@ async fn turn_is_counted_once_per_start() {
                 bot.context("a", peeking()).await.unwrap();
             }
         }
-        assert_eq!(abacus.times("[[1.0]]"), life, "the anchor, once each life");
+        assert_eq!(
+            tokenizer.times("[[1.0]]"),
+            life,
+            "the anchor, once each life"
+        );
         for number in 0..20 {
             // The last eight turns of one run are in memory at the start of the next.
             let text = format!("[[{life}.{number}]]");
-            assert_eq!(abacus.times(&text), 1, "{text}");
+            assert_eq!(tokenizer.times(&text), 1, "{text}");
         }
         settle().await;
         engine.close().await;
     }
-    assert_eq!((abacus.times("[[1.11]]"), abacus.times("[[1.15]]")), (1, 2));
+    assert_eq!(
+        (tokenizer.times("[[1.11]]"), tokenizer.times("[[1.15]]")),
+        (1, 2)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_scale_counts_separately_and_keeps_counts_across_reload() {
-    let (first, second) = (Arc::<Abacus>::default(), Arc::<Abacus>::default());
+    let (first, second) = (
+        Arc::<RecordingTokenizer>::default(),
+        Arc::<RecordingTokenizer>::default(),
+    );
     let models = || {
         let mut other = model("other", 500_000, &second);
         other.profile.provider = memoird_formats::model::Provider::Open;
@@ -71,8 +81,8 @@ async fn each_scale_counts_separately_and_keeps_counts_across_reload() {
 
 #[tokio::test(start_paused = true)]
 async fn prompt_is_counted_once_for_all_sessions() {
-    let abacus = Arc::<Abacus>::default();
-    let models = ["m", "twin"].map(|name| model(name, 500_000, &abacus));
+    let tokenizer = Arc::<RecordingTokenizer>::default();
+    let models = ["m", "twin"].map(|name| model(name, 500_000, &tokenizer));
     let engine = World::new(with_models(unswept(), models.into()))
         .open()
         .await;
@@ -101,7 +111,7 @@ async fn prompt_is_counted_once_for_all_sessions() {
     }
     let shown = "# Tools\n\n## functions\n\nnamespace functions {\n\ntype look = () => any;\n\n\
                  } // namespace functions";
-    assert_eq!((abacus.times(system), abacus.times(shown)), (1, 1));
+    assert_eq!((tokenizer.times(system), tokenizer.times(shown)), (1, 1));
     assert_eq!(seen, [seen[0]; 6]);
     let other = bot
         .context("a", ask("m", "be kinder"))
@@ -111,15 +121,15 @@ async fn prompt_is_counted_once_for_all_sessions() {
         .blocks
         .system;
     assert_eq!(other, seen[0] + 2);
-    let asked = abacus.asked();
+    let asked = tokenizer.asked();
     bot.context("a", ask("m", system)).await.unwrap();
-    assert_eq!(abacus.asked(), asked, "there is nothing left to count");
+    assert_eq!(tokenizer.asked(), asked, "there is nothing left to count");
 }
 
 #[tokio::test(start_paused = true)]
 async fn charges_calibrate_one_tenant_and_model_only() {
-    let abacus = Arc::<Abacus>::default();
-    let models = ["m", "n"].map(|name| model(name, 500_000, &abacus));
+    let tokenizer = Arc::<RecordingTokenizer>::default();
+    let models = ["m", "n"].map(|name| model(name, 500_000, &tokenizer));
     let mut config = with_models(unswept(), models.into());
     config.tenants.push(tenant("other", Default::default()));
     let engine = World::new(config).open().await;
@@ -190,8 +200,8 @@ async fn memory_block_does_not_affect_calibration() {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_windows_count_long_history_once() {
-    let abacus = Arc::<Abacus>::default();
-    let config = with_models(unswept(), vec![model("m", 500_000, &abacus)]);
+    let tokenizer = Arc::<RecordingTokenizer>::default();
+    let config = with_models(unswept(), vec![model("m", 500_000, &tokenizer)]);
     let engine = World::with_pool(config).open().await;
     let bot = Bot::acme(&engine);
     let text = "x".repeat(100_000);
@@ -204,7 +214,7 @@ async fn concurrent_windows_count_long_history_once() {
     while let Some(window) = windows.join_next().await {
         assert_eq!(window.unwrap().unwrap().turns.len(), 1);
     }
-    assert_eq!(abacus.times(&format!("[[{text}]]")), 1);
+    assert_eq!(tokenizer.times(&format!("[[{text}]]")), 1);
 }
 
 #[tokio::test(start_paused = true)]

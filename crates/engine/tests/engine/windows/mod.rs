@@ -25,14 +25,14 @@ use crate::kit::{session_id, unswept};
 
 /// A tokenizer that counts one token per byte and records its inputs.
 #[derive(Debug, Default)]
-pub(crate) struct Abacus {
+pub(crate) struct RecordingTokenizer {
     asked: Mutex<Vec<String>>,
     /// While set, texts that contain `wait` block.
     is_closed: Mutex<bool>,
     opened: Condvar,
 }
 
-impl Tokenizer for Abacus {
+impl Tokenizer for RecordingTokenizer {
     fn count(&self, text: &str) -> usize {
         self.asked.lock().unwrap().push(text.to_owned());
         if text.contains("wait") {
@@ -53,7 +53,7 @@ impl Tokenizer for Abacus {
     }
 }
 
-impl Abacus {
+impl RecordingTokenizer {
     /// How often this text was counted.
     pub(crate) fn times(&self, text: &str) -> usize {
         self.asked
@@ -104,7 +104,11 @@ impl RecalledMemories for Remembered {
 }
 
 /// A model with `context_window` tokens and no reserves.
-pub(crate) fn model(name: &str, context_window: u64, tokenizer: &Arc<Abacus>) -> ContextModel {
+pub(crate) fn model(
+    name: &str,
+    context_window: u64,
+    tokenizer: &Arc<RecordingTokenizer>,
+) -> ContextModel {
     let budget = Budget {
         context_window,
         max_reply_tokens: 0,

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::{TAIL, asking, long, one_model, peeking};
 use crate::bot::{Bot, saying};
-use crate::kit::{ACME, Dice, TTL, World, begun, capped, settle, soon};
+use crate::kit::{ACME, Dice, TTL, World, capped, poll_once, settle, soon};
 use crate::seeds::seeds;
 
 const MS: Duration = Duration::from_millis(1);
@@ -154,7 +154,7 @@ async fn full_queue_does_not_block_windows_or_touches() {
     calls.spawn(async move { other.say("b", "fills the queue").await.is_ok() });
     world.store.commit_begun(world.store.commits() + 1).await;
     let mut window = Box::pin(bot.window("a"));
-    assert_eq!(begun(&mut window).await.unwrap().unwrap(), ["hello"]);
+    assert_eq!(poll_once(&mut window).await.unwrap().unwrap(), ["hello"]);
     world.store.let_commits_go();
     assert!(soon(calls.join_next()).await.unwrap().unwrap());
     sleep(TTL / 2 + MS).await;
