@@ -21,14 +21,14 @@ async fn texts(client: &mut Sessions, session: &str) -> Vec<String> {
 }
 
 /// Tries every rpc with the key of another tenant.
-async fn check_session_is_invisible(stranger: &mut Sessions, session: &str, generation: &str) {
+async fn check_session_is_invisible(other_tenant: &mut Sessions, session: &str, generation: &str) {
     let id = || session.to_owned();
     let (code, reason) = (Code::NotFound, "SESSION_NOT_FOUND");
     let look = GetSessionRequest {
         session_id: id(),
         ..Default::default()
     };
-    refused(stranger.get_session(look).await, code, reason);
+    refused(other_tenant.get_session(look).await, code, reason);
     for (scope, named, reason) in [
         (HistoryScope::Live, "", "SESSION_NOT_FOUND"),
         (HistoryScope::Live, generation, "SESSION_NOT_FOUND"),
@@ -41,7 +41,7 @@ async fn check_session_is_invisible(stranger: &mut Sessions, session: &str, gene
             scope: scope.into(),
             ..GetHistoryRequest::default()
         };
-        refused(stranger.get_history(read).await, code, reason);
+        refused(other_tenant.get_history(read).await, code, reason);
     }
     let patch = PatchStateRequest {
         session_id: id(),
@@ -49,26 +49,26 @@ async fn check_session_is_invisible(stranger: &mut Sessions, session: &str, gene
         expected_version: None,
         ..PatchStateRequest::default()
     };
-    refused(stranger.patch_state(patch).await, code, reason);
+    refused(other_tenant.patch_state(patch).await, code, reason);
     for keep_exchanges in [None, Some(0)] {
         let compact = CompactSessionRequest {
             session_id: id(),
             keep_exchanges,
         };
-        refused(stranger.compact_session(compact).await, code, reason);
+        refused(other_tenant.compact_session(compact).await, code, reason);
     }
     let rewind = RewindSessionRequest {
         session_id: id(),
         ..RewindSessionRequest::default()
     };
-    refused(stranger.rewind_session(rewind).await, code, reason);
+    refused(other_tenant.rewind_session(rewind).await, code, reason);
     let update = UpdateTurnRequest {
         session_id: id(),
         seq: 1,
         turn: Some(user("by a stranger")),
         ..UpdateTurnRequest::default()
     };
-    refused(stranger.update_turn(update).await, code, reason);
+    refused(other_tenant.update_turn(update).await, code, reason);
     for named in ["", generation] {
         let copy = CopySessionRequest {
             session_id: id(),
@@ -76,7 +76,7 @@ async fn check_session_is_invisible(stranger: &mut Sessions, session: &str, gene
             target_session_id: "taken".into(),
             ..CopySessionRequest::default()
         };
-        let copied = stranger.copy_session(copy).await;
+        let copied = other_tenant.copy_session(copy).await;
         refused(copied, code, "GENERATION_NOT_FOUND");
     }
     let read = ResolveRecallToolRequest {
@@ -84,32 +84,32 @@ async fn check_session_is_invisible(stranger: &mut Sessions, session: &str, gene
         arguments_json: "{\"from_seq\": 1}".into(),
         ..ResolveRecallToolRequest::default()
     };
-    refused(stranger.resolve_recall_tool(read).await, code, reason);
+    refused(other_tenant.resolve_recall_tool(read).await, code, reason);
     let undo = UndoCompactionRequest { session_id: id() };
-    refused(stranger.undo_compaction(undo).await, code, reason);
+    refused(other_tenant.undo_compaction(undo).await, code, reason);
     let reset = ResetSessionRequest {
         session_id: id(),
         run_hooks: true,
     };
-    refused(stranger.reset_session(reset).await, code, reason);
+    refused(other_tenant.reset_session(reset).await, code, reason);
     let end = EndSessionRequest { session_id: id() };
-    refused(stranger.end_session(end).await, code, reason);
+    refused(other_tenant.end_session(end).await, code, reason);
     for named in ["", generation] {
         let erase = EraseSessionRequest {
             session_id: id(),
             generation: named.into(),
         };
-        let erased = stranger.erase_session(erase).await.expect("an answer");
+        let erased = other_tenant.erase_session(erase).await.expect("an answer");
         assert_eq!(erased.into_inner().erased, Some(Erased::default()));
     }
     let mut into = keyed(session, "k", [user("into your life")]);
     into.expected_generation = generation.into();
     refused(
-        stranger.append(into).await,
+        other_tenant.append(into).await,
         Code::Aborted,
         "STALE_GENERATION",
     );
-    let list = stranger
+    let list = other_tenant
         .list_sessions(ListSessionsRequest::default())
         .await
         .expect("a list");

@@ -77,38 +77,38 @@ fn question() -> Bytes {
 async fn unfinished_probes_take_no_call_permits() {
     let daemon = daemon("", "max_calls_in_flight: 64").await;
     let mut held = Vec::new();
-    let mut strangers = Vec::new();
+    let mut anonymous_connections = Vec::new();
     for path in [CHECK, WATCH, REFLECTION, APPEND, CHECK] {
-        let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+        let mut anonymous = Http2::connect(daemon.grpc_addr()).await;
         for _ in 0..64 {
-            let Ok(begun) = stranger.begin(path, None, "").await else {
+            let Ok(begun) = anonymous.begin(path, None, "").await else {
                 break;
             };
             held.push(begun);
         }
-        strangers.push(stranger);
+        anonymous_connections.push(anonymous);
     }
     authenticated_clients_are_served(&daemon).await;
     // Well-formed health watches that never end.
-    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let mut anonymous = Http2::connect(daemon.grpc_addr()).await;
     for _ in 0..64 {
-        held.extend(stranger.begin(WATCH, None, framed(b"")).await.ok());
+        held.extend(anonymous.begin(WATCH, None, framed(b"")).await.ok());
     }
     authenticated_clients_are_served(&daemon).await;
-    drop((held, strangers));
+    drop((held, anonymous_connections));
 }
 
 #[tokio::test]
 async fn unauthenticated_probe_is_limited_in_size_and_time() {
     let daemon = daemon("connections: { request_timeout: 300ms }", "").await;
-    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let mut anonymous = Http2::connect(daemon.grpc_addr()).await;
     let large = HealthCheckRequest {
         service: "x".repeat(2_000),
     };
-    let begun = stranger.begin(CHECK, None, framed(&large.encode_to_vec()));
+    let begun = anonymous.begin(CHECK, None, framed(&large.encode_to_vec()));
     let refusal = begun.await.expect("a stream").refusal().await;
     assert_eq!(refused_code(&refusal), "REQUEST_TOO_LARGE", "{refusal:?}");
-    let begun = stranger.begin(CHECK, None, "").await.expect("a stream");
+    let begun = anonymous.begin(CHECK, None, "").await.expect("a stream");
     let refusal = begun.refusal().await;
     assert_eq!(refused_code(&refusal), "REQUEST_TOO_SLOW", "{refusal:?}");
     assert_eq!(refusal.code(), Code::DeadlineExceeded);
@@ -128,8 +128,8 @@ async fn unfinished_request_releases_its_permit_after_timeout() {
 #[tokio::test]
 async fn reflection_requires_key_when_keys_are_configured() {
     let daemon = daemon("", "").await;
-    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
-    let begun = stranger.begin(REFLECTION, None, question()).await;
+    let mut anonymous = Http2::connect(daemon.grpc_addr()).await;
+    let begun = anonymous.begin(REFLECTION, None, question()).await;
     let refusal = begun.expect("a stream").refusal().await;
     assert_eq!(refused_code(&refusal), "NO_KEY", "{refusal:?}");
 }
@@ -335,18 +335,18 @@ async fn most_of_many_wrong_keys_get_no_reply() {
     let daemon = daemon("", "").await;
     let mut answered = 0;
     for connection in 0..2 {
-        let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+        let mut anonymous = Http2::connect(daemon.grpc_addr()).await;
         let mut guesses = JoinSet::new();
         for number in 0..60 {
             let key = format!("guess-{connection}-{number}");
-            let Ok(begun) = stranger.begin(APPEND, Some(&key), "").await else {
+            let Ok(begun) = anonymous.begin(APPEND, Some(&key), "").await else {
                 break;
             };
             guesses.spawn(begun.answer());
         }
         let answers = guesses.join_all().await;
         answered += answers.iter().filter(|answer| answer.is_ok()).count();
-        stranger.closed().await;
+        anonymous.closed().await;
     }
     // The immediate answers, plus two per second for the duration of the test.
     assert!((10..50).contains(&answered), "{answered} of 120");
@@ -378,16 +378,16 @@ async fn failed_calls_on_shared_connection_do_not_close_it() {
 #[tokio::test]
 async fn connection_with_only_refused_calls_is_closed() {
     let daemon = daemon("", "").await;
-    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let mut anonymous = Http2::connect(daemon.grpc_addr()).await;
     let mut refusals = 0;
-    while let Ok(begun) = stranger.begin(APPEND, None, framed(b"")).await {
+    while let Ok(begun) = anonymous.begin(APPEND, None, framed(b"")).await {
         if begun.answer().await.is_err() {
             break;
         }
         refusals += 1;
         assert!(refusals < 2_000, "it may go on for ever");
     }
-    stranger.closed().await;
+    anonymous.closed().await;
     authenticated_clients_are_served(&daemon).await;
 }
 
@@ -395,10 +395,10 @@ async fn connection_with_only_refused_calls_is_closed() {
 async fn most_unauthenticated_calls_of_one_write_are_dropped() {
     let daemon = daemon("", "").await;
     for path in [APPEND, CHECK] {
-        let mut stranger = connect_from("127.0.0.1", daemon.grpc_addr()).await;
-        let sent = stranger.write_all(&many_calls(path, 1_000)).await;
+        let mut anonymous = connect_from("127.0.0.1", daemon.grpc_addr()).await;
+        let sent = anonymous.write_all(&many_calls(path, 1_000)).await;
         sent.expect("sent");
-        closed(&mut stranger).await;
+        closed(&mut anonymous).await;
     }
     let looked_at = metric(&daemon, "memoird_calls_denied_total{reason=\"NO_KEY\"}").await;
     assert!((1..200).contains(&looked_at), "{looked_at} of 1000");
@@ -486,7 +486,7 @@ async fn probe_with_valid_key_authenticates_and_wrong_key_is_refused() {
 #[tokio::test]
 async fn invalid_grpc_request_gets_matching_status() {
     let daemon = daemon("", "").await;
-    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let mut anonymous = Http2::connect(daemon.grpc_addr()).await;
     let request = || {
         let request = http::Request::post(format!("http://memoird{APPEND}"));
         request.header("authorization", format!("Bearer {}", Setup::ALPHA))
@@ -503,7 +503,7 @@ async fn invalid_grpc_request_gets_matching_status() {
         (grpc(), StatusCode::OK),
     ] {
         let request = request.body(()).expect("a request");
-        assert_eq!(stranger.http_status(request).await, expected);
+        assert_eq!(anonymous.http_status(request).await, expected);
     }
     let mut answers = Vec::new();
     for path in [APPEND, CHECK] {
