@@ -34,7 +34,7 @@ crash kills="200" dir="target/crash":
 chaos minutes="20" dir="target/chaos":
     mkdir -p {{dir}}
     MEMOIRD_CHAOS_MINUTES={{minutes}} MEMOIRD_CHAOS_DIR={{absolute_path(dir)}} \
-        cargo test -p memoird-tests -p memoird --features {{features}} --test suite -- --nocapture chaos::whatever
+        cargo test -p memoird-tests -p memoird --features {{features}} --test suite -- --nocapture chaos::chaos_rounds
 
 # Each fuzz target for so many seconds in all: run again, it goes on where it was. The results,
 # a line for each round with its seed, are in target/fuzz
