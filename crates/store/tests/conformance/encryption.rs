@@ -373,8 +373,6 @@ fn conversion_of_journal_in_use_is_refused() {
 ///
 /// Run with `cargo test --release -p memoird-store --features encryption --test conformance --
 /// --ignored --nocapture measure_commit_cpu`.
-///
-/// Measures CPU time of the committing thread for 64 appends of 200 bytes per commit.
 #[test]
 #[ignore = "it measures"]
 fn measure_commit_cpu_with_encryption() {
