@@ -520,9 +520,9 @@ mod postgres {
 
         async fn wait(&mut self) {
             if self.lost.is_cancelled() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             } else {
-                self.store.lost().await
+                self.store.lost().await;
             }
         }
 

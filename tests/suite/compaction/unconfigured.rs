@@ -32,7 +32,7 @@ impl Chat {
             format: self.format.into(),
             budget: budget(BUDGET),
             system: "You find orders.".into(),
-            ..session_detail()
+            ..window_request()
         };
         ask(&mut self.client, request).await
     }

@@ -81,7 +81,7 @@ async fn window_append_is_refused_for_the_same_reasons_as_append() {
     let mut client = daemon.sessions();
     append_only(&mut client, "chat", "hello").await;
     let stale = with(window_request_with([user("a")]), |append| {
-        append.expected_seq = Some(7)
+        append.expected_seq = Some(7);
     });
     refused(client.get_context(stale).await, Code::Aborted, "STALE_SEQ");
     let ulid = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
@@ -116,7 +116,7 @@ async fn window_append_is_refused_for_the_same_reasons_as_append() {
         "nothing was appended"
     );
     let current = with(window_request_with([user("b")]), |append| {
-        append.expected_seq = Some(1)
+        append.expected_seq = Some(1);
     });
     assert_eq!(outline(&ask(&mut client, current).await), "1 2");
 }
@@ -198,7 +198,7 @@ async fn usage_without_earlier_window_is_accepted_and_ignored() {
         cache_creation_tokens: 1,
     };
     let request = with(window_request_with([user("hello")]), |append| {
-        append.usage = Some(usage)
+        append.usage = Some(usage);
     });
     let window = ask(&mut daemon.sessions(), request).await;
     assert!(
