@@ -364,9 +364,10 @@ pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
 /// The reply is larger than the client accepts.
 pub(crate) fn reply_too_large(bytes: u64, bytes_max: u64) -> Status {
     let problem = format!(
-        "the reply has {bytes} bytes, the maximum is {bytes_max}: raise the limit of your gRPC client \
-         (grpc.max_receive_message_length, MaxCallRecvMsgSize, maxInboundMessageSize) and send it as \
-         metadata {}, or ask for less (a smaller page or budget); turns of this request are stored",
+        "the reply has {bytes} bytes, the maximum is {bytes_max}: raise the limit of your gRPC \
+         client (grpc.max_receive_message_length, MaxCallRecvMsgSize, maxInboundMessageSize) and \
+         send it as metadata {}, or ask for less (a smaller page or budget); turns that the request \
+         appended are stored",
         reply_limit::METADATA
     );
     let facts = [("bytes", bytes), ("limit_bytes", bytes_max)]
