@@ -235,6 +235,8 @@ def standing_lines(session, summary):
     _, _, section = summary.partition("## Standing instructions\n")
     lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("- ")]
     planted = [judge.words(sentence) for _, sentence in session.planted]
+    if not planted:
+        return []
     return [any(len(judge.words(line) & words) >= 0.7 * len(words) for words in planted)
             for line in lines]
 

@@ -33,7 +33,7 @@ pub struct Fact {
     pub tags: Vec<String>,
     pub importance: f32,
     pub source: Option<Source>,
-    /// `None` for now.
+    /// Defaults to the time of the call.
     pub observed_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub supersedes: Option<MemoryId>,
