@@ -1,8 +1,8 @@
 //! Standing instructions: statements of the user that apply to the whole conversation.
 //!
 //! Later turns repeat requests and use answers in calls, but do not refer to "I have a severe
-//! peanut allergy". So a sentence is scored by how later turns use it, without matching particular
-//! words.
+//! peanut allergy". So a sentence is scored by how later turns use it. Its words only exclude it, if
+//! all are stop words or courtesies.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
