@@ -98,58 +98,119 @@ impl ModelProfile {
 
 /// Profile of the closest relative of a model without one; `None` for an unknown family.
 ///
-/// Ranks profiles by the number of leading parts they share with the name, then by the closest
-/// version, then by the smallest window.
+/// Relatives share leading parts of the name. Of those that share the most, the closest version
+/// that is not newer is chosen, since windows have grown from version to version. If all are newer
+/// or other variants, the one with the smallest window is.
 pub fn closest_relative<'a>(
     model: &str,
     profiles: impl Iterator<Item = &'a ModelProfile>,
 ) -> Option<&'a ModelProfile> {
-    let wanted = name_parts(model);
-    let candidates = profiles.filter_map(|profile| {
-        let parts = name_parts(&profile.name);
-        let pairs = wanted.iter().zip(&parts);
-        let shared = pairs.take_while(|(one, other)| one == other).count();
-        let distance = version_distance(wanted.get(shared), parts.get(shared));
-        let window = profile.budget.context_window;
-        let rest = parts.len() - shared;
-        (shared > 0).then_some(((Reverse(shared), distance, window, rest), profile))
-    });
-    let closest = candidates.min_by_key(|(rank, profile)| (*rank, &profile.name));
-    closest.map(|(_, profile)| profile)
+    let named = profiles.map(|profile| (name_parts(&profile.name), profile));
+    let named: Vec<_> = named.collect();
+    let model = without_host(model);
+    let closest = |model: &str| {
+        let parts = name_parts(model);
+        let wanted = from_family(&parts, &named)?;
+        let candidates = named
+            .iter()
+            .filter_map(|(parts, profile)| Some((kinship(wanted, parts, profile)?, *profile)));
+        candidates.min_by(|(one, _), (other, _)| one.cmp(other))
+    };
+    // Amazon Bedrock names some models only with the vendor: `deepseek.r1-v1:0`.
+    let (_, profile) = closest(without_vendor(model)).or_else(|| closest(model))?;
+    Some(profile)
 }
 
 /// Maximum digits of a version number. A date has more.
 const VERSION_DIGITS_MAX: usize = 3;
 
+/// Minimum length of a family's name that may follow other parts, as in `meta-llama-3.1-8b`.
+const FAMILY_BYTES_MIN: usize = 3;
+
 /// Splits a model's name into lower-case parts: `claude`, `sonnet`, `4`, `5`.
+///
+/// A number that follows letters is a part too: `qwen3:8b` has the parts `qwen`, `3`, `8b`.
 fn name_parts(model: &str) -> Vec<String> {
-    let name = base_name(model).to_ascii_lowercase();
-    let parts = name.split(['-', '.', ':', '@', '_', ' ']);
-    parts.map(str::to_owned).collect()
+    let mut parts = vec![String::new()];
+    let mut is_after_letter = false;
+    for character in model.to_ascii_lowercase().chars() {
+        let is_separator = matches!(character, '-' | '.' | ':' | '@' | '_' | ' ' | '/');
+        if is_separator || is_after_letter && character.is_ascii_digit() {
+            parts.push(String::new());
+        }
+        if !is_separator {
+            parts.last_mut().expect("never empty").push(character);
+        }
+        is_after_letter = character.is_ascii_alphabetic();
+    }
+    parts
 }
 
-/// Difference of two parts as version numbers.
+/// Returns the parts from the first that begins the name of a profile.
+fn from_family<'a>(
+    wanted: &'a [String],
+    named: &[(Vec<String>, &ModelProfile)],
+) -> Option<&'a [String]> {
+    let begins = |part: &String| named.iter().any(|(parts, _)| parts[0] == *part);
+    let found = wanted
+        .iter()
+        .enumerate()
+        .position(|(index, part)| (index == 0 || part.len() >= FAMILY_BYTES_MIN) && begins(part));
+    found.map(|start| &wanted[start..])
+}
+
+/// Rank of a profile as a relative of a name. The lowest is the closest.
 ///
-/// An absent part counts as 0, as does a part of the wanted name that is not a version. The name of
-/// a variant in the profile is further away than any version.
-fn version_distance(wanted: Option<&String>, found: Option<&String>) -> u32 {
+/// `None` if they have no leading part in common.
+fn kinship<'a>(
+    wanted: &[String],
+    parts: &[String],
+    profile: &'a ModelProfile,
+) -> Option<impl Ord + use<'a>> {
+    let pairs = wanted.iter().zip(parts);
+    let shared = pairs.take_while(|(one, other)| one == other).count();
+    if shared == 0 {
+        return None;
+    }
     let version = |part: &String| {
         let is_version = part.len() <= VERSION_DIGITS_MAX;
         is_version.then(|| part.parse::<u32>().ok())?
     };
-    let wanted = wanted.and_then(version).unwrap_or(0);
-    match found {
-        None => wanted,
-        Some(part) => version(part).map_or(u32::MAX, |found| wanted.abs_diff(found)),
-    }
+    let wanted_version = wanted.get(shared).and_then(version).unwrap_or(0);
+    let found_version = parts.get(shared).map_or(Some(0), version);
+    let distance = found_version.map_or(u32::MAX, |found| found.abs_diff(wanted_version));
+    let is_older = found_version.is_some_and(|found| found <= wanted_version);
+    let window = profile.budget.context_window;
+    // Names of variants: `mini`, `flash`.
+    let variants = parts[shared..]
+        .iter()
+        .filter(|part| version(part).is_none());
+    let (same, other): (Vec<_>, Vec<_>) = variants.partition(|part| wanted.contains(part));
+    Some((
+        Reverse(shared),
+        !is_older,
+        if is_older { 0 } else { window },
+        distance,
+        other.len(),
+        Reverse(same.len()),
+        window,
+        &profile.name,
+    ))
 }
 
-/// Strips the prefixes of hosts from a model's name.
-///
-/// These are a path (`models/…`, `openai/…`), or the region and vendor of Amazon Bedrock
-/// (`us.anthropic.…`).
+/// Returns a model's name without the prefixes of hosts and vendors.
 pub(crate) fn base_name(model: &str) -> &str {
-    let mut name = model.trim().rsplit('/').next().unwrap_or_default();
+    without_vendor(without_host(model))
+}
+
+/// Strips a path (`models/…`, `openai/…`) and OpenAI's mark of a fine-tuned model (`ft:…`).
+fn without_host(model: &str) -> &str {
+    let name = model.trim().rsplit('/').next().unwrap_or_default();
+    name.strip_prefix("ft:").unwrap_or(name)
+}
+
+/// Strips the region and vendor of Amazon Bedrock (`us.anthropic.…`).
+fn without_vendor(mut name: &str) -> &str {
     while let Some((vendor, rest)) = name.split_once('.') {
         let is_vendor = !vendor.is_empty() && vendor.bytes().all(|byte| byte.is_ascii_alphabetic());
         if !is_vendor || rest.is_empty() {
@@ -224,10 +285,13 @@ mod catalogue_tests {
             ("gpt-4.1-nano", "gpt-4.1"),
             ("gpt-4o-audio-preview", "gpt-4o"),
             ("gpt-4-32k", "gpt-4"),
-            ("gpt-3.5-turbo", "gpt-4"),
+            ("gpt-3.5-turbo-0125", "gpt-3.5-turbo"),
+            ("ft:gpt-4o-mini-2024-07-18:acme::abc", "gpt-4o-mini"),
+            ("chatgpt-4o-latest", "chatgpt-4o"),
+            ("gpt-5-chat-latest", "gpt-5-chat"),
             ("openai/gpt-5", "gpt-5"),
             ("gpt-5-pro-2025-10-06", "gpt-5"),
-            ("gpt-5.3-codex", "gpt-5.2"),
+            ("gpt-5.3-codex-2026", "gpt-5.3-codex"),
             ("gpt-6", "gpt-6.1-sol"),
             ("o3", "o3"),
             ("o3-pro", "o3"),
@@ -239,14 +303,36 @@ mod catalogue_tests {
             ("anthropic/claude-sonnet-4.5", "claude-sonnet-4-5"),
             ("claude-sonnet-4-20250514", "claude-sonnet-4-5"),
             ("claude-opus-4-1-20250805", "claude-opus-4-1"),
-            ("claude-opus-4-7", "claude-opus-4-8"),
-            ("claude-3-5-sonnet-latest", "claude-haiku-4-5"),
+            ("claude-opus-4-9", "claude-opus-4-8"),
+            ("claude-3-5-sonnet-latest", "claude-3"),
             ("gemini-3-pro-preview", "gemini-3.5-flash-lite"),
             (
                 "models/gemini-2.5-flash-preview-09-2025",
                 "gemini-2.5-flash",
             ),
             ("gpt-oss-20b", "gpt-oss-120b"),
+            ("mistral-small-2506", "mistral-small"),
+            ("mistral:7b", "mistral-7b"),
+            ("ministral-8b-latest", "ministral"),
+            ("open-mixtral-8x7b", "mixtral"),
+            ("glm-4.7", "glm-4.6"),
+            ("deepseek-v3.1", "deepseek-v3"),
+            ("deepseek.r1-v1:0", "deepseek-r1"),
+            ("kimi-k2-0905", "kimi-k2"),
+            ("kimi-k2.7-code", "kimi-k2.5"),
+            ("gemma-3-27b-it", "gemma-3"),
+            ("gemma3:12b", "gemma-3"),
+            ("gemma3n", "gemma-3n"),
+            ("ollama/gemma2:9b", "gemma-2"),
+            ("llama3.1:8b", "llama-3.1"),
+            ("llama3.2", "llama-3.1"),
+            ("Meta-Llama-3-8B-Instruct", "llama-3"),
+            ("meta.llama3-1-70b-instruct-v1:0", "llama-3.1"),
+            ("qwen2.5-72b-instruct", "qwen2.5"),
+            ("qwen3:32b", "qwen3"),
+            ("qwen-max-latest", "qwen-max"),
+            ("moonshot-v1-auto", "moonshot-v1"),
+            ("databricks-claude-sonnet-4-5", "claude-sonnet-4-5"),
         ];
         for (model, profile) in cases {
             assert_eq!(closest(model), Some(profile), "{model}");

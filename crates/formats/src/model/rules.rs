@@ -82,8 +82,11 @@ impl Default for MessageRules {
 /// Changes the rules of a provider to those of a family.
 type Change = fn(&mut MessageRules);
 
-/// The model maker's own API rejects a user message after a tool result.
-const NO_USER_AFTER_TOOL: Change = |rules| rules.user_after_tool = false;
+/// The model maker's own API rejects a user message after a tool result, and empty text.
+const MISTRAL: Change = |rules| {
+    rules.user_after_tool = false;
+    rules.empty_text = false;
+};
 /// The chat template raises an error for anything but user and assistant in turn.
 const STRICT: Change = |rules| {
     rules.any_order = false;
@@ -95,15 +98,15 @@ const NO_EMPTY_TEXT: Change = |rules| rules.empty_text = false;
 const NO_REASONING: Change = |rules| rules.reasoning = false;
 
 /// Families by the start of a part of the model's name. Every match applies.
-const FAMILIES: [(&str, Change); 24] = [
-    ("mistral", NO_USER_AFTER_TOOL),
-    ("ministral", NO_USER_AFTER_TOOL),
-    ("magistral", NO_USER_AFTER_TOOL),
-    ("codestral", NO_USER_AFTER_TOOL),
-    ("devstral", NO_USER_AFTER_TOOL),
-    ("pixtral", NO_USER_AFTER_TOOL),
-    ("voxtral", NO_USER_AFTER_TOOL),
-    ("mixtral", NO_USER_AFTER_TOOL),
+const FAMILIES: [(&str, Change); 25] = [
+    ("mistral", MISTRAL),
+    ("ministral", MISTRAL),
+    ("magistral", MISTRAL),
+    ("codestral", MISTRAL),
+    ("devstral", MISTRAL),
+    ("pixtral", MISTRAL),
+    ("voxtral", MISTRAL),
+    ("mixtral", MISTRAL),
     ("mistral-7b", STRICT),
     ("mixtral-8x", STRICT),
     ("gemma", STRICT),
@@ -118,6 +121,7 @@ const FAMILIES: [(&str, Change); 24] = [
     ("gpt-3", NO_REASONING),
     ("gpt-4", NO_REASONING),
     ("chatgpt-4", NO_REASONING),
+    ("gpt-5-chat", NO_REASONING),
     ("claude-instant", NO_REASONING),
     ("claude-2", NO_REASONING),
 ];
@@ -198,6 +202,7 @@ mod tests {
             (OpenAi, "gpt-4.1-2025-04-14", "reasoning"),
             (OpenAi, "openai/gpt-4o-mini", "reasoning"),
             (OpenAi, "ft:gpt-4.1:acme", "reasoning"),
+            (OpenAi, "gpt-5-chat-latest", "reasoning"),
             (Anthropic, "claude-opus-4-8", ""),
             (Anthropic, "claude-sonnet-5-20260801", ""),
             (Anthropic, "claude-haiku-5-5", ""),
@@ -215,8 +220,12 @@ mod tests {
             (Google, "gemma-4-31b-it", strict),
             (Open, "qwen3.8-27b", "in a row"),
             (Open, "google/gemma-3-27b-it", strict),
-            (Open, "mistral-large-4", "in a row, after tool"),
-            (Open, "mistralai/Mistral-7B-Instruct-v0.2", strict),
+            (Open, "mistral-large-4", "in a row, after tool, empty"),
+            (
+                Open,
+                "mistralai/Mistral-7B-Instruct-v0.2",
+                "in a row, any order, after tool, empty",
+            ),
             (Open, "moonshotai/kimi-k3", "in a row, empty"),
             (Open, "glm-5.3", "in a row, empty"),
         ] {
