@@ -84,6 +84,7 @@ fn of_providers() -> Vec<(&'static str, String)> {
         ("webhook secret", format!("whsec_{}", key(32))),
         ("Twilio key", format!("SK{}", hex(32))),
         ("Twilio key", format!("AC{}", hex(32))),
+        ("Twilio key", format!("AC{}:{}", hex(32), hex(32))),
         ("LangSmith key", format!("lsv2_pt_{}_{}", hex(32), hex(10))),
         ("LangSmith key", format!("lsv2_sk_{}_{}", hex(32), hex(10))),
         ("Supabase key", format!("sbp_{}", hex(40))),
@@ -152,6 +153,11 @@ fn told() -> Vec<(&'static str, String)> {
             "AWS secret key",
             format!("AWS_SECRET_ACCESS_KEY=⟦{}⟧", secret(40)),
         ),
+        (
+            "Twilio token",
+            format!("my twilio auth token ⟦{}⟧, keep it", hex(32)),
+        ),
+        ("Twilio token", format!("TWILIO_AUTH_TOKEN=⟦{}⟧", hex(32))),
         (
             "Azure account key",
             format!("AccountName=a;AccountKey=⟦{}==⟧;B=c", key(86)),
