@@ -189,6 +189,42 @@ fn kimi_and_glm_get_no_empty_text() {
 }
 
 #[test]
+fn mistral_gets_no_assistant_message_without_content_and_calls() {
+    let [call, result] = calls();
+    let refused = json!({ "role": "assistant", "content": null, "refusal": "I cannot." });
+    let came = json!([
+        said("user", "a"),
+        call,
+        result,
+        said("assistant", ""),
+        said("user", "b"),
+        refused,
+        said("user", "c"),
+        { "role": "assistant", "content": null, "reasoning_content": "Hm." },
+    ]);
+    let shown = sent(
+        OpenAi,
+        &read(OpenAi, &came),
+        Provider::Open,
+        "mistral-large-4",
+    );
+    let nothing = "[memoird 000000000: no reply was given here]";
+    assert_eq!(
+        shown,
+        json!([
+            said("system", "Be brief."),
+            said("user", "a"),
+            call,
+            result,
+            said("assistant", nothing),
+            said("user", "b"),
+            said("assistant", "I cannot."),
+            said("user", "c"),
+        ])
+    );
+}
+
+#[test]
 fn non_reasoning_model_gets_no_reasoning_items() {
     let came = json!([
         said("user", "a"),

@@ -144,23 +144,32 @@ fn parts(content: Value) -> Vec<Value> {
     }
 }
 
-/// Removes empty texts. Returns false if an optional message has nothing left.
+/// Removes empty texts, and shows a refusal as text. Returns false if an optional message has
+/// nothing left.
 fn fill(message: &mut Map<String, Value>) -> bool {
     let is_blank = |text: Option<&str>| text.is_some_and(|text| text.trim().is_empty());
+    let has_calls = ["tool_calls", "function_call"]
+        .iter()
+        .any(|name| message.contains_key(*name));
     let is_empty = match message.get_mut("content") {
         Some(Value::String(text)) => is_blank(Some(text)),
         Some(Value::Array(parts)) => {
             parts.retain(|part| !is_blank(part.get("text").and_then(Value::as_str)));
             parts.is_empty()
         }
+        Some(Value::Null) | None => !has_calls,
         _ => false,
     };
     if !is_empty {
         return true;
     }
+    let refusal = message.shift_remove("refusal");
     let content = match role(message) {
         "user" | "tool" => EMPTY.into(),
-        _ if message.contains_key("tool_calls") => Value::Null,
+        "assistant" if refusal.as_ref().is_some_and(Value::is_string) => {
+            refusal.unwrap_or_default()
+        }
+        _ if has_calls => Value::Null,
         _ => return false,
     };
     message.insert("content".to_owned(), content);
