@@ -81,7 +81,7 @@ fn table(items: &[Value]) -> Option<&Map<String, Value>> {
 /// They are separated by spaces. Strings longer than half of `bytes_max` keep their head and tail.
 /// Values without keys take a third of the space of the JSON. On recorded conversations they
 /// preserve more values that an agent uses next than head and tail of the text in the same space.
-pub(crate) fn scalars(value: &Value, bytes_max: usize) -> String {
+pub fn scalars(value: &Value, bytes_max: usize) -> String {
     let mut text = String::new();
     let mut seen = HashSet::new();
     write_scalars(value, bytes_max, &mut seen, &mut text);

@@ -8,7 +8,7 @@ pub mod breaker;
 pub mod budget;
 pub mod change;
 pub mod compaction;
-mod condense;
+pub mod condense;
 pub mod config;
 pub mod date;
 pub mod embedded_media;

@@ -13,14 +13,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use memoird_core::mark::Mark;
-use memoird_core::quote;
 use memoird_core::ties::PartIds;
-use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
+use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind, Role, Turn};
+use memoird_core::{condense, quote};
 use serde_json::{Map, Value, json};
 
 use super::RenderOptions;
 use super::extra::Extra;
-use crate::messages::calls::{self, AnsweredBy};
+use crate::messages::calls;
 use crate::messages::fields::{OURS, extra};
 
 /// Position of a part: index of its turn, and index within the turn.
@@ -105,14 +105,8 @@ impl<'a> Finder<'a> {
     fn edits(mut self, is_request: bool) -> BTreeMap<Place, Edit> {
         let turns = self.turns;
         for (turn_index, turn) in turns.iter().enumerate() {
-            let is_ours = turn.format.is_none_or(|format| format == self.format);
             for (part_index, part) in turn.parts.iter().enumerate() {
-                let ids = if is_ours {
-                    part.ids()
-                } else {
-                    PartIds::default()
-                };
-                self.read((turn_index, part_index), part, ids);
+                self.read((turn_index, part_index), part, part.ids());
             }
         }
         if is_request {
@@ -184,7 +178,8 @@ impl<'a> Finder<'a> {
     ) {
         let extra = Extra::read(&part.extra_json);
         let kind = extra.kind().unwrap_or_default();
-        let is_call = calls::is_call(self.format, kind, &extra.rest);
+        let format = self.turns[place.0].format.unwrap_or(self.format);
+        let is_call = calls::is_call(format, kind, &extra.rest);
         if let (true, Some(name)) = (is_call, &name) {
             let call = OpenCall {
                 place,
@@ -199,7 +194,7 @@ impl<'a> Finder<'a> {
                     call.last_turn = place.0;
                 }
                 None if self.known.contains(&id) => {}
-                None if calls::is_output(self.format, kind) => self.edit(place, Edit::Note),
+                None if calls::is_output(format, kind) => self.edit(place, Edit::Note),
                 None if extra.rest.contains_key("approval_request_id") => {
                     self.edit(place, Edit::Unlink);
                 }
@@ -386,10 +381,9 @@ impl<'t> EditedTurn<'t> {
 
 /// Returns the note that replaces an output without its call, followed by the media of the output.
 fn note(part: &Part, mark: Mark) -> Vec<Part> {
-    let line = |what: &str| format!("[memoird {mark}: {what} of a call that is not shown here]");
     let fields = Extra::read(&part.extra_json);
     let kind = fields.kind().unwrap_or_default().to_owned();
-    match &part.kind {
+    let (what, content, media) = match &part.kind {
         PartKind::ToolResult {
             content,
             parts,
@@ -397,37 +391,76 @@ fn note(part: &Part, mark: Mark) -> Vec<Part> {
             ..
         } => {
             let what = if *is_error { "error" } else { "result" };
-            let content = if content.is_empty() && parts.is_empty() {
-                quoted(fields.rest)
+            let (content, media) = if content.is_empty() && parts.is_empty() {
+                readable(fields.rest)
             } else {
-                content.clone()
+                (content.clone(), parts.clone())
             };
-            let text = format!("{}\n{content}", line(what));
-            let said = vec![PartKind::Text(text.trim_end().to_owned()).into()];
-            [said, parts.clone()].concat()
+            (what.to_owned(), content, media)
         }
         _ => {
-            let by_client = calls::of_output(MessageFormat::OpenAiResponses, &kind)
-                .is_some_and(|call| call.by != AnsweredBy::Provider);
-            let content = if by_client {
-                quoted(fields.rest)
-            } else {
-                String::new()
-            };
-            let text = format!("{}\n{content}", line(&kind));
-            vec![PartKind::Text(text.trim_end().to_owned()).into()]
+            let (content, media) = readable(fields.rest);
+            (kind, content, media)
         }
-    }
+    };
+    let line = format!("[memoird {mark}: {what} of a call that is not shown here]");
+    let text = format!("{line}\n{content}").trim_end().to_owned();
+    [vec![PartKind::Text(text).into()], media].concat()
 }
 
-/// Returns an output as JSON without its ids. Empty if it is too long or has media.
-fn quoted(mut fields: Map<String, Value>) -> String {
+/// Returns what a model can read of an output: JSON without ids and encrypted content, and images.
+///
+/// The values alone if the JSON is too long.
+fn readable(mut fields: Map<String, Value>) -> (String, Vec<Part>) {
     fields.retain(|name, _| !["type", "id", "status", "execution"].contains(&name.as_str()));
     fields.retain(|name, _| !name.ends_with("_id"));
-    let is_empty = fields.is_empty();
-    let json = Value::Object(fields).to_string();
-    if is_empty || json.len() > QUOTE_BYTES_MAX || json.contains("\"data:") {
-        return String::new();
+    let mut images = Vec::new();
+    let mut value = Value::Object(fields);
+    take_unreadable(&mut value, &mut images);
+    if value.as_object().is_none_or(Map::is_empty) {
+        return (String::new(), images);
     }
-    quote::unmarked(&json).into_owned()
+    let mut text = value.to_string();
+    if text.len() > QUOTE_BYTES_MAX {
+        text = condense::scalars(&value, QUOTE_BYTES_MAX);
+    }
+    (quote::unmarked(&text).into_owned(), images)
+}
+
+/// Removes images, encrypted fields, types, and what is empty without them.
+fn take_unreadable(value: &mut Value, images: &mut Vec<Part>) {
+    let is_nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| name != "type" && !name.starts_with("encrypted"));
+            for inner in fields.values_mut() {
+                take_unreadable(inner, images);
+            }
+            fields.retain(|_, inner| !is_nothing(inner));
+        }
+        Value::Array(items) => {
+            for item in items.iter_mut() {
+                take_unreadable(item, images);
+            }
+            items.retain(|item| !is_nothing(item));
+        }
+        Value::String(text) => {
+            let image = text.strip_prefix("data:image/");
+            if let Some((kind, _)) = image.and_then(|image| image.split_once(";base64,")) {
+                let image = PartKind::Media {
+                    media_type: format!("image/{kind}"),
+                    name: String::new(),
+                    source: MediaSource::Uri(std::mem::take(text)),
+                };
+                images.push(image.into());
+                *value = Value::Null;
+            }
+        }
+        _ => {}
+    }
 }

@@ -467,9 +467,8 @@ fn output_without_its_call_becomes_a_note() {
             "{\"output\":[{\"stdout\":\"a\"}]}",
         ),
         (
-            json!({ "type": "computer_call_output", "call_id": "c", "output": {
-                "type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA" } }),
-            "",
+            json!({ "type": "mcp_approval_response", "approval_request_id": "c", "approve": false }),
+            "{\"approve\":false}",
         ),
     ] {
         let messages = json!([output, { "role": "assistant", "content": "Good." }]);
@@ -495,6 +494,75 @@ fn output_without_its_call_becomes_a_note() {
         &json!([{ "role": "tool", "tool_call_id": "t", "content": "yes" }]),
     );
     assert_eq!(send(OpenAi, &turns), json!([user(&format!("{line}yes"))]));
+}
+
+#[test]
+fn note_shows_what_an_opaque_output_says_in_every_format() {
+    let long = "word ".repeat(10_000);
+    let cases = [
+        (
+            OpenAiResponses,
+            json!({ "type": "program_output", "id": "p", "call_id": "c", "output": "42" }),
+            "42",
+        ),
+        (
+            OpenAiResponses,
+            json!({ "type": "new_output", "call_id": "c", "content": { "deep": "42" } }),
+            "42",
+        ),
+        (
+            OpenAiResponses,
+            json!({ "type": "new_output", "call_id": "c", "first": "42", "then": long }),
+            "42",
+        ),
+        (
+            Anthropic,
+            json!({ "type": "mcp_tool_result", "tool_use_id": "c", "is_error": false,
+                "content": [{ "type": "text", "text": "42" }] }),
+            "42",
+        ),
+        (
+            Anthropic,
+            json!({ "type": "code_execution_tool_result", "tool_use_id": "c", "content": {
+                "type": "code_execution_result", "stdout": "42", "return_code": 0 } }),
+            "42",
+        ),
+        (
+            Anthropic,
+            json!({ "type": "web_search_tool_result", "tool_use_id": "c", "content": [{
+                "type": "web_search_result", "title": "42", "encrypted_content": "Eqgf" }] }),
+            "42",
+        ),
+    ];
+    for (from, output, said) in cases {
+        let messages = match from {
+            Anthropic => json!([anthropic("assistant", &json!([output]))]),
+            _ => json!([output]),
+        };
+        let turns = read(from, &messages);
+        for to in [OpenAi, OpenAiResponses, Anthropic] {
+            let sent = send(to, &turns).to_string();
+            assert!(
+                sent.contains("of a call that is not shown here"),
+                "{to:?}: {sent}"
+            );
+            assert!(sent.contains(said), "{to:?}: {sent}");
+            assert!(!sent.contains("Eqgf"), "{to:?}: {sent}");
+            assert!(sent.len() < 20_000, "{to:?}: {} bytes", sent.len());
+        }
+    }
+}
+
+#[test]
+fn note_keeps_the_screenshot_of_a_computer_call() {
+    let image = "data:image/png;base64,AAAA";
+    let output = json!({ "type": "computer_call_output", "call_id": "c", "output": {
+        "type": "computer_screenshot", "image_url": image } });
+    let sent = send(OpenAiResponses, &read(OpenAiResponses, &json!([output])));
+    let line = "[memoird 000000000: result of a call that is not shown here]";
+    let parts = sent[0]["content"].as_array().unwrap();
+    assert_eq!(parts[0]["text"], line);
+    assert_eq!(parts[1]["image_url"], image);
 }
 
 #[test]
