@@ -124,7 +124,7 @@ enum Command {
     Doc(DocCommand),
     /// Search the transcripts of live and ended sessions
     Search(Box<SearchArgs>),
-    /// Draw the window a model would get for a session now, and what it leaves out and why
+    /// Draw the window of a session's next model call, with its omissions and their reasons
     Window(WindowArgs),
     /// Print session events as they happen
     Watch(WatchArgs),

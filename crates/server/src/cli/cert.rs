@@ -32,7 +32,7 @@ const TENANT_URI: &str = "spiffe://memoird.invalid/tenant/";
 pub(crate) struct CertArgs {
     /// Output directory
     dir: PathBuf,
-    /// Host name or address by which clients reach the daemon
+    /// Host name or address that clients use for the daemon
     #[arg(long = "name", value_name = "NAME", default_values = ["localhost", "127.0.0.1", "::1"])]
     names: Vec<String>,
     /// Tenant to create a client certificate for; the id is its DNS name, the last segment of its

@@ -29,7 +29,7 @@ pub(crate) struct Location {
     /// Directory that the hook writes to
     #[arg(long, value_name = "DIR", default_value = "./memoird-data/checkpoints")]
     dir: PathBuf,
-    /// Configuration file whose first git hook names the directory
+    /// Configuration file; its first git hook has the directory
     #[arg(long, value_name = "FILE", conflicts_with = "dir")]
     config: Option<PathBuf>,
     /// Tenant of the sessions

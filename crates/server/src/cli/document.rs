@@ -116,7 +116,7 @@ pub(crate) struct ListArgs {
         hide_default_value = true
     )]
     before: String,
-    /// Only documents whose fields match, such as '{"kind": "note", "stars": {"$gte": 3}}'
+    /// Only documents with matching fields, such as '{"kind": "note", "stars": {"$gte": 3}}'
     #[arg(
         long,
         value_name = "JSON",

@@ -43,7 +43,7 @@ pub(crate) enum MemoryCommand {
     List(ListArgs),
     /// List the subjects that have memories, with their counts
     Subjects {
-        /// Only subjects whose ids start with this
+        /// Only subjects with this id prefix
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
         /// Maximum number to print; 0 prints all
@@ -66,7 +66,7 @@ pub(crate) enum MemoryCommand {
     /// and after. RELEVANCE is independent of other hits; windows drop memories below a minimum.
     /// The call has no side effects: no memory counts as recalled.
     Explain(RecallArgs),
-    /// Measure recall quality and latency with questions whose answers are known
+    /// Measure recall quality and latency with questions and their known answers
     ///
     /// R@k is the percentage of questions with a correct memory among the first k hits. MRR is the
     /// mean of 1 / (position of the first correct hit). Latencies are measured by this client, with
@@ -141,10 +141,10 @@ pub(crate) struct RecallArgs {
     /// Only memories observed before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     before: Option<Timestamp>,
-    /// Also search all subjects whose ids start with this
+    /// Also search all subjects with this id prefix
     #[arg(long, value_name = "TEXT")]
     subject_prefix: Option<String>,
-    /// Only memories whose metadata match, such as '{"source": "crm"}'
+    /// Only memories with matching metadata, such as '{"source": "crm"}'
     #[arg(long, value_name = "JSON")]
     metadata: Option<String>,
     /// Minimum relevance, 0 to 1
@@ -306,10 +306,10 @@ pub(crate) struct ListArgs {
     /// Only memories with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// Only subjects whose ids start with this
+    /// Only subjects with this id prefix
     #[arg(long, value_name = "TEXT", conflicts_with = "subject")]
     subject_prefix: Option<String>,
-    /// Only memories whose metadata match, such as '{"source": "crm", "year": {"$gte": 2020}}'
+    /// Only memories with matching metadata, such as '{"source": "crm", "year": {"$gte": 2020}}'
     #[arg(long, value_name = "JSON")]
     metadata: Option<String>,
     /// Include superseded and expired memories
@@ -546,7 +546,7 @@ pub(crate) struct AddArgs {
     /// Importance, from 0 to 1 [default: 0.5]
     #[arg(long, value_name = "X")]
     importance: Option<f32>,
-    /// Who may recall it [default: private]
+    /// Subjects that may recall it [default: private]
     #[arg(long, value_parser = one_of(choice::VISIBILITIES))]
     visibility: Option<Visibility>,
     /// Whether feedback corrects or confirms

@@ -56,7 +56,7 @@ pub(crate) struct ListArgs {
     /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Only sessions whose ids start with this
+    /// Only sessions with this id prefix
     #[arg(
         long,
         value_name = "PREFIX",
