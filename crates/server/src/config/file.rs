@@ -110,7 +110,16 @@ fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // A snippet would quote the surrounding lines, which may contain a secret.
     let options = serde_yaml::options! { with_snippet: false };
     serde_yaml::from_str_with_options(text, options).map_err(|error| {
-        let message = error.to_string();
+        let message = error
+            .to_string()
+            .replace(
+                "expected sequence start",
+                "expected a list, with `- ` before each entry",
+            )
+            .replace(
+                "expected mapping start",
+                "expected settings, as `name: value`",
+            );
         match message.rsplit_once(" at line ") {
             Some((problem, place)) => format!("line {}: {problem}", place.replace(',', "")),
             None => message,

@@ -51,6 +51,11 @@ fn a_shape_error_names_line_and_column() {
         ),
         ("journal: { durability: maybe }\n", "sync"),
         (
+            "tenants: { acme: {} }\n",
+            "expected a list, with `- ` before",
+        ),
+        ("journal: [ sync ]\n", "expected settings, as `name: value`"),
+        (
             "tenants: [ { id: a, keys: [ { password: x } ] } ]\n",
             "password",
         ),
