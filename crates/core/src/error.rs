@@ -77,7 +77,8 @@ pub enum CoreError {
     },
     #[error(
         "turns[{index}]: tool result for {id:?}, but no call of that id waits for a result; \
-         append the assistant turn with the tool use first"
+         append the assistant turn with the tool use first, or if that was in an earlier generation, \
+         append the result before all other turns or as a user's text"
     )]
     ToolUseUnknown {
         index: usize,
