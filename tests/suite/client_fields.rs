@@ -198,6 +198,24 @@ async fn append_events_list_client_ids_up_to_1_kib() {
 }
 
 #[tokio::test]
+async fn media_in_client_json_do_not_count_towards_its_limit() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let image = format!("iVBORw0KGgo{}", "A1b+".repeat(100_000));
+    let own = json!({ "artifact": { "rows": 3, "plot": image } }).to_string();
+    let turn = named(user("plot"), "m1", &own);
+    client.append(append("chat", [turn])).await.expect("kept");
+    assert_eq!(fields(&live(&mut client, "chat").await), [("m1", &*own)]);
+
+    let words = json!({ "artifact": "some words ".repeat(30_000) }).to_string();
+    let answer = client
+        .append(append("chat", [named(user("words"), "m2", &words)]))
+        .await;
+    let said = refused(answer, Code::InvalidArgument, "TURN_TOO_LARGE");
+    assert!(said.contains("limits.client_json_bytes"), "{said}");
+}
+
+#[tokio::test]
 async fn idempotency_key_with_different_client_json_is_refused() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();

@@ -70,6 +70,12 @@ pub fn find(text: &str) -> Vec<Embedded<'_>> {
     runs.filter_map(|run| embedded(text, run)).collect()
 }
 
+/// Number of bytes of a text besides its media.
+pub(crate) fn bytes_without(text: &str) -> usize {
+    let media: usize = find(text).iter().map(|media| media.range.len()).sum();
+    text.len() - media
+}
+
 /// Replaces each medium with the result of `replacement` for its media type.
 pub(crate) fn replaced<T: AsRef<str>>(text: &str, replacement: impl Fn(&str) -> T) -> Cow<'_, str> {
     let found = find(text);

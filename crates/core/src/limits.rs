@@ -51,6 +51,7 @@ pub struct Limits {
     /// Names and values of those entries.
     #[serde(with = "AsText::<Size>")]
     pub metadata_bytes: usize,
+    /// `client_json` of one turn, without base64 media.
     #[serde(with = "AsText::<Size>")]
     pub client_json_bytes: usize,
     #[serde(with = "AsText::<Size>")]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::embedded_media;
 use crate::error::CoreError;
 use crate::ids::{CALL_ID_BYTES_MAX, ID_BYTES_MAX};
 use crate::json::{VALUES_MAX, has_too_many_values};
@@ -212,7 +213,10 @@ impl Turn {
         at_most(what, bytes, limits.metadata_bytes)?;
         check_length("client_id", &self.client_id, 0, ID_BYTES_MAX).map_err(invalid)?;
         let what = ("client_json bytes", "limits.client_json_bytes");
-        at_most(what, self.client_json.len(), limits.client_json_bytes)?;
+        if self.client_json.len() > limits.client_json_bytes {
+            let bytes = embedded_media::bytes_without(&self.client_json);
+            at_most(what, bytes, limits.client_json_bytes)?;
+        }
         check_client_json(&self.client_json).map_err(invalid)?;
         for (position, part) in self.parts.iter().enumerate() {
             let problem = part.check(self.role);
