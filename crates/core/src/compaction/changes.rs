@@ -14,7 +14,7 @@ use crate::condense::{head_and_tail, parse, rows};
 use crate::quote::one_line;
 
 /// Maximum bytes of all arguments in a line, and of a single one.
-const ARGUMENTS_BYTES_MAX: usize = 160;
+const ARGUMENTS_BYTES_MAX: usize = 320;
 const ARGUMENT_BYTES_MAX: usize = 72;
 /// Maximum bytes of the outcome in a line.
 const OUTCOME_BYTES_MAX: usize = 80;
