@@ -83,6 +83,19 @@ pub fn within(text: &str, tags: &[&str]) -> String {
     quoted
 }
 
+/// Escapes control characters, because ids and messages are untrusted.
+pub fn printable(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() || is_hidden(character) {
+            clean.extend(character.escape_default());
+        } else {
+            clean.push(character);
+        }
+    }
+    clean
+}
+
 /// Whether the character is invisible or reorders or hides text around it.
 ///
 /// Joiners and non-joiners are part of writing systems and return false.

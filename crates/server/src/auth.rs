@@ -19,7 +19,6 @@ use hyper::body::Incoming;
 use memoird_core::ids::TenantId;
 use memoird_core::sha256::Sha256;
 use memoird_engine::{Engine, Tenant};
-use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -28,24 +27,14 @@ use tracing::warn;
 
 use crate::admission::body::{CountedRequest, HeldAnswer};
 use crate::admission::{Admission, CallPlace};
-use crate::cluster;
 use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKeys};
 use crate::metrics::{CallMetrics, CallTimer};
 use crate::rates::{Rates, RequestMeter};
 use crate::reply_limit;
 use crate::revocation::KeyValidity;
 use crate::routes::Routes;
+use crate::rpc::{Call, Role};
 use crate::wire::status;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
-    /// Calls the services for bots, for its tenant.
-    #[default]
-    Bot,
-    /// Also calls AdminService, which covers every tenant.
-    Admin,
-}
 
 /// SHA-256 of a key.
 pub(crate) type KeyDigest = [u8; 32];
@@ -418,26 +407,28 @@ impl Shared {
     fn admit(
         &self,
         request: &mut Request<Body>,
+        call: Call,
         connection: &Connection,
     ) -> Result<LetIn, Refusal> {
-        let path = request.uri().path();
-        let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let keyring = self.keyring.load();
         let authorization = authorization(request).map_err(Refusal::Denied)?;
         let caller = keyring
             .caller(authorization, connection)
             .map_err(Refusal::Denied)?;
         self.recognise(connection, &caller.tenant, &keyring);
-        if is_admin_call && caller.role != Role::Admin {
+        if call.is_admin() && caller.role != Role::Admin {
             return Err(status::role_required().into());
         }
-        if self.is_in_cluster {
-            cluster::check_served(path)?;
+        if let Some(rpc) = call.rpc()
+            && self.is_in_cluster
+            && rpc.is_only_alone
+        {
+            return Err(status::not_in_cluster(rpc.name()).into());
         }
-        let meter = if is_admin_call {
-            self.rates.enter_operator(path)
+        let meter = if call.is_admin() {
+            self.rates.enter_operator(call.request_size())
         } else {
-            self.rates.enter(&caller.tenant, path)?
+            self.rates.enter(&caller.tenant, call.request_size())?
         };
         let caller = caller.clone();
         // Limits on the number of a tenant's calls belong before this line, where no permit is
@@ -512,36 +503,36 @@ impl hyper::service::Service<Request<Incoming>> for AuthService {
         if let Some(status) = no_grpc(&request) {
             return self.refuse_http(status);
         }
-        let timer = self.layer.shared.metrics.start(request.uri().path());
-        match Path::of(request.uri().path()) {
-            Path::Probe => self.probe(request, timer),
-            path => self.keyed(request.map(Body::new), path, timer),
+        let call = Call::of(request.uri().path());
+        let timer = self.layer.shared.metrics.start(call);
+        match call {
+            Call::Health => self.probe(request, timer),
+            _ => self.keyed(request.map(Body::new), call, timer),
         }
     }
 }
 
 impl AuthService {
     /// Serves a call that needs a key, if keys are configured.
-    fn keyed(&self, mut request: Request<Body>, path: Path, timer: CallTimer) -> Answering {
+    fn keyed(&self, mut request: Request<Body>, call: Call, timer: CallTimer) -> Answering {
         let shared = &self.layer.shared;
         let reply_bytes_max = match reply_limit::of_call(request.headers()) {
             Ok(bytes_max) => bytes_max,
             Err(refused) => return self.refuse(refused.into(), timer),
         };
-        let LetIn { place, meter } = match shared.admit(&mut request, &self.connection) {
+        let LetIn { place, meter } = match shared.admit(&mut request, call, &self.connection) {
             Ok(let_in) => let_in,
             Err(refusal) => return self.refuse(refusal, timer),
         };
-        if path == Path::Reflection
-            && let Err(refused) = place.add_bytes(UNREAD_BYTES_MAX)
-        {
+        let is_reflection = matches!(call, Call::Reflection);
+        if is_reflection && let Err(refused) = place.add_bytes(UNREAD_BYTES_MAX) {
             return self.refuse(refused.into(), timer);
         }
-        let call = self.connection.begin_call();
+        let open = self.connection.begin_call();
         let deadline = deadline(request.headers());
         let counted = Arc::clone(&place);
         // Reflection streams stay open, so they have no timeout.
-        let request_timeout = (path != Path::Reflection).then_some(shared.request_timeout);
+        let request_timeout = (!is_reflection).then_some(shared.request_timeout);
         let request = request
             .map(|body| Body::new(CountedRequest::new(body, counted, meter, request_timeout)));
         let answer = self.routes.answer(request);
@@ -554,18 +545,20 @@ impl AuthService {
                 },
             };
             explain(&mut answer);
-            if !matches!(path, Path::Stream | Path::Reflection) {
+            if !is_reflection && !call.has_stream() {
                 answer = reply_limit::checked(answer, reply_bytes_max).await;
             }
             timer.stop(&answer);
-            Ok(match path {
-                // A stream lasts as long as its client wants, and buffers little at any time.
-                Path::Stream => answer.map(|body| Body::new(HeldAnswer::new(body, call))),
-                Path::Reflection => {
-                    answer.map(|body| Body::new(HeldAnswer::new(body, (call, place))))
+            Ok(answer.map(|body| {
+                if is_reflection {
+                    Body::new(HeldAnswer::new(body, (open, place)))
+                } else if call.has_stream() {
+                    // It lasts as long as its client wants, and buffers little at any time.
+                    Body::new(HeldAnswer::new(body, open))
+                } else {
+                    Body::new(HeldAnswer::counted(body, place, open))
                 }
-                _ => answer.map(|body| Body::new(HeldAnswer::counted(body, place, call))),
-            })
+            }))
         })
     }
 
@@ -696,28 +689,6 @@ const PROBE_BYTES_MAX: usize = 1 << 10;
 /// Bytes that hyper buffers of a response stream if the client does not read.
 const UNREAD_BYTES_MAX: u64 = 400 << 10;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Path {
-    Unary,
-    /// The response is a stream.
-    Stream,
-    /// Requests and responses are streams.
-    Reflection,
-    /// Needs no key.
-    Probe,
-}
-
-impl Path {
-    fn of(path: &str) -> Self {
-        match path {
-            _ if path.starts_with("/grpc.health.") => Self::Probe,
-            _ if path.starts_with("/grpc.reflection.") => Self::Reflection,
-            _ if STREAMS.contains(&path) => Self::Stream,
-            _ => Self::Unary,
-        }
-    }
-}
-
 /// Parses the client's deadline (gRPC over HTTP/2, `grpc-timeout`).
 fn deadline(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
@@ -734,12 +705,6 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
         _ => return None,
     })
 }
-
-/// Paths of the calls with response streams.
-const STREAMS: [&str; 2] = [
-    "/memoird.v1.SessionService/WatchEvents",
-    "/memoird.v1.AdminService/Backup",
-];
 
 /// Adds the usual error details to errors of the gRPC library, such as malformed messages.
 fn explain(answer: &mut Response<Body>) {
@@ -758,24 +723,7 @@ fn explain(answer: &mut Response<Body>) {
 
 #[cfg(test)]
 mod tests {
-    use memoird_proto::DESCRIPTOR_POOL;
-    use memoird_proto::prost_reflect::MethodDescriptor;
-
     use super::*;
-
-    #[test]
-    fn the_answers_that_are_streams_are_known() {
-        let services = DESCRIPTOR_POOL.services();
-        let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
-        let mut streams: Vec<String> = methods
-            .filter(MethodDescriptor::is_server_streaming)
-            .map(|of| format!("/{}/{}", of.parent_service().full_name(), of.name()))
-            .collect();
-        let mut known = STREAMS.map(str::to_owned);
-        streams.sort();
-        known.sort();
-        assert_eq!(streams, known);
-    }
 
     #[test]
     fn a_client_s_deadline_is_read_as_grpc_writes_it() {

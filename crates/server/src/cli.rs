@@ -16,7 +16,6 @@ mod demo;
 mod document;
 mod encrypt;
 mod erase;
-pub(crate) mod exit;
 mod export;
 mod hooks;
 mod import;
@@ -49,6 +48,7 @@ use memoird_store::conversion::Target;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::exit::{CliError, Exit};
 use backup::{BackupArgs, RestoreArgs};
 use cert::CertArgs;
 use checkpoints::CheckpointsCommand;
@@ -57,7 +57,6 @@ use daemon::StatsArgs;
 use demo::DemoArgs;
 use document::DocCommand;
 use encrypt::EncryptArgs;
-use exit::{CliError, Exit};
 use export::ExportArgs;
 use hooks::HooksCommand;
 use import::ImportArgs;
@@ -80,7 +79,7 @@ use window::WindowArgs;
     propagate_version = true,
     max_term_width = 100
 )]
-#[command(after_long_help = exit::CODES_HELP)]
+#[command(after_long_help = crate::exit::CODES_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     client: ClientArgs,

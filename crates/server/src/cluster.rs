@@ -1,11 +1,6 @@
-//! The daemons that share a journal, and the calls that a cluster does not serve.
-//!
-//! These calls need data that each daemon has only for itself.
+//! The daemons that share a journal.
 
 use memoird_core::time::Timestamp;
-use tonic::Status;
-
-use crate::wire::status;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClusterView {
@@ -57,64 +52,5 @@ impl ClusterView {
             )
         };
         others.map(line).collect()
-    }
-}
-
-/// Calls that need the search index, which is a file of each daemon.
-const METHODS: [&str; 1] = ["SearchTranscripts"];
-
-/// Rejects a call that is not served in a cluster.
-pub(crate) fn check_served(path: &str) -> Result<(), Status> {
-    let method = path.rsplit('/').next().unwrap_or_default();
-    if METHODS.contains(&method) {
-        Err(status::not_in_cluster(method))
-    } else {
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use memoird_proto::DESCRIPTOR_POOL;
-
-    use super::*;
-
-    #[test]
-    fn what_is_named_here_is_in_the_contract() {
-        let services: Vec<_> = DESCRIPTOR_POOL.services().collect();
-        let mut methods = Vec::new();
-        for service in &services {
-            methods.extend(service.methods().map(|method| method.name().to_owned()));
-        }
-        assert!(
-            METHODS
-                .iter()
-                .all(|name| methods.iter().any(|it| it == name))
-        );
-    }
-
-    #[test]
-    fn all_is_served_but_searches_of_what_was_said() {
-        for method in [
-            "Append",
-            "GetContext",
-            "EraseSubject",
-            "ListSessions",
-            "WatchEvents",
-        ] {
-            let path = format!("/memoird.v1.SessionService/{method}");
-            assert!(check_served(&path).is_ok(), "{path}");
-        }
-        for path in [
-            "/grpc.health.v1.Health/Watch",
-            "/memoird.v1.MemoryService/Recall",
-            "/memoird.v1.DocumentService/GetDocument",
-            "/memoird.v1.AdminService/RunDream",
-        ] {
-            assert!(check_served(path).is_ok(), "{path}");
-        }
-        let path = "/memoird.v1.MemoryService/SearchTranscripts";
-        let refused = check_served(path).unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::Unimplemented, "{path}");
     }
 }

@@ -31,14 +31,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
-use crate::auth::{Key, Keyless, Role};
-use crate::cli::exit::{CliError, Exit};
+use crate::auth::{Key, Keyless};
 use crate::cli::output;
 use crate::connections::ConnectionsConfig;
 use crate::connections::socket::{FileMode, ListenAddress};
 use crate::data_files::DataFiles;
+use crate::exit::{CliError, Exit};
 use crate::journal_place::JournalPlace;
 use crate::process;
+use crate::rpc::Role;
 use crate::tls::{Loaded, Tls, TlsConfig};
 use data_key::DataKeySpec;
 use environment::ProcessEnvironment;

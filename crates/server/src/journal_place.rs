@@ -12,9 +12,9 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::cli::exit::{CliError, Exit};
 use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
+use crate::exit::{CliError, Exit};
 
 /// Page caches may use 1/`FILES_SHARE` of `limits.memory`, in addition to it.
 ///
@@ -292,10 +292,10 @@ mod postgres {
     use tracing::{info, warn};
 
     use super::{Keeper, Members, OpenJournal, broken_off, name_of_this};
-    use crate::cli::exit::{CliError, Exit};
     use crate::cluster::{ClusterView, MemberView};
     use crate::config::{Config, differing};
     use crate::data_files::JOURNAL;
+    use crate::exit::{CliError, Exit};
 
     /// Interval for polling the members.
     const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(2);

@@ -20,8 +20,8 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
-use crate::cli::exit::{CliError, Exit};
 use crate::config::LogConfig;
+use crate::exit::{CliError, Exit};
 
 use line_limit::LineLimit;
 use output::Output;

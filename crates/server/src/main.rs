@@ -10,6 +10,7 @@ mod cluster;
 mod config;
 mod connections;
 mod data_files;
+mod exit;
 mod health;
 mod heavy;
 mod journal_place;
@@ -24,6 +25,7 @@ mod reload;
 mod reply_limit;
 mod revocation;
 mod routes;
+mod rpc;
 mod serve;
 mod services;
 mod tls;
@@ -36,5 +38,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    cli::exit::report(&cli::run(cli::parse()))
+    exit::report(&cli::run(cli::parse()))
 }

@@ -1,6 +1,6 @@
 //! The page `/metrics` in the OpenMetrics format.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,6 @@ use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
 use memoird_engine::{CompactionSnapshot, TenantSnapshot};
 use memoird_memories::MemorySnapshot;
-use memoird_proto::DESCRIPTOR_POOL;
 use memoird_store::Store;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
@@ -28,13 +27,14 @@ use crate::app::Ports;
 use crate::auth::AuthLayer;
 use crate::process;
 use crate::rates::RateLimit;
+use crate::rpc::{Call, RPCS};
 use crate::services::Api;
 
 /// Calls, failures and durations by method.
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
-    /// Methods of the API by path.
-    methods: Arc<BTreeMap<String, Arc<Method>>>,
+    /// By path.
+    methods: Arc<HashMap<&'static str, Arc<Method>>>,
     /// All other paths.
     other: Arc<Method>,
     seconds: Family<MethodLabel, Histogram, fn() -> Histogram>,
@@ -69,13 +69,7 @@ impl CallMetrics {
                 seconds: Histogram::clone(&seconds.get_or_create(&[("method", name.to_owned())])),
             })
         };
-        let services = DESCRIPTOR_POOL.services();
-        let methods = services
-            .flat_map(|service| service.methods().collect::<Vec<_>>())
-            .map(|of| {
-                let path = format!("/{}/{}", of.parent_service().full_name(), of.name());
-                (path, method(of.name()))
-            });
+        let methods = RPCS.iter().map(|rpc| (rpc.path, method(rpc.name())));
         Self {
             methods: Arc::new(methods.collect()),
             other: method("other"),
@@ -84,8 +78,9 @@ impl CallMetrics {
     }
 
     #[allow(clippy::disallowed_methods)]
-    pub(crate) fn start(&self, path: &str) -> CallTimer {
-        let method = self.methods.get(path).unwrap_or(&self.other);
+    pub(crate) fn start(&self, call: Call) -> CallTimer {
+        let known = call.rpc().and_then(|rpc| self.methods.get(rpc.path));
+        let method = known.unwrap_or(&self.other);
         CallTimer {
             method: Arc::clone(method),
             started: std::time::Instant::now(),
@@ -660,12 +655,13 @@ mod tests {
     fn a_call_that_nobody_waits_for_any_more_is_counted_as_one_that_failed() {
         let calls = CallMetrics::new();
         let path = "/memoird.v1.SessionService/Append";
-        drop(calls.start(path));
+        let call = Call::of(path);
+        drop(calls.start(call));
         let mut answer = Response::new(Body::empty());
-        calls.start(path).stop(&answer);
+        calls.start(call).stop(&answer);
         let ok = http::HeaderValue::from_static("0");
         answer.headers_mut().insert("grpc-status", ok);
-        calls.start(path).stop(&answer);
+        calls.start(call).stop(&answer);
         assert_eq!(calls.methods[path].failures.load(Ordering::Relaxed), 1);
         let mut registry = Registry::default();
         registry.register("seconds", "", calls.seconds.clone());

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::connections::now;
+use crate::rpc::RequestSize;
 use crate::wire::status;
 
 /// Maximum size in bytes of requests with only ids and options.
@@ -101,18 +102,18 @@ impl Rates {
     ///
     /// # Errors
     /// If the tenant exceeds its call rate.
-    pub(crate) fn enter(&self, tenant: &Tenant, path: &str) -> Result<RequestMeter, Status> {
+    pub(crate) fn enter(&self, tenant: &Tenant, size: RequestSize) -> Result<RequestMeter, Status> {
         let policy = tenant.policy();
         let rates = self.of(&tenant.id, &policy);
         if let Some(rates) = &rates {
             rates.take(RateLimit::Calls, NonZeroU32::MIN)?;
         }
-        Ok(self.meter(path, policy.limits.state_bytes, rates))
+        Ok(self.meter(size, policy.limits.state_bytes, rates))
     }
 
     /// Returns the meter of an operator's call. It has no rate limit: it may stop a flood.
-    pub(crate) fn enter_operator(&self, path: &str) -> RequestMeter {
-        self.meter(path, 0, None)
+    pub(crate) fn enter_operator(&self, size: RequestSize) -> RequestMeter {
+        self.meter(size, 0, None)
     }
 
     /// Calls of the tenant rejected by this limit.
@@ -134,26 +135,24 @@ impl Rates {
 
     fn meter(
         &self,
-        path: &str,
+        size: RequestSize,
         state_bytes: usize,
         rates: Option<Arc<TenantRates>>,
     ) -> RequestMeter {
-        let size = size_of(path);
         let bytes_max = match size {
-            Some(RequestSize::Small) => SMALL_REQUEST_BYTES,
-            Some(RequestSize::Text) => TEXT_REQUEST_BYTES,
-            Some(RequestSize::Patch) => {
+            RequestSize::Small => SMALL_REQUEST_BYTES,
+            RequestSize::Text => TEXT_REQUEST_BYTES,
+            RequestSize::Patch => {
                 SMALL_REQUEST_BYTES.max(memoird_core::state::patch_bytes_max(state_bytes) as u64)
             }
-            Some(RequestSize::Large) | None => self.request_bytes_max,
-            // Contains the hashes of all blocks of the client's files.
-            Some(RequestSize::Backup) => u64::MAX,
+            RequestSize::Large => self.request_bytes_max,
+            RequestSize::Unlimited => u64::MAX,
         };
         RequestMeter {
             // Services enforce the operator's limit, which may be lower.
             bytes_left: bytes_max.saturating_add(BESIDE_BYTES),
             bytes_max,
-            is_large: matches!(size, Some(RequestSize::Large) | None),
+            is_large: size == RequestSize::Large,
             has_begun: false,
             bytes_taken: 0,
             rates,
@@ -305,71 +304,14 @@ pub(crate) fn announced_bytes(data: &[u8]) -> u64 {
     MESSAGE_HEAD_BYTES as u64 + u64::from(u32::from_be_bytes(*length))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestSize {
-    Small,
-    Text,
-    Patch,
-    Large,
-    Backup,
-}
-
-/// Returns the size class of a method. `None` if it is not listed.
-fn size_of(path: &str) -> Option<RequestSize> {
-    let (_, method) = path.rsplit_once('/')?;
-    Some(match method {
-        "Append" | "RewindSession" | "UpdateTurn" | "GetContext" | "ImportMemories"
-        | "CommitExtraction" | "PutDocument" | "BatchDocuments" => RequestSize::Large,
-        "Remember" | "Recall" | "UpdateMemory" => RequestSize::Text,
-        "PatchState" => RequestSize::Patch,
-        "GetHistory" | "ResolveRecallTool" | "GetSession" | "ListSessions" | "CompactSession"
-        | "CopySession" | "UndoCompaction" | "ResetSession" | "EndSession" | "EraseSession"
-        | "EraseSubject" | "GetErasure" | "WatchEvents" | "GetMemory" | "ListMemories"
-        | "ListSubjects" | "Forget" | "GetManifest" | "LeaseExtraction" | "LearnSession"
-        | "ListConflicts" | "GetMemoryStats" | "ReindexMemories" | "SearchTranscripts"
-        | "GetStats" | "GetCluster" | "ListTenants" | "SweepNow" | "RunDream"
-        | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery" | "ReloadConfig"
-        | "Verify" | "GetDocument" | "DeleteDocument" | "DeleteDocuments" | "ListDocuments"
-        | "ListNamespaces" => RequestSize::Small,
-        "Backup" => RequestSize::Backup,
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use memoird_proto::DESCRIPTOR_POOL;
     use tonic_types::StatusExt;
 
     use super::*;
-    use crate::config::DEFAULT_YAML;
 
     const fn number(number: u32) -> NonZeroU32 {
         NonZeroU32::new(number).unwrap()
-    }
-
-    #[test]
-    fn of_every_call_it_is_known_how_large_its_requests_are() {
-        for service in DESCRIPTOR_POOL.services() {
-            for method in service.methods() {
-                let path = format!("/{}/{}", service.full_name(), method.name());
-                assert!(size_of(&path).is_some(), "{path}: small, a text, or large?");
-            }
-        }
-    }
-
-    #[test]
-    fn the_default_file_names_the_calls_with_large_requests() {
-        let (before, _) = DEFAULT_YAML.split_once("max_request_bytes:").unwrap();
-        let (_, comment) = before.rsplit_once("max_calls_in_flight:").unwrap();
-        for service in DESCRIPTOR_POOL.services() {
-            for method in service.methods() {
-                let path = format!("/{}/{}", service.full_name(), method.name());
-                let is_named = size_of(&path) != Some(RequestSize::Small)
-                    && size_of(&path) != Some(RequestSize::Patch);
-                assert_eq!(comment.contains(method.name()), is_named, "{path}");
-            }
-        }
     }
 
     #[test]
@@ -435,9 +377,8 @@ mod tests {
     fn a_message_s_bytes_are_taken_all_at_once_or_not_at_all() {
         let rates = Rates::new(64 << 10);
         let limited = Arc::new(rates.changed(None, (None, Some(number(1 << 10)))));
-        let path = "/memoird.v1.SessionService/Append";
         let send = |said: usize, there: usize| {
-            let mut meter = rates.meter(path, 0, Some(Arc::clone(&limited)));
+            let mut meter = rates.meter(RequestSize::Large, 0, Some(Arc::clone(&limited)));
             let parts = parts(said, there);
             let sent = parts.iter().try_for_each(|part| meter.add(part));
             sent.map_err(|refusal| refusal.get_details_retry_info().unwrap())
@@ -455,22 +396,21 @@ mod tests {
         let refused = limited.refused.bytes.load(Ordering::Relaxed);
         assert_eq!(refused, 3, "each is refused once");
         // Rejected by the announced length.
-        let mut meter = rates.meter(path, 0, None);
+        let mut meter = rates.meter(RequestSize::Large, 0, None);
         let refusal = meter.add(&parts(1 << 20, 0)[0]).unwrap_err();
         assert_eq!(refusal.code(), tonic::Code::ResourceExhausted);
         // If fewer bytes are announced than sent, the sent bytes count.
-        let mut meter = rates.meter(path, 0, Some(Arc::clone(&limited)));
+        let mut meter = rates.meter(RequestSize::Large, 0, Some(Arc::clone(&limited)));
         let parts = parts(1, 30 << 10);
         assert!(parts.iter().any(|part| meter.add(part).is_err()));
     }
 
     #[test]
     fn the_largest_limits_do_not_overflow() {
-        let path = "/memoird.v1.SessionService/PatchState";
         let rates = Rates::new(usize::MAX);
         assert!(
             rates
-                .meter(path, usize::MAX, None)
+                .meter(RequestSize::Patch, usize::MAX, None)
                 .add(&[0; 8 << 10])
                 .is_ok()
         );
@@ -480,21 +420,20 @@ mod tests {
     #[test]
     fn a_request_that_only_names_something_is_small() {
         let rates = Rates::new(8 << 20);
-        let takes = |path: &str, bytes: u64| {
-            let mut meter = rates.meter(path, 64 << 10, None);
+        let takes = |size: RequestSize, bytes: u64| {
+            let mut meter = rates.meter(size, 64 << 10, None);
             let data = vec![0; usize::try_from(bytes).unwrap()];
             let (first, rest) = data.split_at(data.len() / 2);
             meter.add(first).and_then(|()| meter.add(rest)).is_ok()
         };
-        for (method, most) in [
-            ("GetSession", SMALL_REQUEST_BYTES),
-            ("Remember", TEXT_REQUEST_BYTES),
-            ("PatchState", 128 << 10),
-            ("Append", 8 << 20),
+        for (size, most) in [
+            (RequestSize::Small, SMALL_REQUEST_BYTES),
+            (RequestSize::Text, TEXT_REQUEST_BYTES),
+            (RequestSize::Patch, 128 << 10),
+            (RequestSize::Large, 8 << 20),
         ] {
-            let path = format!("/memoird.v1.SessionService/{method}");
-            assert!(takes(&path, most), "{method}");
-            assert!(!takes(&path, most + BESIDE_BYTES + 1), "{method}");
+            assert!(takes(size, most), "{size:?}");
+            assert!(!takes(size, most + BESIDE_BYTES + 1), "{size:?}");
         }
     }
 }

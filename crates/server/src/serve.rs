@@ -10,8 +10,8 @@ use tracing::info;
 
 use crate::app::App;
 use crate::auth::are_several;
-use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, FilesRead, ServerConfig};
+use crate::exit::{CliError, Exit};
 use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging, process};

@@ -13,11 +13,11 @@ use serde_json::json;
 
 use self::archive::{Archive, bad, failed, is_empty, sync_dir};
 use super::encrypt::DataKeyArgs;
-use super::exit::{CliError, Exit};
 use super::progress::Progress;
 use super::{ClientArgs, clock, output, verify};
 use crate::blocks::{self, HASH_BYTES};
 use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES, RESTORING};
+use crate::exit::{CliError, Exit};
 
 #[derive(Args)]
 pub(crate) struct BackupArgs {

@@ -14,8 +14,8 @@ use rcgen::{
 
 use serde_json::json;
 
-use super::exit::{CliError, Exit};
 use super::output;
+use crate::exit::{CliError, Exit};
 use crate::process;
 
 /// Validity in days, the longest that clients accept.

@@ -10,11 +10,11 @@ use memoird_hooks::git::{CheckpointEntry, Checkpoints, GitConfig};
 use memoird_store::encoding::timestamp_to_proto;
 use serde_json::{Value, json};
 
-use super::exit::{CliError, Exit};
 use super::pages::all_if_zero;
 use super::transcript::TO_THE_SECOND;
 use super::{clock, output};
 use crate::config;
+use crate::exit::{CliError, Exit};
 
 #[derive(Subcommand)]
 pub(crate) enum CheckpointsCommand {

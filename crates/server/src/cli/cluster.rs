@@ -2,8 +2,8 @@
 
 use memoird_proto::v1::{ClusterMember, GetClusterRequest, GetClusterResponse};
 
-use super::exit::CliError;
 use super::{ClientArgs, clock, output};
+use crate::exit::CliError;
 
 pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;

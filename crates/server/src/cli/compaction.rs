@@ -7,8 +7,8 @@ use memoird_proto::v1::{
 };
 
 use super::connect::Target;
-use super::exit::CliError;
 use super::{clock, output};
+use crate::exit::CliError;
 
 /// Maximum characters of a line of a summary, or of an error.
 const LINE_CHARS_MAX: usize = 400;

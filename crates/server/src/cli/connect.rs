@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::connector::{Connector, TlsArgs, TlsFiles};
-use super::exit::CliError;
+use crate::exit::CliError;
 use crate::{config, reply_limit};
 
 const DEFAULT_PORT: u16 = 7717;

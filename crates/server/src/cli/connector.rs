@@ -21,7 +21,7 @@ use tokio_util::either::Either;
 use tower::Service;
 
 use super::connect::{CLIENT_OPTIONS, set_variable};
-use super::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit};
 use crate::tls;
 
 #[derive(Args, Clone, Debug, Default)]

@@ -23,11 +23,11 @@ use tokio::time::{sleep, timeout};
 use tonic::Streaming;
 
 use super::connect::Target;
-use super::exit::{CliError, Exit};
 use super::json::short_name;
 use super::private::Daemon;
 use super::watch::Columns;
 use super::{ClientArgs, clock, daemon, output, private, transcript, watch};
+use crate::exit::{CliError, Exit};
 
 #[derive(Args)]
 pub(crate) struct DemoArgs {

@@ -15,9 +15,9 @@ use memoird_proto::v1::{
 use serde_json::json;
 
 use super::connect::Target;
-use super::exit::{CliError, Exit};
 use super::pages::{PAGE_MAX, Pages, Reply};
 use super::{ClientArgs, clock, json, memory, output};
+use crate::exit::{CliError, Exit};
 use import::ImportArgs;
 
 #[derive(Subcommand)]

@@ -10,11 +10,11 @@ use memoird_store::conversion::{Outcome, Target, check_convertible, convert};
 use memoird_store::{DataKey, DirLock};
 use serde_json::json;
 
-use super::exit::{CliError, Exit};
 use super::output;
 use super::progress::Progress;
 use crate::config;
 use crate::data_files::DataFiles;
+use crate::exit::{CliError, Exit};
 
 #[derive(Args)]
 pub(crate) struct DataKeyArgs {

@@ -10,9 +10,9 @@ use memoird_proto::v1::{
 use tokio::time::sleep;
 
 use super::connect::Target;
-use super::exit::CliError;
 use super::progress::Progress;
 use super::{memory, output};
+use crate::exit::CliError;
 
 /// Interval for polling the erasure job.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -11,10 +11,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::connect::Target;
-use super::exit::CliError;
 use super::pages::{PAGE_MAX, Pages};
 use super::progress::Progress;
 use super::{ClientArgs, json, output};
+use crate::exit::CliError;
 
 #[derive(Args)]
 pub(crate) struct ExportArgs {

@@ -11,10 +11,10 @@ use tonic::{Code, Status};
 
 use super::choice::{Choices, number, one_of};
 use super::connect::Target;
-use super::exit::CliError;
 use super::json::short_name;
 use super::pages::{PAGE_MAX, Pages, Reply};
 use super::{ClientArgs, clock, json, output};
+use crate::exit::CliError;
 
 /// Concurrent retries. The daemon commits them together.
 const RETRIES_AT_ONCE: usize = 32;

@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::Sender;
 
 use super::connect::Target;
-use super::exit::{CliError, Exit};
 use super::lines::{Line, Lines};
 use super::{ClientArgs, export, json, output};
+use crate::exit::{CliError, Exit};
 
 /// Maximum length of a line in bytes. Turns have up to 20 MiB by default, more in JSON.
 const LINE_BYTES_MAX: u64 = 64 << 20;

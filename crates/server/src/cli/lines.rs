@@ -6,8 +6,8 @@ use std::path::Path;
 
 use tokio::sync::mpsc::Sender;
 
-use super::exit::{CliError, Exit};
 use super::progress::Progress;
+use crate::exit::{CliError, Exit};
 
 /// The UTF-8 byte order mark, which some Windows programs write.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::exit::{CODES_HELP, CliError};
 use super::{Cli, output};
+use crate::exit::{CODES_HELP, CliError};
 
 const NAME: &str = "memoird";
 

@@ -26,11 +26,11 @@ use tokio::time::sleep;
 
 use super::choice::{kind_name, kinds, moment, number, one_of};
 use super::connect::Target;
-use super::exit::{CliError, Exit};
 use super::json::short_name;
 use super::pages::{PAGE_MAX, Pages, Reply};
 use super::progress::Progress;
 use super::{ClientArgs, choice, clock, json, output};
+use crate::exit::{CliError, Exit};
 use conflicts::ConflictsArgs;
 use dream::DreamArgs;
 use eval::EvalArgs;

@@ -16,11 +16,11 @@ use memoird_store::transfer::{
 };
 use serde_json::json;
 
-use super::exit::{CliError, Exit};
 use super::output;
 use super::progress::Progress;
 use crate::config;
 use crate::data_files::DataFiles;
+use crate::exit::{CliError, Exit};
 use crate::journal_place::JournalPlace;
 
 /// Migrate all data to PostgreSQL or to a data directory, while no daemon is using it

@@ -1,19 +1,18 @@
 //! Output of commands: tables, JSON, and the formatting of numbers, sizes and untrusted text.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
-use memoird_core::quote::is_hidden;
+pub(crate) use memoird_core::quote::printable;
 use prost::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::exit::CliError;
 use super::json;
+use crate::exit::CliError;
 
 /// Minimum width of a table's last column in terminal columns, if its content is that long.
 const LAST_COLUMN_MIN: u16 = 32;
@@ -187,19 +186,6 @@ pub(crate) fn figure(value: f64, decimals: usize) -> String {
     } else {
         "-".to_owned()
     }
-}
-
-/// Escapes control characters, because ids and messages are untrusted.
-pub(crate) fn printable(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() || is_hidden(character) {
-            let _ = write!(clean, "{}", character.escape_default());
-        } else {
-            clean.push(character);
-        }
-    }
-    clean
 }
 
 /// Joins a text into one line, with single blanks between words.

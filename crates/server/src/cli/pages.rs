@@ -1,6 +1,6 @@
 //! Fetches paginated lists.
 
-use super::exit::CliError;
+use crate::exit::CliError;
 
 /// Maximum number of items per page.
 pub(crate) const PAGE_MAX: usize = 1_000;

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::clock;
 use super::connect::{Address, Target};
-use super::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit};
 
 const POLL_EVERY: Duration = Duration::from_millis(2);
 /// Longer than a daemon takes to drain: three times its `shutdown_grace` of 10 s.

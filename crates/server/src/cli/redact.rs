@@ -7,8 +7,8 @@ use memoird_proto::v1::{
 };
 
 use super::connect::Target;
-use super::exit::CliError;
 use super::{output, transcript};
+use crate::exit::CliError;
 
 #[derive(Args)]
 pub(crate) struct RedactArgs {

@@ -25,10 +25,10 @@ use tonic_types::StatusExt;
 
 use super::choice::{FORMATS, one_of};
 use super::connect::{Sessions, Target};
-use super::exit::{CliError, is_transport};
 use super::lines::Lines;
 use super::progress::Progress;
 use super::{ClientArgs, clock, output};
+use crate::exit::{CliError, is_transport};
 
 #[derive(Args)]
 pub(crate) struct ReplayArgs {

@@ -15,9 +15,9 @@ use tonic::Code;
 use super::compaction::CompactArgs;
 use super::connect::Target;
 use super::erase::{EraseArgs, EraseSubjectArgs};
-use super::exit::CliError;
 use super::pages::{PAGE_MAX, Pages};
 use super::{ClientArgs, choice, clock, compaction, erase, json, output, redact, transcript};
+use crate::exit::CliError;
 
 #[derive(Subcommand)]
 pub(crate) enum SessionsCommand {

@@ -9,9 +9,9 @@ use memoird_proto::v1::{VerifiedFile, VerifyRequest, VerifyResponse};
 use memoird_store::DataKey;
 
 use super::encrypt::DataKeyArgs;
-use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 use crate::data_files::DataFiles;
+use crate::exit::{CliError, Exit};
 use crate::wire::to;
 
 #[derive(Args)]

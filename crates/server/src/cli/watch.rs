@@ -11,9 +11,9 @@ use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt;
 
 use super::connect::Target;
-use super::exit::{CliError, is_transport};
 use super::json::short_name;
 use super::{ClientArgs, clock, json, output};
+use crate::exit::{CliError, is_transport};
 
 /// Minimum and maximum wait before reconnecting.
 const PAUSE_MIN: Duration = Duration::from_millis(200);

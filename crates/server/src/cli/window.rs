@@ -14,8 +14,8 @@ use memoird_proto::v1::{
 };
 
 use super::choice::{FORMATS, number, one_of};
-use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
+use crate::exit::{CliError, Exit};
 
 #[derive(Args)]
 pub(crate) struct WindowArgs {

@@ -10,7 +10,8 @@ use memoird_core::outbox::Subscription;
 use memoird_engine::{EngineConfig, TenantConfig, TenantLimits};
 use serde::{Deserialize, Serialize};
 
-use crate::auth::{Key, KeyDigest, Role, digest};
+use crate::auth::{Key, KeyDigest, digest};
+use crate::rpc::Role;
 
 /// Minimum length of a key in bytes. Shorter keys are easily guessed.
 const KEY_BYTES_MIN: usize = 8;

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 
-use crate::auth::{Caller, Role};
+use crate::auth::Caller;
 use crate::process;
+use crate::rpc::Role;
 use crate::wire::{status, to};
 
 /// Maximum concurrent watchers of a tenant.

@@ -7,7 +7,7 @@ use memoird_store::encoding::timestamp_to_proto;
 use tonic::Status;
 
 use super::{status, text_or_empty, to};
-use crate::auth::Role;
+use crate::rpc::Role;
 
 const KEEP_EXCHANGES_MAX: u32 = 1_000;
 

@@ -23,9 +23,9 @@ use tonic::Status;
 
 use super::from::session_token;
 use super::{compaction, status, text_or_empty};
-use crate::auth::Role;
 use crate::cluster::{ClusterView, MemberView};
 use crate::process::Usage;
+use crate::rpc::Role;
 use crate::services::EventView;
 
 /// Maximum number of sessions listed in the reply to a sweep.

@@ -16,9 +16,9 @@ use memoird_store::{DirLock, private};
 use prost::Message;
 
 use crate::blocks;
-use crate::cli::exit::{CliError, Exit};
 use crate::cli::json;
 use crate::data_files::{CONFIG, JOURNAL, MEMORIES};
+use crate::exit::{CliError, Exit};
 
 const MANIFEST: &str = "backup.json";
 /// Steps of an incomplete backup.

@@ -11,9 +11,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
 use crate::cli::lines::{Line, Lines};
 use crate::cli::{clock, json, output};
+use crate::exit::CliError;
 
 /// Maximum length of a line in bytes, larger than that of any document in JSON.
 const LINE_BYTES_MAX: u64 = 128 << 20;

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::{content, subjects_with};
 use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
 use crate::cli::json::{self as written, short_name};
 use crate::cli::{clock, output};
+use crate::exit::CliError;
 
 #[derive(Args)]
 pub(crate) struct ConflictsArgs {

@@ -7,8 +7,8 @@ use memoird_proto::v1::RunDreamRequest;
 use serde_json::Value;
 
 use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
 use crate::cli::output;
+use crate::exit::CliError;
 
 #[derive(Args)]
 pub(crate) struct DreamArgs {

@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 
 use crate::cli::choice::{MODES, one_of};
 use crate::cli::connect::Target;
-use crate::cli::exit::{CliError, Exit};
 use crate::cli::lines::Lines;
 use crate::cli::progress::Progress;
 use crate::cli::{clock, output};
+use crate::exit::{CliError, Exit};
 
 /// The values of k for R@k.
 const DEPTHS: [usize; 3] = [1, 5, 10];

@@ -4,8 +4,8 @@ use memoird_proto::v1::{RecallHit, RecallResponse};
 
 use super::{RecallArgs, content, recall_request, whose};
 use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
 use crate::cli::output;
+use crate::exit::CliError;
 
 pub(super) async fn run(target: &Target, args: RecallArgs, json: bool) -> Result<(), CliError> {
     let mut request = recall_request(args);

@@ -11,10 +11,10 @@ use serde_json::json;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use crate::cli::connect::Target;
-use crate::cli::exit::CliError;
 use crate::cli::lines::Lines;
 use crate::cli::progress::Progress;
 use crate::cli::{json, output};
+use crate::exit::CliError;
 
 /// Fields that every line must have. An export always writes them.
 const REQUIRED: [&str; 5] = ["id", "subject", "kind", "content", "importance"];

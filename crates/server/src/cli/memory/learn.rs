@@ -7,9 +7,9 @@ use memoird_proto::v1::{LearnSessionRequest, LearnSessionResponse, LearnedFact};
 
 use crate::cli::choice::kind_name;
 use crate::cli::connect::{self, Target};
-use crate::cli::exit::CliError;
 use crate::cli::json::short_name;
 use crate::cli::output;
+use crate::exit::CliError;
 
 #[derive(Args)]
 pub(crate) struct LearnArgs {

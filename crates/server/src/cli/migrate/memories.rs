@@ -7,8 +7,8 @@ use memoird_memories::MemoryError;
 use memoird_memories::store::{Contents, MemoryStore};
 use memoird_store::transfer::{Compared, TableDigest};
 
-use super::super::exit::{CliError, Exit};
 use super::super::progress::Progress;
+use crate::exit::{CliError, Exit};
 
 /// Progress steps per tenant: read the source, copy, read the target.
 const STEPS: u64 = 3;

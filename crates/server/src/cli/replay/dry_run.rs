@@ -29,11 +29,11 @@ use tokio::sync::mpsc::Receiver;
 
 use prices::Price;
 
-use super::super::exit::{CliError, Exit};
 use super::super::output;
 use super::super::window::PolicyName;
 use super::Conversation;
 use crate::config;
+use crate::exit::{CliError, Exit};
 
 #[derive(Args)]
 pub(super) struct DryRunArgs {

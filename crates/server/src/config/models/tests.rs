@@ -6,7 +6,6 @@ use memoird_core::budget::Budget;
 use memoird_core::window::{Policy, PolicyName, WindowSettings};
 use memoird_engine::ContextConfig;
 
-use super::super::DEFAULT_YAML;
 use super::super::tests::parse;
 use super::*;
 

@@ -14,7 +14,7 @@ use tonic::Code;
 use tonic_types::StatusExt;
 
 use super::*;
-use crate::auth::Role;
+use crate::rpc::Role;
 
 fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView {
     let head = Head {

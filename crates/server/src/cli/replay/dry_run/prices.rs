@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::cli::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit};
 
 /// Prices per million tokens.
 #[derive(Debug, Deserialize)]

@@ -7,13 +7,12 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use memoird_core::quote::printable;
 use memoird_hooks::git::GitError;
 use memoird_store::StoreError;
 use thiserror::Error;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
-
-use super::output::printable;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
