@@ -163,7 +163,7 @@ impl Merged {
                 score: 1.0,
                 count: 1,
             };
-            standing::add(&mut body.standing, new, &words);
+            body.standing.push(new);
         }
         body.open_questions.clone_from(&written.open_questions);
         body.written.clone_from(&written.details);

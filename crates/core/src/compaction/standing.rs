@@ -5,7 +5,6 @@
 //! all are stop words or courtesies.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 
 use serde::Serialize;
@@ -15,7 +14,7 @@ use super::transcript::{TranscriptTurn, sentences};
 use crate::quote::one_line;
 use crate::time::Timestamp;
 use crate::turn::Role;
-use crate::words::{is_telling, tokens};
+use crate::words::{Token, is_telling, tokens};
 
 /// Number of later turns with calls that may use a sentence.
 const LATER_TURNS: usize = 40;
@@ -61,42 +60,49 @@ impl Standing {
 /// The score of a sentence is the share of its words that occur in no other turn of `turns` and
 /// `following`, minus 0.5 if a string argument of one of the next calls occurs in it, minus 0.3 for
 /// a question, plus 0.3 if the reply is short, without a call and not a question. Takes time linear
-/// in the text.
+/// in the text, except that candidates are compared with each other.
 pub(super) fn collect(
     standing: &mut Vec<Standing>,
     turns: &[TranscriptTurn],
     following: &[TranscriptTurn],
 ) {
     let all: Vec<&TranscriptTurn> = turns.iter().chain(following).collect();
-    let mut frequencies: HashMap<u64, u32> = HashMap::new();
-    for turn in &all {
-        for word in words(&turn.text) {
-            *frequencies.entry(word).or_default() += 1;
-        }
-    }
+    // Each word once for each turn that has it.
+    let mut occurrences: Vec<u64> = all.iter().flat_map(|turn| words(&turn.text)).collect();
+    occurrences.sort_unstable();
+    let is_rare = |word: &&u64| {
+        let first = occurrences.partition_point(|known| known < *word);
+        occurrences.get(first + 1) != Some(*word)
+    };
+    let arguments: Vec<Vec<String>> = all.iter().map(|turn| arguments(turn)).collect();
+    let earlier = standing.drain(..).map(|one| (words(&one.text), one));
+    let mut candidates: Vec<(Vec<u64>, Standing)> = earlier.collect();
     for (index, turn) in turns.iter().enumerate() {
         let spoken: usize = turn.spoken().map(str::len).sum();
         if turn.role != Role::User || spoken > TURN_BYTES_MAX {
             continue;
         }
-        let later = &all[index + 1..all.len().min(index + 1 + LATER_TURNS)];
-        let arguments = arguments(later);
-        let is_acknowledged = is_acknowledged(later);
+        let later = index + 1..all.len().min(index + 1 + LATER_TURNS);
+        let is_acknowledged = is_acknowledged(&all[later.clone()]);
         for sentence in turn.spoken().flat_map(sentences) {
+            if !is_instruction_sized(sentence) || has_many_symbols(sentence) {
+                continue;
+            }
             let words = words(sentence);
-            if words.is_empty() || !is_instruction_sized(sentence) || has_many_symbols(sentence) {
+            if words.is_empty() {
                 continue;
             }
             let text = one_line(sentence, SENTENCE_BYTES_MAX);
-            if let Some(known) = standing.iter_mut().find(|known| known.text == text) {
+            let mut known = candidates.iter_mut().map(|(_, known)| known);
+            if let Some(known) = known.find(|known| known.text == text) {
                 (known.seq, known.said_at) = (turn.seq, seconds(turn.said_at));
                 known.count += 1;
                 continue;
             }
-            let is_rare = |word: &&u64| frequencies.get(word).is_none_or(|count| *count <= 1);
             let rare = words.iter().filter(is_rare).count() as f32 / words.len() as f32;
             let lower = sentence.to_lowercase();
-            let is_used = arguments.iter().any(|argument| lower.contains(argument));
+            let mut later_arguments = arguments[later.clone()].iter().flatten();
+            let is_used = later_arguments.any(|argument| lower.contains(argument));
             let score =
                 rare - if is_used { 0.5 } else { 0.0 } - if asks(sentence) { 0.3 } else { 0.0 }
                     + if is_acknowledged { 0.3 } else { 0.0 };
@@ -107,22 +113,27 @@ pub(super) fn collect(
                 score,
                 count: 1,
             };
-            add(standing, new, &words);
+            candidates.retain(|(others, _)| !is_same(&words, others));
+            candidates.push((words, new));
         }
     }
+    standing.extend(candidates.into_iter().map(|(_, one)| one));
 }
 
-/// Adds an instruction and removes equivalent ones.
-pub(super) fn add(standing: &mut Vec<Standing>, new: Standing, words: &HashSet<u64>) {
-    standing.retain(|known| !is_same(words, &self::words(&known.text)));
-    standing.push(new);
-}
-
-/// Whether two sentences share most of their words.
-pub(super) fn is_same(one: &HashSet<u64>, other: &HashSet<u64>) -> bool {
-    let shared = one.intersection(other).count();
+/// Whether two sentences share most of their words, as returned by [`words`].
+pub(super) fn is_same(one: &[u64], other: &[u64]) -> bool {
     let most = one.len().max(other.len());
-    most > 0 && shared * 100 >= most * SAME_PERCENT
+    let least = one.len().min(other.len());
+    let is_enough = |shared: usize| shared * 100 >= most * SAME_PERCENT;
+    if most == 0 || !is_enough(least) {
+        return false;
+    }
+    let mut rest = other.iter().peekable();
+    let is_shared = |word: &&u64| {
+        while rest.next_if(|other| other < word).is_some() {}
+        rest.peek() == Some(word)
+    };
+    is_enough(one.iter().filter(is_shared).count())
 }
 
 /// The best instructions that fit in `bytes_max` bytes, in order of time.
@@ -146,27 +157,30 @@ pub(super) fn best(standing: &[Standing], bytes_max: usize) -> Vec<Standing> {
 /// Bytes of a line in addition to its text: the dash, the date and the line break.
 pub(super) const LINE_OVERHEAD: usize = 16;
 
-/// Hashes of the distinct words of a text, without words of one or two letters.
+/// Hashes of the distinct words of a text, sorted, without words of one or two letters.
 ///
 /// For Chinese and Japanese these are pairs of characters.
-pub(super) fn words(text: &str) -> HashSet<u64> {
+pub(super) fn words(text: &str) -> Vec<u64> {
     let long = tokens(text).filter(|token| !token.is_part && token.word.len() > 2);
-    long.map(|token| {
+    let hash = |token: Token<'_>| {
         let mut hasher = DefaultHasher::new();
         token.folded().hash(&mut hasher);
         hasher.finish()
-    })
-    .collect()
+    };
+    let mut words: Vec<u64> = long.map(hash).collect();
+    words.sort_unstable();
+    words.dedup();
+    words
 }
 
 pub(super) fn seconds(at: Option<Timestamp>) -> i64 {
     at.map_or(0, Timestamp::seconds)
 }
 
-/// The string arguments of the calls of these turns, in lower case.
-fn arguments(turns: &[&TranscriptTurn]) -> HashSet<String> {
-    let mut found = HashSet::new();
-    for call in turns.iter().flat_map(|turn| &turn.calls) {
+/// The string arguments of a turn's calls, in lower case.
+fn arguments(turn: &TranscriptTurn) -> Vec<String> {
+    let mut found = Vec::new();
+    for call in &turn.calls {
         if let Ok(value) = serde_json::from_str::<Value>(&call.input) {
             add_strings(&value, &mut found);
         }
@@ -174,11 +188,9 @@ fn arguments(turns: &[&TranscriptTurn]) -> HashSet<String> {
     found
 }
 
-fn add_strings(value: &Value, found: &mut HashSet<String>) {
+fn add_strings(value: &Value, found: &mut Vec<String>) {
     match value {
-        Value::String(text) if text.len() >= 3 => {
-            found.insert(text.to_lowercase());
-        }
+        Value::String(text) if text.len() >= 3 => found.push(text.to_lowercase()),
         Value::Array(items) => items.iter().for_each(|item| add_strings(item, found)),
         Value::Object(fields) => fields.values().for_each(|field| add_strings(field, found)),
         _ => {}
