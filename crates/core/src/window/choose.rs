@@ -19,7 +19,7 @@ use crate::turn::{PartKind, Role, Turn};
 
 use super::block::Block;
 use super::cut::{Cut, Found};
-use super::items::{Composer, Item};
+use super::items::{Composed, Composer, Item};
 use super::reduce;
 use super::salience;
 use super::tail_starts::{TailStart, TailStarts};
@@ -64,11 +64,15 @@ pub(super) struct Target {
     pub(super) bytes: u64,
 }
 
-/// Makes a cut of a window, starting from its previous cut `from`.
+/// Makes a cut of a window, starting from its previous cut `from`. Returns it with its window.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
-pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<Cut, CoreError> {
+pub(super) fn cut<'a>(
+    composer: &Composer<'a>,
+    from: &Cut,
+    ask: &Ask<'_>,
+) -> Result<(Cut, Composed<'a>), CoreError> {
     cut_ahead(composer, from, 0, ask)
 }
 
@@ -76,12 +80,12 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
-pub(super) fn cut_ahead(
-    composer: &Composer<'_>,
+pub(super) fn cut_ahead<'a>(
+    composer: &Composer<'a>,
     from: &Cut,
     growth: u64,
     ask: &Ask<'_>,
-) -> Result<Cut, CoreError> {
+) -> Result<(Cut, Composed<'a>), CoreError> {
     // Nothing was left out after a new summary yet, and nothing should be.
     let is_fresh = from.made_at == 0 && composer.block.is_some();
     let mut maker = Maker::new(composer, from, ask);
@@ -136,7 +140,11 @@ pub(super) fn cut_ahead(
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
-pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Result<Cut, CoreError> {
+pub(super) fn slide<'a>(
+    composer: &Composer<'a>,
+    turns: u32,
+    ask: &Ask<'_>,
+) -> Result<(Cut, Composed<'a>), CoreError> {
     let mut maker = Maker::new(composer, &Cut::default(), ask);
     maker.forget_request();
     if let Some(start) = maker.last_units(ask.budget, turns.into()) {
@@ -146,14 +154,16 @@ pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Resul
 }
 
 /// A cut in progress.
-pub(super) struct Maker<'a> {
-    pub(super) composer: &'a Composer<'a>,
-    pub(super) ask: &'a Ask<'a>,
+pub(super) struct Maker<'m, 'a> {
+    pub(super) composer: &'m Composer<'a>,
+    pub(super) ask: &'m Ask<'m>,
     pub(super) made: Cut,
     /// Turns that always stay: `current`, and the request that is being answered.
     pub(super) unit: Vec<u64>,
     /// That request, unless a summary covers it.
     request: Option<&'a TurnRecord>,
+    /// Tokens of system prompt and tools, including a system prompt that consists of turns.
+    fixed: u64,
     /// The newest turn and its unit.
     current: Vec<u64>,
     /// Turns with the results that the model reads next, or read last.
@@ -162,10 +172,13 @@ pub(super) struct Maker<'a> {
     summary: SummaryBudget,
 }
 
-impl<'a> Maker<'a> {
+impl<'m, 'a> Maker<'m, 'a> {
     /// Starts from the previous cut. How turns are shown is decided again.
-    fn new(composer: &'a Composer<'a>, from: &Cut, ask: &'a Ask<'a>) -> Self {
+    fn new(composer: &'m Composer<'a>, from: &Cut, ask: &'m Ask<'m>) -> Self {
         let view = composer.view;
+        let apart = view.apart.iter().copied().chain(view.tail_from(0).take(8));
+        let leading = apart.filter(|record| view.leads(record));
+        let leading_tokens: u64 = leading.map(|record| composer.tokens(record)).sum();
         let current = view.current_unit();
         let request = view
             .request_under_way()
@@ -183,6 +196,7 @@ impl<'a> Maker<'a> {
             },
             unit: Vec::new(),
             request,
+            fixed: ask.fixed + leading_tokens,
             current,
             newest_results: newest_results(composer),
             summary: SummaryBudget::default(),
@@ -208,29 +222,21 @@ impl<'a> Maker<'a> {
         self.set_unit();
     }
 
-    /// Tokens of system prompt and tools, including a system prompt that consists of turns.
-    fn fixed(&self) -> u64 {
-        let (composer, view) = (self.composer, self.composer.view);
-        let apart = view.apart.iter().copied().chain(view.tail_from(0).take(8));
-        let leading = apart.filter(|record| view.leads(record));
-        self.ask.fixed + leading.map(|record| composer.tokens(record)).sum::<u64>()
-    }
-
     /// Tokens that system prompt and tools leave.
     fn rest(&self) -> u64 {
-        self.ask.budget.saturating_sub(self.fixed())
+        self.ask.budget.saturating_sub(self.fixed)
     }
 
     /// Tokens of a window that uses `share` percent of what system prompt and tools leave.
     fn floor(&self, share: u8) -> u64 {
-        self.fixed() + percent(self.rest(), share)
+        self.fixed + percent(self.rest(), share)
     }
 
     /// Maximum tokens after a cut, however large the newest result is.
     ///
     /// A sixth of what system prompt and tools leave stays free for the next turns.
     fn most(&self) -> u64 {
-        (self.fixed() + self.rest() * 5 / 6).min(self.ask.watermark())
+        (self.fixed + self.rest() * 5 / 6).min(self.ask.watermark())
     }
 
     /// First turn of the tail that belongs to the exchange in progress, or `u64::MAX`.
@@ -330,17 +336,17 @@ impl<'a> Maker<'a> {
             return target(0);
         }
         // The summary includes the request that leaves, which depends on where the tail starts.
-        let mut guess = target(self.opening_tokens(u64::MAX));
-        if let Some(start) = self.start_within(guess) {
-            guess = target(self.opening_tokens(start.seq));
+        let (opening_seq, opening) = self.last_opening();
+        let guess = target(opening);
+        match self.start_within(guess) {
+            // The window shows the request itself.
+            Some(start) if start.seq <= opening_seq => target(0),
+            _ => guess,
         }
-        guess
     }
 
-    /// Tokens of the current request in a summary of the turns before `end`.
-    ///
-    /// 0 if the window shows the request itself.
-    fn opening_tokens(&self, end: u64) -> u64 {
+    /// The seq of the newest opening, or 0 if it is summarized, and its tokens in the next summary.
+    fn last_opening(&self) -> (u64, u64) {
         let (composer, view) = (self.composer, self.composer.view);
         let summarized = composer.block.map(|block| &block.summary.body);
         let mut openings = summarized.map_or_else(Openings::default, |body| {
@@ -348,7 +354,7 @@ impl<'a> Maker<'a> {
         });
         let known = summarized.and_then(|body| body.user_turns.iter().rfind(|turn| turn.opens));
         let mut tokens = known.map_or(0, |turn| turn.text.len() as u64 / BYTES_PER_TOKEN);
-        let mut is_later = false;
+        let mut seq = 0;
         for record in view.tail_from(composer.through_seq() + 1) {
             let is_opening = if record.begins_exchange() {
                 openings.observe(Role::User, &self.text(record), None)
@@ -363,7 +369,8 @@ impl<'a> Maker<'a> {
                     None,
                 )
             };
-            if is_opening && record.seq < end {
+            if is_opening {
+                seq = record.seq;
                 let is_request = self
                     .request
                     .is_some_and(|request| request.seq == record.seq);
@@ -373,13 +380,8 @@ impl<'a> Maker<'a> {
                     composer.tokens(record)
                 };
             }
-            is_later |= is_opening && record.seq >= end;
         }
-        if is_later {
-            0
-        } else {
-            tokens.min(self.summary.opening)
-        }
+        (seq, tokens.min(self.summary.opening))
     }
 
     fn has_media(&self, record: &TurnRecord) -> bool {
@@ -475,8 +477,7 @@ impl<'a> Maker<'a> {
         let room = target.saturating_sub(self.least());
         let whole = percent(room, WHOLE_PERCENT);
         let mut used = 0;
-        let records: Vec<&TurnRecord> = view.tail_from(self.made.seq).rev().collect();
-        for record in records {
+        for record in view.tail_from(self.made.seq).rev() {
             let stays = view.is_kept(record) || self.current.contains(&record.seq);
             if stays || self.made.leaves_out(record.seq) {
                 continue;
@@ -582,6 +583,9 @@ impl<'a> Maker<'a> {
 
     /// Extends trimmed turns of the tail into the remaining room, newest first.
     fn untrim(&mut self, target: u64) {
+        if self.made.is_plain() {
+            return;
+        }
         let composer = self.composer;
         let mut spare = target.saturating_sub(self.tokens());
         let trimmed: Vec<u64> = self.made.reduced.keys().rev().copied().collect();
@@ -718,10 +722,11 @@ impl<'a> Maker<'a> {
     }
 
     /// Finishes the cut, shrinking the turns that always stay if nothing else helps.
-    fn fit(mut self) -> Result<Cut, CoreError> {
+    fn fit(mut self) -> Result<(Cut, Composed<'a>), CoreError> {
         let budget = self.ask.budget;
-        if self.tokens() <= budget {
-            return Ok(self.made);
+        let composed = self.composer.compose(&self.made);
+        if self.ask.fixed + composed.tokens <= budget {
+            return Ok((self.made, composed));
         }
         if let Some(least) = self.smallest() {
             self.begin_at(least.seq);
@@ -755,15 +760,16 @@ impl<'a> Maker<'a> {
         self.checked()
     }
 
-    fn checked(self) -> Result<Cut, CoreError> {
-        let total = self.tokens();
-        if total <= self.ask.budget {
-            return Ok(self.made);
-        }
+    fn checked(self) -> Result<(Cut, Composed<'a>), CoreError> {
         let ask = self.ask;
-        let items = self.composer.compose(&self.made).items;
+        let composed = self.composer.compose(&self.made);
+        let total = ask.fixed + composed.tokens;
+        if total <= ask.budget {
+            return Ok((self.made, composed));
+        }
         let is_current = |item: &&Item<'_>| item.is_stored() && self.unit.contains(&item.seq);
-        let turn = items
+        let turn = composed
+            .items
             .iter()
             .filter(is_current)
             .map(|item| item.tokens)

@@ -180,11 +180,11 @@ struct Decided<'a> {
 }
 
 impl<'a> Decided<'a> {
-    fn anew(composer: Composer<'a>, cut: Cut) -> Self {
+    fn anew(composer: Composer<'a>, (cut, composed): (Cut, Composed<'a>)) -> Self {
         Self {
-            composed: composer.compose(&cut),
             composer,
             cut,
+            composed,
             is_other: true,
         }
     }
@@ -215,8 +215,8 @@ fn decide<'a>(
     ask: &Ask<'_>,
 ) -> Result<Decided<'a>, CoreError> {
     if let Policy::SlidingWindow { turns } = ask.policy {
-        let cut = choose::slide(&composer, turns, ask)?;
-        return Ok(Decided::anew(composer, cut));
+        let made = choose::slide(&composer, turns, ask)?;
+        return Ok(Decided::anew(composer, made));
     }
     let newest = Composer {
         block: summaries.newest,
@@ -281,7 +281,7 @@ fn cut_from<'a>(
         let fresh = block::fresh(&composer);
         choose::cut(&composer, &fresh, ask).map_err(|_| refused)
     });
-    made.map(|cut| Decided::anew(composer, cut))
+    made.map(|made| Decided::anew(composer, made))
 }
 
 /// Plans the next cut above the soft watermark, once per twentieth of the budget.
@@ -293,7 +293,7 @@ fn plan_next_cut(now: &Composer<'_>, cut: &mut Cut, composed: &Composed<'_>, ask
         let growth = ask.watermark().saturating_sub(tokens);
         let next = choose::cut_ahead(now, cut, growth, ask).ok();
         cut.found.tried_at = tokens;
-        cut.found.tail_seq = next.and_then(|next| next.left_out_until());
+        cut.found.tail_seq = next.and_then(|(next, _)| next.left_out_until());
     }
 }
 

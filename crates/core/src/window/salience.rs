@@ -38,7 +38,7 @@ struct Unit {
 /// Leaves out all turns whose calls or results are left out.
 ///
 /// An example is a late result for a call that has left.
-pub(super) fn leave_torn(maker: &mut Maker<'_>) {
+pub(super) fn leave_torn(maker: &mut Maker<'_, '_>) {
     let (composer, made) = (maker.composer, &maker.made);
     let view = composer.view;
     let stays = |record: &TurnRecord| view.is_kept(record) || maker.unit.contains(&record.seq);
@@ -66,7 +66,7 @@ pub(super) fn leave_torn(maker: &mut Maker<'_>) {
 ///
 /// The current unit and separately kept turns stay. Together they are `least`, the smallest
 /// possible window.
-pub(super) fn thin_out(maker: &mut Maker<'_>, least: &TailStart, tokens_max: u64) {
+pub(super) fn thin_out(maker: &mut Maker<'_, '_>, least: &TailStart, tokens_max: u64) {
     let composer = maker.composer;
     let (mut units, torn) = units(maker);
     let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
@@ -132,7 +132,7 @@ impl Runs {
 }
 
 /// The units of the tail that may leave, and those that must.
-fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
+fn units(maker: &Maker<'_, '_>) -> (Vec<Unit>, Vec<Unit>) {
     let Maker {
         composer,
         ask,
@@ -195,7 +195,7 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
 }
 
 /// Tokens of the exchange in progress, without the turns that always stay.
-fn exchange_tokens(maker: &Maker<'_>) -> u64 {
+fn exchange_tokens(maker: &Maker<'_, '_>) -> u64 {
     let Maker { composer, made, .. } = maker;
     let view = composer.view;
     let stays = |record: &&TurnRecord| {
