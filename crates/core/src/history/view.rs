@@ -177,16 +177,22 @@ impl<'a> View<'a> {
     /// The runs of turns in `first..end` that were not rewound, including dropped turns.
     ///
     /// Each run is its first seq and its exclusive end.
-    pub(crate) fn said_between(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
-        match self.history.rewound() {
-            Some(rewound) => rewound.rest(first, end).collect(),
-            None => Vec::from_iter((first < end).then_some((first, end))),
-        }
+    pub(crate) fn said_between(
+        &self,
+        first: u64,
+        end: u64,
+    ) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+        let rewound = self.history.rewound();
+        let all = rewound.is_none() && first < end;
+        let rest = rewound
+            .into_iter()
+            .flat_map(move |rewound| rewound.rest(first, end));
+        rest.chain(all.then_some((first, end)))
     }
 
     /// Number of turns in [`Self::said_between`].
     fn turns_between(&self, first: u64, end: u64) -> u64 {
-        let said = self.said_between(first, end).into_iter();
+        let said = self.said_between(first, end);
         said.map(|(first, end)| end - first).sum()
     }
 

@@ -433,35 +433,36 @@ impl Windows {
             let forgotten = self.cuts.remove(0);
             self.is_changed |= self.lasts(&forgotten);
         }
-        let mut before = None;
-        let (key, charged) = match index {
-            Some(index) => {
-                let entry = self.cuts.remove(index);
-                before = Some((entry.cut, entry.sent)).filter(|_| window.has_new_cut);
-                (entry.key, entry.charged)
-            }
-            None => {
-                let key = CutKey {
-                    model: ask.model.into(),
-                    policy: ask.policy,
-                };
-                (key, self.last_charge(ask.model))
-            }
-        };
         self.is_changed |= window.has_new_cut;
-        self.cuts.push(Entry {
-            key,
-            cut,
-            sent: Some(Sent {
-                last_seq,
-                fixed_digest: ask.fixed_digest,
-            }),
-            newest: self.newest,
-            kept,
-            before,
-            uncharged: None,
-            charged,
+        let sent = Some(Sent {
+            last_seq,
+            fixed_digest: ask.fixed_digest,
         });
+        if let Some(index) = index {
+            let entry = &mut self.cuts[index];
+            let before = (std::mem::replace(&mut entry.cut, cut), entry.sent);
+            entry.before = Some(before).filter(|_| window.has_new_cut);
+            entry.sent = sent;
+            entry.newest = self.newest;
+            entry.kept = kept;
+            entry.uncharged = None;
+            self.cuts[index..].rotate_left(1);
+        } else {
+            let key = CutKey {
+                model: ask.model.into(),
+                policy: ask.policy,
+            };
+            self.cuts.push(Entry {
+                key,
+                cut,
+                sent,
+                newest: self.newest,
+                kept,
+                before: None,
+                uncharged: None,
+                charged: self.last_charge(ask.model),
+            });
+        }
         let cuts = &self.cuts;
         let is_shown = |number| cuts.iter().any(|entry| entry.cut.summary == number);
         self.earlier.retain(|earlier| is_shown(earlier.number));

@@ -397,13 +397,12 @@ fn finish(
         summary: composer.block.map(|block| Arc::clone(&block.summary)),
     };
     let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
-    let newest_results = choose::newest_results(composer);
-    let requests: Vec<u64> = [composer.view.anchor(), composer.view.request_under_way()]
-        .into_iter()
-        .flatten()
-        .map(|turn| turn.seq)
-        .collect();
-    report.explain(cut, &requests, &newest_results, ask.shown(ask.budget));
+    if !cut.is_plain() {
+        let requests = [composer.view.anchor(), composer.view.request_under_way()];
+        let seqs = requests.into_iter().flatten().map(|turn| turn.seq);
+        report.note_excerpts(cut, seqs, &choose::newest_results(composer));
+    }
+    report.explain(ask.shown(ask.budget));
     let newly = cut
         .reduced
         .iter()

@@ -102,16 +102,15 @@ impl Blocks {
 }
 
 impl Report {
-    /// Adds notes about a cut of a window with at most `tokens_max` tokens.
-    pub(super) fn explain(
+    /// Adds notes about important turns that the cut shortens.
+    pub(super) fn note_excerpts(
         &mut self,
         cut: &Cut,
-        requests: &[u64],
+        mut requests: impl Iterator<Item = u64>,
         newest_results: &[u64],
-        tokens_max: u64,
     ) {
-        let is_excerpt = |seq: &u64| cut.reduced.get(seq).is_some_and(Reduced::is_excerpt);
-        if requests.iter().any(is_excerpt) {
+        let is_excerpt = |seq: u64| cut.reduced.get(&seq).is_some_and(Reduced::is_excerpt);
+        if requests.any(is_excerpt) {
             self.degraded = true;
             let note = "the first user turn, or the request that is being answered, does not fit and \
                         is an excerpt; a larger budget shows it whole";
@@ -127,6 +126,10 @@ impl Report {
                         them whole";
             self.notes.push(note.to_owned());
         }
+    }
+
+    /// Adds notes about a window with at most `tokens_max` tokens.
+    pub(super) fn explain(&mut self, tokens_max: u64) {
         let is_by_choice = matches!(self.policy, Policy::SlidingWindow { .. });
         self.degraded |= !is_by_choice && self.omissions.iter().any(Omission::is_left_out);
         // A smaller loss is not worth a note in every response.
