@@ -13,7 +13,9 @@ use memoird_core::mark::Mark;
 use memoird_core::session::{AppendCommand, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
-use memoird_core::window::{Ask, Codec, Policy, ScaleId, Window, WindowSettings, overheads};
+use memoird_core::window::{
+    Ask, Codec, Overheads, Policy, ScaleId, Window, WindowSettings, overheads,
+};
 
 fn main() {
     divan::main();
@@ -54,6 +56,8 @@ struct Chat {
     session: Session,
     limits: Limits,
     settings: WindowSettings,
+    /// Counted once, as the engine does for each model.
+    overheads: Overheads,
 }
 
 impl Chat {
@@ -72,6 +76,7 @@ impl Chat {
             session,
             limits,
             settings: WindowSettings::default(),
+            overheads: overheads(&weigh),
         };
         for place in 0..turns {
             let turn = match place % 10 {
@@ -150,7 +155,7 @@ impl Chat {
             settings: &self.settings,
             limits: &self.limits,
             scale: SCALE,
-            overheads: overheads(&weigh),
+            overheads: self.overheads,
             weigh: &weigh,
             codec: CODEC,
             keep,
