@@ -13,6 +13,7 @@
 //! Pinned turns count toward the caps, the anchor does not. Besides the anchor, a history only
 //! exceeds its caps by a unit or request that is larger than the caps.
 
+mod live_set;
 mod plan;
 mod record;
 mod rewind;
@@ -23,13 +24,13 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::change::{LiveSet, Totals};
 use crate::error::CoreError;
 use crate::limits::Limits;
 use crate::mark::Mark;
 use crate::seq_ranges::SeqRanges;
 use crate::turn::Role;
 
+pub use live_set::{LiveSet, Totals};
 pub use plan::Arrival;
 use plan::{Plan, Target};
 pub use record::TurnRecord;

@@ -12,6 +12,9 @@ use crate::limits::Limits;
 use crate::ties::PartIds;
 use crate::time::Timestamp;
 
+/// Metadata label of turns that memoird created or changed. Its value is the kind of change.
+pub const LABEL: &str = "memoird";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The person or program that talks to the bot.
@@ -139,6 +142,13 @@ impl Turn {
             client_id: String::new(),
             client_json: String::new(),
         }
+    }
+
+    /// Labels the turn as created or changed by memoird.
+    #[must_use]
+    pub(crate) fn labelled(mut self, what: &str) -> Self {
+        self.metadata.insert(LABEL.to_owned(), what.to_owned());
+        self
     }
 
     /// Returns the tool uses and results of the turn in order, and its other references.

@@ -83,7 +83,7 @@ impl Summary {
     /// The turn that windows show for it, labelled `summary` and with the session's nonce.
     pub fn turn(&self, mark: Mark) -> Turn {
         let text = PartKind::Text(self.text_with(mark));
-        crate::window::labelled(Turn::new(Role::User, vec![text.into()]), "summary")
+        Turn::new(Role::User, vec![text.into()]).labelled("summary")
     }
 
     pub fn text_with(&self, mark: Mark) -> String {
@@ -110,7 +110,7 @@ impl Summary {
 pub fn acknowledgement() -> Turn {
     let text = "Understood. I go on from this summary.".to_owned();
     let turn = Turn::new(Role::Assistant, vec![PartKind::Text(text).into()]);
-    crate::window::labelled(turn, "acknowledgement")
+    turn.labelled("acknowledgement")
 }
 
 impl Body {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::change::Totals;
+use super::Totals;
 use crate::mark::Mark;
 use crate::quote;
 use crate::time::Timestamp;

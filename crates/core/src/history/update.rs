@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::Totals;
 use super::{History, TurnRecord};
-use crate::change::Totals;
 use crate::mark::Mark;
 
 impl History {

@@ -5,12 +5,9 @@
 use std::sync::Arc;
 
 use crate::compaction::{Summary, acknowledgement};
-use crate::turn::Role;
 
+use super::ask::{Ask, WindowTurn};
 use super::counts::ScaleId;
-use super::cut::Cut;
-use super::items::Composer;
-use super::{Ask, WindowTurn};
 
 /// An encoded and counted summary.
 #[derive(Clone, Debug)]
@@ -66,29 +63,5 @@ impl Block {
     /// Its two turns: the summary and the assistant's acknowledgement, so that roles alternate.
     pub(super) fn turns(&self) -> [&WindowTurn; 2] {
         [&self.said, &self.acknowledged]
-    }
-}
-
-/// The cut of a window right after its summary changed: everything after the summary, verbatim.
-///
-/// Turns that are never summarized are included.
-pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
-    let Some(block) = composer.block else {
-        return Cut::default();
-    };
-    let through = block.through_seq();
-    let view = composer.view;
-    let older = view.tail_from(0).take_while(|record| record.seq <= through);
-    let mut kept: Vec<u64> = older
-        .filter(|record| view.is_kept(record) || record.role == Role::System)
-        .map(|record| record.seq)
-        .collect();
-    kept.sort_unstable();
-    Cut {
-        seq: through + 1,
-        kept,
-        summary: block.summary.number,
-        through_seq: through,
-        ..Cut::default()
     }
 }

@@ -17,13 +17,14 @@ use crate::error::CoreError;
 use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
+use super::ask::{Ask, percent};
 use super::block::Block;
 use super::cut::{Cut, Found};
 use super::items::{Composed, Composer, Item};
+use super::policy::Policy;
 use super::reduce;
 use super::salience;
 use super::tail_starts::{TailStart, TailStarts};
-use super::{Ask, Policy, percent};
 
 /// Maximum bytes of a trimmed result.
 ///

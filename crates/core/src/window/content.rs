@@ -6,9 +6,10 @@ use crate::history::TurnRecord;
 use crate::quote;
 use crate::turn::{PartKind, Turn};
 
+use super::ask::Ask;
 use super::cut::Cut;
 use super::items::{Composer, Item, Kind};
-use super::{Ask, reduce, words};
+use super::{reduce, words};
 
 /// The content of an item, or `None` if nothing of it remains.
 pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[u8]>> {

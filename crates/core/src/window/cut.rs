@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Policy;
+use super::policy::Policy;
 
 /// Position that denotes an excerpt of the whole turn instead of a result.
 pub(super) const WHOLE: usize = u32::MAX as usize;

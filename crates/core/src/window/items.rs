@@ -7,6 +7,7 @@
 use crate::history::{TurnRecord, View};
 use crate::turn::{Part, PartKind, Turn};
 
+use super::ask::Overheads;
 use super::block::Block;
 use super::counts::Counts;
 use super::cut::{Cut, Shown};
@@ -61,17 +62,6 @@ pub(super) struct Composer<'a> {
     pub(super) pause_s: i64,
     /// The summary of the oldest turns.
     pub(super) block: Option<&'a Block>,
-}
-
-/// Maximum tokens of memoird's own text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Overheads {
-    /// Marker in place of missing turns.
-    pub elision: u64,
-    /// Time marker.
-    pub pause: u64,
-    /// Error result of one call, without the call's id.
-    pub abandoned: u64,
 }
 
 #[derive(Debug, Default)]

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use crate::compaction::Summary;
 use crate::history::View;
 
+use super::ask::{Overheads, WindowTurn, charged};
 use super::counts::ScaleId;
 use super::cut::Cut;
-use super::items::{Composer, Overheads};
-use super::plan::WindowTurn;
+use super::items::Composer;
 
 /// The turns of a window in order. Clones share them, so cloning is cheap.
 #[derive(Clone, Debug, Default)]
@@ -56,20 +56,6 @@ impl Deref for WindowTurns {
 
     fn deref(&self) -> &[WindowTurn] {
         &self.turns
-    }
-}
-
-/// Converts counted to charged tokens.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "tokens"
-)]
-pub(super) fn charged(counted: u64, factor: f64) -> u64 {
-    if factor == 1.0 {
-        counted
-    } else {
-        (counted as f64 * factor) as u64
     }
 }
 

@@ -7,13 +7,14 @@ use crate::error::CoreError;
 use crate::history::{History, TurnRecord};
 use crate::time::Steady;
 
+use super::ask::Ask;
 use super::block::Block;
 use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
 use super::items::Composer;
 use super::kept::Kept;
 use super::plan::{Last, NextCut, Planned, Sent, Summaries, Window, next_cut, plan};
-use super::{Ask, Policy};
+use super::policy::Policy;
 
 /// Maximum number of cuts. The least recently used one is evicted.
 const CUTS_MAX: usize = 8;

@@ -6,14 +6,16 @@ use crate::error::CoreError;
 use crate::history::View;
 use crate::mark::Mark;
 use crate::seq_ranges::SeqRanges;
-use crate::turn::Turn;
+use crate::turn::{Role, Turn};
 
+use super::ask::{Ask, Overheads, WindowTurn};
 use super::block::Block;
 use super::cut::{Cut, Reduced};
-use super::items::{Composed, Composer, Item, Overheads};
+use super::items::{Composed, Composer, Item};
 use super::kept::{Basis, Kept, Sums, WindowTurns};
+use super::policy::Policy;
 use super::report::{Blocks, Omission, OmissionReason, Report};
-use super::{Ask, Policy, block, choose, content, words};
+use super::{choose, content, words};
 
 #[derive(Clone, Debug)]
 pub struct Window {
@@ -35,14 +37,6 @@ pub struct Window {
     ///
     /// If the next cut is near and will leave such turns out, the start of the tail in that cut.
     pub tail_seq: Option<u64>,
-}
-
-#[derive(Clone, Debug)]
-pub struct WindowTurn {
-    /// Encoded content: the stored bytes, unless a rule changes how the turn is shown.
-    pub content: Arc<[u8]>,
-    /// Counted tokens.
-    pub tokens: u64,
 }
 
 /// The last sent window, as far as the next one depends on it.
@@ -226,7 +220,7 @@ fn decide<'a>(
     // With much more room than at the last cut, left out turns may come back.
     let is_roomy = cut.budget > 0 && ask.budget >= cut.budget.saturating_add(cut.budget / 4);
     if is_roomy || summaries.is_newly_due || summaries.must_show_newest(last) {
-        cut = block::fresh(&newest);
+        cut = fresh(&newest);
         kept = None;
     }
     let is_newest = cut.summary == number(summaries.newest);
@@ -242,7 +236,7 @@ fn decide<'a>(
     if is_small && holds(now.view, &cut, &composed, ask) && (is_newest || !cut.leaves_out_any()) {
         // The request did not fit next to the previous turn. The current turn may be smaller.
         if is_request_out(&now, &cut, &composed)
-            && let Ok(other) = cut_from(now, &block::fresh(&now), ask)
+            && let Ok(other) = cut_from(now, &fresh(&now), ask)
             && !is_request_out(&now, &other.cut, &other.composed)
         {
             return Ok(other);
@@ -267,7 +261,7 @@ fn cut_now<'a>(newest: Composer<'a>, cut: &Cut, ask: &Ask<'_>) -> Result<Decided
     if cut.summary == number(newest.block) {
         cut_from(newest, cut, ask)
     } else {
-        cut_from(newest, &block::fresh(&newest), ask)
+        cut_from(newest, &fresh(&newest), ask)
     }
 }
 
@@ -278,7 +272,7 @@ fn cut_from<'a>(
     ask: &Ask<'_>,
 ) -> Result<Decided<'a>, CoreError> {
     let made = choose::cut(&composer, from, ask).or_else(|refused| {
-        let fresh = block::fresh(&composer);
+        let fresh = fresh(&composer);
         choose::cut(&composer, &fresh, ask).map_err(|_| refused)
     });
     made.map(|made| Decided::anew(composer, made))
@@ -690,4 +684,28 @@ fn gap(
     parts
         .into_iter()
         .filter(|part| part.first_seq <= part.last_seq)
+}
+
+/// The cut of a window right after its summary changed: everything after the summary, verbatim.
+///
+/// Turns that are never summarized are included.
+fn fresh(composer: &Composer<'_>) -> Cut {
+    let Some(block) = composer.block else {
+        return Cut::default();
+    };
+    let through = block.through_seq();
+    let view = composer.view;
+    let older = view.tail_from(0).take_while(|record| record.seq <= through);
+    let mut kept: Vec<u64> = older
+        .filter(|record| view.is_kept(record) || record.role == Role::System)
+        .map(|record| record.seq)
+        .collect();
+    kept.sort_unstable();
+    Cut {
+        seq: through + 1,
+        kept,
+        summary: block.summary.number,
+        through_seq: through,
+        ..Cut::default()
+    }
 }

@@ -10,10 +10,11 @@ use crate::history::TurnRecord;
 use crate::mark::Mark;
 use crate::turn::{Part, PartKind, Turn};
 
+use super::ask::Ask;
 use super::content;
 use super::cut::{Cut, How, Reduced, Shown, WHOLE};
 use super::items::Composer;
-use super::{Ask, trim, words};
+use super::{trim, words};
 
 /// Minimum tokens of a result that is worth replacing.
 const RESULT_TOKENS_MIN: u32 = 64;
@@ -252,7 +253,7 @@ fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
         (false, true) => "superseded",
         (false, false) => "trimmed",
     };
-    words::labelled(turn, label)
+    turn.labelled(label)
 }
 
 /// Shortens a result. A rich result stays rich, because its provider's fields require it.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::budget::Budget;
 use crate::compaction::Summary;
 
+use super::cut::Cut;
 use super::cut::Reduced;
-use super::{Cut, Policy};
+use super::policy::Policy;
 
 /// Explains a window. Sizes are in tokens unless noted otherwise.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
-use super::Ask;
+use super::ask::Ask;
 use super::choose::Maker;
 use super::cut::Cut;
 use super::items::Composer;

@@ -3,7 +3,7 @@
 use crate::history::TurnRecord;
 use crate::turn::Role;
 
-use super::Ask;
+use super::ask::Ask;
 use super::block::Block;
 use super::cut::Cut;
 use super::items::Composer;

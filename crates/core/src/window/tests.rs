@@ -15,6 +15,8 @@ use super::*;
 use crate::budget::Budget;
 use crate::compaction::{Body, Keep, Summary, choose, is_waiting};
 use crate::history::{History, TurnRecord};
+use crate::limits::Limits;
+use crate::mark::Mark;
 use crate::time::Timestamp;
 use crate::turn::{NewTurn, PartKind, Role, Turn};
 

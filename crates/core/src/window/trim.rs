@@ -184,7 +184,7 @@ fn shorten_object(
         .collect();
     if fields.len() > kept_max {
         let left_out = words::items_left_out(fields.len() - kept_max, mark);
-        kept.insert(words::LABEL.to_owned(), left_out.into());
+        kept.insert(crate::turn::LABEL.to_owned(), left_out.into());
     }
     kept
 }

@@ -7,9 +7,6 @@ use crate::mark::Mark;
 use crate::time::Timestamp;
 use crate::turn::{Part, PartKind, Role, Turn};
 
-/// Metadata label of turns that memoird created or changed. Its value is the kind of change.
-pub const LABEL: &str = "memoird";
-
 /// Maximum characters of a name from outside.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -54,7 +51,7 @@ pub(super) fn gap(gap: Gap, mark: Mark) -> Turn {
     };
     let text = format!("[memoird {mark}: {turns} {where_to}{when}]");
     let turn = Turn::new(Role::User, vec![PartKind::Text(text).into()]);
-    labelled(turn, "elision")
+    turn.labelled("elision")
 }
 
 /// A marker before a user turn that follows a long pause.
@@ -67,7 +64,7 @@ pub(super) fn pause(before: i64, said_at: i64, mark: Mark) -> Turn {
     let at = Timestamp::new(said_at, 0).map(minute).unwrap_or_default();
     let text = format!("[memoird {mark}: {later} later, {at}]");
     let turn = Turn::new(Role::User, vec![PartKind::Text(text).into()]);
-    labelled(turn, "elision")
+    turn.labelled("elision")
 }
 
 /// Error results for calls that were never answered.
@@ -82,7 +79,7 @@ pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>, mark: Mark) -> T
         result.into()
     };
     let turn = Turn::new(Role::Tool, ids.map(result).collect());
-    labelled(turn, "abandoned")
+    turn.labelled("abandoned")
 }
 
 pub(super) fn superseded(by: &str, mark: Mark) -> String {
@@ -119,9 +116,4 @@ fn name(given: &str) -> String {
         .filter(is_plain)
         .take(NAME_CHARS_MAX)
         .collect()
-}
-
-pub(crate) fn labelled(mut turn: Turn, what: &str) -> Turn {
-    turn.metadata.insert(LABEL.to_owned(), what.to_owned());
-    turn
 }
