@@ -11,7 +11,7 @@ use memoird_core::options::OptionsPatch;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    Blocking, Durability, Engine, EngineConfig, SessionOrder, SessionPlace, SessionQuery,
+    Blocking, Durability, Engine, EngineConfig, SessionListPosition, SessionOrder, SessionQuery,
     SystemMachine, Tenant, TenantConfig, TenantLimits,
 };
 use memoird_store::encoding;
@@ -98,7 +98,7 @@ impl World {
         assert!(done.is_ok(), "said");
     }
 
-    fn list(&self, query: &SessionQuery, after: Option<&SessionPlace>) -> Vec<SessionId> {
+    fn list(&self, query: &SessionQuery, after: Option<&SessionListPosition>) -> Vec<SessionId> {
         let commands = &self.engine.commands;
         let reading = commands.sessions(&self.tenant, query, after, PAGE);
         let page = self.runtime.block_on(reading);
@@ -176,7 +176,7 @@ fn a_page_behind_one_that_was_used_since(bencher: Bencher<'_, '_>) {
     let Ok(view) = world.runtime.block_on(view) else {
         return;
     };
-    let place = SessionPlace {
+    let place = SessionListPosition {
         at: view.head.last_access,
         session,
     };

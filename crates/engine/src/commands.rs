@@ -21,7 +21,9 @@ use crate::blocking::Blocking;
 use crate::compaction::CompactionQueue;
 use crate::error::EngineError;
 use crate::models::ModelRegistry;
-use crate::sessions::{SessionPage, SessionPlace, SessionQuery, SessionRef, SessionView, Sessions};
+use crate::sessions::{
+    SessionListPosition, SessionPage, SessionQuery, SessionRef, SessionView, Sessions,
+};
 use crate::tenants::Tenant;
 
 use context::TokenCounting;
@@ -38,11 +40,11 @@ pub use update::{TurnName, TurnUpdateCommand, TurnUpdateOutcome};
 /// Handle to the commands. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Commands {
-    shared: Arc<Shared>,
+    shared: Arc<CommandsInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CommandsInner {
     sessions: Sessions,
     compaction_queue: Arc<CompactionQueue>,
     models: Arc<ModelRegistry>,
@@ -62,7 +64,7 @@ impl Commands {
         window_settings: WindowSettings,
         blocking: Blocking,
     ) -> Self {
-        let shared = Shared {
+        let shared = CommandsInner {
             sessions,
             compaction_queue,
             models,
@@ -101,7 +103,7 @@ impl Commands {
         &self,
         tenant: &Arc<Tenant>,
         query: &SessionQuery,
-        after: Option<&SessionPlace>,
+        after: Option<&SessionListPosition>,
         count: usize,
     ) -> Result<SessionPage, EngineError> {
         let sessions = &self.shared.sessions;

@@ -69,11 +69,11 @@ const FAILED: &str = ": it failed, is tried again, and the daemon's log says why
 /// Handle to erasures. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Erasures {
-    shared: Arc<Shared>,
+    shared: Arc<ErasuresInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ErasuresInner {
     sessions: Sessions,
     outbox: Arc<Outbox>,
     machine: Arc<dyn Machine>,
@@ -104,7 +104,7 @@ impl Awaited {
 
 impl Erasures {
     pub(crate) fn new(sessions: Sessions, outbox: Arc<Outbox>, machine: Arc<dyn Machine>) -> Self {
-        let shared = Shared {
+        let shared = ErasuresInner {
             sessions,
             outbox,
             machine,
@@ -392,7 +392,7 @@ impl ErasureWorker {
     }
 }
 
-impl Shared {
+impl ErasuresInner {
     fn waits(&self) -> MutexGuard<'_, HashMap<ErasureId, Awaited>> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -489,7 +489,9 @@ impl Shared {
             for (generation, session) in &scope.generations {
                 let session = SessionRef::new(&tenant, session);
                 let ended = async {
-                    self.sessions.end_unheard(&session, *generation).await?;
+                    self.sessions
+                        .end_without_hooks(&session, *generation)
+                        .await?;
                     self.sessions.wait_session_processed(&session.key).await
                 };
                 // After a timeout, submitted ends are still written.
@@ -508,7 +510,12 @@ impl Shared {
                     EraseTarget::Subject(subject) => head.subject.as_ref() == Some(subject),
                 };
                 let session = SessionRef::new(&tenant, &session);
-                if is_meant && self.sessions.end_unheard(&session, head.generation).await? {
+                if is_meant
+                    && self
+                        .sessions
+                        .end_without_hooks(&session, head.generation)
+                        .await?
+                {
                     erasure.counts.turns += head.totals.turns;
                     self.publish(&session, head.generation);
                 }

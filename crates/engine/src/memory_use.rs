@@ -22,10 +22,10 @@ use crate::error::EngineError;
 /// Estimated bytes of a session without content: its head and its table and list entries.
 const SESSION_BYTES: u64 = 1 << 10;
 /// Unloading continues until 1/32 of the limit is free, so that it does not run at every call.
-pub(crate) const SHARE_KEPT_FREE: u64 = 32;
+pub(crate) const FREE_SHARE: u64 = 32;
 /// Events may use 1/32 of the limit.
 const EVENTS_SHARE: u64 = 32;
-/// Content passed to hooks may use a quarter of the limit.
+/// Content exceeded to hooks may use a quarter of the limit.
 ///
 /// Without a journal, pending deliveries may use another quarter.
 const HOOKS_SHARE: u64 = 4;
@@ -63,7 +63,7 @@ pub struct MemoryUse {
     hooks: AtomicU64,
     unloads: AtomicU64,
     /// Notified when this limit or a tenant's own is exceeded.
-    passed: Notify,
+    exceeded: Notify,
 }
 
 /// Bytes held by a call in addition to its request and reply. Uncounted on drop.
@@ -107,7 +107,7 @@ pub struct MemorySnapshot {
     pub call_bytes: u64,
     /// Events that can still be watched.
     pub event_bytes: u64,
-    /// Content passed to hooks, and without a journal also pending deliveries.
+    /// Content exceeded to hooks, and without a journal also pending deliveries.
     pub hook_bytes: u64,
     pub unloads: u64,
 }
@@ -129,7 +129,7 @@ impl MemoryUse {
     /// Sets the limit in bytes. 0 removes it.
     pub(crate) fn set_limit(&self, limit_bytes: u64) {
         self.limit.store(limit_bytes, Ordering::Relaxed);
-        self.passed.notify_one();
+        self.exceeded.notify_one();
     }
 
     /// 0 means no limit.
@@ -215,25 +215,25 @@ impl MemoryUse {
     }
 
     /// Whether enough is free that calls need not check for room first.
-    pub(crate) fn is_roomy(&self) -> bool {
+    pub(crate) fn has_free_share(&self) -> bool {
         let now = self.snapshot();
         let limit = limit(now.limit_bytes);
-        now.used_bytes() <= limit - limit / SHARE_KEPT_FREE
+        now.used_bytes() <= limit - limit / FREE_SHARE
     }
 
-    pub(crate) async fn passed(&self) {
-        self.passed.notified().await;
+    pub(crate) async fn exceeded(&self) {
+        self.exceeded.notified().await;
     }
 
     /// Reports that a tenant's own limit is exceeded.
-    pub(crate) fn notify_passed(&self) {
-        self.passed.notify_one();
+    pub(crate) fn notify_exceeded(&self) {
+        self.exceeded.notify_one();
     }
 
     fn shift(&self, sum: &AtomicU64, before: u64, after: u64) {
         sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         if after > before && self.check_room(0).is_err() {
-            self.passed.notify_one();
+            self.exceeded.notify_one();
         }
     }
 }

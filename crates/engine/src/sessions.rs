@@ -50,8 +50,8 @@ use crate::stats::Stats;
 use crate::tenants::{Tenant, Tenants};
 use crate::worker::Supervisor;
 
-use census::{Census, ReservedPlace};
-use cluster::JournalKeeper;
+use census::{Census, SessionReservation};
+use cluster::ClusterSessionsWorker;
 use commit::{SubmittedChange, Tally};
 use end::EndedKeys;
 use expiry::Sweeper;
@@ -65,7 +65,7 @@ use unload::Unloader;
 
 pub use end::EndedSession;
 pub(crate) use end::{EndListener, Ending};
-pub use listing::{SessionOrder, SessionPage, SessionPlace, SessionQuery};
+pub use listing::{SessionListPosition, SessionOrder, SessionPage, SessionQuery};
 pub(crate) use single_flight::{Flight, SingleFlight};
 pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
@@ -77,11 +77,11 @@ const ATTEMPTS_MAX: usize = 64;
 /// Handle to all sessions of the process. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sessions {
-    shared: Arc<Shared>,
+    shared: Arc<SessionsInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SessionsInner {
     tenants: Arc<Tenants>,
     machine: Arc<dyn Machine>,
     ids: Ids,
@@ -130,7 +130,7 @@ struct Submission {
     /// Turns removed from the history by these changes.
     dropped_turns: u64,
     /// For an eviction, the reservation of the session that replaces it.
-    successor: Option<ReservedPlace>,
+    successor: Option<SessionReservation>,
 }
 
 impl Submission {
@@ -167,7 +167,7 @@ impl Sessions {
         let mark_secret = parts
             .mark_secret
             .unwrap_or_else(|| machine::new_mark_secret(&*parts.machine));
-        let shared = Shared {
+        let shared = SessionsInner {
             mark_secret,
             tenants: parts.tenants,
             machine: parts.machine,
@@ -220,7 +220,7 @@ impl Sessions {
         supervisor.run(ReloadWorker::new(self.clone()));
         if shared.cluster.is_some() {
             supervisor.run(FreshnessWorker::new(self.clone()));
-            supervisor.run(JournalKeeper::new(self.clone()));
+            supervisor.run(ClusterSessionsWorker::new(self.clone()));
             return;
         }
         // In a cluster, other daemons also record idempotency keys, so an index of keys would be
@@ -365,7 +365,7 @@ impl Sessions {
             slot: Arc::clone(slot),
             epoch: inner.epoch,
             tally,
-            owes_hooks: set.changes.iter().any(Change::owes),
+            has_deliveries: set.changes.iter().any(Change::owes),
             successor,
         };
         let submitted = shared.journal.submit(permit, set, change);

@@ -24,7 +24,7 @@ use crate::calibrations::Calibrations;
 use crate::error::EngineError;
 use crate::events::EventLog;
 use crate::journal_use::JournalUse;
-use crate::memory_use::{MemoryUse, SHARE_KEPT_FREE};
+use crate::memory_use::{FREE_SHARE, MemoryUse};
 use crate::models::Prompts;
 use crate::stats::TenantStats;
 
@@ -152,7 +152,7 @@ pub struct Tenant {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UseOfAll {
+pub(crate) struct SharedUsage {
     memory: Arc<MemoryUse>,
     journal: Arc<JournalUse>,
     tenants: Arc<AtomicUsize>,
@@ -185,7 +185,7 @@ pub struct Policy {
 #[derive(Debug)]
 pub struct Tenants {
     config: ArcSwap<TenantsConfig>,
-    of_all: UseOfAll,
+    shared_usage: SharedUsage,
     by_id: DashMap<TenantId, Arc<Tenant>>,
 }
 
@@ -238,17 +238,20 @@ impl Default for SessionConfig {
 }
 
 impl Tenant {
-    pub(crate) fn new(id: TenantId, policy: Policy, of_all: &UseOfAll) -> Self {
+    pub(crate) fn new(id: TenantId, policy: Policy, shared_usage: &SharedUsage) -> Self {
         Self {
             id,
             policy: ArcSwap::from_pointee(policy),
             stats: TenantStats::default(),
-            memory: Arc::clone(&of_all.memory),
-            journal: Arc::clone(&of_all.journal),
-            tenants: Arc::clone(&of_all.tenants),
+            memory: Arc::clone(&shared_usage.memory),
+            journal: Arc::clone(&shared_usage.journal),
+            tenants: Arc::clone(&shared_usage.tenants),
             journal_share: Arc::new(Semaphore::new(JOURNAL_SHARE as usize)),
             copies: Semaphore::new(COPIES_MAX),
-            events: EventLog::new(Arc::clone(&of_all.memory), Arc::clone(&of_all.tenants)),
+            events: EventLog::new(
+                Arc::clone(&shared_usage.memory),
+                Arc::clone(&shared_usage.tenants),
+            ),
             calibrations: Calibrations::default(),
             prompts: Prompts::default(),
             last_ticket: AtomicU64::new(0),
@@ -286,7 +289,7 @@ impl Tenant {
         self.stats.count_loaded(before, after);
         self.memory.count_content(before, after);
         if after > before && self.check_own_memory(0).is_err() {
-            self.memory.notify_passed();
+            self.memory.notify_exceeded();
         }
     }
 
@@ -310,9 +313,9 @@ impl Tenant {
     }
 
     /// Whether enough of the tenant's own limit is free that calls need not check for room first.
-    pub(crate) fn has_own_room(&self) -> bool {
-        let kept_free = self.policy.load().memory_bytes / SHARE_KEPT_FREE;
-        self.check_own_memory(kept_free).is_ok()
+    pub(crate) fn has_own_free_share(&self) -> bool {
+        let free = self.policy.load().memory_bytes / FREE_SHARE;
+        self.check_own_memory(free).is_ok()
     }
 
     /// Records that the journal gained `more` bytes of the tenant's turns and lost `less`.
@@ -428,7 +431,7 @@ impl Policy {
     }
 
     /// Whether histories may retain less than under `other`.
-    fn keeps_less_than(&self, other: &Self) -> bool {
+    fn has_lower_history_limits_than(&self, other: &Self) -> bool {
         let (is, was) = (&self.limits, &other.limits);
         is.max_history_turns < was.max_history_turns
             || is.max_history_bytes < was.max_history_bytes
@@ -441,7 +444,7 @@ impl Tenants {
     pub(crate) fn new(config: TenantsConfig) -> Self {
         let tenants = Self {
             config: ArcSwap::from_pointee(config),
-            of_all: UseOfAll::default(),
+            shared_usage: SharedUsage::default(),
             by_id: DashMap::new(),
         };
         for tenant in &tenants.config.load().tenants {
@@ -451,24 +454,25 @@ impl Tenants {
     }
 
     pub fn memory(&self) -> &Arc<MemoryUse> {
-        &self.of_all.memory
+        &self.shared_usage.memory
     }
 
-    pub(crate) async fn memory_passed(&self) {
+    pub(crate) async fn memory_exceeded(&self) {
         let is_over = |tenant: &Arc<Tenant>| tenant.check_own_memory(0).is_err();
         let memory = self.memory();
         while memory.check_room(0).is_ok() && !self.all().iter().any(is_over) {
-            memory.passed().await;
+            memory.exceeded().await;
         }
     }
 
     /// Whether enough is free, globally and per tenant, that calls need not check for room first.
-    pub(crate) fn have_memory_room(&self) -> bool {
-        self.memory().is_roomy() && self.all().iter().all(|tenant| tenant.has_own_room())
+    pub(crate) fn have_free_memory(&self) -> bool {
+        self.memory().has_free_share()
+            && self.all().iter().all(|tenant| tenant.has_own_free_share())
     }
 
     pub(crate) fn journal(&self) -> &JournalUse {
-        &self.of_all.journal
+        &self.shared_usage.journal
     }
 
     /// Whether any limit applies to the bytes of turns in the journal.
@@ -501,8 +505,8 @@ impl Tenants {
         }
         let new = || {
             let policy = Policy::of(&self.config.load(), id);
-            self.of_all.tenants.fetch_add(1, Ordering::Relaxed);
-            Arc::new(Tenant::new(id.clone(), policy, &self.of_all))
+            self.shared_usage.tenants.fetch_add(1, Ordering::Relaxed);
+            Arc::new(Tenant::new(id.clone(), policy, &self.shared_usage))
         };
         Arc::clone(&self.by_id.entry(id.clone()).or_insert_with(new))
     }
@@ -519,7 +523,7 @@ impl Tenants {
         let mut shortened = Vec::new();
         for tenant in self.all() {
             let policy = Policy::of(&config, &tenant.id);
-            if policy.keeps_less_than(&tenant.policy()) {
+            if policy.has_lower_history_limits_than(&tenant.policy()) {
                 shortened.push(Arc::clone(&tenant));
             }
             tenant.policy.store(Arc::new(policy));

@@ -35,34 +35,34 @@ struct Counts {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reservation {
+pub(super) enum ReserveOutcome {
     /// Reserved and counted.
-    Taken,
+    Reserved,
     /// A cap is reached. The longest idle session of this tenant must end first.
     EvictFrom(TenantId),
 }
 
 /// A session that is counted but not yet live. Released on drop unless the session starts.
 #[derive(Clone, Debug)]
-pub(super) struct ReservedPlace {
-    inner: Arc<PlaceInner>,
+pub(super) struct SessionReservation {
+    inner: Arc<ReservationInner>,
 }
 
 #[derive(Debug)]
-struct PlaceInner {
+struct ReservationInner {
     census: Arc<Census>,
     tenant: TenantId,
     /// Set once the reservation is released or the session is live.
-    is_settled: AtomicBool,
+    is_closed: AtomicBool,
 }
 
-impl ReservedPlace {
+impl SessionReservation {
     /// Wraps a count already taken for a session of this tenant.
     pub(super) fn new(census: &Arc<Census>, tenant: &TenantId) -> Self {
-        let inner = PlaceInner {
+        let inner = ReservationInner {
             census: Arc::clone(census),
             tenant: tenant.clone(),
-            is_settled: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
         };
         Self {
             inner: Arc::new(inner),
@@ -70,28 +70,28 @@ impl ReservedPlace {
     }
 
     /// Marks the session as live.
-    pub(super) fn keep(&self) {
-        self.inner.is_settled.store(true, Ordering::Relaxed);
+    pub(super) fn mark_live(&self) {
+        self.inner.is_closed.store(true, Ordering::Relaxed);
         self.inner.census.changed.notify_waiters();
     }
 
     /// Releases the reservation: the session does not start, or the eviction for it failed.
-    pub(super) fn give_back(&self) {
-        self.inner.give_back();
+    pub(super) fn release(&self) {
+        self.inner.release();
     }
 }
 
-impl PlaceInner {
-    fn give_back(&self) {
-        if !self.is_settled.swap(true, Ordering::Relaxed) {
-            self.census.give_back(&self.tenant);
+impl ReservationInner {
+    fn release(&self) {
+        if !self.is_closed.swap(true, Ordering::Relaxed) {
+            self.census.release(&self.tenant);
         }
     }
 }
 
-impl Drop for PlaceInner {
+impl Drop for ReservationInner {
     fn drop(&mut self) {
-        self.give_back();
+        self.release();
     }
 }
 
@@ -126,31 +126,31 @@ impl Census {
     ///
     /// A tenant at its own cap loses one of its own. At the cap of the process, the tenant with the
     /// most sessions loses one; in a tie with `tenant`, `tenant` does.
-    pub(super) fn reserve(&self, tenant: &Tenant) -> Reservation {
+    pub(super) fn reserve(&self, tenant: &Tenant) -> ReserveOutcome {
         let mut counts = self.lock();
         let own = counts.of(&tenant.id);
         let own_max = tenant.policy().max_sessions;
         let max = self.max_sessions();
         if own_max > 0 && own >= own_max {
-            return Reservation::EvictFrom(tenant.id.clone());
+            return ReserveOutcome::EvictFrom(tenant.id.clone());
         }
         if max > 0 && counts.total >= max {
             let most = counts.by_count.last().filter(|(most, _)| *most > own);
             let victim = most.map_or(&tenant.id, |(_, id)| id);
-            return Reservation::EvictFrom(victim.clone());
+            return ReserveOutcome::EvictFrom(victim.clone());
         }
         counts.change(&tenant.id, own + 1);
-        Reservation::Taken
+        ReserveOutcome::Reserved
     }
 
     /// Counts a session that is already live, regardless of the caps.
-    pub(super) fn take_anyway(&self, tenant: &TenantId) {
+    pub(super) fn count_unconditionally(&self, tenant: &TenantId) {
         let mut counts = self.lock();
         let count = counts.of(tenant) + 1;
         counts.change(tenant, count);
     }
 
-    pub(super) fn give_back(&self, tenant: &TenantId) {
+    pub(super) fn release(&self, tenant: &TenantId) {
         let mut counts = self.lock();
         let count = counts.of(tenant).saturating_sub(1);
         counts.change(tenant, count);
@@ -159,7 +159,7 @@ impl Census {
     }
 
     /// Atomically uncounts a session of one tenant and counts one of another.
-    pub(super) fn pass_on(&self, from: &TenantId, to: &TenantId) {
+    pub(super) fn transfer(&self, from: &TenantId, to: &TenantId) {
         let mut counts = self.lock();
         let left = counts.of(from).saturating_sub(1);
         counts.change(from, left);
@@ -214,7 +214,7 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tenants::{Policy, TenantLimits, TenantsConfig, UseOfAll};
+    use crate::tenants::{Policy, SharedUsage, TenantLimits, TenantsConfig};
 
     fn tenant(id: &str, max_sessions: usize) -> Arc<Tenant> {
         let own = TenantLimits {
@@ -225,7 +225,7 @@ mod tests {
         Arc::new(Tenant::new(
             TenantId::parse(id).unwrap(),
             policy,
-            &UseOfAll::default(),
+            &SharedUsage::default(),
         ))
     }
 
@@ -234,27 +234,27 @@ mod tests {
         let census = Census::new(4);
         let (small, large) = (tenant("small", 0), tenant("large", 0));
         for _ in 0..3 {
-            assert_eq!(census.reserve(&large), Reservation::Taken);
+            assert_eq!(census.reserve(&large), ReserveOutcome::Reserved);
         }
-        assert_eq!(census.reserve(&small), Reservation::Taken);
+        assert_eq!(census.reserve(&small), ReserveOutcome::Reserved);
         assert_eq!(
             census.reserve(&small),
-            Reservation::EvictFrom(large.id.clone())
+            ReserveOutcome::EvictFrom(large.id.clone())
         );
         assert_eq!(
             census.reserve(&large),
-            Reservation::EvictFrom(large.id.clone())
+            ReserveOutcome::EvictFrom(large.id.clone())
         );
-        census.give_back(&large.id);
-        assert_eq!(census.reserve(&small), Reservation::Taken);
+        census.release(&large.id);
+        assert_eq!(census.reserve(&small), ReserveOutcome::Reserved);
         // Two each: the tenant that starts a session loses one.
         assert_eq!(
             census.reserve(&small),
-            Reservation::EvictFrom(small.id.clone())
+            ReserveOutcome::EvictFrom(small.id.clone())
         );
         assert_eq!(
             census.reserve(&large),
-            Reservation::EvictFrom(large.id.clone())
+            ReserveOutcome::EvictFrom(large.id.clone())
         );
     }
 
@@ -262,12 +262,12 @@ mod tests {
     fn tenant_at_its_cap_evicts_its_own_session() {
         let census = Census::new(0);
         let capped = tenant("capped", 1);
-        assert_eq!(census.reserve(&capped), Reservation::Taken);
+        assert_eq!(census.reserve(&capped), ReserveOutcome::Reserved);
         assert_eq!(
             census.reserve(&capped),
-            Reservation::EvictFrom(capped.id.clone())
+            ReserveOutcome::EvictFrom(capped.id.clone())
         );
-        census.take_anyway(&capped.id);
+        census.count_unconditionally(&capped.id);
         assert_eq!(
             census.overfull(&[Arc::clone(&capped)]),
             Some(capped.id.clone())

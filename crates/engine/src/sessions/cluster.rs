@@ -16,7 +16,7 @@ use memoird_core::time::Steady;
 use memoird_store::{LiveOrder, LiveQuery, Store};
 
 use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession, EndedSlot};
-use super::expiry::BATCH_SESSIONS;
+use super::expiry::ENDS_PER_BATCH;
 use super::freshness::VersionChecks;
 use super::slot::{Slot, SlotState};
 use super::{SessionOrder, SessionRef, Sessions};
@@ -36,7 +36,7 @@ const CACHED_MS: u64 = 10 * 60 * 1_000;
 /// Above this number of cached sessions, the longest idle ones are dropped earlier.
 const CACHED_MAX: usize = 100_000;
 /// Maximum number of sessions dropped from memory per step.
-const FORGOTTEN_MAX: usize = 8_192;
+const DROPPED_MAX: usize = 8_192;
 
 #[derive(Debug)]
 pub(super) struct ClusterState {
@@ -108,10 +108,10 @@ impl Sessions {
             let query = LiveQuery {
                 until: Steady(now.0 - shortest_ms),
                 after: after.take(),
-                ..LiveQuery::oldest(&tenant.id, BATCH_SESSIONS)
+                ..LiveQuery::oldest(&tenant.id, ENDS_PER_BATCH)
             };
             let page = self.live_page(query).await?;
-            let is_last = page.len() < BATCH_SESSIONS;
+            let is_last = page.len() < ENDS_PER_BATCH;
             after = page
                 .last()
                 .map(|(key, head)| (head.last_access, key.session.clone()));
@@ -138,7 +138,7 @@ impl Sessions {
     ) -> Result<(), EngineError> {
         while let Some((id, surplus)) = self.surplus(&counts) {
             let tenant = self.shared.tenants.get_or_insert(&id);
-            let query = LiveQuery::oldest(&id, surplus.min(BATCH_SESSIONS));
+            let query = LiveQuery::oldest(&id, surplus.min(ENDS_PER_BATCH));
             let page = self.live_page(query).await?;
             let requested = page.into_iter().map(|(key, head)| {
                 let request = EndRequest {
@@ -237,9 +237,9 @@ impl Sessions {
     /// Drops sessions from memory that are idle for long or exceed the maximum number.
     ///
     /// Sessions with unwritten changes stay.
-    fn forget_unused(&self) {
+    fn drop_idle_from_memory(&self) {
         let now = self.now().steady;
-        let mut left = FORGOTTEN_MAX;
+        let mut left = DROPPED_MAX;
         for tenant in self.shared.tenants.all() {
             let idle = self.shared.census.idle_list(&tenant.id);
             while left > 0
@@ -247,7 +247,7 @@ impl Sessions {
             {
                 let is_unused = now.since(oldest.last_access) >= CACHED_MS;
                 let is_surplus = self.shared.census.total() > CACHED_MAX;
-                if !(is_unused || is_surplus) || !self.forget(&oldest.slot) {
+                if !(is_unused || is_surplus) || !self.drop_from_memory(&oldest.slot) {
                     break;
                 }
                 left -= 1;
@@ -258,13 +258,13 @@ impl Sessions {
     /// Drops a session from memory unless it has unwritten changes. Returns whether it did.
     ///
     /// Tasks that hold the slot find it stale and no longer in the table.
-    fn forget(&self, slot: &Arc<Slot>) -> bool {
+    fn drop_from_memory(&self, slot: &Arc<Slot>) -> bool {
         let mut inner = slot.lock();
         if !self.shared.journal.is_processed(inner.ticket) {
             return false;
         }
         if std::mem::take(&mut inner.is_listed) {
-            self.shared.census.give_back(&slot.tenant.id);
+            self.shared.census.release(&slot.tenant.id);
         }
         slot.idle.remove(slot);
         inner.reindex(slot);
@@ -275,14 +275,14 @@ impl Sessions {
 }
 
 /// Worker that counts sessions, drops idle ones from memory and, on the leader, sweeps and evicts.
-pub(super) struct JournalKeeper {
+pub(super) struct ClusterSessionsWorker {
     sessions: Sessions,
     count_time: Duration,
     /// Time of the next sweep. `None` means immediately on becoming the leader.
     sweep_at: Option<Steady>,
 }
 
-impl JournalKeeper {
+impl ClusterSessionsWorker {
     pub(super) fn new(sessions: Sessions) -> Self {
         Self {
             sessions,
@@ -296,8 +296,8 @@ impl JournalKeeper {
         shared.is_some_and(|shared| shared.cluster.leads())
     }
 
-    async fn keep(&mut self) -> Result<(), EngineError> {
-        self.sessions.forget_unused();
+    async fn run_once(&mut self) -> Result<(), EngineError> {
+        self.sessions.drop_idle_from_memory();
         let watch = Stopwatch::start();
         let counts = self.sessions.count_in_journal().await?;
         self.count_time = watch.elapsed();
@@ -316,7 +316,7 @@ impl JournalKeeper {
     }
 }
 
-impl Worker for JournalKeeper {
+impl Worker for ClusterSessionsWorker {
     fn name(&self) -> &'static str {
         "journal_keeper"
     }
@@ -348,7 +348,7 @@ impl Worker for JournalKeeper {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        self.keep()
+        self.run_once()
             .await
             .map_err(|error| WorkError(error.to_string()))
     }

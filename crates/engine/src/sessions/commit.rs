@@ -8,7 +8,7 @@ use memoird_core::time::Timestamp;
 use tracing::{debug, warn};
 
 use super::Sessions;
-use super::census::ReservedPlace;
+use super::census::SessionReservation;
 use super::slot::Slot;
 use crate::events::EventKind;
 use crate::journal::CommitHandler;
@@ -22,9 +22,9 @@ pub(crate) struct SubmittedChange {
     pub(super) epoch: u32,
     pub(super) tally: Tally,
     /// Whether writing it creates pending deliveries.
-    pub(super) owes_hooks: bool,
+    pub(super) has_deliveries: bool,
     /// For an eviction, the reservation of the session that replaces it.
-    pub(super) successor: Option<ReservedPlace>,
+    pub(super) successor: Option<SessionReservation>,
 }
 
 /// Contribution of a change set to counters and events.
@@ -150,7 +150,7 @@ impl Tally {
 }
 
 impl CommitHandler<SubmittedChange> for Sessions {
-    fn is_well_founded(&self, change: &SubmittedChange) -> bool {
+    fn is_base_written(&self, change: &SubmittedChange) -> bool {
         // With `interval`, this process is the only writer, and acknowledged changes are never
         // lost.
         !self.shared.journal.is_sync() || change.slot.lock().epoch == change.epoch
@@ -162,7 +162,7 @@ impl CommitHandler<SubmittedChange> for Sessions {
 
     fn committed(&self, ticket: u64, mut change: SubmittedChange, at: Timestamp) {
         change.tally.publish(&change.slot, at);
-        if change.owes_hooks {
+        if change.has_deliveries {
             self.shared.end_listener.deliveries_owed();
         }
         if change.tally.ended.is_some() {
@@ -178,8 +178,8 @@ impl CommitHandler<SubmittedChange> for Sessions {
 
     fn failed(&self, change: SubmittedChange) {
         // Release the reservation before the evicted session is restored.
-        if let Some(place) = &change.successor {
-            place.give_back();
+        if let Some(reservation) = &change.successor {
+            reservation.release();
         }
         let slot = change.slot;
         slot.lock().discard(&slot.tenant);

@@ -10,8 +10,8 @@ use memoird_core::ids::{Generation, HookName, SessionId, SessionKey, TenantId};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady};
 
-use super::census::ReservedPlace;
-use super::freshness::SeenVersion;
+use super::census::SessionReservation;
+use super::freshness::ObservedVersion;
 use super::slot::{Slot, SlotInner, SlotState};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions, Submission};
 use crate::error::EngineError;
@@ -82,7 +82,7 @@ pub(super) struct EndedSlot {
     pub(super) ended: EndedSession,
     pub(super) submitted: Submitted,
     /// Reservation of the session that replaces it.
-    pub(super) successor_place: Option<ReservedPlace>,
+    pub(super) successor_reservation: Option<SessionReservation>,
 }
 
 impl EndRequest<'_> {
@@ -94,7 +94,7 @@ impl EndRequest<'_> {
         }
     }
 
-    /// Ends the session if it is expired and was not used after `last_access`.
+    /// Ends the session if it is expired and previous not used after `last_access`.
     pub(super) fn expired_since(last_access: Steady) -> Self {
         Self {
             reason: EndReason::Expired,
@@ -173,12 +173,12 @@ impl Sessions {
             }),
         };
         let mut submission = Submission::new(vec![end]);
-        let successor_place =
-            successor.map(|tenant| ReservedPlace::new(&self.shared.census, tenant));
-        submission.successor.clone_from(&successor_place);
+        let successor_reservation =
+            successor.map(|tenant| SessionReservation::new(&self.shared.census, tenant));
+        submission.successor.clone_from(&successor_reservation);
         let submitted = self.submit(slot, inner, permit, submission);
-        let was = self.mark_ended(slot, inner, successor);
-        if let (SlotState::Loaded(mut session), false) = (was, self.shared.journal.is_on())
+        let previous = self.mark_ended(slot, inner, successor);
+        if let (SlotState::Loaded(mut session), false) = (previous, self.shared.journal.is_on())
             && let Some(keys) = session.take_keys()
         {
             self.shared.ended_keys.insert(&slot.key, keys);
@@ -186,7 +186,7 @@ impl Sessions {
         Some(EndedSlot {
             ended,
             submitted,
-            successor_place,
+            successor_reservation,
         })
     }
 
@@ -220,9 +220,9 @@ impl Sessions {
         let census = &self.shared.census;
         let tenant = &slot.tenant.id;
         match (std::mem::take(&mut inner.is_listed), successor) {
-            (true, Some(successor)) => census.pass_on(tenant, successor),
-            (true, None) => census.give_back(tenant),
-            (false, Some(successor)) => census.take_anyway(successor),
+            (true, Some(successor)) => census.transfer(tenant, successor),
+            (true, None) => census.release(tenant),
+            (false, Some(successor)) => census.count_unconditionally(successor),
             (false, None) => {}
         }
         slot.idle.remove(slot);
@@ -238,7 +238,7 @@ impl Sessions {
     /// Ends a live generation that is being erased, without hooks.
     ///
     /// Returns whether this call ended it.
-    pub(crate) async fn end_unheard(
+    pub(crate) async fn end_without_hooks(
         &self,
         session: &SessionRef,
         generation: Generation,
@@ -258,7 +258,7 @@ impl Sessions {
                     written => return written.map(|()| true),
                 },
                 EndAttempt::NotEnded => {
-                    let seen = SeenVersion::of(&slot.lock());
+                    let seen = ObservedVersion::of(&slot.lock());
                     let is_so = match seen {
                         // Another daemon may have started the generation in question.
                         Some(seen) => self.is_current(&slot, seen).await?,
@@ -291,7 +291,7 @@ impl Sessions {
         self.shared.ended_keys.remove(&session.key)
     }
 
-    /// Waits until the observed end of a session is durable. Returns false if it was not written.
+    /// Waits until the observed end of a session is durable. Returns false if it previous not written.
     pub(super) async fn has_durably_ended(&self, slot: &Slot) -> bool {
         let ticket = slot.lock().ticket;
         self.shared.journal.wait_durable(ticket).await;
@@ -338,11 +338,11 @@ impl Sessions {
 /// Holds up to [`ENDED_KEYS_MAX`] keys, of the sessions that ended last.
 #[derive(Debug, Default)]
 pub(super) struct EndedKeys {
-    kept: Mutex<KeptKeys>,
+    inner: Mutex<EndedKeysInner>,
 }
 
 #[derive(Debug, Default)]
-struct KeptKeys {
+struct EndedKeysInner {
     sessions: LinkedHashMap<SessionKey, Keys>,
     count: usize,
 }
@@ -354,23 +354,23 @@ impl EndedKeys {
         if keys.is_empty() {
             return;
         }
-        let mut kept = self.lock();
-        kept.count += keys.len();
-        if let Some(before) = kept.sessions.insert(key.clone(), keys) {
-            kept.count -= before.len();
+        let mut inner = self.lock();
+        inner.count += keys.len();
+        if let Some(before) = inner.sessions.insert(key.clone(), keys) {
+            inner.count -= before.len();
         }
-        while kept.count > ENDED_KEYS_MAX {
-            let Some((_, oldest)) = kept.sessions.pop_front() else {
+        while inner.count > ENDED_KEYS_MAX {
+            let Some((_, oldest)) = inner.sessions.pop_front() else {
                 break;
             };
-            kept.count -= oldest.len();
+            inner.count -= oldest.len();
         }
     }
 
     fn remove(&self, key: &SessionKey) -> u64 {
-        let mut kept = self.lock();
-        let removed = kept.sessions.remove(key).map_or(0, |keys| keys.len());
-        kept.count -= removed;
+        let mut inner = self.lock();
+        let removed = inner.sessions.remove(key).map_or(0, |keys| keys.len());
+        inner.count -= removed;
         removed as u64
     }
 
@@ -378,7 +378,7 @@ impl EndedKeys {
         self.lock().sessions.get(key).cloned().unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, KeptKeys> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, EndedKeysInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use memoird_core::change::EndReason;
 
 use super::Sessions;
-use super::census::{Reservation, ReservedPlace};
+use super::census::{ReserveOutcome, SessionReservation};
 use super::end::{EndAttempt, EndCondition, EndRequest, EndedSlot};
-use super::expiry::{BATCH_SESSIONS, wait_for_ends};
+use super::expiry::{ENDS_PER_BATCH, wait_for_ends};
 use super::slot::Slot;
 use crate::error::EngineError;
 use crate::journal::Permit;
@@ -20,11 +20,11 @@ use crate::tenants::Tenant;
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Room for a session that is to start.
-enum Place {
+enum StartReservation {
     /// Below the caps.
-    Free(ReservedPlace),
-    /// Freed by evicting this session. The end is not yet written.
-    Freed(EndedSlot),
+    BelowCaps(SessionReservation),
+    /// ByEviction by evicting this session. The end is not yet written.
+    ByEviction(EndedSlot),
 }
 
 impl Sessions {
@@ -33,21 +33,21 @@ impl Sessions {
     /// The eviction is a change set of its own, and is written before this returns. Fails with
     /// [`EngineError::NoRoomForSession`] if no session could be evicted within [`ROOM_WAIT_MAX`]
     /// once the call was first in line.
-    pub(super) async fn reserve(&self, tenant: &Tenant) -> Result<ReservedPlace, EngineError> {
+    pub(super) async fn reserve(&self, tenant: &Tenant) -> Result<SessionReservation, EngineError> {
         if self.shared.cluster.is_some() {
             // The leader enforces the caps, based on the sessions of all daemons.
-            self.shared.census.take_anyway(&tenant.id);
-            return Ok(ReservedPlace::new(&self.shared.census, &tenant.id));
+            self.shared.census.count_unconditionally(&tenant.id);
+            return Ok(SessionReservation::new(&self.shared.census, &tenant.id));
         }
         loop {
-            let ended = match self.take_place(tenant).await? {
-                Place::Free(place) => return Ok(place),
-                Place::Freed(ended) => ended,
+            let ended = match self.reserve_or_evict(tenant).await? {
+                StartReservation::BelowCaps(reservation) => return Ok(reservation),
+                StartReservation::ByEviction(ended) => ended,
             };
             match ended.submitted.written().await {
                 Ok(()) => {
-                    if let Some(place) = ended.successor_place {
-                        return Ok(place);
+                    if let Some(reservation) = ended.successor_reservation {
+                        return Ok(reservation);
                     }
                 }
                 // The victim stays live. Find another one.
@@ -57,20 +57,20 @@ impl Sessions {
         }
     }
 
-    async fn take_place(&self, tenant: &Tenant) -> Result<Place, EngineError> {
+    async fn reserve_or_evict(&self, tenant: &Tenant) -> Result<StartReservation, EngineError> {
         let starters = &self.shared.starters;
         // Fast path: nearly always there is room, or a session to evict.
         if !starters.is_busy(&tenant.id)
-            && let Some(place) = self.try_take_place(tenant).await?
+            && let Some(reservation) = self.try_reserve_or_evict(tenant).await?
         {
-            return Ok(place);
+            return Ok(reservation);
         }
         let _turn = starters.enter(&tenant.id).await;
         let taking = async {
             loop {
                 let changed = self.shared.census.changed.notified();
-                if let Some(place) = self.try_take_place(tenant).await? {
-                    return Ok(place);
+                if let Some(reservation) = self.try_reserve_or_evict(tenant).await? {
+                    return Ok(reservation);
                 }
                 changed.await;
             }
@@ -82,15 +82,18 @@ impl Sessions {
     /// Reserves room, evicting a session if needed.
     ///
     /// Returns `None` if all room is reserved for sessions that are about to start.
-    async fn try_take_place(&self, tenant: &Tenant) -> Result<Option<Place>, EngineError> {
+    async fn try_reserve_or_evict(
+        &self,
+        tenant: &Tenant,
+    ) -> Result<Option<StartReservation>, EngineError> {
         let census = &self.shared.census;
         loop {
             let victims = match census.reserve(tenant) {
-                Reservation::Taken => {
-                    let place = ReservedPlace::new(census, &tenant.id);
-                    return Ok(Some(Place::Free(place)));
+                ReserveOutcome::Reserved => {
+                    let reservation = SessionReservation::new(census, &tenant.id);
+                    return Ok(Some(StartReservation::BelowCaps(reservation)));
                 }
-                Reservation::EvictFrom(victim) => census.idle_list(&victim),
+                ReserveOutcome::EvictFrom(victim) => census.idle_list(&victim),
             };
             let Some(oldest) = victims.oldest() else {
                 return Ok(None);
@@ -103,8 +106,8 @@ impl Sessions {
             };
             let permit = self.shared.journal.permit(0).await?;
             match self.end_slot(&oldest.slot, request, permit) {
-                EndAttempt::Ended(ended) => return Ok(Some(Place::Freed(ended))),
-                EndAttempt::NotEnded => correct_list(&oldest.slot),
+                EndAttempt::Ended(ended) => return Ok(Some(StartReservation::ByEviction(ended))),
+                EndAttempt::NotEnded => correct_idle_position(&oldest.slot),
                 EndAttempt::NeedsLoad => self.reload(&oldest.slot).await?,
             }
         }
@@ -125,10 +128,10 @@ impl Sessions {
             match self.evict_surplus(&tenants, permit) {
                 None => break,
                 Some((_, EndAttempt::Ended(ended))) => submitted.push(ended.submitted),
-                Some((slot, EndAttempt::NotEnded)) => correct_list(&slot),
+                Some((slot, EndAttempt::NotEnded)) => correct_idle_position(&slot),
                 Some((slot, EndAttempt::NeedsLoad)) => self.load(&slot).await?,
             }
-            if submitted.len() == BATCH_SESSIONS {
+            if submitted.len() == ENDS_PER_BATCH {
                 wait_for_ends(&mut submitted).await?;
             }
         }
@@ -154,7 +157,7 @@ impl Sessions {
 }
 
 /// Moves a session to its position if it was used since it reached the front of its list.
-pub(super) fn correct_list(slot: &Arc<Slot>) {
+pub(super) fn correct_idle_position(slot: &Arc<Slot>) {
     let inner = slot.lock();
     if let Some(head) = inner.head() {
         slot.idle.reorder(slot, head);

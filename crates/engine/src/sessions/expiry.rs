@@ -7,7 +7,7 @@ use memoird_core::ids::TenantId;
 use tracing::debug;
 
 use super::end::{EndAttempt, EndRequest, EndedSession};
-use super::evict::correct_list;
+use super::evict::correct_idle_position;
 use super::slot::Slot;
 use super::{SessionRef, Sessions};
 use crate::error::EngineError;
@@ -19,7 +19,7 @@ use crate::worker::{WorkError, Worker};
 /// Maximum ends that a sweep submits before it waits for the journal.
 ///
 /// Few enough that concurrent appends are not delayed for long.
-pub(super) const BATCH_SESSIONS: usize = 128;
+pub(super) const ENDS_PER_BATCH: usize = 128;
 
 /// Sweep interval while there is no tenant.
 const SWEEP_MS_DEFAULT: u64 = 60_000;
@@ -85,7 +85,7 @@ impl Sessions {
             if only.is_some_and(|only| *only != tenant.id) {
                 continue;
             }
-            while self.sweep_batch(&tenant, &mut ended).await? == BATCH_SESSIONS {}
+            while self.sweep_batch(&tenant, &mut ended).await? == ENDS_PER_BATCH {}
         }
         Ok(ended)
     }
@@ -106,7 +106,7 @@ impl Sessions {
         let policy = tenant.policy();
         idle.set_classes(policy.ttl_classes.keys());
         let mut submitted = Vec::new();
-        while submitted.len() < BATCH_SESSIONS {
+        while submitted.len() < ENDS_PER_BATCH {
             let now = self.now().steady;
             let ttl_ms = |class: Option<&str>| policy.class_ttl_ms(class);
             let Some(oldest) = idle.expired(now, ttl_ms) else {
@@ -119,7 +119,7 @@ impl Sessions {
                     submitted.push(done.submitted);
                     ended.push(done.ended);
                 }
-                EndAttempt::NotEnded => correct_list(&oldest.slot),
+                EndAttempt::NotEnded => correct_idle_position(&oldest.slot),
                 EndAttempt::NeedsLoad => self.load(&oldest.slot).await?,
             }
         }
@@ -166,7 +166,7 @@ impl Sessions {
 /// This leaves most of the journal's throughput to concurrent appends.
 pub(super) async fn wait_for_ends(submitted: &mut Vec<Submitted>) -> Result<(), EngineError> {
     let watch = Stopwatch::start();
-    let is_full = submitted.len() >= BATCH_SESSIONS;
+    let is_full = submitted.len() >= ENDS_PER_BATCH;
     for end in submitted.drain(..) {
         end.written().await?;
     }

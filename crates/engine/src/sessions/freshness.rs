@@ -16,17 +16,17 @@ use crate::error::EngineError;
 use crate::worker::{WorkError, Worker};
 
 /// Maximum number of versions per check.
-const BATCH: usize = 1_024;
+const CHECKS_PER_BATCH: usize = 1_024;
 
 /// The version of a session that a call observed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SeenVersion {
+pub(super) struct ObservedVersion {
     generation: Generation,
     ticket: u64,
     epoch: u32,
 }
 
-impl SeenVersion {
+impl ObservedVersion {
     /// The version under a held lock. `None` if not even the head is in memory.
     pub(super) fn of(inner: &SlotInner) -> Option<Self> {
         Some(Self {
@@ -57,8 +57,8 @@ struct VersionCheck {
 }
 
 impl VersionChecks {
-    async fn ask(&self, generation: Generation) -> Result<bool, EngineError> {
-        let (reply, answer) = oneshot::channel();
+    async fn compare(&self, generation: Generation) -> Result<bool, EngineError> {
+        let (reply, is_current) = oneshot::channel();
         {
             let mut queue = self.lock();
             if queue.is_closed {
@@ -67,12 +67,12 @@ impl VersionChecks {
             queue.waiting.push(VersionCheck { generation, reply });
         }
         self.arrived.notify_one();
-        answer.await.unwrap_or(Err(EngineError::Stopping))
+        is_current.await.unwrap_or(Err(EngineError::Stopping))
     }
 
     fn take(&self) -> Vec<VersionCheck> {
         let mut queue = self.lock();
-        let count = queue.waiting.len().min(BATCH);
+        let count = queue.waiting.len().min(CHECKS_PER_BATCH);
         queue.waiting.drain(..count).collect()
     }
 
@@ -88,19 +88,20 @@ impl Sessions {
     pub(super) async fn is_current(
         &self,
         slot: &Arc<Slot>,
-        seen: SeenVersion,
+        observed: ObservedVersion,
     ) -> Result<bool, EngineError> {
-        self.shared.journal.wait_durable(seen.ticket).await;
-        let is_durable = slot.lock().epoch == seen.epoch;
+        self.shared.journal.wait_durable(observed.ticket).await;
+        let is_durable = slot.lock().epoch == observed.epoch;
         let Some(cluster) = self.shared.cluster.as_ref().filter(|_| is_durable) else {
             return Ok(is_durable);
         };
-        let is_newest = cluster.version_checks.ask(seen.generation).await?;
+        let is_newest = cluster.version_checks.compare(observed.generation).await?;
         let mut inner = slot.lock();
-        if inner.epoch != seen.epoch {
+        if inner.epoch != observed.epoch {
             return Ok(false);
         }
-        let is_there = SeenVersion::of(&inner).is_some_and(|now| now.generation == seen.generation);
+        let is_there =
+            ObservedVersion::of(&inner).is_some_and(|now| now.generation == observed.generation);
         if !is_newest && is_there {
             inner.discard(&slot.tenant);
         }
@@ -108,7 +109,7 @@ impl Sessions {
     }
 
     /// Whether a rejection was based on the session's actual state. Always true without a cluster.
-    pub(super) async fn is_refusal_final(
+    pub(super) async fn is_rejection_final(
         &self,
         slot: &Arc<Slot>,
         epoch: u32,
@@ -116,9 +117,12 @@ impl Sessions {
         if self.shared.cluster.is_none() {
             return Ok(true);
         }
-        let seen = SeenVersion::of(&slot.lock());
-        match seen {
-            Some(seen) => self.is_current(slot, SeenVersion { epoch, ..seen }).await,
+        let observed = ObservedVersion::of(&slot.lock());
+        match observed {
+            Some(observed) => {
+                self.is_current(slot, ObservedVersion { epoch, ..observed })
+                    .await
+            }
             None => Ok(false),
         }
     }
@@ -154,25 +158,26 @@ impl Worker for FreshnessWorker {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let asked = self
+        let checks = self
             .version_checks()
             .map(VersionChecks::take)
             .unwrap_or_default();
-        let mut names: Vec<Generation> = asked.iter().map(|asked| asked.generation).collect();
-        names.sort_unstable();
-        names.dedup();
-        let wanted = names.clone();
-        let look = move |store: &dyn Store| store.are_current(&wanted);
-        let looked = self.sessions.shared.journal.with_store(None, look).await;
-        for check in asked {
-            let place = names.binary_search(&check.generation);
-            let answer = match (&looked, place) {
-                (Ok(are_current), Ok(place)) => Ok(are_current.get(place) == Some(&true)),
+        let mut generations: Vec<Generation> =
+            checks.iter().map(|check| check.generation).collect();
+        generations.sort_unstable();
+        generations.dedup();
+        let wanted = generations.clone();
+        let read = move |store: &dyn Store| store.are_current(&wanted);
+        let stored = self.sessions.shared.journal.with_store(None, read).await;
+        for check in checks {
+            let index = generations.binary_search(&check.generation);
+            let is_current = match (&stored, index) {
+                (Ok(are_current), Ok(index)) => Ok(are_current.get(index) == Some(&true)),
                 (Ok(_), Err(_)) => Ok(false),
                 (Err(error), _) => Err(error.clone()),
             };
             // The caller may have been cancelled.
-            let _ = check.reply.send(answer);
+            let _ = check.reply.send(is_current);
         }
         // Errors were returned to the callers, so the worker needs no backoff.
         Ok(())

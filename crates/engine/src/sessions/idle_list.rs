@@ -213,7 +213,7 @@ mod tests {
 
     use super::super::slot::SlotState;
     use super::*;
-    use crate::tenants::{Policy, Tenant, TenantLimits, TenantsConfig, UseOfAll};
+    use crate::tenants::{Policy, SharedUsage, Tenant, TenantLimits, TenantsConfig};
 
     struct Lists {
         tenant: Arc<Tenant>,
@@ -225,7 +225,7 @@ mod tests {
             let id = TenantId::parse("t").unwrap();
             let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
             Self {
-                tenant: Arc::new(Tenant::new(id, policy, &UseOfAll::default())),
+                tenant: Arc::new(Tenant::new(id, policy, &SharedUsage::default())),
                 list: Arc::new(IdleList::default()),
             }
         }
@@ -285,19 +285,22 @@ mod tests {
         assert!(Arc::ptr_eq(&lists.list.oldest().unwrap().slot, &a));
     }
 
-    /// Checks the marks and the distances between them.
-    fn check_marks(list: &UseList, seed: u64) {
+    /// Checks the skip pointers and the distances between them.
+    fn check_skip_pointers(list: &UseList, seed: u64) {
         let mut since = 0;
-        let mut marked = 0;
-        for (entry, is_marked) in list.marked() {
+        let mut count = 0;
+        for (entry, is_skip_pointer) in list.nodes() {
             since += 1;
-            if is_marked {
-                assert!(list.has_mark(entry), "seed {seed}");
-                (marked, since) = (marked + 1, 0);
+            if is_skip_pointer {
+                assert!(list.has_skip_pointer(entry), "seed {seed}");
+                (count, since) = (count + 1, 0);
             }
-            assert!(since <= 2 * UseList::MARK_EVERY, "seed {seed}: a long way");
+            assert!(
+                since <= 2 * UseList::SKIP_POINTER_EVERY,
+                "seed {seed}: a long way"
+            );
         }
-        assert_eq!(marked, list.marks(), "seed {seed}");
+        assert_eq!(count, list.skip_pointers(), "seed {seed}");
     }
 
     #[test]
@@ -328,7 +331,7 @@ mod tests {
                     _ => lists.list.touch(slot, Steady(now)),
                 }
             }
-            check_marks(&lists.list.lock().all, seed);
+            check_skip_pointers(&lists.list.lock().all, seed);
             let all = lists.times(PageStart::First, Direction::Oldest, 10_000);
             assert!(all.is_sorted(), "seed {seed}");
             for _ in 0..300 {

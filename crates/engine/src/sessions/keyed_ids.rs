@@ -18,7 +18,7 @@ use crate::worker::{WorkError, Worker};
 /// Capacity per period, in ids. A full hash table takes 19 MB.
 const IDS_MAX: usize = 7 << 18;
 /// Number of ids read from the journal per step.
-const IDS_OF_STEP: usize = 4_096;
+const IDS_PER_STEP: usize = 4_096;
 
 /// Filter without false negatives: an unknown id has no valid keys, a known one may have some.
 ///
@@ -136,7 +136,7 @@ impl Worker for KeyedIdsReader {
     async fn step(&mut self) -> Result<(), WorkError> {
         let shared = &self.sessions.shared;
         let after = self.last.clone();
-        let read = move |store: &dyn Store| store.keyed_sessions(after.as_ref(), IDS_OF_STEP);
+        let read = move |store: &dyn Store| store.keyed_sessions(after.as_ref(), IDS_PER_STEP);
         let page = shared
             .journal
             .with_store(None, read)
@@ -147,7 +147,7 @@ impl Worker for KeyedIdsReader {
             shared.keyed_ids.insert(key, now);
         }
         self.count += page.len();
-        self.is_done = page.len() < IDS_OF_STEP;
+        self.is_done = page.len() < IDS_PER_STEP;
         if self.is_done {
             shared.keyed_ids.complete();
             debug!(

@@ -26,14 +26,14 @@ use crate::tenants::Tenant;
 /// For larger ranges, the LRU order is walked instead.
 const SORTED_MAX: usize = 4_096;
 /// Approximate maximum number of sessions checked per call.
-const LOOKED_AT_MAX: usize = 8_192;
+const SESSIONS_CHECKED_MAX: usize = 8_192;
 /// Number of sessions taken from an index at once.
-const BATCH_SESSIONS: usize = 256;
+const SESSIONS_PER_INDEX_READ: usize = 256;
 
 /// Tolerance in milliseconds when a client passes back a time returned for a session.
 ///
 /// Both clocks are read with millisecond resolution.
-const CLOCKS_MS: u64 = 1;
+const TIME_TOLERANCE_MS: u64 = 1;
 
 #[derive(Clone, Debug, Default)]
 pub struct SessionQuery {
@@ -60,7 +60,7 @@ pub enum SessionOrder {
 
 /// Position after a session in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionPlace {
+pub struct SessionListPosition {
     pub session: SessionId,
     /// Last access of the session. Unused in the order of ids.
     pub at: Steady,
@@ -70,7 +70,7 @@ pub struct SessionPlace {
 pub struct SessionPage {
     pub sessions: Vec<SessionView>,
     /// Position of the next page, or `None` on the last one.
-    pub next: Option<SessionPlace>,
+    pub next: Option<SessionListPosition>,
     /// Last access of each session, as it determines the order.
     touched_at: Vec<Steady>,
 }
@@ -85,7 +85,7 @@ impl SessionPage {
         self.sessions.truncate(count);
         self.touched_at.truncate(count);
         let last = self.sessions.last().zip(self.touched_at.last());
-        self.next = last.map(|(view, at)| SessionPlace {
+        self.next = last.map(|(view, at)| SessionListPosition {
             session: view.session.clone(),
             at: *at,
         });
@@ -98,7 +98,7 @@ impl SessionPage {
 }
 
 /// A query at a fixed time.
-struct Search<'a> {
+struct ListSearch<'a> {
     query: &'a SessionQuery,
     tenant: &'a Arc<Tenant>,
     now: Now,
@@ -107,29 +107,31 @@ struct Search<'a> {
 }
 
 /// Matching sessions in order, and the position of the next page.
-struct Found {
+struct FoundSessions {
     slots: Vec<(Arc<Slot>, Steady)>,
-    next: Option<SessionPlace>,
+    next: Option<SessionListPosition>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> ListSearch<'a> {
     /// Returns `None` if no session can match.
     fn new(query: &'a SessionQuery, tenant: &'a Arc<Tenant>, now: Now) -> Option<Self> {
         let after = query.used_after.and_then(|at| now.steady_of(at));
         let until = match query.used_before {
             None => u64::MAX,
-            Some(at) => now.steady_of(at)?.0.saturating_add(CLOCKS_MS),
+            Some(at) => now.steady_of(at)?.0.saturating_add(TIME_TOLERANCE_MS),
         };
         Some(Self {
             query,
             tenant,
             now,
-            from: after.map_or(Steady(0), |at| Steady(at.0.saturating_sub(CLOCKS_MS))),
+            from: after.map_or(Steady(0), |at| {
+                Steady(at.0.saturating_sub(TIME_TOLERANCE_MS))
+            }),
             until: Steady(until),
         })
     }
 
-    fn takes(&self, id: &SessionId, head: &Head) -> bool {
+    fn matches(&self, id: &SessionId, head: &Head) -> bool {
         let SessionQuery {
             id_prefix,
             subject,
@@ -150,11 +152,11 @@ impl<'a> Search<'a> {
     /// Last access of a session that matches, else `None`.
     ///
     /// A stale session, which must be read from the journal, is assumed to match.
-    fn used_at(&self, slot: &Slot) -> Option<Steady> {
+    fn last_access_if_match(&self, slot: &Slot) -> Option<Steady> {
         let inner = slot.lock();
         match inner.head() {
             Some(head) => self
-                .takes(&slot.key.session, head)
+                .matches(&slot.key.session, head)
                 .then_some(head.last_access),
             None if matches!(inner.state(), SlotState::Stale) => {
                 Some(self.until.min(self.now.steady))
@@ -197,7 +199,7 @@ impl<'a> Search<'a> {
         Some((range, count <= few))
     }
 
-    fn by_id(&self, idle: &IdleList, after: Option<&SessionId>, count: usize) -> Found {
+    fn by_id(&self, idle: &IdleList, after: Option<&SessionId>, count: usize) -> FoundSessions {
         let range = self
             .narrowest(idle)
             .map(|(range, _)| range)
@@ -205,24 +207,26 @@ impl<'a> Search<'a> {
         let mut after = after.cloned();
         let (mut slots, mut looked_at) = (Vec::new(), 0);
         loop {
-            let batch = idle.index.page(&range, after.as_ref(), BATCH_SESSIONS);
-            let is_last = batch.len() < BATCH_SESSIONS;
+            let batch = idle
+                .index
+                .page(&range, after.as_ref(), SESSIONS_PER_INDEX_READ);
+            let is_last = batch.len() < SESSIONS_PER_INDEX_READ;
             for slot in batch {
-                if slots.len() == count || looked_at == LOOKED_AT_MAX {
-                    let next = after.map(|session| SessionPlace {
+                if slots.len() == count || looked_at == SESSIONS_CHECKED_MAX {
+                    let next = after.map(|session| SessionListPosition {
                         session,
                         at: Steady(0),
                     });
-                    return Found { slots, next };
+                    return FoundSessions { slots, next };
                 }
                 looked_at += 1;
                 after = Some(slot.key.session.clone());
-                if self.used_at(&slot).is_some() {
+                if self.last_access_if_match(&slot).is_some() {
                     slots.push((slot, Steady(0)));
                 }
             }
             if is_last {
-                return Found { slots, next: None };
+                return FoundSessions { slots, next: None };
             }
         }
     }
@@ -231,9 +235,9 @@ impl<'a> Search<'a> {
         &self,
         idle: &IdleList,
         direction: Direction,
-        after: Option<&SessionPlace>,
+        after: Option<&SessionListPosition>,
         count: usize,
-    ) -> Found {
+    ) -> FoundSessions {
         match self.narrowest(idle) {
             Some((range, true)) => {
                 let slots = idle.index.page(&range, None, SORTED_MAX);
@@ -248,42 +252,45 @@ impl<'a> Search<'a> {
         &self,
         slots: Vec<Arc<Slot>>,
         direction: Direction,
-        after: Option<&SessionPlace>,
+        after: Option<&SessionListPosition>,
         count: usize,
-    ) -> Found {
+    ) -> FoundSessions {
         let candidates = slots.into_iter().filter_map(|slot| {
-            let place = SessionPlace {
-                at: self.used_at(&slot)?,
+            let position = SessionListPosition {
+                at: self.last_access_if_match(&slot)?,
                 session: slot.key.session.clone(),
             };
-            Some((place, slot))
+            Some((position, slot))
         });
-        let is_further = |place: &SessionPlace| {
+        let is_further = |position: &SessionListPosition| {
             after.is_none_or(|after| match direction {
-                Direction::Newest => (place.at, &place.session) < (after.at, &after.session),
-                Direction::Oldest => (place.at, &place.session) > (after.at, &after.session),
+                Direction::Newest => (position.at, &position.session) < (after.at, &after.session),
+                Direction::Oldest => (position.at, &position.session) > (after.at, &after.session),
             })
         };
-        let mut placed: Vec<_> = candidates.filter(|(place, _)| is_further(place)).collect();
-        let by_use = |(one, _): &(SessionPlace, _), (other, _): &(SessionPlace, _)| {
+        let mut positioned: Vec<_> = candidates
+            .filter(|(position, _)| is_further(position))
+            .collect();
+        let by_use = |(one, _): &(SessionListPosition, _),
+                      (other, _): &(SessionListPosition, _)| {
             let order = (one.at, &one.session).cmp(&(other.at, &other.session));
             match direction {
                 Direction::Newest => order.reverse(),
                 Direction::Oldest => order,
             }
         };
-        let is_last = placed.len() <= count;
+        let is_last = positioned.len() <= count;
         if !is_last && count > 0 {
-            placed.select_nth_unstable_by(count - 1, by_use);
-            placed.truncate(count);
+            positioned.select_nth_unstable_by(count - 1, by_use);
+            positioned.truncate(count);
         }
-        placed.sort_unstable_by(by_use);
-        let next = placed.last().filter(|_| !is_last);
-        Found {
-            next: next.map(|(place, _)| place.clone()),
-            slots: placed
+        positioned.sort_unstable_by(by_use);
+        let next = positioned.last().filter(|_| !is_last);
+        FoundSessions {
+            next: next.map(|(position, _)| position.clone()),
+            slots: positioned
                 .into_iter()
-                .map(|(place, slot)| (slot, place.at))
+                .map(|(position, slot)| (slot, position.at))
                 .collect(),
         }
     }
@@ -293,20 +300,20 @@ impl<'a> Search<'a> {
         &self,
         idle: &IdleList,
         direction: Direction,
-        after: Option<&SessionPlace>,
+        after: Option<&SessionListPosition>,
         count: usize,
-    ) -> Found {
+    ) -> FoundSessions {
         // If every session matches, one extra session reveals whether there is another page.
         let batch_max = if self.ranges().is_empty() {
-            BATCH_SESSIONS.min(count + 1)
+            SESSIONS_PER_INDEX_READ.min(count + 1)
         } else {
-            BATCH_SESSIONS
+            SESSIONS_PER_INDEX_READ
         };
         let mut after = after.cloned();
         let (mut slots, mut looked_at) = (Vec::new(), 0);
         loop {
             let start = match (&after, direction) {
-                (Some(place), _) => PageStart::Behind(&place.session, place.at),
+                (Some(position), _) => PageStart::After(&position.session, position.at),
                 (None, Direction::Newest) if self.until < self.now.steady => {
                     PageStart::From(self.until)
                 }
@@ -321,22 +328,22 @@ impl<'a> Search<'a> {
                     Direction::Oldest => entry.last_access > self.until,
                 };
                 if is_beyond {
-                    return Found { slots, next: None };
+                    return FoundSessions { slots, next: None };
                 }
-                if slots.len() == count || looked_at == LOOKED_AT_MAX {
-                    return Found { slots, next: after };
+                if slots.len() == count || looked_at == SESSIONS_CHECKED_MAX {
+                    return FoundSessions { slots, next: after };
                 }
                 looked_at += 1;
-                after = Some(SessionPlace {
+                after = Some(SessionListPosition {
                     session: entry.slot.key.session.clone(),
                     at: entry.last_access,
                 });
-                if self.used_at(&entry.slot).is_some() {
+                if self.last_access_if_match(&entry.slot).is_some() {
                     slots.push((entry.slot, entry.last_access));
                 }
             }
             if is_last {
-                return Found { slots, next: None };
+                return FoundSessions { slots, next: None };
             }
         }
     }
@@ -348,10 +355,10 @@ impl Sessions {
         &self,
         tenant: &Arc<Tenant>,
         query: &SessionQuery,
-        after: Option<&SessionPlace>,
+        after: Option<&SessionListPosition>,
         count: usize,
     ) -> Result<SessionPage, EngineError> {
-        let Some(search) = Search::new(query, tenant, self.now()) else {
+        let Some(search) = ListSearch::new(query, tenant, self.now()) else {
             return Ok(SessionPage::default());
         };
         match self.shared.cluster {
@@ -365,12 +372,12 @@ impl Sessions {
     /// Filters by label and TTL here, because the store does not.
     async fn page_of_journal(
         &self,
-        search: &Search<'_>,
-        after: Option<&SessionPlace>,
+        search: &ListSearch<'_>,
+        after: Option<&SessionListPosition>,
         count: usize,
     ) -> Result<SessionPage, EngineError> {
         let order = order_of(search.query.order);
-        let mut after = after.map(|place| (place.at, place.session.clone()));
+        let mut after = after.map(|position| (position.at, position.session.clone()));
         let (mut page, mut looked_at) = (SessionPage::default(), 0);
         loop {
             let query = LiveQuery {
@@ -381,14 +388,14 @@ impl Sessions {
                 until: search.until,
                 order,
                 after: after.clone(),
-                max: BATCH_SESSIONS.min(count - page.sessions.len() + 1),
+                max: SESSIONS_PER_INDEX_READ.min(count - page.sessions.len() + 1),
             };
             let max = query.max;
             let batch = self.live_page(query).await?;
             let is_last = batch.len() < max;
             for (key, mut head) in batch {
-                if page.sessions.len() == count || looked_at == LOOKED_AT_MAX {
-                    page.next = after.map(|(at, session)| SessionPlace { session, at });
+                if page.sessions.len() == count || looked_at == SESSIONS_CHECKED_MAX {
+                    page.next = after.map(|(at, session)| SessionListPosition { session, at });
                     return Ok(page);
                 }
                 looked_at += 1;
@@ -396,7 +403,7 @@ impl Sessions {
                 after = Some((touched_at, key.session.clone()));
                 // The last access of a session with windows is journaled slightly in the future.
                 head.last_access = head.last_access.min(search.now.steady);
-                if search.takes(&key.session, &head) {
+                if search.matches(&key.session, &head) {
                     let view = SessionView::of(&key, &head, search.tenant, search.now);
                     page.push(view, touched_at);
                 }
@@ -409,8 +416,8 @@ impl Sessions {
 
     async fn page_of_memory(
         &self,
-        search: &Search<'_>,
-        after: Option<&SessionPlace>,
+        search: &ListSearch<'_>,
+        after: Option<&SessionListPosition>,
         count: usize,
     ) -> SessionPage {
         let (query, tenant) = (search.query, search.tenant);
@@ -418,7 +425,7 @@ impl Sessions {
         let found = match query.order {
             SessionOrder::Newest => search.by_use(&idle, Direction::Newest, after, count),
             SessionOrder::Oldest => search.by_use(&idle, Direction::Oldest, after, count),
-            SessionOrder::Id => search.by_id(&idle, after.map(|place| &place.session), count),
+            SessionOrder::Id => search.by_id(&idle, after.map(|position| &position.session), count),
         };
         let mut seen = Vec::with_capacity(found.slots.len());
         let mut last_ticket = 0;
@@ -426,7 +433,7 @@ impl Sessions {
             let inner = slot.lock();
             let head = inner
                 .head()
-                .filter(|head| search.takes(&slot.key.session, head));
+                .filter(|head| search.matches(&slot.key.session, head));
             let view = head.map(|head| SessionView::of(&slot.key, head, tenant, search.now));
             if view.is_some() || matches!(inner.state(), SlotState::Stale) {
                 last_ticket = last_ticket.max(inner.ticket);
@@ -452,7 +459,7 @@ impl Sessions {
                         .head(&session)
                         .await
                         .ok()
-                        .filter(|view| search.takes(&view.session, &view.head));
+                        .filter(|view| search.matches(&view.session, &view.head));
                     if let Some(view) = view {
                         page.push(view, touched_at);
                     }

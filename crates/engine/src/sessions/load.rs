@@ -216,7 +216,7 @@ impl Sessions {
         } else {
             // Its end was not written.
             inner.is_listed = true;
-            self.shared.census.take_anyway(&slot.tenant.id);
+            self.shared.census.count_unconditionally(&slot.tenant.id);
             slot.idle.insert(slot, &head);
             inner.reindex(slot);
             self.shared.table.insert(slot);

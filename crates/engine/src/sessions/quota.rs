@@ -15,11 +15,11 @@ use crate::worker::{WorkError, Worker};
 ///
 /// A pause is [`PAUSE_TIMES`] the duration of the last count, within [`PAUSE_MIN`] and
 /// [`PAUSE_MAX`]. The next count then waits for a call that is rejected for lack of room, up to
-/// [`UNASKED_PAUSE`].
+/// [`COUNT_INTERVAL_MAX`].
 const PAUSE_TIMES: u32 = 20;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-const UNASKED_PAUSE: Duration = Duration::from_secs(600);
+const COUNT_INTERVAL_MAX: Duration = Duration::from_secs(600);
 
 pub(super) struct QuotaCounter {
     sessions: Sessions,
@@ -46,7 +46,7 @@ impl Worker for QuotaCounter {
         if let Some(pause) = self.pause {
             tokio::time::sleep(pause).await;
             let refused = shared.tenants.journal().refused.notified();
-            let _ = tokio::time::timeout(UNASKED_PAUSE, refused).await;
+            let _ = tokio::time::timeout(COUNT_INTERVAL_MAX, refused).await;
         }
         // Without limits, no count is needed.
         loop {

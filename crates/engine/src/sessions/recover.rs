@@ -73,7 +73,7 @@ impl Sessions {
         let slot = Slot::new(session.key.clone(), tenant, idle, state);
         let mut inner = slot.lock();
         inner.is_listed = true;
-        census.take_anyway(&slot.tenant.id);
+        census.count_unconditionally(&slot.tenant.id);
         self.shared.table.insert(&slot);
         match inner.head() {
             Some(head) if self.shared.cluster.is_some() => slot.idle.insert(&slot, head),

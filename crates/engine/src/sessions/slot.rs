@@ -16,7 +16,7 @@ use memoird_core::time::Steady;
 
 use super::idle_list::IdleList;
 use super::index::Terms;
-use super::unload::QueuePlace;
+use super::unload::QueuePosition;
 use crate::tenants::Tenant;
 
 /// A session in memory.
@@ -46,7 +46,7 @@ pub(super) struct SlotInner {
     content_bytes: u64,
     options_bytes: u64,
     /// Position in its tenant's queue of loaded sessions, while it is loaded.
-    queued: Option<QueuePlace>,
+    queued: Option<QueuePosition>,
     /// The slot that contains this state.
     slot: Weak<Slot>,
 }
@@ -223,7 +223,7 @@ impl SlotInner {
             (Some(last_access), _) => {
                 self.queued = Some(queue.push_loaded(Weak::clone(&self.slot), last_access));
             }
-            (None, Some(place)) => queue.remove(place),
+            (None, Some(position)) => queue.remove(position),
             (None, None) => {}
         }
     }
@@ -258,8 +258,8 @@ impl SlotInner {
 impl Drop for Slot {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = inner.queued.take() {
-            self.idle.loaded.remove(place);
+        if let Some(position) = inner.queued.take() {
+            self.idle.loaded.remove(position);
         }
         inner.set_state(&self.tenant, SlotState::Ended);
         self.tenant.memory.count_session_gone();

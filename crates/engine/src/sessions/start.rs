@@ -65,7 +65,7 @@ impl Sessions {
         changes.insert(0, begin);
 
         self.shared.tenants.memory().check_session_room()?;
-        let place = self.reserve(&session.tenant).await?;
+        let reservation = self.reserve(&session.tenant).await?;
         let journal = &self.shared.journal;
         let permit = journal.permit_of(&session.tenant, options.bytes).await?;
         // No await from here on, so that a cancelled call has started the session or not.
@@ -83,7 +83,7 @@ impl Sessions {
         inner.reindex(&slot);
         self.shared.table.insert(&slot);
         drop(inner);
-        place.keep();
+        reservation.mark_live();
         Ok(Some(Decided {
             outcome,
             wait: WaitFor::Written(submitted),

@@ -16,8 +16,8 @@ use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
 /// Sessions unloaded before the largest tenant is determined again, and batches per step.
-const BATCH_SESSIONS: usize = 64;
-const BATCHES_MAX: usize = 64;
+const UNLOADS_PER_BATCH: usize = 64;
+const BATCHES_PER_STEP: usize = 64;
 /// Pause after nothing could be unloaded.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -33,31 +33,31 @@ pub(super) struct LoadedQueue {
 
 #[derive(Debug, Default)]
 struct Queue {
-    oldest_first: BTreeMap<QueuePlace, Weak<Slot>>,
+    oldest_first: BTreeMap<QueuePosition, Weak<Slot>>,
     pushed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueuePlace {
+pub(super) struct QueuePosition {
     last_access: Steady,
     number: u64,
 }
 
 impl Queue {
-    fn push(&mut self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
+    fn push(&mut self, slot: Weak<Slot>, last_access: Steady) -> QueuePosition {
         self.pushed += 1;
-        let place = QueuePlace {
+        let position = QueuePosition {
             last_access,
             number: self.pushed,
         };
-        self.oldest_first.insert(place, slot);
-        place
+        self.oldest_first.insert(position, slot);
+        position
     }
 }
 
 impl LoadedQueue {
     /// Appends a session that was just loaded.
-    pub(super) fn push_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
+    pub(super) fn push_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePosition {
         let mut queue = self.lock();
         let last = queue.oldest_first.last_key_value();
         let behind = last.map_or(last_access, |(last, _)| last.last_access.max(last_access));
@@ -65,17 +65,17 @@ impl LoadedQueue {
     }
 
     /// Reinserts a session that was taken out, by its last use.
-    pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
+    pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePosition {
         self.lock().push(slot, last_access)
     }
 
-    pub(super) fn remove(&self, place: QueuePlace) {
-        self.lock().oldest_first.remove(&place);
+    pub(super) fn remove(&self, position: QueuePosition) {
+        self.lock().oldest_first.remove(&position);
     }
 
     fn pop(&self) -> Option<(Steady, Weak<Slot>)> {
-        let (place, slot) = self.lock().oldest_first.pop_first()?;
-        Some((place.last_access, slot))
+        let (position, slot) = self.lock().oldest_first.pop_first()?;
+        Some((position.last_access, slot))
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -89,21 +89,21 @@ impl Sessions {
     /// Returns false if that makes no room.
     fn unload_batch(&self) -> bool {
         let tenants = self.shared.tenants.all();
-        let over = tenants.iter().filter(|tenant| !tenant.has_own_room());
+        let over = tenants.iter().filter(|tenant| !tenant.has_own_free_share());
         let most = tenants
             .iter()
             .max_by_key(|tenant| tenant.stats.bytes_loaded())
-            .filter(|_| !self.shared.tenants.memory().is_roomy());
+            .filter(|_| !self.shared.tenants.memory().has_free_share());
         let some = over
             .chain(most)
             .fold(false, |some, tenant| self.unload_of(tenant) | some);
-        some || self.shared.tenants.have_memory_room()
+        some || self.shared.tenants.have_free_memory()
     }
 
     fn unload_of(&self, tenant: &Tenant) -> bool {
         let idle = self.shared.census.idle_list(&tenant.id);
-        for _ in 0..BATCH_SESSIONS {
-            if tenant.memory.is_roomy() && tenant.has_own_room() {
+        for _ in 0..UNLOADS_PER_BATCH {
+            if tenant.memory.has_free_share() && tenant.has_own_free_share() {
                 break;
             }
             let Some((last_access, slot)) = idle.loaded.pop() else {
@@ -142,7 +142,7 @@ impl Worker for Unloader {
         if self.is_stuck {
             tokio::time::sleep(PAUSE).await;
         }
-        self.sessions.shared.tenants.memory_passed().await;
+        self.sessions.shared.tenants.memory_exceeded().await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
@@ -152,9 +152,9 @@ impl Worker for Unloader {
             self.is_stuck = true;
             return Ok(());
         }
-        for _ in 0..BATCHES_MAX {
+        for _ in 0..BATCHES_PER_STEP {
             self.is_stuck = !self.sessions.unload_batch();
-            if self.is_stuck || self.sessions.shared.tenants.have_memory_room() {
+            if self.is_stuck || self.sessions.shared.tenants.have_free_memory() {
                 break;
             }
             // Let calls run first.

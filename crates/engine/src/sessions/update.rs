@@ -15,7 +15,7 @@ use memoird_core::session::Session;
 use memoird_core::time::Now;
 
 use super::end::EndRequest;
-use super::freshness::SeenVersion;
+use super::freshness::ObservedVersion;
 use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
 use super::view::SessionView;
 use super::{ATTEMPTS_MAX, SessionRef, SessionVersion, Sessions, Submission};
@@ -172,9 +172,9 @@ pub(super) struct Decided<T> {
 pub(super) enum WaitFor {
     Written(Submitted),
     /// The observed version is durable, and current in a cluster.
-    Seen {
+    Observed {
         slot: Arc<Slot>,
-        version: SeenVersion,
+        version: ObservedVersion,
     },
     Nothing,
 }
@@ -203,7 +203,7 @@ impl Sessions {
                     let epoch = slot.lock().epoch;
                     match self.decide_in(slot, options, permit, &mut decide) {
                         Ok(attempt) => attempt,
-                        Err(refusal) if self.is_refusal_final(slot, epoch).await? => {
+                        Err(refusal) if self.is_rejection_final(slot, epoch).await? => {
                             return Err(refusal);
                         }
                         Err(_) => continue,
@@ -338,7 +338,7 @@ impl Sessions {
     async fn is_durable(&self, wait: WaitFor) -> Result<bool, EngineError> {
         match wait {
             WaitFor::Nothing => Ok(true),
-            WaitFor::Seen { slot, version } => self.is_current(&slot, version).await,
+            WaitFor::Observed { slot, version } => self.is_current(&slot, version).await,
             WaitFor::Written(submitted) => match submitted.written().await {
                 Ok(()) => Ok(true),
                 Err(EngineError::SessionReloaded) => Ok(false),
@@ -434,9 +434,9 @@ impl Sessions {
             .effect
             .zip(permit)
             .map(|(effect, permit)| self.apply(slot, &mut inner, effect, permit));
-        let wait = match (submitted, SeenVersion::of(&inner)) {
+        let wait = match (submitted, ObservedVersion::of(&inner)) {
             (Some(submitted), _) if !options.is_optional => WaitFor::Written(submitted),
-            (_, Some(version)) if decision.is_answer => WaitFor::Seen {
+            (_, Some(version)) if decision.is_answer => WaitFor::Observed {
                 slot: Arc::clone(slot),
                 version,
             },

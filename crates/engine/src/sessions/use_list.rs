@@ -1,7 +1,7 @@
-//! LRU list of sessions, with skip pointers (marks) for seeking to a point in time.
+//! LRU list of sessions, with skip pointers for seeking to a point in time.
 //!
 //! Moving a session to the back takes constant time. A seek is a lookup among the skip pointers
-//! plus a walk of about [`MARK_EVERY`] entries.
+//! plus a walk of about [`SKIP_POINTER_EVERY`] entries.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -15,16 +15,16 @@ use memoird_core::time::Steady;
 use super::slot::Slot;
 
 /// Every 256th appended session becomes a skip pointer.
-const MARK_EVERY: usize = 256;
+const SKIP_POINTER_EVERY: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct UseList {
     sessions: LinkedHashMap<SessionId, Node>,
     /// Skip pointers by time of last use. When a session moves, its skip pointer passes to a
-    /// neighbor, so gaps stay close to [`MARK_EVERY`] entries.
-    marks: BTreeMap<Steady, SessionId>,
+    /// neighbor, so gaps stay close to [`SKIP_POINTER_EVERY`] entries.
+    skip_pointers: BTreeMap<Steady, SessionId>,
     /// Sessions appended since the last skip pointer was added.
-    unmarked: usize,
+    since_skip_pointer: usize,
 }
 
 /// A session in a list, with its last use. Changed only under the session's lock.
@@ -41,7 +41,7 @@ type Cursor<'a> = CursorMut<'a, SessionId, Node, DefaultHashBuilder>;
 #[derive(Debug)]
 struct Node {
     entry: Entry,
-    is_marked: bool,
+    is_skip_pointer: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub(super) enum PageStart<'a> {
     First,
     /// After this session, last used at this time. If it has been used since or has ended, the page
     /// starts with the sessions last used at that time, and may repeat some of them.
-    Behind(&'a SessionId, Steady),
+    After(&'a SessionId, Steady),
     /// At this time, or at the next one in page order.
     From(Steady),
 }
@@ -64,9 +64,15 @@ impl UseList {
     /// Appends a session as the most recently used, replacing any entry with the same id.
     pub(super) fn push(&mut self, entry: Entry) {
         let id = entry.slot.key.session.clone();
-        self.hand_mark_on(&id);
-        let is_marked = self.gives_mark(&id, entry.last_access);
-        self.sessions.insert(id, Node { entry, is_marked });
+        self.move_skip_pointer_to_neighbor(&id);
+        let is_skip_pointer = self.add_skip_pointer_if_due(&id, entry.last_access);
+        self.sessions.insert(
+            id,
+            Node {
+                entry,
+                is_skip_pointer,
+            },
+        );
     }
 
     /// Moves a session to the back after a use. Does nothing if it is not in the list.
@@ -88,13 +94,13 @@ impl UseList {
             self.insert(entry);
             return;
         }
-        if node.is_marked {
-            self.hand_mark_on(id);
+        if node.is_skip_pointer {
+            self.move_skip_pointer_to_neighbor(id);
         }
-        let is_marked = self.gives_mark(id, last_access);
+        let is_skip_pointer = self.add_skip_pointer_if_due(id, last_access);
         if let Some(node) = self.sessions.to_back(id) {
             node.entry.last_access = last_access;
-            node.is_marked = is_marked;
+            node.is_skip_pointer = is_skip_pointer;
         }
     }
 
@@ -105,7 +111,7 @@ impl UseList {
         let last_access = entry.last_access;
         let node = Node {
             entry,
-            is_marked: false,
+            is_skip_pointer: false,
         };
         let has_none_before = self
             .newest_until(last_access)
@@ -122,7 +128,7 @@ impl UseList {
     }
 
     pub(super) fn remove(&mut self, id: &SessionId) -> Option<Entry> {
-        self.hand_mark_on(id);
+        self.move_skip_pointer_to_neighbor(id);
         self.sessions.remove(id).map(|node| node.entry)
     }
 
@@ -164,12 +170,12 @@ impl UseList {
                     Direction::Oldest => self.sessions.cursor_front_mut(),
                 });
             }
-            PageStart::Behind(id, at) if is_there(id, at) => {
+            PageStart::After(id, at) if is_there(id, at) => {
                 let mut cursor = self.cursor_at(id)?;
                 step(&mut cursor, direction);
                 return Some(cursor);
             }
-            PageStart::Behind(_, at) | PageStart::From(at) => at,
+            PageStart::After(_, at) | PageStart::From(at) => at,
         };
         match direction {
             Direction::Newest => self.newest_until(at),
@@ -179,12 +185,12 @@ impl UseList {
 
     /// Returns a cursor at the most recent session last used at or before `at`.
     fn newest_until(&mut self, at: Steady) -> Option<Cursor<'_>> {
-        let mark = self
-            .marks
+        let skip_pointer = self
+            .skip_pointers
             .range((Excluded(at), Unbounded))
             .next()
             .map(|(_, id)| id.clone());
-        let mut cursor = match mark {
+        let mut cursor = match skip_pointer {
             Some(id) => self.cursor_at(&id)?,
             None => self.sessions.cursor_back_mut(),
         };
@@ -197,8 +203,12 @@ impl UseList {
 
     /// Returns a cursor at the longest idle session last used at or after `at`.
     fn oldest_from(&mut self, at: Steady) -> Option<Cursor<'_>> {
-        let mark = self.marks.range(..at).next_back().map(|(_, id)| id.clone());
-        let mut cursor = match mark {
+        let skip_pointer = self
+            .skip_pointers
+            .range(..at)
+            .next_back()
+            .map(|(_, id)| id.clone());
+        let mut cursor = match skip_pointer {
             Some(id) => self.cursor_at(&id)?,
             None => self.sessions.cursor_front_mut(),
         };
@@ -217,28 +227,29 @@ impl UseList {
     }
 
     /// Adds a skip pointer for a session appended at this time, if one is due.
-    fn gives_mark(&mut self, id: &SessionId, at: Steady) -> bool {
-        self.unmarked += 1;
-        let gives = self.unmarked >= MARK_EVERY && !self.marks.contains_key(&at);
-        if gives {
-            self.unmarked = 0;
-            self.marks.insert(at, id.clone());
+    fn add_skip_pointer_if_due(&mut self, id: &SessionId, at: Steady) -> bool {
+        self.since_skip_pointer += 1;
+        let is_due =
+            self.since_skip_pointer >= SKIP_POINTER_EVERY && !self.skip_pointers.contains_key(&at);
+        if is_due {
+            self.since_skip_pointer = 0;
+            self.skip_pointers.insert(at, id.clone());
         }
-        gives
+        is_due
     }
 
     /// Moves the skip pointer of a session that is about to move, if it has one, to a neighbor.
     ///
     /// Drops it if the neighbor's time already has one: the map holds one per time.
-    fn hand_mark_on(&mut self, id: &SessionId) {
+    fn move_skip_pointer_to_neighbor(&mut self, id: &SessionId) {
         let RawEntryMut::Occupied(mut known) = self.sessions.raw_entry_mut().from_key(id) else {
             return;
         };
         let node = known.get_mut();
-        if !std::mem::take(&mut node.is_marked) {
+        if !std::mem::take(&mut node.is_skip_pointer) {
             return;
         }
-        self.marks.remove(&node.entry.last_access);
+        self.skip_pointers.remove(&node.entry.last_access);
         let mut cursor = known.cursor_mut();
         if cursor.peek_next().is_some() {
             cursor.move_next();
@@ -246,29 +257,30 @@ impl UseList {
             cursor.move_prev();
         }
         if let Some((id, node)) = cursor.current()
-            && !self.marks.contains_key(&node.entry.last_access)
+            && !self.skip_pointers.contains_key(&node.entry.last_access)
         {
-            node.is_marked = true;
-            self.marks.insert(node.entry.last_access, id.clone());
+            node.is_skip_pointer = true;
+            self.skip_pointers
+                .insert(node.entry.last_access, id.clone());
         }
     }
 }
 
 #[cfg(test)]
 impl UseList {
-    pub(super) const MARK_EVERY: usize = MARK_EVERY;
+    pub(super) const SKIP_POINTER_EVERY: usize = SKIP_POINTER_EVERY;
 
-    pub(super) fn marked(&self) -> impl Iterator<Item = (&Entry, bool)> {
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Entry, bool)> {
         let nodes = self.sessions.values();
-        nodes.map(|node| (&node.entry, node.is_marked))
+        nodes.map(|node| (&node.entry, node.is_skip_pointer))
     }
 
-    pub(super) fn has_mark(&self, entry: &Entry) -> bool {
-        self.marks.get(&entry.last_access) == Some(&entry.slot.key.session)
+    pub(super) fn has_skip_pointer(&self, entry: &Entry) -> bool {
+        self.skip_pointers.get(&entry.last_access) == Some(&entry.slot.key.session)
     }
 
-    pub(super) fn marks(&self) -> usize {
-        self.marks.len()
+    pub(super) fn skip_pointers(&self) -> usize {
+        self.skip_pointers.len()
     }
 }
 

@@ -12,7 +12,7 @@ use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::{JournalPage, JournalRange, Store, StoreError};
 
-use super::freshness::SeenVersion;
+use super::freshness::ObservedVersion;
 use super::slot::{Slot, SlotInner};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
@@ -62,7 +62,7 @@ impl Sessions {
             let head = inner.head()?;
             Some(SessionView::of(&session.key, head, &session.tenant, now))
         };
-        self.look(session, view).await
+        self.read_durable(session, view).await
     }
 
     /// Reads a live session with its turns, loading them if needed.
@@ -76,7 +76,7 @@ impl Sessions {
             let head = SessionView::of(&session.key, loaded.head(), &session.tenant, now);
             Some(view(loaded, head))
         };
-        self.look(session, view).await
+        self.read_durable(session, view).await
     }
 
     /// Reads a live session with its turns. Returns `None` if they are not in memory.
@@ -89,16 +89,16 @@ impl Sessions {
             let head = SessionView::of(&session.key, inner.head()?, &session.tenant, now);
             Some(inner.session().map(|loaded| view(loaded, head)))
         };
-        self.look(session, view).await
+        self.read_durable(session, view).await
     }
 
     /// Reads a session under its lock, repeatedly until the observed version is durable.
     ///
-    /// `see` returns `None` if the session must be loaded first.
-    async fn look<T>(
+    /// `read` returns `None` if the session must be loaded first.
+    async fn read_durable<T>(
         &self,
         session: &SessionRef,
-        see: impl Fn(&SlotInner, Now) -> Option<T>,
+        read: impl Fn(&SlotInner, Now) -> Option<T>,
     ) -> Result<T, EngineError> {
         for _ in 0..ATTEMPTS_MAX {
             let slot = self
@@ -116,8 +116,8 @@ impl Sessions {
             }
             let (seen, version, has_ended) = {
                 let inner = slot.lock();
-                let seen = see(&inner, self.now());
-                (seen, SeenVersion::of(&inner), inner.has_ended())
+                let seen = read(&inner, self.now());
+                (seen, ObservedVersion::of(&inner), inner.has_ended())
             };
             match seen.zip(version) {
                 Some((seen, version)) => {

@@ -4,7 +4,7 @@ use memoird_core::ids::Subject;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
 use memoird_engine::{
-    Durability, SessionOrder, SessionPage, SessionPlace, SessionQuery, SessionView,
+    Durability, SessionListPosition, SessionOrder, SessionPage, SessionQuery, SessionView,
 };
 
 use crate::bot::{Bot, saying};
@@ -52,7 +52,7 @@ async fn cut_page_continues_after_its_last_session() {
     }
     for order in [SessionOrder::Newest, SessionOrder::Oldest, SessionOrder::Id] {
         let query = SessionQuery { order, ..all() };
-        let ask = async |after: Option<&SessionPlace>| {
+        let ask = async |after: Option<&SessionListPosition>| {
             let page = engine.commands.sessions(&bot.tenant, &query, after, 10);
             page.await.unwrap()
         };
@@ -141,7 +141,7 @@ async fn list_after_end_is_empty() {
     let bot = Bot::acme(&engine);
     settle().await;
     bot.say("a", "hello").await.unwrap();
-    let behind = SessionPlace {
+    let behind = SessionListPosition {
         session: session_id("a"),
         at: Steady(0),
     };

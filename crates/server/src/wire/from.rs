@@ -17,8 +17,8 @@ use memoird_core::state::StatePatch;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_core::turn::{MessageFormat, NewTurn, Turn};
 use memoird_engine::{
-    CopyCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand, SessionOrder,
-    SessionPlace, SessionQuery, TurnName, TurnUpdateCommand,
+    CopyCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand, SessionListPosition,
+    SessionOrder, SessionQuery, TurnName, TurnUpdateCommand,
 };
 use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
@@ -450,7 +450,7 @@ const ID_TOKEN: &str = "id:";
 pub(crate) fn session_page_token(
     token: &str,
     order: SessionOrder,
-) -> Result<Option<SessionPlace>, Status> {
+) -> Result<Option<SessionListPosition>, Status> {
     read_page_token(token, |token| {
         let (session, at) = match order {
             SessionOrder::Id => (token.strip_prefix(ID_TOKEN)?, 0),
@@ -459,7 +459,7 @@ pub(crate) fn session_page_token(
                 (id, u64::from_str_radix(time, 16).ok()?)
             }
         };
-        Some(SessionPlace {
+        Some(SessionListPosition {
             session: SessionId::parse(session).ok()?,
             at: Steady(at),
         })
@@ -467,7 +467,7 @@ pub(crate) fn session_page_token(
 }
 
 /// Formats the page token after a session.
-pub(crate) fn session_token(place: &SessionPlace, order: SessionOrder) -> String {
+pub(crate) fn session_token(place: &SessionListPosition, order: SessionOrder) -> String {
     match order {
         SessionOrder::Id => format!("{ID_TOKEN}{}", place.session),
         _ => format!("{:x}:{}", place.at.0, place.session),

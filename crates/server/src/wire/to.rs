@@ -10,7 +10,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
     AppendOutcome, CopyOutcome, DeliveryView, EndedSession, Event, EventCursor, EventKind,
-    PatchOutcome, RewindOutcome, SessionOrder, SessionPlace, SessionView, StatsSnapshot,
+    PatchOutcome, RewindOutcome, SessionListPosition, SessionOrder, SessionView, StatsSnapshot,
     TenantSnapshot, TurnUpdateOutcome, WatchItem,
 };
 use memoird_proto::v1;
@@ -165,7 +165,7 @@ pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
 
 pub(crate) fn sessions(
     sessions: Vec<v1::SessionInfo>,
-    next: Option<&SessionPlace>,
+    next: Option<&SessionListPosition>,
     order: SessionOrder,
 ) -> v1::ListSessionsResponse {
     let next = next.map(|place| session_token(place, order));
