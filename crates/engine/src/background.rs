@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::blocking::give_way;
+use crate::blocking::lower_thread_priority;
 
 /// Runs `compute` on a new low-priority thread called `name`.
 ///
@@ -16,7 +16,7 @@ pub async fn run_in_background<T: Send + 'static>(
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            give_way();
+            lower_thread_priority();
             // The caller may have been cancelled.
             let _ = sender.send(compute());
         });

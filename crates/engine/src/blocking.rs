@@ -30,9 +30,9 @@ use fair_threads::FairThreads;
 const NICENESS: i32 = 10;
 
 /// Lowers the calling thread's priority, so that its long work does not delay calls.
-pub(crate) fn give_way() {
-    thread_local!(static GIVES_WAY: Cell<bool> = const { Cell::new(false) });
-    if GIVES_WAY.replace(true) {
+pub(crate) fn lower_thread_priority() {
+    thread_local!(static IS_LOWERED: Cell<bool> = const { Cell::new(false) });
+    if IS_LOWERED.replace(true) {
         return;
     }
     // Linux applies niceness per thread. If the call is denied, the work still runs.
@@ -79,10 +79,10 @@ impl Blocking {
         if self.is_inline() {
             return Ok(action());
         }
-        let gives_way = matches!(self, Self::Threads);
+        let lowers_priority = matches!(self, Self::Threads);
         let action = move || {
-            if gives_way {
-                give_way();
+            if lowers_priority {
+                lower_thread_priority();
             }
             action()
         };
@@ -96,18 +96,21 @@ impl Blocking {
 
 /// Runs blocking calls of one kind with bounded concurrency, round-robin by tenant.
 #[derive(Clone, Debug)]
-pub struct Executor(Place);
+pub struct Executor(ExecutorBackend);
 
 #[derive(Clone, Debug)]
-enum Place {
-    Own(Arc<FairThreads>),
-    Shared(Blocking),
+enum ExecutorBackend {
+    FairThreads(Arc<FairThreads>),
+    Runtime(Blocking),
 }
 
 impl Executor {
     /// Creates a pool of up to `threads_max` low-priority threads, if `blocking` uses threads.
     pub fn new(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
-        Self::on(blocking, FairThreads::new(name, threads_max, give_way))
+        Self::on(
+            blocking,
+            FairThreads::new(name, threads_max, lower_thread_priority),
+        )
     }
 
     /// Creates the pool that reads files for calls: the journal, memories and the transcript index.
@@ -122,9 +125,9 @@ impl Executor {
 
     fn on(blocking: Blocking, threads: FairThreads) -> Self {
         Self(match blocking {
-            Blocking::Threads => Place::Own(Arc::new(threads)),
+            Blocking::Threads => ExecutorBackend::FairThreads(Arc::new(threads)),
             Blocking::Pool | Blocking::Inline | Blocking::InlineWithReadDelay(_) => {
-                Place::Shared(blocking)
+                ExecutorBackend::Runtime(blocking)
             }
         })
     }
@@ -138,8 +141,8 @@ impl Executor {
         action: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, EngineError> {
         match &self.0 {
-            Place::Own(threads) => threads.run(tenant, action).await,
-            Place::Shared(blocking) => blocking.run(action).await,
+            ExecutorBackend::FairThreads(threads) => threads.run(tenant, action).await,
+            ExecutorBackend::Runtime(blocking) => blocking.run(action).await,
         }
     }
 
@@ -148,26 +151,26 @@ impl Executor {
     /// The call is dropped if too many calls are queued.
     fn start(&self, action: impl FnOnce() + Send + 'static) {
         match &self.0 {
-            Place::Own(threads) => threads.start(action),
-            Place::Shared(blocking) if blocking.is_inline() => action(),
-            Place::Shared(_) => drop(tokio::task::spawn_blocking(action)),
+            ExecutorBackend::FairThreads(threads) => threads.start(action),
+            ExecutorBackend::Runtime(blocking) if blocking.is_inline() => action(),
+            ExecutorBackend::Runtime(_) => drop(tokio::task::spawn_blocking(action)),
         }
     }
 }
 
 /// State of the log checkpoint.
 #[derive(Debug, Default)]
-struct LogMove {
-    is_under_way: AtomicBool,
-    is_over: Notify,
+struct CheckpointState {
+    is_running: AtomicBool,
+    finished: Notify,
 }
 
-struct Settling(Arc<LogMove>);
+struct CheckpointGuard(Arc<CheckpointState>);
 
-impl Drop for Settling {
+impl Drop for CheckpointGuard {
     fn drop(&mut self) {
-        self.0.is_under_way.store(false, Ordering::Release);
-        self.0.is_over.notify_one();
+        self.0.is_running.store(false, Ordering::Release);
+        self.0.finished.notify_one();
     }
 }
 
@@ -179,7 +182,7 @@ pub(crate) struct StoreAccess {
     /// delay them.
     commits: Blocking,
     readers: Executor,
-    log_move: Arc<LogMove>,
+    checkpoint: Arc<CheckpointState>,
     read_delay: Option<fn() -> Duration>,
 }
 
@@ -197,7 +200,7 @@ impl StoreAccess {
                 other => other,
             },
             readers,
-            log_move: Arc::default(),
+            checkpoint: Arc::default(),
             read_delay: blocking.read_delay(),
         }
     }
@@ -222,32 +225,32 @@ impl StoreAccess {
         outcome.map_err(|error| EngineError::from(&error))
     }
 
-    /// Starts a checkpoint of the store's log ([`Store::settle_log`]).
+    /// Starts a checkpoint of the store's log ([`Store::checkpoint_log`]).
     ///
     /// Returns false if one is already running.
-    pub(crate) fn settle_log(&self) -> bool {
-        if self.log_move.is_under_way.swap(true, Ordering::AcqRel) {
+    pub(crate) fn checkpoint_log(&self) -> bool {
+        if self.checkpoint.is_running.swap(true, Ordering::AcqRel) {
             return false;
         }
-        let settling = Settling(Arc::clone(&self.log_move));
+        let guard = CheckpointGuard(Arc::clone(&self.checkpoint));
         let store = Arc::clone(&self.store);
         self.readers.start(move || {
-            if let Err(error) = store.settle_log() {
+            if let Err(error) = store.checkpoint_log() {
                 debug!(%error, "the log could not be moved beside the commits");
             }
-            drop(settling);
+            drop(guard);
         });
         true
     }
 
-    pub(crate) fn is_settling(&self) -> bool {
-        self.log_move.is_under_way.load(Ordering::Acquire)
+    pub(crate) fn is_checkpointing(&self) -> bool {
+        self.checkpoint.is_running.load(Ordering::Acquire)
     }
 
     /// Waits until no checkpoint is running. Only for the committer: a single waiter is notified.
-    pub(crate) async fn settled(&self) {
-        while self.is_settling() {
-            self.log_move.is_over.notified().await;
+    pub(crate) async fn wait_checkpointed(&self) {
+        while self.is_checkpointing() {
+            self.checkpoint.finished.notified().await;
         }
     }
 

@@ -27,12 +27,12 @@ pub(crate) struct Calibrations {
 #[derive(Debug)]
 struct Inner {
     /// By model profile; a configuration has few.
-    shared: BTreeMap<Box<str>, Shared>,
+    shared: BTreeMap<Box<str>, SharedCalibration>,
     sessions: LruCache<(Box<str>, SessionId), Calibration>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedCalibration {
     calibration: Calibration,
     /// Last charge of each of the last sessions that reported one, the newest first.
     witnesses: VecDeque<Witness>,
@@ -116,10 +116,13 @@ impl Calibrations {
         let mut inner = self.lock();
         for (model, mut calibration) in calibrations {
             calibration.repair();
-            inner.shared.entry(model).or_insert_with(|| Shared {
-                calibration,
-                witnesses: VecDeque::new(),
-            });
+            inner
+                .shared
+                .entry(model)
+                .or_insert_with(|| SharedCalibration {
+                    calibration,
+                    witnesses: VecDeque::new(),
+                });
         }
     }
 
@@ -128,7 +131,7 @@ impl Calibrations {
     }
 }
 
-impl Shared {
+impl SharedCalibration {
     fn observe(&mut self, session: &SessionId, before: Option<Charge>, charge: Charge) {
         let calibration = &mut self.calibration;
         let mut witnesses = self.witnesses.iter_mut();

@@ -155,11 +155,11 @@ impl ProviderBreaker {
 
 #[derive(Clone, Debug)]
 pub struct Compaction {
-    shared: Arc<Shared>,
+    shared: Arc<CompactionInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CompactionInner {
     sessions: Sessions,
     queue: Arc<CompactionQueue>,
     config: ArcSwap<CompactionConfig>,
@@ -183,7 +183,7 @@ pub(crate) struct CompactionParts {
 impl Compaction {
     pub(crate) fn new(parts: CompactionParts, config: CompactionConfig) -> Self {
         parts.queue.note_summarizer(config.summarizer.as_ref());
-        let shared = Shared {
+        let shared = CompactionInner {
             sessions: parts.sessions,
             queue: parts.queue,
             config: ArcSwap::from_pointee(config),

@@ -42,11 +42,11 @@ pub struct DeliveryView {
 
 #[derive(Clone, Debug)]
 pub struct Hooks {
-    shared: Arc<Shared>,
+    shared: Arc<HooksInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct HooksInner {
     outbox: Arc<Outbox>,
     sessions: Sessions,
     machine: Arc<dyn Machine>,
@@ -64,7 +64,7 @@ impl Hooks {
         stats: Arc<Stats>,
         retention: RetentionConfig,
     ) -> Self {
-        let shared = Shared {
+        let shared = HooksInner {
             outbox,
             sessions,
             machine,

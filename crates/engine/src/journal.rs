@@ -37,7 +37,7 @@ pub(crate) use committer::{CommitHandler, Committer};
 use crate::blocking::StoreAccess;
 use crate::error::EngineError;
 use crate::tenants::{JOURNAL_SHARE, Tenant, ms};
-use parts::{Parts, Passed};
+use parts::{OvertakenSessions, Parts};
 
 /// Bytes covered by one permit of the queue.
 const PERMIT_BYTES: usize = 1 << 10;
@@ -121,7 +121,7 @@ struct Progress {
     /// Every set up to this ticket is finished, except those in `passed`.
     reached: u64,
     /// Unfinished sets that others overtook.
-    passed: Vec<PassedSet>,
+    passed: Vec<OvertakenSet>,
     batches: u64,
     /// Number of failed commits that will be retried.
     failed_tries: u64,
@@ -131,7 +131,7 @@ struct Progress {
 
 /// An unfinished set that others overtook.
 #[derive(Clone, Debug)]
-struct PassedSet {
+struct OvertakenSet {
     ticket: u64,
     tenant: TenantId,
 }
@@ -221,14 +221,15 @@ impl Submitted {
 
 impl Progress {
     /// Whether the set with this ticket is finished.
-    fn is_over(&self, ticket: u64) -> bool {
-        let is_it = |passed: &PassedSet| passed.ticket == ticket;
+    fn is_finished(&self, ticket: u64) -> bool {
+        let is_it = |passed: &OvertakenSet| passed.ticket == ticket;
         ticket <= self.processed || (ticket <= self.reached && !self.passed.iter().any(is_it))
     }
 
     /// Whether all sets of a tenant up to this ticket are finished.
-    fn is_over_of(&self, tenant: &TenantId, ticket: u64) -> bool {
-        let is_earlier = |passed: &PassedSet| passed.ticket <= ticket && passed.tenant == *tenant;
+    fn is_tenant_finished(&self, tenant: &TenantId, ticket: u64) -> bool {
+        let is_earlier =
+            |passed: &OvertakenSet| passed.ticket <= ticket && passed.tenant == *tenant;
         ticket <= self.processed || (ticket <= self.reached && !self.passed.iter().any(is_earlier))
     }
 }
@@ -455,12 +456,14 @@ impl<C> Journal<C> {
         let Some(backend) = self.backend.as_ref().filter(|_| self.is_sync()) else {
             return;
         };
-        if backend.progress.borrow().is_over(ticket) {
+        if backend.progress.borrow().is_finished(ticket) {
             return;
         }
         let mut progress = backend.progress.subscribe();
         // Cannot fail: `self` holds the sender.
-        let _ = progress.wait_for(|progress| progress.is_over(ticket)).await;
+        let _ = progress
+            .wait_for(|progress| progress.is_finished(ticket))
+            .await;
     }
 
     /// Waits until all changes of a tenant up to this ticket are final.
@@ -488,7 +491,8 @@ impl<C> Journal<C> {
 
     /// Waits until the sets of a session up to this ticket, one of its own, are finished.
     pub(crate) async fn wait_processed_of_session(&self, ticket: u64) -> Result<(), EngineError> {
-        self.wait_until(|progress| progress.is_over(ticket)).await
+        self.wait_until(|progress| progress.is_finished(ticket))
+            .await
     }
 
     /// Waits until the sets of a tenant up to this ticket are finished.
@@ -497,31 +501,31 @@ impl<C> Journal<C> {
         tenant: &TenantId,
         ticket: u64,
     ) -> Result<(), EngineError> {
-        self.wait_until(|progress| progress.is_over_of(tenant, ticket))
+        self.wait_until(|progress| progress.is_tenant_finished(tenant, ticket))
             .await
     }
 
-    async fn wait_until(&self, is_over: impl Fn(&Progress) -> bool) -> Result<(), EngineError> {
+    async fn wait_until(&self, is_finished: impl Fn(&Progress) -> bool) -> Result<(), EngineError> {
         let Some(backend) = &self.backend else {
             return Ok(());
         };
-        if is_over(&backend.progress.borrow()) {
+        if is_finished(&backend.progress.borrow()) {
             return Ok(());
         }
         let mut progress = backend.progress.subscribe();
         loop {
             let tries_before = progress.borrow().failed_tries;
-            if is_over(&progress.borrow()) {
+            if is_finished(&progress.borrow()) {
                 return Ok(());
             }
             backend.flush.notify_one();
             let is_tried =
-                |progress: &Progress| is_over(progress) || progress.failed_tries > tries_before;
+                |progress: &Progress| is_finished(progress) || progress.failed_tries > tries_before;
             // Cannot fail: `self` holds the sender.
             let Ok(progress) = progress.wait_for(is_tried).await else {
                 return Err(EngineError::Stopping);
             };
-            if let (Some(failure), false) = (&progress.failure, is_over(&progress)) {
+            if let (Some(failure), false) = (&progress.failure, is_finished(&progress)) {
                 return Err(failure.clone());
             }
         }
@@ -613,7 +617,7 @@ impl<C> Backend<C> {
     ) -> TakenBatch<C> {
         let mut queue = self.queue();
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        let (mut passed, mut stay) = (Passed::default(), Vec::new());
+        let (mut passed, mut stay) = (OvertakenSessions::default(), Vec::new());
         if let Some(ahead) = ahead {
             passed.add(&ahead.set);
         }
@@ -677,9 +681,9 @@ impl<C> Backend<C> {
             let is_passed = |submission: &&Submission<C>| submission.ticket < reached;
             let waiting = queue.waiting.iter().take_while(is_passed);
             let ahead = ahead.into_iter().filter(is_passed);
-            let passed: Vec<PassedSet> = waiting
+            let passed: Vec<OvertakenSet> = waiting
                 .chain(ahead)
-                .map(|submission| PassedSet {
+                .map(|submission| OvertakenSet {
                     ticket: submission.ticket,
                     tenant: tenant_of(&submission.context),
                 })

@@ -483,7 +483,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the store cannot be written. Nothing is lost, and commits do the remaining work.
-    fn settle_log(&self) -> Result<(), StoreError> {
+    fn checkpoint_log(&self) -> Result<(), StoreError> {
         Ok(())
     }
 

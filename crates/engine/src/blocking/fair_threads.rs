@@ -18,11 +18,11 @@ const CALLS_WAITING_MAX: usize = 16_384;
 /// A thread pool. Threads start on demand, and exit after the pool is dropped.
 #[derive(Debug)]
 pub(crate) struct FairThreads {
-    shared: Arc<Shared>,
+    shared: Arc<PoolInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoolInner {
     name: &'static str,
     threads_max: usize,
     /// Runs first on each thread.
@@ -44,7 +44,7 @@ type Call = Box<dyn FnOnce() + Send>;
 
 /// A caller waiting for its result. If it is dropped, its call is removed from the queue.
 struct Caller<'a> {
-    shared: &'a Shared,
+    shared: &'a PoolInner,
     tenant: Option<TenantId>,
     /// `None` once the call has completed.
     number: Option<Number>,
@@ -77,7 +77,7 @@ impl FairThreads {
             idle: 0,
             is_closed: false,
         };
-        let shared = Shared {
+        let shared = PoolInner {
             name,
             threads_max: threads_max.max(1),
             begin,
@@ -175,7 +175,7 @@ impl Drop for FairThreads {
     }
 }
 
-impl Shared {
+impl PoolInner {
     fn run_calls(&self) {
         (self.begin)();
         while let Some(call) = self.next_call() {

@@ -2,7 +2,7 @@
 //!
 //! If the callers were already notified, a failed transaction is retried until it succeeds.
 //!
-//! A set based on a rejected one is never sent to the store ([`CommitHandler::is_well_founded`]).
+//! A set based on a rejected one is never sent to the store ([`CommitHandler::is_base_written`]).
 //! With several writers, another process's change may have the revision that the set expects.
 
 use std::sync::Arc;
@@ -30,13 +30,13 @@ use crate::worker::{WorkError, Worker};
 const GATHER_FROM_SETS: usize = 8;
 const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// The store's log is checkpointed after this many commits or bytes of sets.
-const SETTLE_COMMITS: usize = 128;
-const SETTLE_BYTES: usize = 4 << 20;
+const CHECKPOINT_COMMITS: usize = 128;
+const CHECKPOINT_BYTES: usize = 4 << 20;
 /// Bytes between checkpoints while a large set is prewritten.
 ///
 /// While that much waits for a running checkpoint, no further part is written: a commit that finds
 /// the log full would have to checkpoint all of it, delaying every caller.
-const SETTLE_BYTES_AHEAD: usize = 1 << 20;
+const CHECKPOINT_BYTES_PREWRITING: usize = 1 << 20;
 /// Pause after a failed commit before an empty commit probes the store.
 const PROBE_PAUSE: Duration = Duration::from_secs(30);
 /// Pause before a failed commit is retried. Doubles with each attempt, up to `RETRY_PAUSE_MAX`.
@@ -51,7 +51,7 @@ pub(crate) trait CommitHandler<C>: Send + 'static {
     ///
     /// A single writer can leave this check to the store, which compares revisions. With several,
     /// another writer may have created the expected revision.
-    fn is_well_founded(&self, context: &C) -> bool;
+    fn is_base_written(&self, context: &C) -> bool;
     fn tenant<'a>(&self, context: &'a C) -> &'a Tenant;
     /// Called when the set with this ticket is written.
     fn committed(&self, ticket: u64, context: C, at: Timestamp);
@@ -74,12 +74,12 @@ pub(crate) struct Committer<C, H> {
     is_stopping: bool,
     /// Failed attempts to write the oldest sets.
     retries: u32,
-    unsettled: Unsettled,
+    since_checkpoint: SinceCheckpoint,
 }
 
 /// Amount committed since the last checkpoint began.
 #[derive(Default)]
-struct Unsettled {
+struct SinceCheckpoint {
     commits: usize,
     bytes: usize,
 }
@@ -110,7 +110,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             held_back: 0,
             is_stopping: false,
             retries: 0,
-            unsettled: Unsettled::default(),
+            since_checkpoint: SinceCheckpoint::default(),
         }
     }
 
@@ -128,14 +128,14 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             return BatchOutcome::Nothing;
         }
         let bytes = taken_bytes + part.as_ref().map_or(0, parts::bytes_of);
-        let is_well_founded: Vec<bool> = batch
+        let is_base_written: Vec<bool> = batch
             .iter()
-            .map(|submission| self.handler.is_well_founded(&submission.context))
+            .map(|submission| self.handler.is_base_written(&submission.context))
             .collect();
         let well_founded = batch
             .iter_mut()
-            .zip(&is_well_founded)
-            .filter(|(_, is_well_founded)| **is_well_founded)
+            .zip(&is_base_written)
+            .filter(|(_, is_base_written)| **is_base_written)
             .map(|(submission, _)| std::mem::take(&mut submission.set));
         let sets: Arc<Vec<ChangeSet>> = Arc::new(well_founded.collect());
         let watch = Stopwatch::start();
@@ -148,11 +148,11 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             Ok((answers, turns_ahead)) => {
                 self.note_success(backend);
                 self.count_sets(count);
-                self.settle_when_due(backend, bytes);
+                self.checkpoint_when_due(backend, bytes);
                 self.advance(backend, turns_ahead);
                 let mut answers = answers.into_iter();
-                let outcomes = is_well_founded.iter().map(|is_well_founded| {
-                    let answer = is_well_founded
+                let outcomes = is_base_written.iter().map(|is_base_written| {
+                    let answer = is_base_written
                         .then(|| answers.next())
                         .flatten()
                         .map(|answer| answer.map_err(Into::into));
@@ -193,7 +193,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     fn next_part(&self, backend: &Backend<C>) -> Option<TurnsAhead> {
         let (ahead, parts) = (self.ahead.as_ref()?, self.journal.parts?);
         let mut part = parts.next(&ahead.set, ahead.turns_ahead)?;
-        if self.waits_for_log(backend) {
+        if self.waits_for_checkpoint(backend) {
             // The store must still learn that the set is to come.
             part.turns.clear();
         }
@@ -211,24 +211,25 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     }
 
     /// Starts a checkpoint, concurrent with the next commits, if the log has grown enough.
-    fn settle_when_due(&mut self, backend: &Backend<C>, bytes: usize) {
-        let unsettled = &mut self.unsettled;
-        unsettled.commits += 1;
-        unsettled.bytes += bytes;
+    fn checkpoint_when_due(&mut self, backend: &Backend<C>, bytes: usize) {
+        let since_checkpoint = &mut self.since_checkpoint;
+        since_checkpoint.commits += 1;
+        since_checkpoint.bytes += bytes;
         let bytes_max = match self.ahead {
-            Some(_) => SETTLE_BYTES_AHEAD,
-            None => SETTLE_BYTES,
+            Some(_) => CHECKPOINT_BYTES_PREWRITING,
+            None => CHECKPOINT_BYTES,
         };
-        let is_due = unsettled.commits >= SETTLE_COMMITS || unsettled.bytes >= bytes_max;
-        if is_due && backend.access.settle_log() {
-            self.unsettled = Unsettled::default();
+        let is_due =
+            since_checkpoint.commits >= CHECKPOINT_COMMITS || since_checkpoint.bytes >= bytes_max;
+        if is_due && backend.access.checkpoint_log() {
+            self.since_checkpoint = SinceCheckpoint::default();
         }
     }
 
     /// Whether prewriting must wait for the running checkpoint.
-    fn waits_for_log(&self, backend: &Backend<C>) -> bool {
-        let is_much = self.unsettled.bytes >= SETTLE_BYTES_AHEAD;
-        is_much && !self.is_stopping && backend.access.is_settling()
+    fn waits_for_checkpoint(&self, backend: &Backend<C>) -> bool {
+        let is_much = self.since_checkpoint.bytes >= CHECKPOINT_BYTES_PREWRITING;
+        is_much && !self.is_stopping && backend.access.is_checkpointing()
     }
 
     fn count_sets(&self, count: usize) {
@@ -375,9 +376,9 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             return std::future::pending().await;
         };
         if self.ahead.is_some() && self.retries == 0 {
-            if self.waits_for_log(backend) {
+            if self.waits_for_checkpoint(backend) {
                 tokio::select! {
-                    () = backend.access.settled() => {}
+                    () = backend.access.wait_checkpointed() => {}
                     () = backend.wait_for_sets(self.held_back + 1) => {}
                 }
             }

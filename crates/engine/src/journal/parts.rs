@@ -24,7 +24,7 @@ pub(super) struct Parts {
 
 /// Sessions affected by unfinished sets that others overtake.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
+pub(super) struct OvertakenSessions {
     generations: HashSet<Generation>,
     keys: HashSet<SessionKey>,
     has_end: bool,
@@ -87,7 +87,7 @@ fn append_of(set: &ChangeSet) -> Option<(Generation, &Appended)> {
     })
 }
 
-impl Passed {
+impl OvertakenSessions {
     /// Adds a set that later ones may overtake.
     pub(super) fn add(&mut self, set: &ChangeSet) {
         self.is_any = true;

@@ -368,9 +368,9 @@ impl Store for FaultyStore {
         Ok((answers, turns))
     }
 
-    fn settle_log(&self) -> Result<(), StoreError> {
+    fn checkpoint_log(&self) -> Result<(), StoreError> {
         self.log_moves.fetch_add(1, Ordering::Relaxed);
-        self.inner.settle_log()
+        self.inner.checkpoint_log()
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {

@@ -5,7 +5,7 @@
 //! indexed tables. Reads check both. A layout that writes appends straight to the indexed tables
 //! was measured: durability cost twice the CPU.
 //!
-//! The log is checkpointed regularly, concurrently with commits (`settle_log`), so that no commit
+//! The log is checkpointed regularly, concurrently with commits (`checkpoint_log`), so that no commit
 //! has to checkpoint all of it. A file of up to 1 GiB is checked (`quick_check`) before it is
 //! written to.
 
@@ -175,7 +175,7 @@ impl SqliteStore {
     ///
     /// Most of it is checkpointed concurrently first, so that commits wait only for the rest.
     fn empty_log(&self) -> Result<bool, StoreError> {
-        self.settle_log()?;
+        self.checkpoint_log()?;
         Ok(empty_log(self.writer().connection(), EMPTY_LOG_WAIT)?)
     }
 
@@ -266,7 +266,7 @@ impl Store for SqliteStore {
         Ok(committed)
     }
 
-    fn settle_log(&self) -> Result<(), StoreError> {
+    fn checkpoint_log(&self) -> Result<(), StoreError> {
         let mut settler = locked(&self.settler);
         let taken = match settler.take() {
             Some(connection) => connection,

@@ -195,10 +195,10 @@ fn settle_log_checkpoints_wal_into_file() {
             .any(|place| place.starts_with("journal.db page"))
     };
     assert!(!in_file());
-    store.settle_log().unwrap();
+    store.checkpoint_log().unwrap();
     assert!(in_file());
     must_write(&store, [chat.append("u", 3)]);
-    store.settle_log().unwrap();
+    store.checkpoint_log().unwrap();
     assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
 }
 
