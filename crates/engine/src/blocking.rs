@@ -205,9 +205,9 @@ impl StoreAccess {
         }
     }
 
-    /// Whether the store can prewrite turns ahead of their set's commit ([`Store::commit_beside`]).
-    pub(crate) fn writes_ahead(&self) -> bool {
-        self.store.writes_ahead()
+    /// Whether the store can prewrite turns ahead of their set's commit ([`Store::commit_and_prewrite`]).
+    pub(crate) fn can_prewrite(&self) -> bool {
+        self.store.can_prewrite()
     }
 
     /// Reads the store on the reader pool, for a tenant or, if `None`, for the daemon itself.

@@ -2,7 +2,7 @@
 
 use memoird_core::CoreError;
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, SessionId};
-use memoird_store::{Refused, StoreError};
+use memoird_store::{StaleBase, StoreError};
 use thiserror::Error;
 
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -161,8 +161,8 @@ impl From<&StoreError> for EngineError {
     }
 }
 
-impl From<Refused> for EngineError {
-    fn from(_: Refused) -> Self {
+impl From<StaleBase> for EngineError {
+    fn from(_: StaleBase) -> Self {
         Self::SessionReloaded
     }
 }

@@ -118,10 +118,10 @@ struct Backend<C> {
 struct Progress {
     /// Every set up to this ticket is finished: written or rejected.
     processed: u64,
-    /// Every set up to this ticket is finished, except those in `passed`.
+    /// Every set up to this ticket is finished, except those in `overtaken`.
     reached: u64,
     /// Unfinished sets that others overtook.
-    passed: Vec<OvertakenSet>,
+    overtaken: Vec<OvertakenSet>,
     batches: u64,
     /// Number of failed commits that will be retried.
     failed_tries: u64,
@@ -151,7 +151,7 @@ struct Submission<C> {
     context: C,
     reply: Option<oneshot::Sender<Result<(), EngineError>>>,
     /// Number of its turns that are already prewritten.
-    turns_ahead: usize,
+    prewritten_turns: usize,
     _permit: Permit,
 }
 
@@ -222,15 +222,16 @@ impl Submitted {
 impl Progress {
     /// Whether the set with this ticket is finished.
     fn is_finished(&self, ticket: u64) -> bool {
-        let is_it = |passed: &OvertakenSet| passed.ticket == ticket;
-        ticket <= self.processed || (ticket <= self.reached && !self.passed.iter().any(is_it))
+        let is_it = |overtaken: &OvertakenSet| overtaken.ticket == ticket;
+        ticket <= self.processed || (ticket <= self.reached && !self.overtaken.iter().any(is_it))
     }
 
     /// Whether all sets of a tenant up to this ticket are finished.
     fn is_tenant_finished(&self, tenant: &TenantId, ticket: u64) -> bool {
         let is_earlier =
-            |passed: &OvertakenSet| passed.ticket <= ticket && passed.tenant == *tenant;
-        ticket <= self.processed || (ticket <= self.reached && !self.passed.iter().any(is_earlier))
+            |overtaken: &OvertakenSet| overtaken.ticket <= ticket && overtaken.tenant == *tenant;
+        ticket <= self.processed
+            || (ticket <= self.reached && !self.overtaken.iter().any(is_earlier))
     }
 }
 
@@ -246,8 +247,8 @@ impl<C> Journal<C> {
     /// Creates the queue of a store. Without one, changes stay in memory.
     pub(crate) fn new(config: &JournalConfig, access: Option<StoreAccess>) -> Self {
         let permits_max = (config.queue_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
-        let writes_ahead = access.as_ref().is_some_and(StoreAccess::writes_ahead);
-        let parts = writes_ahead.then_some(Parts {
+        let can_prewrite = access.as_ref().is_some_and(StoreAccess::can_prewrite);
+        let parts = can_prewrite.then_some(Parts {
             bytes: config.part_bytes.max(1),
         });
         let backend = access.map(|access| Backend {
@@ -431,7 +432,7 @@ impl<C> Journal<C> {
             set,
             context,
             reply: sender,
-            turns_ahead: 0,
+            prewritten_turns: 0,
             _permit: permit,
         });
         let is_enough = queue.waiting.len() >= queue.wake_at;
@@ -617,30 +618,32 @@ impl<C> Backend<C> {
     ) -> TakenBatch<C> {
         let mut queue = self.queue();
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        let (mut passed, mut stay) = (OvertakenSessions::default(), Vec::new());
+        let (mut overtaken, mut stay) = (OvertakenSessions::default(), Vec::new());
         if let Some(ahead) = ahead {
-            passed.add(&ahead.set);
+            overtaken.add(&ahead.set);
         }
         // Only one set can be prewritten at a time, including one that this batch completes.
-        let mut has_ahead = ahead.is_some();
+        let mut has_prewrite = ahead.is_some();
         while batch.len() < sets_max && bytes < BATCH_BYTES {
             let Some(submission) = queue.waiting.pop_front() else {
                 break;
             };
             let Submission {
-                set, turns_ahead, ..
+                set,
+                prewritten_turns,
+                ..
             } = &submission;
-            let is_too_large = |parts: Parts| parts.is_too_large(set, *turns_ahead);
-            if passed.hold_back(set) || (has_ahead && parts.is_some_and(is_too_large)) {
-                passed.add(set);
+            let is_too_large = |parts: Parts| parts.is_too_large(set, *prewritten_turns);
+            if overtaken.must_wait(set) || (has_prewrite && parts.is_some_and(is_too_large)) {
+                overtaken.add(set);
                 stay.push(submission);
             } else if parts.is_some_and(is_too_large) {
-                passed.add(set);
-                has_ahead = true;
+                overtaken.add(set);
+                has_prewrite = true;
                 *ahead = Some(submission);
             } else {
-                has_ahead |= *turns_ahead > 0;
-                bytes += parts::unwritten_bytes(set, *turns_ahead);
+                has_prewrite |= *prewritten_turns > 0;
+                bytes += parts::unwritten_bytes(set, *prewritten_turns);
                 batch.push(submission);
             }
         }
@@ -669,32 +672,32 @@ impl<C> Backend<C> {
     }
 
     /// Records that sets up to `last_ticket` are finished, except `ahead` and those still queued.
-    fn reach(
+    fn finish_up_to(
         &self,
         last_ticket: u64,
         ahead: Option<&Submission<C>>,
         tenant_of: impl Fn(&C) -> TenantId,
     ) {
         let reached = self.progress.borrow().reached.max(last_ticket);
-        let (processed, passed) = {
+        let (processed, overtaken) = {
             let queue = self.queue();
-            let is_passed = |submission: &&Submission<C>| submission.ticket < reached;
-            let waiting = queue.waiting.iter().take_while(is_passed);
-            let ahead = ahead.into_iter().filter(is_passed);
-            let passed: Vec<OvertakenSet> = waiting
+            let is_overtaken = |submission: &&Submission<C>| submission.ticket < reached;
+            let waiting = queue.waiting.iter().take_while(is_overtaken);
+            let ahead = ahead.into_iter().filter(is_overtaken);
+            let overtaken: Vec<OvertakenSet> = waiting
                 .chain(ahead)
                 .map(|submission| OvertakenSet {
                     ticket: submission.ticket,
                     tenant: tenant_of(&submission.context),
                 })
                 .collect();
-            let next = passed.iter().map(|passed| passed.ticket).min();
-            (next.map_or(reached, |next| next - 1), passed)
+            let next = overtaken.iter().map(|overtaken| overtaken.ticket).min();
+            (next.map_or(reached, |next| next - 1), overtaken)
         };
         self.progress.send_modify(|progress| {
             progress.processed = progress.processed.max(processed);
             progress.reached = reached;
-            progress.passed = passed;
+            progress.overtaken = overtaken;
             progress.batches += 1;
         });
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::{Generation, HookName, Subject};
 use memoird_core::seq_ranges::SeqRanges;
-use memoird_store::checksum::{TurnPlace, protect};
-use memoird_store::{ClockAnchor, CommitDoubts, StoreError, options, summaries};
+use memoird_store::checksum::{TurnKey, protect};
+use memoird_store::{ClockAnchor, InDoubtCommits, StoreError, options, summaries};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
@@ -46,22 +46,22 @@ pub(crate) struct Lane {
     client: Option<Client>,
     /// Notifies when connections went silent. The client must not be used after that.
     silence: watch::Receiver<u64>,
-    doubts: Arc<DoubtCounters>,
+    doubts: Arc<InDoubtCommitCounters>,
 }
 
-/// Counters behind [`CommitDoubts`].
+/// Counters behind [`InDoubtCommits`].
 #[derive(Debug, Default)]
-pub(crate) struct DoubtCounters {
+pub(crate) struct InDoubtCommitCounters {
     written: AtomicU64,
     unwritten: AtomicU64,
     unknown: AtomicU64,
     set_back: AtomicU64,
 }
 
-impl DoubtCounters {
-    pub(crate) fn counts(&self) -> CommitDoubts {
+impl InDoubtCommitCounters {
+    pub(crate) fn counts(&self) -> InDoubtCommits {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        CommitDoubts {
+        InDoubtCommits {
             written: count(&self.written),
             unwritten: count(&self.unwritten),
             unknown: count(&self.unknown),
@@ -130,7 +130,7 @@ impl Lane {
         database: &Database,
         client: Client,
         node: Ulid,
-        doubts: Arc<DoubtCounters>,
+        doubts: Arc<InDoubtCommitCounters>,
     ) -> Result<Self, StoreError> {
         let silence = database.silence();
         let sql = "DELETE FROM memoird.lanes WHERE seen < now() - interval '7 days'
@@ -532,7 +532,7 @@ fn protections<'a>(
     turns: impl Iterator<Item = (Generation, u64, &'a [u8])>,
 ) -> (Vec<Vec<u8>>, Vec<i64>) {
     let protections = turns.map(|(generation, seq, content)| {
-        let protection = protect(TurnPlace { generation, seq }, content);
+        let protection = protect(TurnKey { generation, seq }, content);
         (protection.header, protection.checksum)
     });
     protections.unzip()

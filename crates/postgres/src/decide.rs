@@ -17,7 +17,7 @@ use memoird_core::options::SessionOptions;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::time::{Now, Steady};
 use memoird_core::window::SavedCut;
-use memoird_store::{Refused, encoding, summaries, windows};
+use memoird_store::{StaleBase, encoding, summaries, windows};
 
 /// The current version of a live generation.
 #[derive(Clone, Debug)]
@@ -181,7 +181,7 @@ pub(crate) struct Part {
 #[derive(Debug, Default)]
 pub(crate) struct Decided {
     /// Refusal of each set, if it was refused.
-    pub(crate) refused: Vec<Option<Refused>>,
+    pub(crate) refused: Vec<Option<StaleBase>>,
     /// The generations that each set changes.
     pub(crate) names: Vec<BTreeSet<Generation>>,
     /// The parts to write. The first one may be empty.
@@ -193,7 +193,7 @@ impl Decided {
     pub(crate) fn refuse(&mut self, generation: Generation) {
         let sets = self.names.iter().zip(&mut self.refused);
         for (_, refused) in sets.filter(|(names, _)| names.contains(&generation)) {
-            refused.get_or_insert(Refused { generation });
+            refused.get_or_insert(StaleBase { generation });
         }
     }
 }
@@ -207,7 +207,7 @@ pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Deci
         let mut all = set.changes.iter().map(|change| change.generation);
         // A set built on a refused one must not match a revision written by another process.
         let outcome = match all.find(|name| refused.contains(name)) {
-            Some(generation) => Err(Refused { generation }),
+            Some(generation) => Err(StaleBase { generation }),
             None => batch.decide(set),
         };
         if outcome.is_err() && has_others {
@@ -274,11 +274,13 @@ impl Batch {
         }
     }
 
-    fn decide(&mut self, set: &ChangeSet) -> Result<(), Refused> {
+    fn decide(&mut self, set: &ChangeSet) -> Result<(), StaleBase> {
         let mut draft = Draft::default();
         for change in &set.changes {
             let generation = change.generation;
-            let line = self.changed(&draft, change).ok_or(Refused { generation })?;
+            let line = self
+                .changed(&draft, change)
+                .ok_or(StaleBase { generation })?;
             let live = line.is_live.then_some(generation);
             draft.live.insert(line.key.clone(), live);
             draft.lines.insert(generation, line);

@@ -6,7 +6,7 @@
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use memoird_store::{
     EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage,
-    FORGOTTEN_BYTES_MAX, StoreError,
+    REMOVED_BYTES_PER_STEP, StoreError,
 };
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -205,7 +205,7 @@ pub(crate) async fn rows(
     let is_last = next.len() < GENERATIONS_PER_STEP;
     let mut is_all = true;
     for row in &next {
-        if rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX {
+        if rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP {
             is_all = false;
             break;
         }
@@ -213,7 +213,7 @@ pub(crate) async fn rows(
         rows += 1 + cancel_deliveries(client, name, generation, &mut counts).await?;
         rows += forget_keys(client, &erasure, generation, &mut counts).await?;
         let left = rows_max.saturating_sub(rows).max(1);
-        let bytes_left = FORGOTTEN_BYTES_MAX - bytes;
+        let bytes_left = REMOVED_BYTES_PER_STEP - bytes;
         let forgotten = forget_generation(client, generation, left, bytes_left).await?;
         bytes += forgotten.bytes;
         counts.turns += forgotten.turns as u64;

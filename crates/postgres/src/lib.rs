@@ -39,17 +39,17 @@ use memoird_core::time::Steady;
 use memoird_store::checksum::TurnCounters;
 use memoird_store::verify::FileCheck;
 use memoird_store::{
-    ClockAnchor, CommitDoubts, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
+    CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
-    GenerationOwner, JournalPage, JournalRange, LiveQuery, PruneBefore, PruneBounds, READERS_MAX,
-    Refused, Store, StoreError, TurnChange, TurnCounts, Unclean, Unpruned, WrittenTurn,
-    WrittenTurns, locked,
+    GenerationOwner, InDoubtCommits, JournalPage, JournalRange, LiveQuery, PruneBefore,
+    PruneBounds, PruningPending, READERS_MAX, StaleBase, Store, StoreError, TurnChange, TurnCounts,
+    WrittenTurn, WrittenTurns, locked,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-use commit::{DoubtCounters, Lane};
+use commit::{InDoubtCommitCounters, Lane};
 use connect::Database;
 pub use connect::{PgOptions, Sharing};
 use decide::{Before, Decided, Known, Needs, Part, Version, decide};
@@ -72,7 +72,7 @@ const VERSIONS_MAX: usize = 1 << 17;
 pub struct PgStore {
     database: Database,
     lane: Mutex<Lane>,
-    doubts: Arc<DoubtCounters>,
+    doubts: Arc<InDoubtCommitCounters>,
     /// Versions that this process loaded or wrote. Its next changes are based on them.
     versions: Mutex<LruCache<Generation, Version>>,
     /// Revision and stamp of the generations in the commit in flight.
@@ -99,7 +99,7 @@ impl PgStore {
             Database::new(options, runtime.clone(), READERS_MAX)?
         };
         let node = Ulid(rand::random());
-        let doubts = Arc::<DoubtCounters>::default();
+        let doubts = Arc::<InDoubtCommitCounters>::default();
         let (lane, ownership) = database.wait(async {
             let client = database.connect().await?;
             schema::prepare(&client, &schema::JOURNAL).await?;
@@ -314,7 +314,7 @@ impl Store for PgStore {
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    ) -> Result<Vec<Result<(), StaleBase>>, StoreError> {
         let needs = {
             let kept = self.versions();
             Needs::of(sets, |name| kept.contains_key(name))
@@ -548,7 +548,11 @@ impl Store for PgStore {
         self.database.call(read::turn_bytes)
     }
 
-    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
+    fn prune(
+        &self,
+        before: PruneBefore,
+        bounds: PruneBounds,
+    ) -> Result<PruningPending, StoreError> {
         self.database
             .write(async |client: &Client| prune::prune(client, before, bounds).await)
     }
@@ -589,15 +593,15 @@ impl Store for PgStore {
     }
 
     /// PostgreSQL's pages and WAL cannot be cleaned from here.
-    fn clean_pages(&self, _: usize) -> Result<Unclean, StoreError> {
-        Ok(Unclean::default())
+    fn clean_pages(&self, _: usize) -> Result<CleanupPending, StoreError> {
+        Ok(CleanupPending::default())
     }
 
     fn turn_counts(&self) -> TurnCounts {
         self.counters.counts()
     }
 
-    fn commit_doubts(&self) -> CommitDoubts {
+    fn in_doubt_commits(&self) -> InDoubtCommits {
         self.doubts.counts()
     }
 

@@ -1,6 +1,6 @@
 //! Deletes rows past their retention, a bounded number at a time.
 
-use memoird_store::{FORGOTTEN_BYTES_MAX, PruneBefore, PruneBounds, StoreError, Unpruned};
+use memoird_store::{PruneBefore, PruneBounds, PruningPending, REMOVED_BYTES_PER_STEP, StoreError};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -14,7 +14,7 @@ pub(crate) async fn prune(
     client: &Client,
     before: PruneBefore,
     bounds: PruneBounds,
-) -> Result<Unpruned, StoreError> {
+) -> Result<PruningPending, StoreError> {
     let rows_max = bounds.rows_max;
     let sql = "DELETE FROM memoird.idempotency WHERE ctid IN (
                    SELECT ctid FROM memoird.idempotency WHERE at < $1 ORDER BY at LIMIT $2
@@ -37,7 +37,7 @@ pub(crate) async fn prune(
     ];
     let mut bytes = 0;
     for row in query(client, sql, &args).await? {
-        if rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX {
+        if rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP {
             break;
         }
         let generation: Ulid = get(&row, 0)?;
@@ -50,13 +50,13 @@ pub(crate) async fn prune(
             rows += change(client, sql, &[(&generation, Type::UUID)]).await?;
             continue;
         }
-        let bytes_left = FORGOTTEN_BYTES_MAX - bytes;
+        let bytes_left = REMOVED_BYTES_PER_STEP - bytes;
         let forgotten = forget_generation(client, generation, rows_max - rows, bytes_left).await?;
         rows += forgotten.turns + forgotten.summaries + 1;
         bytes += forgotten.bytes;
     }
-    Ok(Unpruned {
-        rows: rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX,
+    Ok(PruningPending {
+        rows: rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP,
         pages: false,
     })
 }

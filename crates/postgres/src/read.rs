@@ -13,7 +13,7 @@ use memoird_core::session::{Head, SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_proto::v1;
-use memoird_store::checksum::{StoredTurn, TurnCounters, TurnPlace, unknown_turn};
+use memoird_store::checksum::{StoredTurn, TurnCounters, TurnKey, unknown_turn};
 use memoird_store::{
     ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, LiveOrder,
     LiveQuery, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
@@ -967,7 +967,7 @@ impl TurnReader<'_> {
             header: get(row, 2)?,
             checksum: get(row, 3)?,
         };
-        let place = TurnPlace {
+        let place = TurnKey {
             generation: self.generation,
             seq,
         };

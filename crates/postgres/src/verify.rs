@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use memoird_core::ids::Generation;
 use memoird_store::StoreError;
-use memoird_store::checksum::{StoredTurn, TurnPlace};
+use memoird_store::checksum::{StoredTurn, TurnKey};
 use memoird_store::verify::FileCheck;
 use tokio_postgres::types::{FromSql, Type, accepts};
 use tokio_postgres::{Client, Row};
@@ -202,8 +202,8 @@ fn turns_sql(behind: RowPlace, until: u32) -> String {
     )
 }
 
-fn turn_place(row: &Row) -> Result<TurnPlace, StoreError> {
-    Ok(TurnPlace {
+fn turn_place(row: &Row) -> Result<TurnKey, StoreError> {
+    Ok(TurnKey {
         generation: generation(row, 0)?,
         seq: count(row, 1)?,
     })

@@ -351,7 +351,7 @@ impl Collector for Sources {
         let doubts = self
             .journal
             .as_ref()
-            .map(|journal| journal.commit_doubts())
+            .map(|journal| journal.in_doubt_commits())
             .unwrap_or_default();
         let outcomes = [
             ("written", doubts.written),

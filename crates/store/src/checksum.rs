@@ -46,7 +46,7 @@ pub struct Protection {
 
 /// Identifies a turn. Part of its checksums, so that content stored under another turn is detected.
 #[derive(Clone, Copy, Debug)]
-pub struct TurnPlace {
+pub struct TurnKey {
     pub generation: Generation,
     pub seq: u64,
 }
@@ -89,9 +89,9 @@ impl TurnCounters {
     /// Returns the verified content of a turn or its replacement, and counts the result.
     ///
     /// `None` if nothing but generation and seq is known of the turn.
-    pub fn content(&self, place: TurnPlace, stored: &StoredTurn<'_>) -> Option<Arc<[u8]>> {
+    pub fn content(&self, key: TurnKey, stored: &StoredTurn<'_>) -> Option<Arc<[u8]>> {
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-        match examine(place, stored) {
+        match examine(key, stored) {
             Verdict::Whole => {}
             Verdict::Unchecked => drop(count(&self.unchecked)),
             Verdict::Damaged { stand_in } => {
@@ -104,37 +104,35 @@ impl TurnCounters {
 }
 
 /// Computes the data to store next to the content of a turn.
-pub fn protect(place: TurnPlace, content: &[u8]) -> Protection {
+pub fn protect(key: TurnKey, content: &[u8]) -> Protection {
     let header = Header::of(content).map_or_else(Vec::new, |header| header.encode_to_vec());
-    let checksum = checksum(place, &header, content);
+    let checksum = checksum(key, &header, content);
     Protection { header, checksum }
 }
 
 /// Verifies a turn against the data stored next to it.
-pub fn examine(place: TurnPlace, stored: &StoredTurn<'_>) -> Verdict {
+pub fn examine(key: TurnKey, stored: &StoredTurn<'_>) -> Verdict {
     let Some(expected) = stored.checksum else {
         return Verdict::Unchecked;
     };
     let header = stored.header.unwrap_or_default();
-    let difference = expected ^ checksum(place, header, stored.content);
+    let difference = expected ^ checksum(key, header, stored.content);
     // A damaged header is not needed while the content is intact.
     if difference & CONTENT_MASK == 0 {
         return Verdict::Whole;
     }
     let is_header_whole = difference & !CONTENT_MASK == 0;
     Verdict::Damaged {
-        stand_in: is_header_whole
-            .then(|| stand_in(header, place.seq))
-            .flatten(),
+        stand_in: is_header_whole.then(|| stand_in(header, key.seq)).flatten(),
     }
 }
 
 const CONTENT_MASK: i64 = 0xffff_ffff;
 
-fn checksum(place: TurnPlace, header: &[u8], content: &[u8]) -> i64 {
+fn checksum(key: TurnKey, header: &[u8], content: &[u8]) -> i64 {
     let mut hasher = Hasher::new();
-    hasher.update(&place.generation.to_bytes());
-    hasher.update(&place.seq.to_le_bytes());
+    hasher.update(&key.generation.to_bytes());
+    hasher.update(&key.seq.to_le_bytes());
     let of = |bytes| {
         let mut hasher = hasher.clone();
         hasher.update(bytes);
@@ -246,8 +244,8 @@ mod tests {
     use super::*;
     use crate::encoding::{encode, open_placed, seal};
 
-    fn place() -> TurnPlace {
-        TurnPlace {
+    fn key() -> TurnKey {
+        TurnKey {
             generation: Generation::new(7, 7),
             seq: 9,
         }
@@ -259,20 +257,16 @@ mod tests {
         plain.client_id = "m1".into();
         plain.client_json = r#""hello""#.into();
         let turn: NewTurn = encode(plain);
-        seal(
-            &turn,
-            place().seq,
-            memoird_core::time::Timestamp::from_ms(5),
-        )
+        seal(&turn, key().seq, memoird_core::time::Timestamp::from_ms(5))
     }
 
-    fn verdict(place: TurnPlace, content: &[u8], protection: &Protection) -> Verdict {
+    fn verdict(key: TurnKey, content: &[u8], protection: &Protection) -> Verdict {
         let stored = StoredTurn {
             content,
             header: Some(&protection.header),
             checksum: Some(protection.checksum),
         };
-        examine(place, &stored)
+        examine(key, &stored)
     }
 
     fn call() -> PartKind {
@@ -301,20 +295,20 @@ mod tests {
             (Role::Tool, vec![result()]),
         ] {
             let content = sealed(role, parts);
-            let protection = protect(place(), &content);
-            assert_eq!(verdict(place(), &content, &protection), Verdict::Whole);
+            let protection = protect(key(), &content);
+            assert_eq!(verdict(key(), &content, &protection), Verdict::Whole);
             let (_, whole) = open_placed(&content).expect("a turn");
             for bit in 0..content.len() * 8 {
                 let mut flipped = content.to_vec();
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 let Verdict::Damaged {
                     stand_in: Some(stand_in),
-                } = verdict(place(), &flipped, &protection)
+                } = verdict(key(), &flipped, &protection)
                 else {
                     panic!("bit {bit} of a turn of {role:?} was not noticed");
                 };
                 let (seq, turn) = open_placed(&stand_in).expect("a turn");
-                assert_eq!((seq, turn.role, turn.pinned), (place().seq, role, true));
+                assert_eq!((seq, turn.role, turn.pinned), (key().seq, role, true));
                 assert_eq!(turn.timestamp, whole.timestamp);
                 assert_eq!((&*turn.client_id, &*turn.client_json), ("m1", ""));
                 let (links, expected) = (turn.links(), whole.links());
@@ -338,8 +332,8 @@ mod tests {
     #[test]
     fn content_at_wrong_seq_is_damaged() {
         let content = sealed(Role::Tool, vec![result()]);
-        let protection = protect(place(), &content);
-        let moved = TurnPlace { seq: 8, ..place() };
+        let protection = protect(key(), &content);
+        let moved = TurnKey { seq: 8, ..key() };
         let none = Verdict::Damaged { stand_in: None };
         assert_eq!(verdict(moved, &content, &protection), none);
     }
@@ -347,11 +341,11 @@ mod tests {
     #[test]
     fn damaged_header_is_tolerated_unless_content_is_damaged_too() {
         let content = sealed(Role::User, vec![PartKind::Text("hello".into())]);
-        let mut protection = protect(place(), &content);
+        let mut protection = protect(key(), &content);
         protection.header[0] ^= 1;
-        assert_eq!(verdict(place(), &content, &protection), Verdict::Whole);
+        assert_eq!(verdict(key(), &content, &protection), Verdict::Whole);
         let none = Verdict::Damaged { stand_in: None };
-        assert_eq!(verdict(place(), &content[1..], &protection), none);
+        assert_eq!(verdict(key(), &content[1..], &protection), none);
     }
 
     #[test]
@@ -361,6 +355,6 @@ mod tests {
             header: None,
             checksum: None,
         };
-        assert_eq!(examine(place(), &stored), Verdict::Unchecked);
+        assert_eq!(examine(key(), &stored), Verdict::Unchecked);
     }
 }

@@ -59,7 +59,7 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// The caller must reload from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct StaleBase {
     pub generation: Generation,
 }
 
@@ -248,7 +248,7 @@ pub struct PruneBounds {
 
 /// Work remaining after a pruning step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unpruned {
+pub struct PruningPending {
     /// More rows to delete.
     pub rows: bool,
     /// There may be more free pages to release.
@@ -257,7 +257,7 @@ pub struct Unpruned {
 
 /// Cleanup still required before deleted bytes are gone from disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unclean {
+pub struct CleanupPending {
     /// More free pages to release.
     pub pages: bool,
     /// The WAL could not be emptied because a reader holds an older snapshot.
@@ -268,7 +268,7 @@ pub struct Unclean {
 ///
 /// Their callers were not answered until it was known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CommitDoubts {
+pub struct InDoubtCommits {
     /// Had been committed.
     pub written: u64,
     /// Had not been committed, and never will be.
@@ -281,7 +281,7 @@ pub struct CommitDoubts {
 
 /// The next turns of an append to prewrite. Their change set is committed later.
 #[derive(Clone, Debug)]
-pub struct TurnsAhead {
+pub struct PrewritePart {
     pub generation: Generation,
     /// Seqs and contents. The contents must be the same allocations as in the change set.
     pub turns: Vec<(u64, Arc<[u8]>)>,
@@ -301,10 +301,10 @@ pub trait Store: Send + Sync + 'static {
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-    ) -> Result<Vec<Result<(), Refused>>, StoreError>;
+    ) -> Result<Vec<Result<(), StaleBase>>, StoreError>;
 
-    /// Whether [`Self::commit_beside`] can prewrite turns. If not, sets are best committed whole.
-    fn writes_ahead(&self) -> bool {
+    /// Whether [`Self::commit_and_prewrite`] can prewrite turns. If not, sets are best committed whole.
+    fn can_prewrite(&self) -> bool {
         false
     }
 
@@ -320,13 +320,13 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Self::commit`].
-    fn commit_beside(
+    fn commit_and_prewrite(
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-        ahead: &TurnsAhead,
-    ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
-        Ok((self.commit(clock, sets)?, ahead.turns.len()))
+        part: &PrewritePart,
+    ) -> Result<(Vec<Result<(), StaleBase>>, usize), StoreError> {
+        Ok((self.commit(clock, sets)?, part.turns.len()))
     }
 
     /// Returns the clock of the last commit. `None` before the first.
@@ -496,7 +496,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the store cannot be written. Completed deletions are permanent.
-    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError>;
+    fn prune(&self, before: PruneBefore, bounds: PruneBounds)
+    -> Result<PruningPending, StoreError>;
 
     /// Saves an erasure job or its progress.
     ///
@@ -534,7 +535,7 @@ pub trait Store: Send + Sync + 'static {
     /// Releases at most `pages_max` free pages, and empties the log once there are none.
     ///
     /// After that, no file contains deleted bytes.
-    fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError>;
+    fn clean_pages(&self, pages_max: usize) -> Result<CleanupPending, StoreError>;
 
     /// Number of turns read without a checksum, or with a wrong one.
     fn turn_counts(&self) -> TurnCounts {
@@ -542,8 +543,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Commits whose reply was lost since the store was opened, by their outcome.
-    fn commit_doubts(&self) -> CommitDoubts {
-        CommitDoubts::default()
+    fn in_doubt_commits(&self) -> InDoubtCommits {
+        InDoubtCommits::default()
     }
 
     /// Verifies the checksums of all turns that exist when it starts. Changes nothing.
@@ -562,7 +563,7 @@ pub trait Store: Send + Sync + 'static {
 ///
 /// In a file, these bytes are overwritten and their pages written to the log once more, and commits
 /// wait until that is done. In a database, replicas apply a step at a time.
-pub const FORGOTTEN_BYTES_MAX: usize = 4 << 20;
+pub const REMOVED_BYTES_PER_STEP: usize = 4 << 20;
 
 /// Maximum number of concurrent reads.
 ///

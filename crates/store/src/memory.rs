@@ -18,10 +18,10 @@ use memoird_core::time::Steady;
 use tables::{Row, Tables};
 
 use crate::{
-    ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    ErasedRows, Erasure, ErasureScope, ErasureStage, EventExchange, ExchangedEvents,
-    GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, Refused, Store,
-    StoreError, TurnChange, Unclean, Unpruned, WrittenTurn, WrittenTurns, encoding, summaries,
+    CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
+    EndedRecord, ErasedRows, Erasure, ErasureScope, ErasureStage, EventExchange, ExchangedEvents,
+    GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, PruningPending,
+    StaleBase, Store, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, summaries,
     windows,
 };
 
@@ -156,7 +156,7 @@ impl Store for MemoryStore {
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    ) -> Result<Vec<Result<(), StaleBase>>, StoreError> {
         let mut tables = self.tables();
         tables.clock = Some(clock.clone());
         let mut refused = BTreeSet::new();
@@ -166,7 +166,7 @@ impl Store for MemoryStore {
             if self.known.is_some()
                 && let Some(generation) = names().find(|name| refused.contains(name))
             {
-                return Err(Refused { generation });
+                return Err(StaleBase { generation });
             }
             // Only a set of several changes can fail halfway and need a rollback.
             let before = (set.changes.len() > 1).then(|| tables.clone());
@@ -513,14 +513,14 @@ impl Store for MemoryStore {
         Ok(records)
     }
 
-    fn prune(&self, before: PruneBefore, _: PruneBounds) -> Result<Unpruned, StoreError> {
+    fn prune(&self, before: PruneBefore, _: PruneBounds) -> Result<PruningPending, StoreError> {
         let mut tables = self.tables();
         tables.forget(before.ended);
         for keys in tables.keys.values_mut() {
             keys.retain(|_, record| record.at >= before.keys);
         }
         tables.keys.retain(|_, keys| !keys.is_empty());
-        Ok(Unpruned::default())
+        Ok(PruningPending::default())
     }
 
     fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
@@ -577,8 +577,8 @@ impl Store for MemoryStore {
         Ok(true)
     }
 
-    fn clean_pages(&self, _: usize) -> Result<Unclean, StoreError> {
-        Ok(Unclean::default())
+    fn clean_pages(&self, _: usize) -> Result<CleanupPending, StoreError> {
+        Ok(CleanupPending::default())
     }
 }
 

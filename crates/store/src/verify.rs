@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use memoird_core::ids::Generation;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, params};
 
-use crate::checksum::{StoredTurn, TurnPlace, Verdict, examine};
+use crate::checksum::{StoredTurn, TurnKey, Verdict, examine};
 use crate::sqlite::CONTENT;
 use crate::sqlite_file::look_only;
 use crate::{DataKey, StoreError};
@@ -226,7 +226,7 @@ impl FileCheck {
     /// `session` returns its tenant and session, and is called only for a damaged one.
     pub fn examine(
         &mut self,
-        place: TurnPlace,
+        place: TurnKey,
         turn: &StoredTurn<'_>,
         session: impl FnOnce() -> Option<(String, String)>,
     ) {
@@ -240,7 +240,7 @@ impl FileCheck {
     }
 
     /// Counts a damaged turn and describes the problem.
-    pub fn add_turn(&mut self, place: TurnPlace, session: Option<(String, String)>, problem: &str) {
+    pub fn add_turn(&mut self, place: TurnKey, session: Option<(String, String)>, problem: &str) {
         self.turns.damaged += 1;
         let (seq, generation) = (place.seq, place.generation);
         let whose = session
@@ -260,8 +260,8 @@ impl FileCheck {
     }
 }
 
-fn placed_turn<'a>(row: &'a Row<'_>) -> rusqlite::Result<(TurnPlace, StoredTurn<'a>)> {
-    let place = TurnPlace {
+fn placed_turn<'a>(row: &'a Row<'_>) -> rusqlite::Result<(TurnKey, StoredTurn<'a>)> {
+    let place = TurnKey {
         generation: Generation::from_bytes(row.get(1)?),
         seq: row.get::<_, i64>(2)?.unsigned_abs(),
     };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::time::Timestamp;
-use memoird_store::{ClockAnchor, Refused, TurnsAhead};
+use memoird_store::{ClockAnchor, PrewritePart, StaleBase};
 use tracing::{debug, error, info};
 
 use super::{Backend, Durability, Journal, Submission, parts};
@@ -145,11 +145,11 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         self.stats.commit_batch.observe(count as f64);
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
         match outcome {
-            Ok((answers, turns_ahead)) => {
+            Ok((answers, prewritten_turns)) => {
                 self.note_success(backend);
                 self.count_sets(count);
                 self.checkpoint_when_due(backend, bytes);
-                self.advance(backend, turns_ahead);
+                self.advance(backend, prewritten_turns);
                 let mut answers = answers.into_iter();
                 let outcomes = is_base_written.iter().map(|is_base_written| {
                     let answer = is_base_written
@@ -190,9 +190,9 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     }
 
     /// The next turns to prewrite. Contains no turns if a checkpoint must finish first.
-    fn next_part(&self, backend: &Backend<C>) -> Option<TurnsAhead> {
+    fn next_part(&self, backend: &Backend<C>) -> Option<PrewritePart> {
         let (ahead, parts) = (self.ahead.as_ref()?, self.journal.parts?);
-        let mut part = parts.next(&ahead.set, ahead.turns_ahead)?;
+        let mut part = parts.next(&ahead.set, ahead.prewritten_turns)?;
         if self.waits_for_checkpoint(backend) {
             // The store must still learn that the set is to come.
             part.turns.clear();
@@ -203,9 +203,9 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     /// Records prewritten turns. Once the rest of the set is small, the set is committed next.
     fn advance(&mut self, backend: &Backend<C>, turns: usize) {
         let Some(ahead) = &mut self.ahead else { return };
-        ahead.turns_ahead += turns;
+        ahead.prewritten_turns += turns;
         let parts = self.journal.parts;
-        if !parts.is_some_and(|parts| parts.is_too_large(&ahead.set, ahead.turns_ahead)) {
+        if !parts.is_some_and(|parts| parts.is_too_large(&ahead.set, ahead.prewritten_turns)) {
             backend.put_back(self.ahead.take().into_iter().collect());
         }
     }
@@ -267,12 +267,12 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         backend: &Backend<C>,
         clock: ClockAnchor,
         sets: &Arc<Vec<ChangeSet>>,
-        part: Option<TurnsAhead>,
-    ) -> Result<(Vec<Result<(), Refused>>, usize), EngineError> {
+        part: Option<PrewritePart>,
+    ) -> Result<(Vec<Result<(), StaleBase>>, usize), EngineError> {
         let (access, sets) = (&backend.access, Arc::clone(sets));
         let write = access.commit(move |store| match part {
             None => Ok((store.commit(&clock, &sets)?, 0)),
-            Some(part) => store.commit_beside(&clock, &sets, &part),
+            Some(part) => store.commit_and_prewrite(&clock, &sets, &part),
         });
         write.await
     }
@@ -356,7 +356,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         }
         self.handler.batch_done();
         let tenant_of = |context: &C| self.handler.tenant(context).id.clone();
-        backend.reach(last_ticket, self.ahead.as_ref(), tenant_of);
+        backend.finish_up_to(last_ticket, self.ahead.as_ref(), tenant_of);
         for (reply, outcome) in replies {
             if let Some(reply) = reply {
                 // The caller may have been cancelled.

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, SessionKey};
-use memoird_store::TurnsAhead;
+use memoird_store::PrewritePart;
 
 /// A set with more turn bytes than this many parts is written in parts.
-const WHOLE_PARTS: usize = 2;
+const PARTS_IN_WHOLE_MAX: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
@@ -36,14 +36,14 @@ impl Parts {
     pub(super) fn is_too_large(self, set: &ChangeSet, ahead: usize) -> bool {
         // Once prewriting has begun, it continues until the rest fits into one part.
         let whole_max = match ahead {
-            0 => self.bytes.saturating_mul(WHOLE_PARTS),
+            0 => self.bytes.saturating_mul(PARTS_IN_WHOLE_MAX),
             _ => self.bytes,
         };
-        append_of(set).is_some_and(|(_, appended)| bytes_behind(appended, ahead) > whole_max)
+        append_of(set).is_some_and(|(_, appended)| bytes_after(appended, ahead) > whole_max)
     }
 
     /// The next part of a set, after its first `ahead` turns.
-    pub(super) fn next(self, set: &ChangeSet, ahead: usize) -> Option<TurnsAhead> {
+    pub(super) fn next(self, set: &ChangeSet, ahead: usize) -> Option<PrewritePart> {
         let (generation, appended) = append_of(set)?;
         let mut bytes = 0;
         let is_in_part = |(_, content): &&(u64, Arc<[u8]>)| {
@@ -52,29 +52,27 @@ impl Parts {
             has_room
         };
         let turns = appended.turns.iter().skip(ahead).take_while(is_in_part);
-        Some(TurnsAhead {
+        Some(PrewritePart {
             generation,
             turns: turns.cloned().collect(),
         })
     }
 }
 
-pub(super) fn bytes_of(part: &TurnsAhead) -> usize {
+pub(super) fn bytes_of(part: &PrewritePart) -> usize {
     part.turns.iter().map(|(_, content)| content.len()).sum()
 }
 
 /// Bytes of a set without its first `ahead` turns.
 pub(super) fn unwritten_bytes(set: &ChangeSet, ahead: usize) -> usize {
     let written = match append_of(set) {
-        Some((_, appended)) if ahead > 0 => {
-            bytes_behind(appended, 0) - bytes_behind(appended, ahead)
-        }
+        Some((_, appended)) if ahead > 0 => bytes_after(appended, 0) - bytes_after(appended, ahead),
         _ => 0,
     };
     set.weight_bytes().saturating_sub(written)
 }
 
-fn bytes_behind(appended: &Appended, ahead: usize) -> usize {
+fn bytes_after(appended: &Appended, ahead: usize) -> usize {
     let turns = appended.turns.iter().skip(ahead);
     turns.map(|(_, content)| content.len()).sum()
 }
@@ -103,7 +101,7 @@ impl OvertakenSessions {
     /// That is so if it belongs to the same session as one of them, if it starts a session,
     /// possibly in place of one that they end, or if it evicts a session, which was chosen because
     /// others were used later.
-    pub(super) fn hold_back(&self, set: &ChangeSet) -> bool {
+    pub(super) fn must_wait(&self, set: &ChangeSet) -> bool {
         let is_held = |change: &Change| {
             let starts = matches!(change.kind, ChangeKind::Begin { .. });
             let evicts = matches!(

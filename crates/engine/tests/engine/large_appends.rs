@@ -57,14 +57,14 @@ async fn small_appends_overtake_large_append_which_stays_in_order() {
     let mut ended = Box::pin(bot.end("large"));
     assert!(poll_once(&mut ended).await.is_none());
     small.await.unwrap();
-    assert_eq!(world.store.turns_ahead(), [1], "beside the first part");
+    assert_eq!(world.store.prewritten_turns(), [1], "beside the first part");
     assert_eq!(bot.live("small").await.unwrap(), ["first", "passes"]);
     assert!(poll_once(&mut large).await.is_none());
     world.store.let_commits_go();
     assert_eq!(large.await.unwrap().record.last_seq, 10);
     assert_eq!(behind.await.unwrap().record.last_seq, 11);
     assert_eq!(ended.await.unwrap().head.last_seq, 11);
-    assert_eq!(world.store.turns_ahead(), [1; 9]);
+    assert_eq!(world.store.prewritten_turns(), [1; 9]);
     let texts = bot.journal("large", None).await.unwrap();
     assert_eq!((texts.len(), texts[10].as_str()), (11, "behind"));
     bot.recount().await;
@@ -154,7 +154,7 @@ async fn large_appends_are_written_one_after_another() {
     for call in calls {
         assert_eq!(call.await.unwrap().record.last_seq, 4);
     }
-    assert_eq!(world.store.turns_ahead(), [1; 12]);
+    assert_eq!(world.store.prewritten_turns(), [1; 12]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,10 +210,10 @@ async fn interval_large_append_is_written_once_disk_has_room() {
     bot.append("large", saying(&[TEXT; 6])).await.unwrap();
     bot.say("small", "passes").await.unwrap();
     sleep(Duration::from_secs(10)).await;
-    assert!(world.store.turns_ahead().is_empty());
+    assert!(world.store.prewritten_turns().is_empty());
     world.store.forgive();
     engine.transcripts.settled(&bot.tenant).await.unwrap();
-    assert_eq!(world.store.turns_ahead(), [1; 6]);
+    assert_eq!(world.store.prewritten_turns(), [1; 6]);
     let stored = world.store.record();
     assert_eq!(stored.counts[&bot.tenant.id].turns, 7);
 }

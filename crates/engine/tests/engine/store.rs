@@ -14,10 +14,11 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
-    ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents, GenerationOwner,
-    JournalPage, JournalRange, MemoryStore, PruneBefore, PruneBounds, Refused, Store, StoreError,
-    TurnChange, TurnsAhead, Unclean, Unpruned, WrittenTurn, WrittenTurns,
+    CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
+    EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
+    GenerationOwner, JournalPage, JournalRange, MemoryStore, PrewritePart, PruneBefore,
+    PruneBounds, PruningPending, StaleBase, Store, StoreError, TurnChange, WrittenTurn,
+    WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -57,9 +58,9 @@ pub(crate) struct Faults {
     /// Checkpoints of the write-ahead log.
     log_moves: AtomicU64,
     /// Whether turns of large sets are prewritten.
-    writes_ahead: AtomicBool,
+    can_prewrite: AtomicBool,
     /// Number of prewritten turns in each commit that prewrote any.
-    turns_ahead: Mutex<Vec<usize>>,
+    prewritten_turns: Mutex<Vec<usize>>,
     /// Checks of session versions.
     version_looks: AtomicU64,
 }
@@ -183,11 +184,11 @@ impl Faults {
 
     /// Prewrites turns of large sets, effective for engines opened from now on.
     pub(crate) fn write_ahead(&self, is_on: bool) {
-        self.writes_ahead.store(is_on, Ordering::Relaxed);
+        self.can_prewrite.store(is_on, Ordering::Relaxed);
     }
 
-    pub(crate) fn turns_ahead(&self) -> Vec<usize> {
-        self.turns_ahead.lock().unwrap().clone()
+    pub(crate) fn prewritten_turns(&self) -> Vec<usize> {
+        self.prewritten_turns.lock().unwrap().clone()
     }
 
     /// Clears all injected failures, except those of session loads.
@@ -319,7 +320,7 @@ impl Store for FaultyStore {
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    ) -> Result<Vec<Result<(), StaleBase>>, StoreError> {
         self.commits.pass();
         let is_summary = |change: &Change| {
             matches!(
@@ -350,20 +351,20 @@ impl Store for FaultyStore {
         Ok(answers)
     }
 
-    fn writes_ahead(&self) -> bool {
-        self.writes_ahead.load(Ordering::Relaxed)
+    fn can_prewrite(&self) -> bool {
+        self.can_prewrite.load(Ordering::Relaxed)
     }
 
-    fn commit_beside(
+    fn commit_and_prewrite(
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-        ahead: &TurnsAhead,
-    ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
+        ahead: &PrewritePart,
+    ) -> Result<(Vec<Result<(), StaleBase>>, usize), StoreError> {
         let answers = self.commit(clock, sets)?;
         let turns = ahead.turns.len();
         if turns > 0 {
-            self.turns_ahead.lock().unwrap().push(turns);
+            self.prewritten_turns.lock().unwrap().push(turns);
         }
         Ok((answers, turns))
     }
@@ -508,7 +509,11 @@ impl Store for FaultyStore {
         self.inner.turn_bytes()
     }
 
-    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
+    fn prune(
+        &self,
+        before: PruneBefore,
+        bounds: PruneBounds,
+    ) -> Result<PruningPending, StoreError> {
         self.inner.prune(before, bounds)
     }
 
@@ -540,10 +545,10 @@ impl Store for FaultyStore {
         self.inner.forget_erasure_names(id, rows_max)
     }
 
-    fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError> {
+    fn clean_pages(&self, pages_max: usize) -> Result<CleanupPending, StoreError> {
         self.cleanings.fetch_add(1, Ordering::Relaxed);
         let unclean = self.inner.clean_pages(pages_max)?;
-        Ok(Unclean {
+        Ok(CleanupPending {
             log: unclean.log || self.is_log_read.load(Ordering::Relaxed),
             ..unclean
         })

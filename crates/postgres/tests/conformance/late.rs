@@ -10,7 +10,7 @@ use memoird_core::ids::Generation;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Steady;
 use memoird_postgres::{PgOptions, PgStore, Sharing, Step, Steps, Transactions};
-use memoird_store::{DeliveryOutcome, PruneBefore, PruneBounds, Store, Unpruned};
+use memoird_store::{DeliveryOutcome, PruneBefore, PruneBounds, PruningPending, Store};
 use tokio_postgres::Client;
 
 use crate::chat::{Chat, begun, named};
@@ -25,7 +25,7 @@ const BEFORE: PruneBefore = PruneBefore {
     keys: Steady(0),
 };
 
-fn prune(store: &PgStore) -> Unpruned {
+fn prune(store: &PgStore) -> PruningPending {
     let bounds = PruneBounds {
         rows_max: 1_000,
         pages_max: 0,

@@ -14,7 +14,7 @@ use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Steady;
 use memoird_postgres::{PgOptions, PgStore, Sharing};
 use memoird_store::{
-    CommitDoubts, EventExchange, ExchangedEvents, LiveOrder, LiveQuery, PostedEvent, Store,
+    EventExchange, ExchangedEvents, InDoubtCommits, LiveOrder, LiveQuery, PostedEvent, Store,
     StoreError, Watched,
 };
 
@@ -242,12 +242,12 @@ fn a_commit_that_did_not_arrive_is_sent_again_and_one_whose_answer_did_not_is_no
         assert_eq!(weather.cuts.load(Ordering::Relaxed), round);
         assert_eq!(known(&store, &chat.key).unwrap().head, *chat.session.head());
     }
-    let doubts = CommitDoubts {
+    let doubts = InDoubtCommits {
         written: 2,
         unwritten: 2,
-        ..CommitDoubts::default()
+        ..InDoubtCommits::default()
     };
-    assert_eq!(store.commit_doubts(), doubts);
+    assert_eq!(store.in_doubt_commits(), doubts);
     assert_eq!(seqs(&store, &chat.key, None), Some((1..=8).collect()));
     assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 8);
 }
@@ -262,14 +262,14 @@ fn what_nobody_can_know_and_what_was_lost_is_counted() {
     };
     let mut chat = begun(&store, "s", 1);
     must_write(&store, [chat.append("u a", 2)]);
-    let mut counts = CommitDoubts::default();
+    let mut counts = InDoubtCommits::default();
     let fails = |damage: &str, is_cut: bool| {
         database.run(damage);
         weather.after.store(is_cut, Ordering::Relaxed);
         let change = set([chat.reloaded(&store).append("u", 3)]);
         let error = store.commit(&clock(1), &[change]).unwrap_err();
         assert!(matches!(error, StoreError::Database { .. }), "{error}");
-        store.commit_doubts()
+        store.in_doubt_commits()
     };
     // The commit itself finds that the earlier ones are gone.
     let back = "UPDATE memoird.lanes SET number = number - 1";
@@ -297,7 +297,7 @@ fn what_nobody_can_know_and_what_was_lost_is_counted() {
     database.run("DROP TRIGGER lose ON memoird.lanes");
     let mut chat = chat.reloaded(&store);
     must_write(&store, [chat.append("u", 4)]);
-    assert_eq!(store.commit_doubts(), counts);
+    assert_eq!(store.in_doubt_commits(), counts);
 }
 
 fn generation(round: u32) -> Generation {

@@ -17,7 +17,7 @@ use memoird_core::window::SavedCut;
 use super::erase::Kept;
 use super::outbox::{self, Outbox};
 use crate::{
-    ClockAnchor, KEYS_MAX, PostedEvent, Refused, TurnChange, Watched, WrittenTurn, summaries,
+    ClockAnchor, KEYS_MAX, PostedEvent, StaleBase, TurnChange, Watched, WrittenTurn, summaries,
     windows,
 };
 
@@ -130,7 +130,7 @@ impl Row {
 
 impl Tables {
     /// Returns the live row that a change is based on.
-    fn expected(&mut self, change: &Change) -> Result<&mut Row, Refused> {
+    fn expected(&mut self, change: &Change) -> Result<&mut Row, StaleBase> {
         let generation = change.generation;
         let revision = change.expected_revision;
         let generation_row = self.generations.get_mut(&generation);
@@ -148,13 +148,13 @@ impl Tables {
                 }
                 _ => true,
             })
-            .ok_or(Refused { generation })?;
+            .ok_or(StaleBase { generation })?;
         row.head.revision += 1;
         Ok(row)
     }
 
     /// Applies a change, or rejects it without effect.
-    pub(super) fn apply(&mut self, change: &Change) -> Result<(), Refused> {
+    pub(super) fn apply(&mut self, change: &Change) -> Result<(), StaleBase> {
         let generation = change.generation;
         match &change.kind {
             ChangeKind::Begin {
@@ -163,7 +163,7 @@ impl Tables {
                 last_access,
             } => {
                 if self.live.contains_key(key) || self.generations.contains_key(&generation) {
-                    return Err(Refused { generation });
+                    return Err(StaleBase { generation });
                 }
                 let head = Head::begin(generation, *created_at, *last_access);
                 let row = Row::begin(key.clone(), head);

@@ -1,6 +1,6 @@
 //! Rows of summaries and of compaction status.
 //!
-//! They are written rarely, so they bypass the intake.
+//! They are written rarely, so they bypass the pending table.
 
 use std::sync::Arc;
 

@@ -12,10 +12,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 use memoird_core::ids::Generation;
 use memoird_core::state::State;
 
-use super::ahead::CONTENT;
 use super::compaction;
-use super::intake::folded_row;
-use super::read::{TurnReader, folded_turns};
+use super::pending::indexed_row;
+use super::prewrite::CONTENT;
+use super::read::{TurnReader, indexed_turns};
 use super::rewound::{self, is_rewound};
 use super::row::{GenerationRow, count};
 use crate::checksum::TurnCounters;
@@ -23,14 +23,14 @@ use crate::{EndedRecord, StoreError};
 
 type Turns = Vec<(u64, Arc<[u8]>)>;
 
-/// A requested generation with its rows in the intake a moment ago.
+/// A requested generation with its rows in the pending table a moment ago.
 ///
 /// If it was flushed since, its turns are found in both places and are equal.
 pub(super) struct Wanted {
     pub(super) generation: Generation,
-    /// Newest state, if in the intake.
+    /// Newest state, if in the pending table.
     pub(super) row: Option<GenerationRow>,
-    /// Ids of its turns in the intake, ascending. They are its newest ones.
+    /// Ids of its turns in the pending table, ascending. They are its newest ones.
     pub(super) turns: Vec<i64>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn ended(
         }
         let row = match row {
             Some(row) => Some(row),
-            None => folded_row(&view, generation)?,
+            None => indexed_row(&view, generation)?,
         };
         let Some(GenerationRow {
             key,
@@ -99,11 +99,11 @@ pub(super) fn ended(
 
 /// Returns the newest turns that fit into `bytes_max`, ascending, and at least one.
 ///
-/// `unplaced` are the ids of the newest turns, which may not be flushed yet.
+/// `unindexed` are the ids of the newest turns, which may not be flushed yet.
 fn newest_turns(
     connection: &Connection,
     reader: TurnReader<'_>,
-    unplaced: &[i64],
+    unindexed: &[i64],
     bytes_max: usize,
 ) -> Result<Turns, StoreError> {
     let (mut newest_first, mut bytes) = (Turns::new(), 0);
@@ -122,7 +122,7 @@ fn newest_turns(
         is_rewound("turns.generation", "turns.seq")
     );
     let mut by_id = connection.prepare_cached(&sql)?;
-    for id in unplaced.iter().rev() {
+    for id in unindexed.iter().rev() {
         let mut rows = by_id.query([id])?;
         let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         oldest = count(row, 0)?;
@@ -135,7 +135,7 @@ fn newest_turns(
             break;
         }
     }
-    let sql = format!("{} ORDER BY 1 DESC", folded_turns());
+    let sql = format!("{} ORDER BY 1 DESC", indexed_turns());
     let mut placed = connection.prepare_cached(&sql)?;
     let mut rows = placed.query(params![reader.generation.to_bytes(), 0])?;
     while has_room && let Some(row) = rows.next()? {

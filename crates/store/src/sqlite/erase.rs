@@ -11,7 +11,7 @@ use super::row::{damaged, id};
 use super::write::Writer;
 use crate::{
     EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage,
-    FORGOTTEN_BYTES_MAX, StoreError,
+    REMOVED_BYTES_PER_STEP, StoreError,
 };
 
 const SELECT: &str =
@@ -101,7 +101,7 @@ pub(super) fn scope(connection: &Connection, job: ErasureId) -> Result<ErasureSc
 
 /// Records the generations of a session, or those of a subject within the next range.
 ///
-/// The intake must have been flushed.
+/// The pending table must have been flushed.
 pub(super) fn collect(
     connection: &mut Connection,
     job: ErasureId,
@@ -183,15 +183,17 @@ fn collect_subject(
     Ok(last.is_none())
 }
 
-/// Whether a generation of the next step has rows in the intake, for example because it just ended.
+/// Whether a generation of the next step has rows in the pending table, for example because it just ended.
 pub(super) fn is_any_unfolded(writer: &mut Writer, job: ErasureId) -> Result<bool, StoreError> {
     let next = next_generations(writer.connection(), job)?;
-    Ok(next.iter().any(|next| writer.in_intake(*next).0.is_some()))
+    Ok(next
+        .iter()
+        .any(|next| writer.pending_state(*next).0.is_some()))
 }
 
 /// Deletes rows that an erasure covers, and counts them.
 ///
-/// The intake rows of the next generations must have been flushed.
+/// The pending table rows of the next generations must have been flushed.
 pub(super) fn rows(
     connection: &mut Connection,
     job: ErasureId,
@@ -207,7 +209,7 @@ pub(super) fn rows(
     let is_last = next.len() < GENERATIONS_PER_STEP;
     let mut is_all = true;
     for generation in next {
-        if rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX {
+        if rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP {
             is_all = false;
             break;
         }
@@ -217,7 +219,7 @@ pub(super) fn rows(
         rows += 1 + cancel_deliveries(&transaction, job, generation, &mut counts)?;
         rows += forget_keys(&transaction, &erasure, generation, &mut counts)?;
         let left = rows_max.saturating_sub(rows).max(1);
-        let bytes_left = FORGOTTEN_BYTES_MAX - bytes;
+        let bytes_left = REMOVED_BYTES_PER_STEP - bytes;
         let of = generation.to_bytes();
         let forgotten = forget_generation(&transaction, of, left, bytes_left)?;
         bytes += forgotten.bytes;

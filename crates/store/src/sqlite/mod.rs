@@ -1,7 +1,7 @@
 //! The journal in one SQLite file, with a single writer and readers that never wait for it.
 //!
 //! Commits append to the end of three tables (`turns`, `intake_heads`, `intake_keys`), so a commit
-//! of a hundred appends writes a few pages. A flush ([`fold`]) later moves the rows, sorted, to the
+//! of a hundred appends writes a few pages. A flush ([`flush`]) later moves the rows, sorted, to the
 //! indexed tables. Reads check both. A layout that writes appends straight to the indexed tables
 //! was measured: durability cost twice the CPU.
 //!
@@ -9,14 +9,14 @@
 //! has to checkpoint all of it. A file of up to 1 GiB is checked (`quick_check`) before it is
 //! written to.
 
-mod ahead;
 mod compaction;
 mod ended;
 mod erase;
-mod fold;
-mod intake;
+mod flush;
 mod open;
 mod outbox;
+mod pending;
+mod prewrite;
 mod prune;
 mod read;
 mod rewound;
@@ -43,9 +43,9 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
-pub(crate) use ahead::CONTENT;
-use intake::Unfolded;
-use read::Reach;
+use pending::UnflushedSessions;
+pub(crate) use prewrite::CONTENT;
+use read::ReadScope;
 use row::GenerationRow;
 pub use transfer::SqliteTransfer;
 use write::Writer;
@@ -55,10 +55,10 @@ use crate::lock::DirLock;
 use crate::sqlite_file::{empty_log, look_only};
 use crate::sqlite_gaps;
 use crate::{
-    ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
-    EndedRecord, ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange,
-    PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError, TurnChange, TurnCounts,
-    TurnsAhead, Unclean, Unpruned, WrittenTurn, WrittenTurns, locked,
+    CleanupPending, ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome,
+    DueDeliveries, EndedRecord, ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage,
+    JournalRange, PrewritePart, PruneBefore, PruneBounds, PruningPending, READERS_MAX, StaleBase,
+    Store, StoreError, TurnChange, TurnCounts, WrittenTurn, WrittenTurns, locked,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +67,10 @@ pub struct SqliteOptions {
     ///
     /// Of a larger file, only header and schema are checked.
     pub check_bytes_max: u64,
-    /// Maximum number of changes in the intake. Keys and up to two transactions may exceed it.
+    /// Maximum number of changes in the pending table. Keys and up to two transactions may exceed it.
     ///
     /// At half of it, a flush begins.
-    pub intake_changes: usize,
+    pub pending_changes_max: usize,
     /// Maximum size of the file in pages of 4 KiB. Beyond it, SQLite reports a full disk.
     ///
     /// For tests.
@@ -85,7 +85,7 @@ impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             check_bytes_max: 1 << 30,
-            intake_changes: 16_384,
+            pending_changes_max: 16_384,
             pages_max: None,
             cache_bytes: 32 << 20,
             key: None,
@@ -112,10 +112,10 @@ pub struct SqliteStore {
     /// connections cannot.
     readers: Mutex<Vec<Connection>>,
     /// Connection that checkpoints the log concurrently with the writer.
-    settler: Mutex<Option<Connection>>,
+    checkpointer: Mutex<Option<Connection>>,
     writer: Mutex<Writer>,
     counters: TurnCounters,
-    unfolded: Arc<Unfolded>,
+    unflushed: Arc<UnflushedSessions>,
     /// Whether the log may contain deleted turns.
     is_log_stale: AtomicBool,
     /// When the unused space of pages is cleared next, on the timeline of prunings.
@@ -134,20 +134,20 @@ impl SqliteStore {
         let lock = DirLock::take(dir)?;
         transfer::check_finished(dir)?;
         let path = dir.join(JOURNAL);
-        let unfolded = Arc::new(Unfolded::default());
+        let unflushed = Arc::new(UnflushedSessions::default());
         let writer = Writer::open(
             open::writer(&path, options)?,
-            options.intake_changes,
-            Arc::clone(&unfolded),
+            options.pending_changes_max,
+            Arc::clone(&unflushed),
         )?;
         Ok(Self {
             path,
             options,
             writer: Mutex::new(writer),
             counters: TurnCounters::default(),
-            unfolded,
+            unflushed,
             readers: Mutex::default(),
-            settler: Mutex::default(),
+            checkpointer: Mutex::default(),
             // A crash may have left deleted turns in the log.
             is_log_stale: AtomicBool::new(true),
             gaps_due: AtomicU64::new(0),
@@ -203,11 +203,11 @@ impl SqliteStore {
     }
 
     /// Returns where reads of a session must search.
-    fn reach(&self, key: &SessionKey) -> Reach {
-        if self.unfolded.contains(key) {
-            Reach::IntakeToo
+    fn read_scope(&self, key: &SessionKey) -> ReadScope {
+        if self.unflushed.contains(key) {
+            ReadScope::WithPending
         } else {
-            Reach::Folded
+            ReadScope::Indexed
         }
     }
 
@@ -245,34 +245,34 @@ impl Store for SqliteStore {
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    ) -> Result<Vec<Result<(), StaleBase>>, StoreError> {
         let (answers, _) = self.writer().commit(clock, sets, None)?;
         self.note_old_content(sets);
         Ok(answers)
     }
 
-    fn writes_ahead(&self) -> bool {
+    fn can_prewrite(&self) -> bool {
         true
     }
 
-    fn commit_beside(
+    fn commit_and_prewrite(
         &self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-        ahead: &TurnsAhead,
-    ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
-        let committed = self.writer().commit(clock, sets, Some(ahead))?;
+        part: &PrewritePart,
+    ) -> Result<(Vec<Result<(), StaleBase>>, usize), StoreError> {
+        let committed = self.writer().commit(clock, sets, Some(part))?;
         self.note_old_content(sets);
         Ok(committed)
     }
 
     fn checkpoint_log(&self) -> Result<(), StoreError> {
-        let mut settler = locked(&self.settler);
-        let taken = match settler.take() {
+        let mut checkpointer = locked(&self.checkpointer);
+        let taken = match checkpointer.take() {
             Some(connection) => connection,
             None => look_only(&self.path, self.options.key.as_ref())?,
         };
-        let connection = settler.insert(taken);
+        let connection = checkpointer.insert(taken);
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
         Ok(())
     }
@@ -282,7 +282,7 @@ impl Store for SqliteStore {
     }
 
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {
-        let newer: Vec<GenerationRow> = self.writer().intake_rows().cloned().collect();
+        let newer: Vec<GenerationRow> = self.writer().pending_rows().cloned().collect();
         let known: HashSet<Generation> = newer.iter().map(|row| row.head.generation).collect();
         self.read(|connection| {
             read::live_rows(connection, &mut |row| {
@@ -301,13 +301,13 @@ impl Store for SqliteStore {
         key: &SessionKey,
         keys_since: Steady,
     ) -> Result<Option<SavedSession>, StoreError> {
-        let reach = self.reach(key);
-        self.read(|connection| read::load(connection, reach, key, keys_since, &self.counters))
+        let scope = self.read_scope(key);
+        self.read(|connection| read::load(connection, scope, key, keys_since, &self.counters))
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
-        let reach = self.reach(key);
-        self.read(|connection| read::keys(connection, reach, key, since))
+        let scope = self.read_scope(key);
+        self.read(|connection| read::keys(connection, scope, key, since))
     }
 
     fn keyed_sessions(
@@ -324,9 +324,9 @@ impl Store for SqliteStore {
         generation: Option<Generation>,
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError> {
-        let reach = self.reach(key);
+        let scope = self.read_scope(key);
         let counters = &self.counters;
-        self.read(|connection| read::journal(connection, reach, key, generation, range, counters))
+        self.read(|connection| read::journal(connection, scope, key, generation, range, counters))
     }
 
     fn rewound_by(
@@ -357,12 +357,12 @@ impl Store for SqliteStore {
     }
 
     fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
-        // Read the intake first. Rows flushed in the meantime are then found in the indexed tables.
+        // Read the pending table first. Rows flushed in the meantime are then found in the indexed tables.
         let newer = {
             let writer = self.writer();
             let rows = generations
                 .iter()
-                .filter_map(|name| writer.in_intake(*name).0);
+                .filter_map(|name| writer.pending_state(*name).0);
             rows.map(GenerationRow::into_owner).collect()
         };
         self.read(|connection| written::owners(connection, generations, newer))
@@ -415,7 +415,7 @@ impl Store for SqliteStore {
         let wanted = {
             let writer = self.writer();
             let wanted = wanted.iter().map(|(_, generation)| {
-                let (row, turns) = writer.in_intake(*generation);
+                let (row, turns) = writer.pending_state(*generation);
                 ended::Wanted {
                     generation: *generation,
                     row,
@@ -427,7 +427,11 @@ impl Store for SqliteStore {
         self.read(|connection| ended::ended(connection, wanted, bytes_max, &self.counters))
     }
 
-    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
+    fn prune(
+        &self,
+        before: PruneBefore,
+        bounds: PruneBounds,
+    ) -> Result<PruningPending, StoreError> {
         let pruned = self.writer().prune(before, bounds)?;
         let is_stale = &self.is_log_stale;
         is_stale.fetch_or(pruned.has_forgotten, Ordering::Relaxed);
@@ -452,7 +456,7 @@ impl Store for SqliteStore {
 
     fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
         let mut writer = self.writer();
-        writer.fold_all()?;
+        writer.flush_all()?;
         erase::collect(writer.connection(), id, rows_max)
     }
 
@@ -463,7 +467,7 @@ impl Store for SqliteStore {
     fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
         let mut writer = self.writer();
         if erase::is_any_unfolded(&mut writer, id)? {
-            writer.fold_all()?;
+            writer.flush_all()?;
         }
         erase::rows(writer.connection(), id, rows_max)
     }
@@ -472,14 +476,14 @@ impl Store for SqliteStore {
         erase::forget_names(self.writer().connection(), id, rows_max)
     }
 
-    fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError> {
+    fn clean_pages(&self, pages_max: usize) -> Result<CleanupPending, StoreError> {
         let pages = {
             let mut writer = self.writer();
             writer.remove_leftovers()?;
             prune::give_back_pages(writer.connection(), pages_max)?
         };
         let is_clean = pages || (self.empty_log()? && self.clear_gaps()?);
-        Ok(Unclean {
+        Ok(CleanupPending {
             pages,
             log: !is_clean,
         })

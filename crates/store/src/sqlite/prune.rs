@@ -7,16 +7,16 @@ use memoird_core::ids::Generation;
 use memoird_core::time::Steady;
 
 use super::compaction;
-use super::intake::Intake;
+use super::pending::PendingTable;
 use super::row::{count, whole};
-use crate::{FORGOTTEN_BYTES_MAX, PruneBefore, PruneBounds, StoreError, Unpruned};
+use crate::{PruneBefore, PruneBounds, PruningPending, REMOVED_BYTES_PER_STEP, StoreError};
 
 /// Deletes the oldest rows first, so that an interrupted run resumes where it stopped.
 ///
-/// A generation is deleted after its turns, and only if it has no rows in the intake.
+/// A generation is deleted after its turns, and only if it has no rows in the pending table.
 pub(super) fn prune(
     connection: &mut Connection,
-    intake: &Intake,
+    pending: &PendingTable,
     before: PruneBefore,
     bounds: PruneBounds,
 ) -> Result<Pruned, StoreError> {
@@ -41,10 +41,10 @@ pub(super) fn prune(
     drop(oldest);
     let (mut rows, mut bytes, mut has_forgotten) = (keys, 0, false);
     for (generation, is_owed) in generations {
-        if rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX {
+        if rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP {
             break;
         }
-        if intake.row(Generation::from_bytes(generation)).is_some() {
+        if pending.row(Generation::from_bytes(generation)).is_some() {
             continue;
         }
         if is_owed {
@@ -54,15 +54,15 @@ pub(super) fn prune(
             rows += 1;
             continue;
         }
-        let bytes_max = FORGOTTEN_BYTES_MAX - bytes;
+        let bytes_max = REMOVED_BYTES_PER_STEP - bytes;
         let forgotten = forget_generation(&transaction, generation, rows_max - rows, bytes_max)?;
         rows += forgotten.turns + forgotten.summaries + 1;
         bytes += forgotten.bytes;
         has_forgotten = true;
     }
     transaction.commit()?;
-    let unpruned = Unpruned {
-        rows: rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX,
+    let unpruned = PruningPending {
+        rows: rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP,
         pages: give_back_pages(connection, bounds.pages_max)?,
     };
     Ok(Pruned {
@@ -73,7 +73,7 @@ pub(super) fn prune(
 
 /// Result of one pruning step.
 pub(super) struct Pruned {
-    pub(super) unpruned: Unpruned,
+    pub(super) unpruned: PruningPending,
     /// Whether transcript content was deleted, which the log may still contain.
     pub(super) has_forgotten: bool,
 }
@@ -186,7 +186,7 @@ pub(super) fn give_back_pages(
     Ok(pages >= pages_max)
 }
 
-/// Whether the intake has idempotency keys last used before this time.
+/// Whether the pending table has idempotency keys last used before this time.
 pub(super) fn has_keys_before(connection: &Connection, moment: Steady) -> Result<bool, StoreError> {
     let sql = "SELECT 1 FROM intake_keys WHERE at < ?";
     Ok(connection.prepare_cached(sql)?.exists([whole(moment.0)])?)

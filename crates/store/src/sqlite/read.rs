@@ -1,4 +1,4 @@
-//! Reads the journal: the indexed tables, and the intake for sessions with rows in it.
+//! Reads the journal: the indexed tables, and the pending table for sessions with rows in it.
 //!
 //! Every read sees one snapshot.
 
@@ -15,26 +15,26 @@ use memoird_core::session::{SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 
-use super::ahead::CONTENT;
 use super::compaction;
+use super::prewrite::CONTENT;
 use super::rewound::{self, is_key_rewound, is_rewound};
 use super::row::{GenerationRow, count, id, select_from, whole};
-use crate::checksum::{StoredTurn, TurnCounters, TurnPlace, unknown_turn};
+use crate::checksum::{StoredTurn, TurnCounters, TurnKey, unknown_turn};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
 /// Which tables a read of a session must search.
 ///
-/// The intake is small, but not indexed.
+/// The pending table is small, but not indexed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum ReadScope {
     /// Only the indexed tables.
-    Folded,
-    /// The indexed tables and the intake.
-    IntakeToo,
+    Indexed,
+    /// The indexed tables and the pending table.
+    WithPending,
 }
 
 /// SQL for the flushed turns of a generation from a seq on, with a flag for rewound ones.
-pub(super) fn folded_turns() -> String {
+pub(super) fn indexed_turns() -> String {
     let is_rewound = is_rewound("?1", "place.seq");
     format!(
         "SELECT place.seq, {CONTENT}, turns.header, turns.checksum, {is_rewound}
@@ -43,8 +43,8 @@ pub(super) fn folded_turns() -> String {
     )
 }
 
-/// The same for the intake. During a flush, some of its turns are already indexed.
-fn intake_turns() -> String {
+/// The same for the pending table. During a flush, some of its turns are already indexed.
+fn pending_turns() -> String {
     let is_rewound = is_rewound("?1", "turns.seq");
     format!(
         "SELECT seq, {CONTENT}, header, checksum, {is_rewound} FROM turns
@@ -92,13 +92,13 @@ pub(super) fn live_rows(
 
 pub(super) fn load(
     connection: &Connection,
-    reach: Reach,
+    scope: ReadScope,
     key: &SessionKey,
     keys_since: Steady,
     counters: &TurnCounters,
 ) -> Result<Option<SavedSession>, StoreError> {
     let view = connection.unchecked_transaction()?;
-    let Some(GenerationRow { head, mut kept, .. }) = live_row(&view, reach, key)? else {
+    let Some(GenerationRow { head, mut kept, .. }) = live_row(&view, scope, key)? else {
         return Ok(None);
     };
     let state = view
@@ -113,7 +113,7 @@ pub(super) fn load(
         generation: head.generation,
         counters,
     };
-    let turns = kept_turns(&view, reach, reader, &mut kept)?;
+    let turns = kept_turns(&view, scope, reader, &mut kept)?;
     let summary = compaction::newest(&view, head.generation)?;
     // A missing or damaged row makes the next window be planned from scratch.
     let cuts = cut_row
@@ -130,7 +130,7 @@ pub(super) fn load(
             json: json.into(),
             version: head.state_version,
         }),
-        keys: keys(&view, reach, key, keys_since)?,
+        keys: keys(&view, scope, key, keys_since)?,
         head,
         kept,
     }))
@@ -138,13 +138,13 @@ pub(super) fn load(
 
 pub(super) fn keys(
     connection: &Connection,
-    reach: Reach,
+    scope: ReadScope,
     key: &SessionKey,
     since: Steady,
 ) -> Result<Keys, StoreError> {
     let order = "ORDER BY at DESC, generation DESC, last_seq DESC, key DESC LIMIT ?4";
-    let (folded, intake) = (keys_in("idempotency"), keys_in("intake_keys"));
-    let sql = both(reach, &folded, &intake, order);
+    let (indexed, pending) = (keys_in("idempotency"), keys_in("intake_keys"));
+    let sql = both(scope, &indexed, &pending, order);
     let mut statement = connection.prepare_cached(&sql)?;
     let parameters = params![
         key.tenant.as_str(),
@@ -209,14 +209,14 @@ pub(super) fn keyed_sessions(
 
 pub(super) fn journal(
     connection: &Connection,
-    reach: Reach,
+    scope: ReadScope,
     key: &SessionKey,
     generation: Option<Generation>,
     range: JournalRange,
     counters: &TurnCounters,
 ) -> Result<Option<JournalPage>, StoreError> {
     let view = connection.unchecked_transaction()?;
-    let Some(generation) = find_generation(&view, reach, key, generation)? else {
+    let Some(generation) = find_generation(&view, scope, key, generation)? else {
         return Ok(None);
     };
     let reader = TurnReader {
@@ -224,20 +224,20 @@ pub(super) fn journal(
         counters,
     };
     let order = if range.last { "DESC" } else { "ASC" };
-    let folded = folded_turns();
-    let intake = intake_turns();
-    // A flush indexes turns in order, so those in the intake are the newest. Each part can be read
+    let indexed = indexed_turns();
+    let pending = pending_turns();
+    // A flush indexes turns in order, so those in the pending table are the newest. Each part can be read
     // in its own order, and only as far as the page needs.
-    let mut parts = vec![format!("{folded} AND place.seq < ?3 ORDER BY 1 {order}")];
-    if matches!(reach, Reach::IntakeToo) {
-        parts.push(format!("{intake} AND seq < ?3 ORDER BY id {order}"));
+    let mut parts = vec![format!("{indexed} AND place.seq < ?3 ORDER BY 1 {order}")];
+    if matches!(scope, ReadScope::WithPending) {
+        parts.push(format!("{pending} AND seq < ?3 ORDER BY id {order}"));
     }
     if range.last {
         parts.reverse();
     }
     let from = whole(range.after_seq.saturating_add(1));
     let to = whole(range.before_seq);
-    let subject = subject_of(&view, reach, generation)?;
+    let subject = subject_of(&view, scope, generation)?;
     let page = JournalPage {
         generation: Some(generation),
         subject,
@@ -275,7 +275,7 @@ pub(super) fn journal(
 /// without a known call is taken for a late one.
 fn kept_turns(
     connection: &Connection,
-    reach: Reach,
+    scope: ReadScope,
     reader: TurnReader<'_>,
     kept: &mut LiveSet,
 ) -> Result<Vec<SavedTurn>, StoreError> {
@@ -295,7 +295,7 @@ fn kept_turns(
         };
         known.or_else(unknown).ok_or_else(|| damaged(seq))
     };
-    let sql = both(reach, &folded_turns(), &intake_turns(), "ORDER BY 1");
+    let sql = both(scope, &indexed_turns(), &pending_turns(), "ORDER BY 1");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut turns = Vec::new();
     let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
@@ -326,11 +326,11 @@ fn kept_turns(
 /// Returns the newest state of a session's live generation.
 fn live_row(
     connection: &Connection,
-    reach: Reach,
+    scope: ReadScope,
     key: &SessionKey,
 ) -> Result<Option<GenerationRow>, StoreError> {
     let session = [key.tenant.as_str(), key.session.as_str()];
-    if reach == Reach::IntakeToo {
+    if scope == ReadScope::WithPending {
         // The last row of a session belongs to its live generation, if it has one.
         let sql = format!(
             "{} WHERE tenant = ? AND session = ? ORDER BY id DESC LIMIT 1",
@@ -359,29 +359,29 @@ fn live_row(
 /// Without one, returns the live generation, or else the one that ended last.
 fn find_generation(
     connection: &Connection,
-    reach: Reach,
+    scope: ReadScope,
     key: &SessionKey,
     generation: Option<Generation>,
 ) -> Result<Option<Generation>, StoreError> {
     let session = [key.tenant.as_str(), key.session.as_str()];
     if let Some(generation) = generation {
-        let folded = "SELECT 1 FROM generations
+        let indexed = "SELECT 1 FROM generations
                       WHERE generation = ?1 AND tenant = ?2 AND session = ?3";
-        let intake = "SELECT 1 FROM intake_heads
+        let pending = "SELECT 1 FROM intake_heads
                       WHERE generation = ?1 AND tenant = ?2 AND session = ?3";
-        let sql = both(reach, folded, intake, "LIMIT 1");
+        let sql = both(scope, indexed, pending, "LIMIT 1");
         let parameters = params![generation.to_bytes(), session[0], session[1]];
         let is_known = connection.prepare_cached(&sql)?.exists(parameters)?;
         return Ok(is_known.then_some(generation));
     }
-    if let Some(live) = live_row(connection, reach, key)? {
+    if let Some(live) = live_row(connection, scope, key)? {
         return Ok(Some(live.head.generation));
     }
-    let folded = "SELECT ended_at, generation FROM generations
+    let indexed = "SELECT ended_at, generation FROM generations
                   WHERE tenant = ?1 AND session = ?2 AND ended_at IS NOT NULL";
-    let intake = "SELECT ended_at, generation FROM intake_heads
+    let pending = "SELECT ended_at, generation FROM intake_heads
                   WHERE tenant = ?1 AND session = ?2 AND ended_at IS NOT NULL";
-    let sql = both(reach, folded, intake, "ORDER BY 1 DESC, 2 DESC LIMIT 1");
+    let sql = both(scope, indexed, pending, "ORDER BY 1 DESC, 2 DESC LIMIT 1");
     let newest = connection
         .prepare_cached(&sql)?
         .query_row(session, |row| row.get(1));
@@ -390,12 +390,12 @@ fn find_generation(
 
 fn subject_of(
     connection: &Connection,
-    reach: Reach,
+    scope: ReadScope,
     generation: Generation,
 ) -> Result<Option<Subject>, StoreError> {
-    let folded = "SELECT 0, subject FROM generations WHERE generation = ?1";
-    let intake = "SELECT id, subject FROM intake_heads WHERE generation = ?1";
-    let sql = both(reach, folded, intake, "ORDER BY 1 DESC LIMIT 1");
+    let indexed = "SELECT 0, subject FROM generations WHERE generation = ?1";
+    let pending = "SELECT id, subject FROM intake_heads WHERE generation = ?1";
+    let sql = both(scope, indexed, pending, "ORDER BY 1 DESC LIMIT 1");
     let mut statement = connection.prepare_cached(&sql)?;
     let subject: Option<String> = statement
         .query_row([generation.to_bytes()], |row| row.get(1))
@@ -404,11 +404,11 @@ fn subject_of(
     Ok(subject.and_then(|subject| Subject::parse(&subject).ok()))
 }
 
-/// Combines the queries of the indexed tables and, if needed, of the intake.
-fn both(reach: Reach, folded: &str, intake: &str, rest: &str) -> String {
-    match reach {
-        Reach::Folded => format!("{folded} {rest}"),
-        Reach::IntakeToo => format!("{folded} UNION ALL {intake} {rest}"),
+/// Combines the queries of the indexed tables and, if needed, of the pending table.
+fn both(scope: ReadScope, indexed: &str, pending: &str, rest: &str) -> String {
+    match scope {
+        ReadScope::Indexed => format!("{indexed} {rest}"),
+        ReadScope::WithPending => format!("{indexed} UNION ALL {pending} {rest}"),
     }
 }
 
@@ -441,7 +441,7 @@ impl TurnReader<'_> {
                 .map_err(rusqlite::Error::from)?,
             checksum: row.get(3)?,
         };
-        let place = TurnPlace {
+        let place = TurnKey {
             generation: self.generation,
             seq,
         };

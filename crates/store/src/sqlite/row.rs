@@ -1,4 +1,4 @@
-//! Rows of generations, with the same columns in the intake and in the indexed table.
+//! Rows of generations, with the same columns in the pending table and in the indexed table.
 
 use std::sync::Arc;
 

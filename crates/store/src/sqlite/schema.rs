@@ -15,7 +15,7 @@ pub(super) const MIGRATIONS: [&str; 9] = [V1, V2, V3, V4, V5, V6, V7, V8, V9];
 /// The initial schema. Commits append to `turns`, `intake_heads` and `intake_keys`.
 ///
 /// So a commit of a hundred appends writes a few pages instead of a hundred. A flush (see
-/// `intake.rs`) later moves the rows to the indexed tables `turn_places`, `generations` and
+/// `pending.rs`) later moves the rows to the indexed tables `turn_places`, `generations` and
 /// `idempotency`. `progress.placed` is the last flushed turn.
 ///
 /// `format` is the version of a generation's row and of the encoding of its turns. The partial
@@ -225,7 +225,7 @@ CREATE TABLE erasure_given (
 /// - `turn_changes`: replacements of turn contents, in order, for followers of the journal.
 /// - `newest_seq`: the newest turn that was not rewound. NULL means the last turn.
 ///
-/// `rewound` and `rewinds` are rarely written, so they bypass the intake.
+/// `rewound` and `rewinds` are rarely written, so they bypass the pending table.
 const V7: &str = "
 CREATE TABLE rewound (
     generation BLOB    NOT NULL,
@@ -260,7 +260,7 @@ CREATE TABLE options (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// `contents`: contents of turns prewritten before their change set (see `ahead.rs`).
+/// `contents`: contents of turns prewritten before their change set (see `prewrite.rs`).
 ///
 /// A turn with a `content_id` has its content there. Rows up to `progress.claimed` belong to turns.
 /// Those after it have no turn yet, or never will.

@@ -1,6 +1,6 @@
 //! The journal of a data directory as source or target of a migration.
 //!
-//! It is read and written through the indexed tables only; the intake is not used.
+//! It is read and written through the indexed tables only; the pending table is not used.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -11,12 +11,12 @@ use memoird_core::ids::Generation;
 use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Connection, OptionalExtension, ToSql, TransactionBehavior, params_from_iter};
 
-use super::ahead::CONTENT;
-use super::intake::Unfolded;
+use super::pending::UnflushedSessions;
+use super::prewrite::CONTENT;
 use super::row::{count, whole};
 use super::write::{Writer, save_clock};
 use super::{EMPTY_LOG_WAIT, JOURNAL, open, read};
-use crate::checksum::{TurnPlace, protect};
+use crate::checksum::{TurnKey, protect};
 use crate::data_key::FileForm;
 use crate::lock::private;
 use crate::sqlite_file::{empty_log, unusable};
@@ -62,7 +62,7 @@ fn shown(dir: &Path) -> String {
 }
 
 impl SqliteTransfer {
-    /// Opens a journal as source. Like a daemon, it migrates the schema and flushes the intake.
+    /// Opens a journal as source. Like a daemon, it migrates the schema and flushes the pending table.
     ///
     /// Nothing else is changed.
     ///
@@ -77,9 +77,9 @@ impl SqliteTransfer {
         let options = options(key);
         let path = dir.join(JOURNAL);
         let connection = open::writer(&path, options)?;
-        let unfolded = Arc::<Unfolded>::default();
-        let mut writer = Writer::open(connection, options.intake_changes, unfolded)?;
-        writer.fold_all()?;
+        let unflushed = Arc::<UnflushedSessions>::default();
+        let mut writer = Writer::open(connection, options.pending_changes_max, unflushed)?;
+        writer.flush_all()?;
         // Closing the last connection checkpoints the log.
         drop(writer);
         let connection = open::reader(&path, options)?;
@@ -390,7 +390,7 @@ fn protected(turn: &mut Row) {
         return;
     };
     if let (Value::Nothing, Ok(name)) = (&*checksum, <[u8; 16]>::try_from(&name[..])) {
-        let place = TurnPlace {
+        let place = TurnKey {
             generation: Generation::from_bytes(name),
             seq: seq.unsigned_abs(),
         };

@@ -16,37 +16,39 @@ use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
 use memoird_core::window::SavedCut;
 
-use super::ahead::{self, Ahead, Part};
 use super::compaction;
-use super::intake::{Intake, Taken, TakenTurn, Unfolded, folded_live, folded_row};
 use super::outbox;
+use super::pending::{
+    PendingChanges, PendingTable, PendingTurn, UnflushedSessions, indexed_live, indexed_row,
+};
+use super::prewrite::{self, Prewrite, PrewrittenPart};
 use super::prune::{Pruned, has_keys_before, prune};
 use super::rewound;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
-use crate::checksum::{Protection, TurnPlace, protect};
+use crate::checksum::{Protection, TurnKey, protect};
 use crate::{
-    ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, TurnsAhead, options, windows,
+    ClockAnchor, PrewritePart, PruneBefore, PruneBounds, StaleBase, StoreError, options, windows,
 };
 
-/// Changes flushed before a pruning step, because rows in the intake cannot be pruned.
-const PRUNED_FOLD_CHANGES: usize = 1_024;
+/// Changes flushed before a pruning step, because rows in the pending table cannot be pruned.
+const FLUSHED_BEFORE_PRUNE_CHANGES: usize = 1_024;
 
 /// The write side of the journal.
 #[derive(Debug)]
 pub(super) struct Writer {
     connection: Connection,
-    intake: Intake,
+    pending_table: PendingTable,
     /// Id of the next turn. Ids are never reused, even after pruning.
     next_turn: i64,
-    ahead: Ahead,
+    prewrite: Prewrite,
 }
 
 /// The result of each set, and the number of prewritten turns.
-type Committed = (Vec<Result<(), Refused>>, usize);
+type Committed = (Vec<Result<(), StaleBase>>, usize);
 
 enum Fault {
     /// Its base is stale.
-    Refused(Refused),
+    StaleBase(StaleBase),
     /// The whole transaction failed.
     Store(StoreError),
 }
@@ -58,64 +60,67 @@ impl From<StoreError> for Fault {
 }
 
 impl Writer {
-    /// Opens a journal and flushes what a crash left in the intake.
+    /// Opens a journal and flushes what a crash left in the pending_table.
     ///
-    /// `intake_changes` is the approximate maximum number of changes in the intake.
+    /// `pending_changes_max` is the approximate maximum number of changes in the pending_table.
     pub(super) fn open(
         connection: Connection,
-        intake_changes: usize,
-        unfolded: Arc<Unfolded>,
+        pending_changes_max: usize,
+        unflushed: Arc<UnflushedSessions>,
     ) -> Result<Self, StoreError> {
-        let intake = Intake::restore(&connection, intake_changes, unfolded)?;
+        let pending_table = PendingTable::restore(&connection, pending_changes_max, unflushed)?;
         let sql = "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) + 1 FROM progress";
         let next_turn = connection.query_row(sql, [], |row| row.get(0))?;
-        let ahead = Ahead::open(&connection)?;
+        let prewrite = Prewrite::open(&connection)?;
         let mut writer = Self {
             connection,
-            intake,
+            pending_table,
             next_turn,
-            ahead,
+            prewrite,
         };
-        match writer.fold_all() {
+        match writer.flush_all() {
             // The disk is full, but the journal can be read.
             Ok(()) | Err(StoreError::Full) => Ok(writer),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the newest state of a generation in the intake, and the ids of its unflushed turns.
-    pub(super) fn in_intake(&self, generation: Generation) -> (Option<GenerationRow>, Vec<i64>) {
+    /// Returns the newest state of a generation in the pending_table, and the ids of its unflushed turns.
+    pub(super) fn pending_state(
+        &self,
+        generation: Generation,
+    ) -> (Option<GenerationRow>, Vec<i64>) {
         (
-            self.intake.row(generation).cloned(),
-            self.intake.turns(generation),
+            self.pending_table.row(generation).cloned(),
+            self.pending_table.turns(generation),
         )
     }
 
-    /// Returns the newest state of every generation in the intake.
-    pub(super) fn intake_rows(&self) -> impl Iterator<Item = &GenerationRow> {
-        self.intake.rows()
+    /// Returns the newest state of every generation in the pending_table.
+    pub(super) fn pending_rows(&self) -> impl Iterator<Item = &GenerationRow> {
+        self.pending_table.rows()
     }
 
-    /// Flushes the whole intake.
-    pub(super) fn fold_all(&mut self) -> Result<(), StoreError> {
-        while !self.intake.is_empty() {
-            self.fold_step(usize::MAX)?;
+    /// Flushes the whole pending_table.
+    pub(super) fn flush_all(&mut self) -> Result<(), StoreError> {
+        while !self.pending_table.is_empty() {
+            self.flush_step(usize::MAX)?;
         }
         Ok(())
     }
 
     /// Flushes about `changes` changes in a transaction of its own.
-    fn fold_step(&mut self, changes: usize) -> Result<(), StoreError> {
-        if self.intake.is_empty() {
+    fn flush_step(&mut self, changes: usize) -> Result<(), StoreError> {
+        if self.pending_table.is_empty() {
             return Ok(());
         }
-        self.intake
-            .begin_fold(&self.connection, self.next_turn - 1)?;
+        self.pending_table
+            .begin_flush(&self.connection, self.next_turn - 1)?;
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        let folded = self.intake.fold(&transaction, changes)?;
+        let flushed = self.pending_table.flush(&transaction, changes)?;
         transaction.commit()?;
-        self.intake.advance(folded);
+        self.pending_table.advance(flushed);
         Ok(())
     }
 
@@ -124,36 +129,36 @@ impl Writer {
         &mut self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-        ahead: Option<&TurnsAhead>,
+        part_to_prewrite: Option<&PrewritePart>,
     ) -> Result<Committed, StoreError> {
-        if let Some(ahead) = ahead {
-            self.ahead.retain(Some(ahead.generation));
+        if let Some(part) = part_to_prewrite {
+            self.prewrite.retain(Some(part.generation));
         }
-        self.intake
-            .begin_fold_if_due(&self.connection, self.next_turn - 1)?;
+        self.pending_table
+            .begin_flush_if_due(&self.connection, self.next_turn - 1)?;
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
         let mut decider = Decider {
             transaction: &transaction,
-            intake: &self.intake,
-            taken: Taken::default(),
+            pending_table: &self.pending_table,
+            pending: PendingChanges::default(),
         };
         let mut answers = Vec::with_capacity(sets.len());
         let mut next_turn = self.next_turn;
         let mut content = Content {
             transaction: &transaction,
-            intake: &self.intake,
-            ahead: &self.ahead,
+            pending_table: &self.pending_table,
+            prewrite: &self.prewrite,
             next_turn: &mut next_turn,
             claimed: None,
         };
         for set in sets {
             answers.push(match decider.decide(set) {
                 Err(Fault::Store(error)) => return Err(error),
-                Err(Fault::Refused(refused)) => Err(refused),
+                Err(Fault::StaleBase(refused)) => Err(refused),
                 Ok(()) => {
                     for change in &set.changes {
-                        content.write(change, &mut decider.taken)?;
+                        content.write(change, &mut decider.pending)?;
                         decider.owe(change)?;
                     }
                     Ok(())
@@ -162,46 +167,47 @@ impl Writer {
         }
         let claimed = content.claimed;
         if let Some(last_id) = claimed {
-            ahead::claim(&transaction, last_id)?;
+            prewrite::claim(&transaction, last_id)?;
         }
-        let part = match ahead {
-            Some(ahead) => self.ahead.write(&transaction, ahead)?,
-            None => Part::default(),
+        let prewritten = match part_to_prewrite {
+            Some(part) => self.prewrite.write(&transaction, part)?,
+            None => PrewrittenPart::default(),
         };
-        let taken = decider.taken;
+        let pending = decider.pending;
         let sql = format!("INSERT INTO intake_heads ({COLUMNS}) VALUES ({PLACES})");
         let mut insert = transaction.prepare_cached(&sql)?;
-        for row in taken.rows_in_order() {
+        for row in pending.rows_in_order() {
             row.write(&mut insert)?;
         }
         drop(insert);
         save_clock(&transaction, clock)?;
-        let folded = match self.intake.step_of(&taken) {
-            Some(changes) => self.intake.fold(&transaction, changes)?,
+        let flushed = match self.pending_table.step_of(&pending) {
+            Some(changes) => self.pending_table.flush(&transaction, changes)?,
             None => None,
         };
-        self.intake.announce(&taken);
+        self.pending_table.announce(&pending);
         transaction.commit()?;
         self.next_turn = next_turn;
-        self.intake.extend(taken, folded);
+        self.pending_table.extend(pending, flushed);
         if claimed.is_some() {
-            self.ahead.end_claimed();
+            self.prewrite.end_claimed();
         }
-        if ahead.is_none() {
-            self.ahead.retain(None);
+        if part_to_prewrite.is_none() {
+            self.prewrite.retain(None);
         }
-        let turns_ahead = part.turns();
-        self.ahead.extend(part);
-        Ok((answers, turns_ahead))
+        let prewritten_turns = prewritten.turns();
+        self.prewrite.extend(prewritten);
+        Ok((answers, prewritten_turns))
     }
 
     /// Removes prewritten contents of sets that were given up.
     pub(super) fn remove_leftovers(&mut self) -> Result<(), StoreError> {
-        self.ahead.remove_leftovers(&self.connection, usize::MAX)?;
+        self.prewrite
+            .remove_leftovers(&self.connection, usize::MAX)?;
         Ok(())
     }
 
-    /// Returns the connection, for operations that do not involve the intake.
+    /// Returns the connection, for operations that do not involve the pending_table.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
@@ -213,27 +219,27 @@ impl Writer {
 
     /// Deletes the oldest rows first, so that an interrupted run resumes where it stopped.
     ///
-    /// A generation is deleted after its turns, and only once it has no rows in the intake.
+    /// A generation is deleted after its turns, and only once it has no rows in the pending_table.
     pub(super) fn prune(
         &mut self,
         before: PruneBefore,
         bounds: PruneBounds,
     ) -> Result<Pruned, StoreError> {
-        let has_room = match self.fold_step(PRUNED_FOLD_CHANGES) {
+        let has_room = match self.flush_step(FLUSHED_BEFORE_PRUNE_CHANGES) {
             Ok(()) => true,
             // Pruning frees space.
             Err(StoreError::Full) => false,
             Err(error) => return Err(error),
         };
-        let mut pruned = prune(&mut self.connection, &self.intake, before, bounds)?;
-        if self.ahead.has_leftovers() {
+        let mut pruned = prune(&mut self.connection, &self.pending_table, before, bounds)?;
+        if self.prewrite.has_leftovers() {
             let rows_max = bounds.rows_max.max(1);
-            let are_gone = self.ahead.remove_leftovers(&self.connection, rows_max)?;
+            let are_gone = self.prewrite.remove_leftovers(&self.connection, rows_max)?;
             pruned.unpruned.rows |= !are_gone;
             pruned.has_forgotten = true;
         }
         pruned.unpruned.rows |= has_room
-            && (self.intake.has_ended_before(before.ended)
+            && (self.pending_table.has_ended_before(before.ended)
                 || has_keys_before(&self.connection, before.keys)?);
         Ok(pruned)
     }
@@ -243,9 +249,9 @@ impl Writer {
 struct Decider<'a> {
     transaction: &'a Transaction<'a>,
     /// Changes of earlier transactions.
-    intake: &'a Intake,
+    pending_table: &'a PendingTable,
     /// Changes of this transaction.
-    taken: Taken,
+    pending: PendingChanges,
 }
 
 /// Changes of a set that is not fully validated yet.
@@ -273,7 +279,7 @@ impl Decider<'_> {
                 .rows
                 .remove(&generation)
                 .into_iter()
-                .for_each(|row| self.taken.put(row));
+                .for_each(|row| self.pending.put(row));
         }
         Ok(())
     }
@@ -283,7 +289,7 @@ impl Decider<'_> {
         let ChangeKind::End { reason, at, owed } = &change.kind else {
             return Ok(());
         };
-        match self.taken.row(change.generation) {
+        match self.pending.row(change.generation) {
             Some(row) => outbox::owe(self.transaction, row, *reason, at.steady, owed),
             None => Ok(()),
         }
@@ -292,7 +298,7 @@ impl Decider<'_> {
     /// Returns the row of a generation after a change.
     fn changed(&self, draft: &Draft, change: &Change) -> Result<GenerationRow, Fault> {
         let generation = change.generation;
-        let refused = || Fault::Refused(Refused { generation });
+        let refused = || Fault::StaleBase(StaleBase { generation });
         if let ChangeKind::Begin {
             key,
             created_at,
@@ -347,10 +353,10 @@ impl Decider<'_> {
         let noted = draft
             .rows
             .get(&generation)
-            .or_else(|| self.taken.row(generation));
-        match noted.or_else(|| self.intake.row(generation)) {
+            .or_else(|| self.pending.row(generation));
+        match noted.or_else(|| self.pending_table.row(generation)) {
             Some(row) => Ok(Some(row.clone())),
-            None => Ok(folded_row(self.transaction, generation)?),
+            None => Ok(indexed_row(self.transaction, generation)?),
         }
     }
 
@@ -359,10 +365,10 @@ impl Decider<'_> {
             .live
             .get(key)
             .copied()
-            .or_else(|| self.taken.live(key));
-        match noted.or_else(|| self.intake.live(key)) {
+            .or_else(|| self.pending.live(key));
+        match noted.or_else(|| self.pending_table.live(key)) {
             Some(live) => Ok(live),
-            None => Ok(folded_live(self.transaction, key)?),
+            None => Ok(indexed_live(self.transaction, key)?),
         }
     }
 }
@@ -405,26 +411,26 @@ fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
 struct Content<'a> {
     transaction: &'a Transaction<'a>,
     /// Changes of earlier transactions.
-    intake: &'a Intake,
+    pending_table: &'a PendingTable,
     /// Contents already prewritten.
-    ahead: &'a Ahead,
+    prewrite: &'a Prewrite,
     next_turn: &'a mut i64,
     /// Id of the last prewritten content that now has its turn.
     claimed: Option<i64>,
 }
 
 impl Content<'_> {
-    fn write(&mut self, change: &Change, taken: &mut Taken) -> Result<(), StoreError> {
+    fn write(&mut self, change: &Change, pending: &mut PendingChanges) -> Result<(), StoreError> {
         let (transaction, generation) = (self.transaction, change.generation);
         match &change.kind {
             ChangeKind::Append(appended) => {
                 write_cuts(transaction, generation, appended.cuts.as_deref())?;
-                self.write_turns(generation, appended, taken)?;
+                self.write_turns(generation, appended, pending)?;
                 write_key(
                     transaction,
                     &appended.key,
                     appended.idempotency.as_ref(),
-                    taken,
+                    pending,
                 )
             }
             ChangeKind::Rewind(rewind) => {
@@ -438,11 +444,16 @@ impl Content<'_> {
                 if let Some((key, seqs)) = &rewind.taken {
                     rewound::note_taken(transaction, generation, key, seqs)?;
                 }
-                write_key(transaction, &rewind.key, rewind.idempotency.as_ref(), taken)
+                write_key(
+                    transaction,
+                    &rewind.key,
+                    rewind.idempotency.as_ref(),
+                    pending,
+                )
             }
             ChangeKind::UpdateTurn(updated) => {
                 write_cuts(transaction, generation, updated.cuts.as_deref())?;
-                self.replace_turn(generation, updated, taken)
+                self.replace_turn(generation, updated, pending)
             }
             ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
             ChangeKind::PatchState(patched) => {
@@ -455,7 +466,7 @@ impl Content<'_> {
                     transaction,
                     &patched.key,
                     patched.idempotency.as_ref(),
-                    taken,
+                    pending,
                 )
             }
             ChangeKind::SetOptions(decided) => {
@@ -482,21 +493,21 @@ impl Content<'_> {
         &mut self,
         generation: Generation,
         appended: &Appended,
-        taken: &mut Taken,
+        pending: &mut PendingChanges,
     ) -> Result<(), StoreError> {
         let id_bytes = generation.to_bytes();
         let mut insert = self.transaction.prepare_cached(
             "INSERT INTO turns (id, generation, seq, content, header, checksum, content_id)
              VALUES (?, ?, ?, ?, ?, ?, ?)",
         )?;
-        let mut ahead = self.ahead.of(generation, &appended.turns).iter();
+        let mut prewritten = self.prewrite.of(generation, &appended.turns).iter();
         for (seq, content) in &appended.turns {
-            let place = TurnPlace {
+            let place = TurnKey {
                 generation,
                 seq: *seq,
             };
             let id = *self.next_turn;
-            match ahead.next() {
+            match prewritten.next() {
                 Some(written) => {
                     let Protection { header, checksum } = &written.protection;
                     let content_id = written.content_id;
@@ -524,11 +535,11 @@ impl Content<'_> {
                     ])?;
                 }
             }
-            let turn = TakenTurn {
+            let turn = PendingTurn {
                 seq: whole(*seq),
                 id,
             };
-            taken.put_turn(generation, turn);
+            pending.put_turn(generation, turn);
             *self.next_turn += 1;
         }
         Ok(())
@@ -539,13 +550,13 @@ impl Content<'_> {
         &self,
         generation: Generation,
         updated: &UpdatedTurn,
-        taken: &Taken,
+        pending: &PendingChanges,
     ) -> Result<(), StoreError> {
         let (transaction, name, seq) = (self.transaction, generation.to_bytes(), updated.seq);
-        let unplaced = taken
+        let unindexed = pending
             .turn(generation, whole(seq))
-            .or_else(|| self.intake.turn(generation, whole(seq)));
-        let number: Option<i64> = match unplaced {
+            .or_else(|| self.pending_table.turn(generation, whole(seq)));
+        let number: Option<i64> = match unindexed {
             Some(id) => Some(id),
             None => transaction
                 .prepare_cached("SELECT id FROM turn_places WHERE generation = ? AND seq = ?")?
@@ -553,8 +564,8 @@ impl Content<'_> {
                 .optional()?,
         };
         let Some(number) = number else { return Ok(()) };
-        ahead::remove_content(transaction, number)?;
-        let place = TurnPlace { generation, seq };
+        prewrite::remove_content(transaction, number)?;
+        let place = TurnKey { generation, seq };
         let Protection { header, checksum } = protect(place, &updated.content);
         let sql = "UPDATE turns SET content = ?, header = ?, checksum = ?, content_id = NULL
                    WHERE id = ?";
@@ -585,12 +596,12 @@ fn write_key(
     transaction: &Transaction<'_>,
     session: &SessionKey,
     idempotency: Option<&(Fingerprint, KeyRecord)>,
-    taken: &mut Taken,
+    pending: &mut PendingChanges,
 ) -> Result<(), StoreError> {
     let Some((key, record)) = idempotency else {
         return Ok(());
     };
-    taken.count_key(session);
+    pending.count_key(session);
     transaction
         .prepare_cached(
             "INSERT INTO intake_keys

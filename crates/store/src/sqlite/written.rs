@@ -6,8 +6,8 @@ use rusqlite::{Connection, Row, params};
 
 use memoird_core::ids::Generation;
 
-use super::ahead::CONTENT;
-use super::intake::folded_row;
+use super::pending::indexed_row;
+use super::prewrite::CONTENT;
 use super::read::TurnReader;
 use super::rewound::is_rewound;
 use super::row::{GenerationRow, count, whole};
@@ -85,7 +85,7 @@ pub(super) fn changed_after(
     Ok(changed.collect::<Result<_, _>>()?)
 }
 
-/// Returns the owners of generations. `newer` are those found in the intake.
+/// Returns the owners of generations. `newer` are those found in the pending table.
 pub(super) fn owners(
     connection: &Connection,
     generations: &[Generation],
@@ -99,7 +99,7 @@ pub(super) fn owners(
     for generation in generations {
         owners.extend(match newer.remove(generation) {
             Some(owner) => Some(owner),
-            None => folded_row(connection, *generation)?.map(GenerationRow::into_owner),
+            None => indexed_row(connection, *generation)?.map(GenerationRow::into_owner),
         });
     }
     Ok(owners)

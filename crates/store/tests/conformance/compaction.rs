@@ -207,7 +207,7 @@ fn status_round_trips_except_running(store: &dyn Store) {
         };
         must_compact(store, &mut chat, runs, SummaryChange::Stays);
         assert_eq!(status(store, &chat), Some(new.clone()));
-        // Flush the status through the intake.
+        // Flush the status through the pending table.
         for at in at..at + 7 {
             must_write(store, [chat.append("u a", at)]);
             assert_eq!(status(store, &chat), Some(new.clone()));

@@ -1,6 +1,6 @@
 //! Ended generations are returned whole, in the requested order, up to the byte limit.
 //!
-//! Their rows may be in the indexed tables or in the intake.
+//! Their rows may be in the indexed tables or in the pending table.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn bytes_of(record: &EndedRecord) -> usize {
     record.turns.iter().map(|(_, content)| content.len()).sum()
 }
 
-/// Regardless of earlier flushes and of rows still in the intake.
+/// Regardless of earlier flushes and of rows still in the pending table.
 fn ended_generation_is_returned_with_dropped_turns(store: &dyn Store) {
     for turns in 1..=24_u64 {
         let at = turns * 100;
@@ -157,7 +157,7 @@ fn ended_generations_fill_the_byte_limit_with_at_least_one(store: &dyn Store) {
 
 fn oversized_ended_generation_returns_newest_turns(store: &dyn Store) {
     let mut chat = begun(store, "s", 10);
-    // Some in the indexed tables, some in the intake.
+    // Some in the indexed tables, some in the pending table.
     for at in 11..=22 {
         must_write(store, [chat.append("u", at)]);
     }
@@ -228,7 +228,7 @@ fn due_delivery_has_its_content_right_after_commit() {
 fn outbox_survives_crash_and_restart() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
-        intake_changes: 7,
+        pending_changes_max: 7,
         ..SqliteOptions::default()
     };
     let store = SqliteStore::open(dir.path(), options).unwrap();

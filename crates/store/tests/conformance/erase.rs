@@ -240,7 +240,7 @@ pub(crate) fn no_byte_is_left(key: Option<DataKey>, places: impl Fn(&Path, &str)
         let mut seed = number;
         let dir = tempfile::tempdir().unwrap();
         let options = SqliteOptions {
-            intake_changes: 50,
+            pending_changes_max: 50,
             key,
             ..SqliteOptions::default()
         };

@@ -2,14 +2,14 @@
 //!
 //! The journal on disk opens only if intact, is never made worse, and retains acknowledged commits.
 
-mod ahead;
 mod compaction;
 mod crash;
 mod damage;
-mod fold;
+mod flush;
 mod full;
 mod migration;
 mod opening;
+mod prewrite;
 mod snapshot;
 mod space;
 mod verify;

@@ -7,9 +7,9 @@ macro_rules! for_every_store {
             $(#[test]
             fn $test() {
                 let dir = tempfile::tempdir().unwrap();
-                // Small, so that tests find rows both in the indexed tables and in the intake.
+                // Small, so that tests find rows both in the indexed tables and in the pending table.
                 let options = memoird_store::SqliteOptions {
-                    intake_changes: 5,
+                    pending_changes_max: 5,
                     ..memoird_store::SqliteOptions::default()
                 };
                 let store = memoird_store::SqliteStore::open(dir.path(), options).unwrap();
@@ -23,7 +23,7 @@ macro_rules! for_every_store {
             fn $test() {
                 let dir = tempfile::tempdir().unwrap();
                 let options = memoird_store::SqliteOptions {
-                    intake_changes: 5,
+                    pending_changes_max: 5,
                     key: Some(crate::encryption::key(1)),
                     ..memoird_store::SqliteOptions::default()
                 };

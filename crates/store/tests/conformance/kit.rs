@@ -12,7 +12,7 @@ use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_core::turn::Role;
 use memoird_core::window::SavedCut;
-use memoird_store::{ClockAnchor, JournalPage, JournalRange, Refused, Store};
+use memoird_store::{ClockAnchor, JournalPage, JournalRange, StaleBase, Store};
 
 pub(crate) use crate::kinds::for_every_store;
 
@@ -53,7 +53,7 @@ pub(crate) fn set(changes: impl IntoIterator<Item = Change>) -> ChangeSet {
 }
 
 /// Writes the sets in one batch.
-pub(crate) fn write(store: &dyn Store, sets: &[ChangeSet]) -> Vec<Result<(), Refused>> {
+pub(crate) fn write(store: &dyn Store, sets: &[ChangeSet]) -> Vec<Result<(), StaleBase>> {
     store.commit(&clock(1), sets).unwrap()
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn must_write(store: &dyn Store, changes: impl IntoIterator<Item = Ch
 
 /// Writes one set of one change, which must be rejected.
 pub(crate) fn must_refuse(store: &dyn Store, change: Change) {
-    let refused = Refused {
+    let refused = StaleBase {
         generation: change.generation,
     };
     assert_eq!(write(store, &[set([change])]), [Err(refused)]);

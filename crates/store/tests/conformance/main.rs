@@ -7,7 +7,6 @@
     reason = "a test that cannot go on may panic in its helpers, too"
 )]
 
-mod ahead;
 mod chat;
 mod compaction;
 mod cuts;
@@ -22,6 +21,7 @@ mod kinds;
 mod kit;
 mod options;
 mod outbox;
+mod prewrite;
 mod prune;
 mod rewind;
 #[path = "../../../../tests/suite/harness/seeds.rs"]

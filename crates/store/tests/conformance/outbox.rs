@@ -8,7 +8,9 @@ use memoird_core::change::{Change, EndReason};
 use memoird_core::ids::{DeliveryId, Generation, HookName, TenantId};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
-use memoird_store::{DeliveryCount, DeliveryFilter, DeliveryOutcome, PruneBefore, Refused, Store};
+use memoird_store::{
+    DeliveryCount, DeliveryFilter, DeliveryOutcome, PruneBefore, StaleBase, Store,
+};
 
 use crate::chat::{Chat, begun};
 use crate::kit::*;
@@ -133,7 +135,7 @@ fn refused_set_creates_no_delivery(store: &dyn Store) {
     let (good, generation) = (set([owing_end(&other, 6, &["b"])]), other.generation());
     assert_eq!(
         write(store, &[mixed, good]),
-        [Err(Refused { generation }), Ok(())]
+        [Err(StaleBase { generation }), Ok(())]
     );
     assert_eq!(ids(&all(store)), [id(generation, "b")]);
     // A repeated end is rejected, and adds no delivery.

@@ -3,7 +3,7 @@
 use memoird_core::change::Change;
 use memoird_core::ids::Generation;
 use memoird_core::time::Steady;
-use memoird_store::{Refused, Store};
+use memoird_store::{StaleBase, Store};
 
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
@@ -128,7 +128,7 @@ fn refused_set_leaves_no_trace_in_batch(store: &dyn Store) {
         answers,
         [
             Ok(()),
-            Err(Refused {
+            Err(StaleBase {
                 generation: right.generation()
             }),
             Ok(())
@@ -222,7 +222,7 @@ fn set_with_seq_gap_is_refused_alone(store: &dyn Store) {
         assert_eq!(
             write(store, &sets),
             [
-                Err(Refused {
+                Err(StaleBase {
                     generation: chat.generation()
                 }),
                 Ok(())

@@ -32,10 +32,10 @@ const WORDS: [&str; 14] = [
 /// Number of distinct idempotency keys, few enough that they repeat.
 const NAMES: u64 = 12;
 
-/// The intake is flushed repeatedly, in steps of different sizes.
+/// The pending table is flushed repeatedly, in steps of different sizes.
 fn options(seed: u64) -> SqliteOptions {
     SqliteOptions {
-        intake_changes: [7, 40, 200][usize::try_from(seed % 3).unwrap()],
+        pending_changes_max: [7, 40, 200][usize::try_from(seed % 3).unwrap()],
         ..SqliteOptions::default()
     }
 }

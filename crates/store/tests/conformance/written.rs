@@ -15,7 +15,7 @@ for_every_store!(
     pruned_turns_are_omitted_and_numbers_not_reused,
 );
 
-/// Two chats in alternation: 8 turns, more than fit into the intake.
+/// Two chats in alternation: 8 turns, more than fit into the pending table.
 fn two_chats(store: &dyn Store) -> [Chat; 2] {
     let mut one = begun(store, "one", 1);
     let mut other = begun(store, "other", 2);

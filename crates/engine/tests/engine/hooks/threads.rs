@@ -24,7 +24,7 @@ const SESSIONS: usize = 600;
 async fn concurrent_ends_are_each_delivered_once_and_whole() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
-        intake_changes: 500,
+        pending_changes_max: 500,
         ..SqliteOptions::default()
     };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(dir.path(), options).unwrap());

@@ -165,11 +165,11 @@ fn marks(turns: &[(u64, Arc<[u8]>)]) -> Vec<(u64, bool)> {
 
 #[test]
 fn damaged_content_is_replaced_in_every_read() {
-    // In the intake, and in the indexed tables.
-    for intake_changes in [1_000, 1] {
+    // In the pending table, and in the indexed tables.
+    for pending_changes_max in [1_000, 1] {
         let dir = tempfile::tempdir().unwrap();
         let options = SqliteOptions {
-            intake_changes,
+            pending_changes_max,
             ..SqliteOptions::default()
         };
         let store = SqliteStore::open(dir.path(), options).unwrap();

@@ -5,7 +5,7 @@
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
-use memoird_store::{PruneBefore, Refused};
+use memoird_store::{PruneBefore, StaleBase};
 
 use super::*;
 use crate::chat::{command, large, named};
@@ -19,7 +19,7 @@ fn open_with(dir: &Path, pages: Option<u32>) -> SqliteStore {
     SqliteStore::open(dir, options).unwrap()
 }
 
-fn is_full(outcome: Result<Vec<Result<(), Refused>>, StoreError>) {
+fn is_full(outcome: Result<Vec<Result<(), StaleBase>>, StoreError>) {
     match outcome {
         Err(StoreError::Full) => {}
         other => panic!("a full disk was expected: {other:?}"),

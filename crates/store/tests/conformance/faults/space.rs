@@ -36,7 +36,7 @@ fn prune_step_deletes_about_the_given_number_of_rows() {
         }
         must_write(&store, [chat.patch("{}", at), chat.end(at)]);
     }
-    // Reopening flushes the intake, so that all rows are counted in the indexed tables.
+    // Reopening flushes the pending table, so that all rows are counted in the indexed tables.
     drop(store);
     let store = open(dir.path());
     let mut left = rows(dir.path());
@@ -160,7 +160,7 @@ fn pruning_holds_generations_with_pending_deliveries_once() {
 fn newest_keys_of_session_with_many_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
-        intake_changes: 300,
+        pending_changes_max: 300,
         ..SqliteOptions::default()
     };
     let store = SqliteStore::open(dir.path(), options).unwrap();
@@ -182,14 +182,14 @@ fn newest_keys_of_session_with_many_are_kept() {
     assert_eq!(store.keys(&other.key, Steady(0)).unwrap().len(), 1);
 }
 
-/// An update does not search other sessions' turns in the intake.
+/// An update does not search other sessions' turns in the pending table.
 #[test]
 fn update_uses_turn_position_from_memory() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut chat = begun(&store, "s", 1);
     must_write(&store, [chat.append("u u u", 2)]);
-    // Add turns after the newest one, where a scan of the intake would find them.
+    // Add turns after the newest one, where a scan of the pending table would find them.
     let raw = raw(dir.path());
     let copied = raw.execute(
         "INSERT INTO turns (id, generation, seq, content, header, checksum)

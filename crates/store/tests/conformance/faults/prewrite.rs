@@ -7,7 +7,7 @@ use memoird_store::{PruneBefore, PruneBounds};
 
 use super::crash::with_log_cut_off;
 use super::*;
-use crate::ahead::{ahead_of, many, write_ahead};
+use crate::prewrite::{many, prewrite_part, prewrite_turns};
 
 const TURNS: usize = 12;
 
@@ -22,7 +22,7 @@ fn half_ahead(dir: &Path) -> (SqliteStore, Chat, Change) {
     must_write(&store, [chat.append("u a", 2)]);
     let append = many(&mut chat, TURNS, 3);
     for from in [0, 3] {
-        assert_eq!(write_ahead(&store, &append, from, 3), 3);
+        assert_eq!(prewrite_turns(&store, &append, from, 3), 3);
     }
     (store, chat, append)
 }
@@ -50,7 +50,7 @@ fn crash_keeps_prewritten_set_whole_or_not_at_all() {
     assert_eq!(seqs(&recovered, &chat.key, None), Some(vec![1, 2]));
     assert_eq!(contents(crashed.path()), 0);
     let again = many(&mut chat.reloaded(&recovered), TURNS, 4);
-    write_ahead(&recovered, &again, 0, 100);
+    prewrite_turns(&recovered, &again, 0, 100);
     must_write(&recovered, [again]);
     must_work(&recovered);
 
@@ -71,7 +71,7 @@ fn crash_keeps_prewritten_set_whole_or_not_at_all() {
 fn truncated_wal_has_prewritten_set_whole_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let (store, chat, append) = half_ahead(dir.path());
-    write_ahead(&store, &append, 6, 3);
+    prewrite_turns(&store, &append, 6, 3);
     must_write(&store, [append]);
     let found = with_log_cut_off(dir.path(), |crashed, recovered| {
         let turns = seqs(recovered, &chat.key, None).unwrap_or_default().len();
@@ -90,7 +90,7 @@ fn abandoned_prewrites_are_removed_by_prune_erase_or_next_set() {
         |store, _| assert!(!store.clean_pages(1_000).unwrap().log),
         |store, chat| {
             let append = many(chat, TURNS, 5);
-            assert_eq!(write_ahead(store, &append, 0, 3), 0);
+            assert_eq!(prewrite_turns(store, &append, 0, 3), 0);
         },
     ];
     for leave in leaves {
@@ -104,7 +104,7 @@ fn abandoned_prewrites_are_removed_by_prune_erase_or_next_set() {
         assert_eq!(contents(dir.path()), 0);
         let mut chat = chat.reloaded(&store);
         let append = many(&mut chat, TURNS, 6);
-        assert_eq!(write_ahead(&store, &append, 0, 5), 5);
+        assert_eq!(prewrite_turns(&store, &append, 0, 5), 5);
         must_write(&store, [append]);
         assert_eq!(contents(dir.path()), 5);
         let check = check_journal(&dir.path().join("journal.db"), None).unwrap();
@@ -116,8 +116,8 @@ fn abandoned_prewrites_are_removed_by_prune_erase_or_next_set() {
 fn prewrites_stay_when_nothing_is_added() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _, append) = half_ahead(dir.path());
-    assert_eq!(write_ahead(&store, &append, 6, 0), 0);
-    assert_eq!(write_ahead(&store, &append, 6, 1), 1);
+    assert_eq!(prewrite_turns(&store, &append, 6, 0), 0);
+    assert_eq!(prewrite_turns(&store, &append, 6, 1), 1);
     must_write(&store, [append]);
     let sql = "SELECT count(*) FROM turns WHERE content_id IS NOT NULL";
     assert_eq!(
@@ -195,8 +195,10 @@ fn full_disk_refuses_prewrite_and_nothing_else() {
     let store = SqliteStore::open(dir.path(), options).unwrap();
     let mut chat = begun(&store, "s", 1);
     let append = many(&mut chat.clone(), 200, 2);
-    let ahead = ahead_of(&append, 0, 200);
-    let error = store.commit_beside(&clock(1), &[], &ahead).unwrap_err();
+    let part = prewrite_part(&append, 0, 200);
+    let error = store
+        .commit_and_prewrite(&clock(1), &[], &part)
+        .unwrap_err();
     assert!(matches!(error, StoreError::Full), "{error}");
     assert_eq!(contents(dir.path()), 0);
     must_write(&store, [chat.append("u a", 2)]);

@@ -15,8 +15,8 @@ use rusqlite::{Connection, Transaction, params};
 
 use memoird_core::ids::Generation;
 
-use crate::checksum::{Protection, TurnPlace, protect};
-use crate::{StoreError, TurnsAhead};
+use crate::checksum::{Protection, TurnKey, protect};
+use crate::{PrewritePart, StoreError};
 
 /// SQL expression for the content of a row of `turns`.
 ///
@@ -30,10 +30,10 @@ const LEFTOVERS_AT_ONCE: usize = 16;
 
 /// The prewritten turns of one change set.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct Prewrite {
     generation: Option<Generation>,
     /// The first turns of an append to the generation.
-    turns: Vec<TurnAhead>,
+    turns: Vec<PrewrittenTurn>,
     /// Ids are not reused while the journal is open.
     next_id: i64,
     has_leftovers: bool,
@@ -41,7 +41,7 @@ pub(super) struct Ahead {
 
 /// A turn with prewritten content.
 #[derive(Debug)]
-pub(super) struct TurnAhead {
+pub(super) struct PrewrittenTurn {
     seq: u64,
     /// Retained so that no other content can be allocated at the same address.
     content: Arc<[u8]>,
@@ -51,18 +51,18 @@ pub(super) struct TurnAhead {
 
 /// Result of a transaction that prewrote turns.
 #[derive(Debug, Default)]
-pub(super) struct Part {
-    turns: Vec<TurnAhead>,
+pub(super) struct PrewrittenPart {
+    turns: Vec<PrewrittenTurn>,
     are_leftovers_gone: bool,
 }
 
-impl Part {
+impl PrewrittenPart {
     pub(super) fn turns(&self) -> usize {
         self.turns.len()
     }
 }
 
-impl Ahead {
+impl Prewrite {
     /// Removes leftovers of a crash. If the disk is full, that is deferred.
     pub(super) fn open(connection: &Connection) -> Result<Self, StoreError> {
         let sql = "SELECT max(claimed, (SELECT ifnull(max(id), 0) FROM contents)) + 1
@@ -97,32 +97,32 @@ impl Ahead {
     pub(super) fn write(
         &self,
         transaction: &Transaction<'_>,
-        ahead: &TurnsAhead,
-    ) -> Result<Part, StoreError> {
+        part: &PrewritePart,
+    ) -> Result<PrewrittenPart, StoreError> {
         if self.has_leftovers {
             let removed = remove_leftovers(transaction, LEFTOVERS_AT_ONCE)?;
-            return Ok(Part {
+            return Ok(PrewrittenPart {
                 turns: Vec::new(),
                 are_leftovers_gone: removed < LEFTOVERS_AT_ONCE,
             });
         }
         let mut insert =
             transaction.prepare_cached("INSERT INTO contents (id, content) VALUES (?, ?)")?;
-        let mut turns = Vec::with_capacity(ahead.turns.len());
-        for ((seq, content), content_id) in ahead.turns.iter().zip(self.next_id..) {
+        let mut turns = Vec::with_capacity(part.turns.len());
+        for ((seq, content), content_id) in part.turns.iter().zip(self.next_id..) {
             insert.execute(params![content_id, &**content])?;
-            let place = TurnPlace {
-                generation: ahead.generation,
+            let place = TurnKey {
+                generation: part.generation,
                 seq: *seq,
             };
-            turns.push(TurnAhead {
+            turns.push(PrewrittenTurn {
                 seq: *seq,
                 content: Arc::clone(content),
                 content_id,
                 protection: protect(place, content),
             });
         }
-        Ok(Part {
+        Ok(PrewrittenPart {
             turns,
             are_leftovers_gone: false,
         })
@@ -135,16 +135,20 @@ impl Ahead {
     }
 
     /// Must be called once the transaction of [`Self::write`] is committed.
-    pub(super) fn extend(&mut self, part: Part) {
+    pub(super) fn extend(&mut self, part: PrewrittenPart) {
         self.next_id += part.turns.len() as i64;
         self.turns.extend(part.turns);
         self.has_leftovers &= !part.are_leftovers_gone;
     }
 
     /// Returns the prewritten part of an append: a prefix of its turns, possibly empty.
-    pub(super) fn of(&self, generation: Generation, turns: &[(u64, Arc<[u8]>)]) -> &[TurnAhead] {
-        let is_same = |(ahead, (seq, content)): (&TurnAhead, &(u64, Arc<[u8]>))| {
-            ahead.seq == *seq && Arc::ptr_eq(&ahead.content, content)
+    pub(super) fn of(
+        &self,
+        generation: Generation,
+        turns: &[(u64, Arc<[u8]>)],
+    ) -> &[PrewrittenTurn] {
+        let is_same = |(turn, (seq, content)): (&PrewrittenTurn, &(u64, Arc<[u8]>))| {
+            turn.seq == *seq && Arc::ptr_eq(&turn.content, content)
         };
         let is_of_them = self.generation == Some(generation)
             && self.turns.len() <= turns.len()

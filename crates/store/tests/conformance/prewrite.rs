@@ -6,7 +6,7 @@ use memoird_core::change::{Change, ChangeKind};
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
-use memoird_store::{MemoryStore, PruneBefore, Store, TurnsAhead};
+use memoird_store::{MemoryStore, PrewritePart, PruneBefore, Store};
 
 use crate::chat::{Chat, begun, command, large};
 use crate::kit::*;
@@ -21,25 +21,30 @@ pub(crate) fn many(chat: &mut Chat, turns: usize, at: u64) -> Change {
 }
 
 /// Returns at most `count` turns of an append, starting at index `from`.
-pub(crate) fn ahead_of(change: &Change, from: usize, count: usize) -> TurnsAhead {
+pub(crate) fn prewrite_part(change: &Change, from: usize, count: usize) -> PrewritePart {
     let ChangeKind::Append(appended) = &change.kind else {
         panic!("an append has turns");
     };
-    TurnsAhead {
+    PrewritePart {
         generation: change.generation,
         turns: appended.turns[from..].iter().take(count).cloned().collect(),
     }
 }
 
 /// Prewrites turns of an append in the commit of another session. Returns how many were written.
-pub(crate) fn write_ahead(store: &dyn Store, change: &Change, from: usize, count: usize) -> usize {
+pub(crate) fn prewrite_turns(
+    store: &dyn Store,
+    change: &Change,
+    from: usize,
+    count: usize,
+) -> usize {
     static NUMBERS: AtomicU64 = AtomicU64::new(1_000);
     let at = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let generation = Generation::new(i64::try_from(at).unwrap(), at.into());
     let (mut chat, begin) = Chat::begin(&key("t", &format!("beside {at}")), generation, at);
     let sets = [set([begin, chat.append("u a", at)])];
-    let ahead = ahead_of(change, from, count);
-    let (answers, turns) = store.commit_beside(&clock(1), &sets, &ahead).unwrap();
+    let part = prewrite_part(change, from, count);
+    let (answers, turns) = store.commit_and_prewrite(&clock(1), &sets, &part).unwrap();
     assert_eq!(answers, [Ok(())]);
     assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
     turns
@@ -70,8 +75,8 @@ fn prewritten_turns_become_visible_with_their_set(store: &dyn Store) {
     let append = many(&mut chat, 9, 3);
     let before = seen(&twin, &chat);
     for from in [0, 2, 4, 6] {
-        assert_eq!(write_ahead(store, &append, from, 2), 2);
-        assert_eq!(seen(store, &chat), before, "nobody sees what is ahead");
+        assert_eq!(prewrite_turns(store, &append, from, 2), 2);
+        assert_eq!(seen(store, &chat), before, "prewritten turns are invisible");
     }
     for store in [store, &twin] {
         must_write(store, [append.clone()]);
@@ -95,7 +100,7 @@ fn prewritten_turns_become_visible_with_their_set(store: &dyn Store) {
 fn prewrites_of_abandoned_set_are_no_turns(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let lost = many(&mut chat.clone(), 6, 2);
-    write_ahead(store, &lost, 0, 4);
+    prewrite_turns(store, &lost, 0, 4);
     let bytes = store.turn_bytes().unwrap();
     must_write(store, [chat.append("u a", 2)]);
     assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
@@ -103,7 +108,7 @@ fn prewrites_of_abandoned_set_are_no_turns(store: &dyn Store) {
     // Leftovers may have to be removed first.
     let mut turns = 0;
     for _ in 0..3 {
-        turns += write_ahead(store, &append, turns, 2);
+        turns += prewrite_turns(store, &append, turns, 2);
     }
     assert!(turns >= 4, "{turns} turns");
     must_write(store, [append]);
@@ -115,7 +120,7 @@ fn refused_set_discards_its_prewrites(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let mut stale = many(&mut chat.clone(), 5, 2);
     stale.expected_revision += 1;
-    write_ahead(store, &stale, 0, 5);
+    prewrite_turns(store, &stale, 0, 5);
     must_refuse(store, stale);
     let append = many(&mut chat, 5, 3);
     must_write(store, [append]);
@@ -125,7 +130,7 @@ fn refused_set_discards_its_prewrites(store: &dyn Store) {
 fn prewritten_turns_are_pruned_like_others(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     let append = many(&mut chat, 5, 2);
-    write_ahead(store, &append, 0, 4);
+    prewrite_turns(store, &append, 0, 4);
     must_write(store, [append, chat.end(3)]);
     let before = PruneBefore {
         ended: Steady(9),

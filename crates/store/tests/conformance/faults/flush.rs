@@ -1,4 +1,4 @@
-//! Flushing in steps: no commit does all the work, and the intake is bounded.
+//! Flushing in steps: no commit does all the work, and the pending table is bounded.
 //!
 //! After a crash in any step, all acknowledged commits are there.
 
@@ -14,19 +14,19 @@ const COMMIT_CHANGES: i64 = 4;
 
 fn open_small(dir: &Path) -> SqliteStore {
     let options = SqliteOptions {
-        intake_changes: INTAKE_CHANGES,
+        pending_changes_max: INTAKE_CHANGES,
         ..SqliteOptions::default()
     };
     SqliteStore::open(dir, options).unwrap()
 }
 
-/// Counts the rows of the indexed tables, and those in the intake.
-fn folded_and_waiting(raw: &Connection) -> (i64, i64) {
-    let folded = "SELECT (SELECT count(*) FROM turn_places)
+/// Counts the rows of the indexed tables, and those in the pending table.
+fn indexed_and_pending_rows(raw: &Connection) -> (i64, i64) {
+    let indexed = "SELECT (SELECT count(*) FROM turn_places)
         + (SELECT count(*) FROM generations) + (SELECT count(*) FROM idempotency)";
     let waiting = "SELECT (SELECT count(*) FROM intake_heads)
         + (SELECT count(*) FROM turns WHERE id > (SELECT placed FROM progress))";
-    (number(raw, folded), number(raw, waiting))
+    (number(raw, indexed), number(raw, waiting))
 }
 
 fn keyed(at: u64) -> AppendCommand {
@@ -63,17 +63,20 @@ fn flush_per_commit_and_pending_rows_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
     let raw = raw(dir.path());
-    let (mut folded, mut waiting_most, mut steps) = (0, 0, 0);
+    let (mut indexed, mut waiting_most, mut steps) = (0, 0, 0);
     commit_in_turn(&store, 2_000, |_| {
-        let (now, waiting) = folded_and_waiting(&raw);
-        // A 64th of the intake plus this commit's changes, and half of that again. The last row of
+        let (now, waiting) = indexed_and_pending_rows(&raw);
+        // A 64th of the pending table plus this commit's changes, and half of that again. The last row of
         // a step may be an end, with a weight of 12.
         let step = INTAKE_CHANGES as i64 / 64 + COMMIT_CHANGES;
-        assert!(now - folded <= step * 3 / 2 + 12, "{folded} to {now} rows");
-        steps += i64::from(now > folded);
-        (folded, waiting_most) = (now, waiting_most.max(waiting));
+        assert!(
+            now - indexed <= step * 3 / 2 + 12,
+            "{indexed} to {now} rows"
+        );
+        steps += i64::from(now > indexed);
+        (indexed, waiting_most) = (now, waiting_most.max(waiting));
     });
-    assert!(steps > 200, "{steps} commits folded");
+    assert!(steps > 200, "{steps} commits flushed");
     let waiting_max = INTAKE_CHANGES as i64 + 2 * COMMIT_CHANGES;
     assert!(waiting_most <= waiting_max, "{waiting_most} rows waited");
     assert!(waiting_most > INTAKE_CHANGES as i64 / 4);
@@ -92,7 +95,7 @@ fn crash_during_flush_keeps_everything_acknowledged() {
         let crashed = tempfile::tempdir().unwrap();
         copy(dir.path(), crashed.path());
         let recovered = open_small(crashed.path());
-        assert_eq!(folded_and_waiting(&raw(crashed.path())).1, 0);
+        assert_eq!(indexed_and_pending_rows(&raw(crashed.path())).1, 0);
         assert_eq!(live_heads(&recovered), live_heads(&store));
         for chat in chats {
             let found = known(&store, &chat.key);

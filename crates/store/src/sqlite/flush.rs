@@ -1,14 +1,14 @@
-//! Flushes the intake to the indexed tables, in steps that are each part of a commit.
+//! Flushes the pending table to the indexed tables, in steps that are each part of a commit.
 //!
 //! So no commit has to do all of the work. Every step leaves a journal that can be read, and
 //! flushed again from the beginning: a turn may be indexed and still count as unflushed, and the
-//! newest state of a generation may be in both places. Readers prefer the intake.
+//! newest state of a generation may be in both places. Readers prefer the pending table.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use memoird_core::ids::{Generation, SessionKey};
 
-use super::intake::{KEY_WEIGHT, Taken, row_weight};
+use super::pending::{KEY_WEIGHT, PendingChanges, row_weight};
 use super::row::{COLUMNS, PLACES};
 use crate::{KEYS_MAX, StoreError};
 
@@ -16,14 +16,14 @@ use crate::{KEYS_MAX, StoreError};
 ///
 /// Large enough to make the cost per key small.
 pub(super) const KEYS_BETWEEN_CUTS: usize = 128;
-/// Intake rows deleted for the cost of one change.
+/// Rows of the pending table deleted for the cost of one change.
 const ROWS_PER_CHANGE: usize = 4;
 
 /// A flush in progress.
 #[derive(Debug)]
-pub(super) struct Fold {
+pub(super) struct Flush {
     /// The rows to flush. Unchanged until the flush is complete.
-    pub(super) taken: Taken,
+    pub(super) pending: PendingChanges,
     /// The generations in write order.
     order: Vec<Generation>,
     /// Sessions to delete old keys of.
@@ -32,29 +32,29 @@ pub(super) struct Fold {
     last_turn: i64,
     last_key: i64,
     last_head: i64,
-    pub(super) place: Place,
+    pub(super) progress: FlushProgress,
 }
 
 /// Progress of a flush.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct FlushProgress {
     /// Flushed generations.
     generations: usize,
     /// Flushed turns of the next generation.
     turns: usize,
     /// Whether all turns and generations are flushed.
-    has_places: bool,
-    has_keys: bool,
-    /// Number of `Fold::cuts` that are done.
+    are_turns_indexed: bool,
+    are_keys_moved: bool,
+    /// Number of `Flush::cuts` that are done.
     cuts: usize,
-    /// Whether all its rows are deleted from the intake.
-    pub(super) is_over: bool,
+    /// Whether all its rows are deleted from the pending table.
+    pub(super) is_finished: bool,
 }
 
-impl Fold {
+impl Flush {
     pub(super) fn begin(
         connection: &Connection,
-        taken: Taken,
+        pending: PendingChanges,
         last_turn: i64,
         cuts: Vec<SessionKey>,
     ) -> Result<Self, StoreError> {
@@ -64,15 +64,15 @@ impl Fold {
                 .prepare_cached(&sql)?
                 .query_row([], |row| row.get(0))
         };
-        let rows = taken.rows_in_order();
+        let rows = pending.rows_in_order();
         Ok(Self {
             order: rows.iter().map(|row| row.head.generation).collect(),
             cuts,
             last_turn,
             last_key: last("intake_keys")?,
             last_head: last("intake_heads")?,
-            place: Place::default(),
-            taken,
+            progress: FlushProgress::default(),
+            pending,
         })
     }
 
@@ -81,28 +81,28 @@ impl Fold {
         &self,
         transaction: &Transaction<'_>,
         changes: usize,
-    ) -> Result<Place, StoreError> {
+    ) -> Result<FlushProgress, StoreError> {
         let mut step = Step {
-            fold: self,
+            flush: self,
             transaction,
             left: changes,
-            place: self.place,
+            progress: self.progress,
         };
         step.write_generations()?;
         step.move_keys()?;
         step.cut_keys()?;
         step.clear_heads()?;
-        Ok(step.place)
+        Ok(step.progress)
     }
 }
 
 /// One step of a flush. Each method is a no-op until the one before it has finished.
 struct Step<'a> {
-    fold: &'a Fold,
+    flush: &'a Flush,
     transaction: &'a Transaction<'a>,
     /// Remaining budget, in changes.
     left: usize,
-    place: Place,
+    progress: FlushProgress,
 }
 
 impl Step<'_> {
@@ -112,51 +112,51 @@ impl Step<'_> {
 
     /// Indexes turns before their generation is written, because the generation makes them visible.
     fn write_generations(&mut self) -> Result<(), StoreError> {
-        if self.place.has_places {
+        if self.progress.are_turns_indexed {
             return Ok(());
         }
-        let (fold, transaction) = (self.fold, self.transaction);
+        let (flush, transaction) = (self.flush, self.transaction);
         // After a crash, some may already be indexed.
         let sql = "INSERT OR IGNORE INTO turn_places (generation, seq, id) VALUES (?, ?, ?)";
         let mut place_turn = transaction.prepare_cached(sql)?;
         let mut write_row = transaction.prepare_cached(&upsert())?;
         while self.left > 0
-            && let Some(generation) = fold.order.get(self.place.generations)
+            && let Some(generation) = flush.order.get(self.progress.generations)
         {
-            let turns = &fold.taken.turns(*generation)[self.place.turns..];
+            let turns = &flush.pending.turns(*generation)[self.progress.turns..];
             let placed = turns.len().min(self.left);
             for turn in &turns[..placed] {
                 place_turn.execute(params![generation.to_bytes(), turn.seq, turn.id])?;
             }
             self.spend(placed);
-            self.place.turns += placed;
+            self.progress.turns += placed;
             if placed < turns.len() {
                 return Ok(());
             }
-            if let Some(row) = fold.taken.row(*generation) {
+            if let Some(row) = flush.pending.row(*generation) {
                 row.write(&mut write_row)?;
                 self.spend(row_weight(row));
             }
-            self.place.generations += 1;
-            self.place.turns = 0;
+            self.progress.generations += 1;
+            self.progress.turns = 0;
         }
-        if self.place.generations == fold.order.len() {
+        if self.progress.generations == flush.order.len() {
             transaction
                 .prepare_cached("UPDATE progress SET placed = max(placed, ?)")?
-                .execute([fold.last_turn])?;
-            self.place.has_places = true;
+                .execute([flush.last_turn])?;
+            self.progress.are_turns_indexed = true;
         }
         Ok(())
     }
 
     fn move_keys(&mut self) -> Result<(), StoreError> {
-        if !self.place.has_places || self.place.has_keys || self.left == 0 {
+        if !self.progress.are_turns_indexed || self.progress.are_keys_moved || self.left == 0 {
             return Ok(());
         }
         let until = self.oldest(
             "intake_keys",
             self.left.div_ceil(KEY_WEIGHT),
-            self.fold.last_key,
+            self.flush.last_key,
         )?;
         let moved = self
             .transaction
@@ -171,15 +171,15 @@ impl Step<'_> {
             .prepare_cached("DELETE FROM intake_keys WHERE id <= ?")?
             .execute([until])?;
         self.spend(moved * KEY_WEIGHT);
-        self.place.has_keys = until == self.fold.last_key;
+        self.progress.are_keys_moved = until == self.flush.last_key;
         Ok(())
     }
 
     /// Deletes all idempotency keys of a session but the newest, which are the only ones loaded.
     fn cut_keys(&mut self) -> Result<(), StoreError> {
-        while self.place.has_keys
+        while self.progress.are_keys_moved
             && self.left > 0
-            && let Some(key) = self.fold.cuts.get(self.place.cuts)
+            && let Some(key) = self.flush.cuts.get(self.progress.cuts)
         {
             let (tenant, session) = (key.tenant.as_str(), key.session.as_str());
             self.transaction
@@ -190,23 +190,23 @@ impl Step<'_> {
                 )?
                 .execute(params![tenant, session, KEYS_MAX as i64])?;
             self.spend(KEYS_BETWEEN_CUTS);
-            self.place.cuts += 1;
+            self.progress.cuts += 1;
         }
         Ok(())
     }
 
     /// Deletes the oldest rows first. The last remaining row of a session is then its newest state.
     fn clear_heads(&mut self) -> Result<(), StoreError> {
-        let is_ready = self.place.has_keys && self.place.cuts == self.fold.cuts.len();
+        let is_ready = self.progress.are_keys_moved && self.progress.cuts == self.flush.cuts.len();
         if !is_ready || self.left == 0 {
             return Ok(());
         }
         let rows_max = self.left.saturating_mul(ROWS_PER_CHANGE);
-        let until = self.oldest("intake_heads", rows_max, self.fold.last_head)?;
+        let until = self.oldest("intake_heads", rows_max, self.flush.last_head)?;
         self.transaction
             .prepare_cached("DELETE FROM intake_heads WHERE id <= ?")?
             .execute([until])?;
-        self.place.is_over = until == self.fold.last_head;
+        self.progress.is_finished = until == self.flush.last_head;
         Ok(())
     }
 

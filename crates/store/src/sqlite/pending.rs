@@ -1,11 +1,11 @@
-//! The intake: committed changes that are not yet flushed to the indexed tables.
+//! The pending table: committed changes that are not yet flushed to the indexed tables.
 //!
 //! It works like the log of an LSM tree. A commit only appends rows, and sorting is done later for
 //! many changes at once. Until then memory holds the newest state of each changed generation, which
 //! later changes are checked against.
 //!
-//! Once there are enough changes, a flush begins (see `fold.rs`). The following commits carry it
-//! out step by step, while their own changes go to a new intake.
+//! Once there are enough changes, a flush begins (see `flush.rs`). The following commits carry it
+//! out step by step, while their own changes go to a new one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::time::Steady;
 
-use super::fold::{Fold, KEYS_BETWEEN_CUTS, Place};
+use super::flush::{Flush, FlushProgress, KEYS_BETWEEN_CUTS};
 use super::row::{GenerationRow, select_from};
 use crate::StoreError;
 
@@ -35,63 +35,63 @@ const COUNTED_SESSIONS_MAX: usize = 100_000;
 
 /// An unflushed turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TakenTurn {
+pub(super) struct PendingTurn {
     pub(super) seq: i64,
     pub(super) id: i64,
 }
 
 /// Changes of some transactions, with the newest state of every changed generation.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct PendingChanges {
     rows: HashMap<Generation, GenerationRow>,
     /// Live generation of every changed session. `None` if it has none.
     live: HashMap<SessionKey, Option<Generation>>,
     /// Turns that are not indexed yet, ascending.
-    turns: HashMap<Generation, Vec<TakenTurn>>,
+    turns: HashMap<Generation, Vec<PendingTurn>>,
     /// Number of new idempotency keys per session.
     keys: HashMap<SessionKey, usize>,
-    /// Maximum cost of flushing them. Deleting intake rows adds up to a quarter.
-    changes: usize,
-    /// Part of `changes` caused by keys.
+    /// Maximum cost of flushing them. Deleting rows of the pending table adds up to a quarter.
+    cost: usize,
+    /// Part of `cost` caused by keys.
     ///
     /// They do not count towards the start of a flush, because flushing many keys at once saves
     /// nothing.
-    key_changes: usize,
+    key_cost: usize,
 }
 
 /// The unflushed changes of all transactions.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct PendingTable {
     /// Maximum number of changes. Keys and up to two transactions may exceed it.
     changes_max: usize,
     /// Changes since the last flush began.
-    newest: Taken,
-    folding: Option<Fold>,
+    newest: PendingChanges,
+    flushing: Option<Flush>,
     /// Changes since the last step of the flush.
-    unmatched: usize,
+    since_last_step: usize,
     /// New keys per session since its old keys were last deleted, including those already flushed.
     keys: HashMap<SessionKey, usize>,
-    unfolded: Arc<Unfolded>,
+    unflushed: Arc<UnflushedSessions>,
 }
 
-/// Sessions that have, or are about to have, rows in the intake.
+/// Sessions that have, or are about to have, rows in the pending table.
 ///
-/// Reads of other sessions need not search the intake.
+/// Reads of other sessions need not search the pending table.
 #[derive(Debug, Default)]
-pub(super) struct Unfolded {
-    sessions: Mutex<UnfoldedSessions>,
+pub(super) struct UnflushedSessions {
+    sessions: Mutex<UnflushedKeys>,
 }
 
 #[derive(Debug, Default)]
-struct UnfoldedSessions {
+struct UnflushedKeys {
     newest: HashSet<SessionKey>,
-    folding: HashSet<SessionKey>,
+    flushing: HashSet<SessionKey>,
 }
 
-impl Taken {
+impl PendingChanges {
     /// Records the newest state of a generation.
     pub(super) fn put(&mut self, row: GenerationRow) {
-        self.changes += row_weight(&row);
+        self.cost += row_weight(&row);
         let live = self.live.entry(row.key.clone()).or_default();
         if row.ended.is_none() {
             *live = Some(row.head.generation);
@@ -101,14 +101,14 @@ impl Taken {
         self.rows.insert(row.head.generation, row);
     }
 
-    pub(super) fn put_turn(&mut self, generation: Generation, turn: TakenTurn) {
-        self.changes += 1;
+    pub(super) fn put_turn(&mut self, generation: Generation, turn: PendingTurn) {
+        self.cost += 1;
         self.turns.entry(generation).or_default().push(turn);
     }
 
     pub(super) fn count_key(&mut self, key: &SessionKey) {
-        self.changes += KEY_WEIGHT;
-        self.key_changes += KEY_WEIGHT;
+        self.cost += KEY_WEIGHT;
+        self.key_cost += KEY_WEIGHT;
         *self.keys.entry(key.clone()).or_default() += 1;
     }
 
@@ -121,21 +121,21 @@ impl Taken {
         self.live.get(key).copied()
     }
 
-    pub(super) fn turns(&self, generation: Generation) -> &[TakenTurn] {
+    pub(super) fn turns(&self, generation: Generation) -> &[PendingTurn] {
         self.turns.get(&generation).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the id of an unflushed turn.
     pub(super) fn turn(&self, generation: Generation, seq: i64) -> Option<i64> {
         let turns = self.turns(generation);
-        let place = turns.binary_search_by_key(&seq, |turn| turn.seq);
-        place.ok().map(|place| turns[place].id)
+        let progress = turns.binary_search_by_key(&seq, |turn| turn.seq);
+        progress.ok().map(|progress| turns[progress].id)
     }
 
     /// Returns the newest states, ended generations first.
     ///
     /// Otherwise a session's next generation could conflict with the previous one, in the unique
-    /// index or when the intake is restored after a crash.
+    /// index or when the pending table is restored after a crash.
     pub(super) fn rows_in_order(&self) -> Vec<&GenerationRow> {
         let mut rows: Vec<&GenerationRow> = self.rows.values().collect();
         rows.sort_by_key(|row| (row.ended.is_none(), row.head.generation));
@@ -152,8 +152,8 @@ impl Taken {
         for (key, count) in newer.keys {
             *self.keys.entry(key).or_default() += count;
         }
-        self.changes += newer.changes;
-        self.key_changes += newer.key_changes;
+        self.cost += newer.cost;
+        self.key_cost += newer.key_cost;
     }
 }
 
@@ -161,14 +161,14 @@ pub(super) fn row_weight(row: &GenerationRow) -> usize {
     if row.ended.is_some() { END_WEIGHT } else { 1 }
 }
 
-impl Intake {
-    /// Restores the intake after a restart.
+impl PendingTable {
+    /// Restores the pending table after a restart.
     pub(super) fn restore(
         connection: &Connection,
         changes_max: usize,
-        unfolded: Arc<Unfolded>,
+        unflushed: Arc<UnflushedSessions>,
     ) -> Result<Self, StoreError> {
-        let mut newest = Taken::default();
+        let mut newest = PendingChanges::default();
         let sql = format!("{} ORDER BY id", select_from("intake_heads"));
         let mut statement = connection.prepare(&sql)?;
         for row in statement.query_map([], GenerationRow::read)? {
@@ -180,90 +180,91 @@ impl Intake {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (seq, id) = (row.get(1)?, row.get(2)?);
-            newest.put_turn(Generation::from_bytes(row.get(0)?), TakenTurn { seq, id });
+            newest.put_turn(Generation::from_bytes(row.get(0)?), PendingTurn { seq, id });
         }
-        unfolded.add(newest.rows.values().map(|row| &row.key));
+        unflushed.add(newest.rows.values().map(|row| &row.key));
         Ok(Self {
             changes_max,
             newest,
-            folding: None,
-            unmatched: 0,
+            flushing: None,
+            since_last_step: 0,
             keys: HashMap::new(),
-            unfolded,
+            unflushed,
         })
     }
 
     /// Marks the sessions of a transaction as unflushed.
     ///
     /// Must be called before its commit makes them visible.
-    pub(super) fn announce(&self, taken: &Taken) {
-        self.unfolded.add(taken.rows.values().map(|row| &row.key));
+    pub(super) fn announce(&self, pending: &PendingChanges) {
+        self.unflushed
+            .add(pending.rows.values().map(|row| &row.key));
     }
 
     /// Takes over the changes of a committed transaction and the progress of its flush step.
-    pub(super) fn extend(&mut self, mut taken: Taken, folded: Option<Place>) {
-        for (key, count) in std::mem::take(&mut taken.keys) {
+    pub(super) fn extend(&mut self, mut pending: PendingChanges, flushed: Option<FlushProgress>) {
+        for (key, count) in std::mem::take(&mut pending.keys) {
             *self.keys.entry(key).or_default() += count;
         }
-        self.unmatched += taken.changes;
-        self.newest.extend(taken);
-        self.advance(folded);
+        self.since_last_step += pending.cost;
+        self.newest.extend(pending);
+        self.advance(flushed);
     }
 
     pub(super) fn row(&self, generation: Generation) -> Option<&GenerationRow> {
         let row = self.newest.row(generation);
-        row.or_else(|| self.folding.as_ref()?.taken.row(generation))
+        row.or_else(|| self.flushing.as_ref()?.pending.row(generation))
     }
 
     pub(super) fn live(&self, key: &SessionKey) -> Option<Option<Generation>> {
         let live = self.newest.live(key);
-        live.or_else(|| self.folding.as_ref()?.taken.live(key))
+        live.or_else(|| self.flushing.as_ref()?.pending.live(key))
     }
 
     /// Returns the ids of a generation's turns that may not be indexed yet, ascending.
     pub(super) fn turns(&self, generation: Generation) -> Vec<i64> {
-        let folding = self.folding.iter().map(|fold| &fold.taken);
-        let taken = folding.chain([&self.newest]);
-        let turns = taken.flat_map(|taken| taken.turns(generation));
+        let flushing = self.flushing.iter().map(|flush| &flush.pending);
+        let pending = flushing.chain([&self.newest]);
+        let turns = pending.flat_map(|pending| pending.turns(generation));
         turns.map(|turn| turn.id).collect()
     }
 
     /// Returns the id of a turn, if it may not be indexed yet.
     pub(super) fn turn(&self, generation: Generation, seq: i64) -> Option<i64> {
         let newest = self.newest.turn(generation, seq);
-        newest.or_else(|| self.folding.as_ref()?.taken.turn(generation, seq))
+        newest.or_else(|| self.flushing.as_ref()?.pending.turn(generation, seq))
     }
 
     /// Returns the newest states, in no particular order.
     pub(super) fn rows(&self) -> impl Iterator<Item = &GenerationRow> {
-        let folding = self
-            .folding
+        let flushing = self
+            .flushing
             .iter()
-            .flat_map(|fold| fold.taken.rows.values());
-        let older = folding.filter(|row| self.newest.row(row.head.generation).is_none());
+            .flat_map(|flush| flush.pending.rows.values());
+        let older = flushing.filter(|row| self.newest.row(row.head.generation).is_none());
         self.newest.rows.values().chain(older)
     }
 
-    pub(super) fn begin_fold_if_due(
+    pub(super) fn begin_flush_if_due(
         &mut self,
         connection: &Connection,
         last_turn: i64,
     ) -> Result<(), StoreError> {
-        let changes = self.newest.changes - self.newest.key_changes;
+        let changes = self.newest.cost - self.newest.key_cost;
         if changes >= (self.changes_max / 2).max(1) {
-            self.begin_fold(connection, last_turn)
+            self.begin_flush(connection, last_turn)
         } else {
             Ok(())
         }
     }
 
     /// Begins a flush unless one is in progress or there is nothing to flush.
-    pub(super) fn begin_fold(
+    pub(super) fn begin_flush(
         &mut self,
         connection: &Connection,
         last_turn: i64,
     ) -> Result<(), StoreError> {
-        if self.folding.is_some() || self.newest.rows.is_empty() {
+        if self.flushing.is_some() || self.newest.rows.is_empty() {
             return Ok(());
         }
         let mut cuts = Vec::new();
@@ -277,10 +278,10 @@ impl Intake {
         if self.keys.len() >= COUNTED_SESSIONS_MAX {
             self.keys.clear();
         }
-        let taken = std::mem::take(&mut self.newest);
-        self.folding = Some(Fold::begin(connection, taken, last_turn, cuts)?);
-        self.unmatched = 0;
-        self.unfolded.begin_fold();
+        let pending = std::mem::take(&mut self.newest);
+        self.flushing = Some(Flush::begin(connection, pending, last_turn, cuts)?);
+        self.since_last_step = 0;
+        self.unflushed.begin_flush();
         Ok(())
     }
 
@@ -289,50 +290,53 @@ impl Intake {
     /// `None` if no step is due.
     ///
     /// It flushes more than it adds, so that a flush completes before the next one has to begin.
-    pub(super) fn step_of(&self, taken: &Taken) -> Option<usize> {
-        let unmatched = self.unmatched + taken.changes;
-        let is_due = self.folding.is_some() && unmatched >= (self.changes_max / STEPS).max(1);
-        is_due.then_some(unmatched + unmatched / 2 + 1)
+    pub(super) fn step_of(&self, pending: &PendingChanges) -> Option<usize> {
+        let since_last_step = self.since_last_step + pending.cost;
+        let is_due =
+            self.flushing.is_some() && since_last_step >= (self.changes_max / STEPS).max(1);
+        is_due.then_some(since_last_step + since_last_step / 2 + 1)
     }
 
     /// Runs a step of the flush. The returned progress applies once the transaction is committed.
-    pub(super) fn fold(
+    pub(super) fn flush(
         &self,
         transaction: &Transaction<'_>,
         changes: usize,
-    ) -> Result<Option<Place>, StoreError> {
-        let fold = self.folding.as_ref();
-        fold.map(|fold| fold.step(transaction, changes)).transpose()
+    ) -> Result<Option<FlushProgress>, StoreError> {
+        let flush = self.flushing.as_ref();
+        flush
+            .map(|flush| flush.step(transaction, changes))
+            .transpose()
     }
 
-    /// Records the progress of [`Self::fold`] after its commit.
-    pub(super) fn advance(&mut self, folded: Option<Place>) {
-        let (Some(place), Some(fold)) = (folded, &mut self.folding) else {
+    /// Records the progress of [`Self::flush`] after its commit.
+    pub(super) fn advance(&mut self, flushed: Option<FlushProgress>) {
+        let (Some(progress), Some(flush)) = (flushed, &mut self.flushing) else {
             return;
         };
-        self.unmatched = 0;
-        fold.place = place;
-        if place.is_over {
-            self.folding = None;
-            self.unfolded.end_fold();
+        self.since_last_step = 0;
+        flush.progress = progress;
+        if progress.is_finished {
+            self.flushing = None;
+            self.unflushed.end_flush();
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.newest.rows.is_empty() && self.folding.is_none()
+        self.newest.rows.is_empty() && self.flushing.is_none()
     }
 
-    /// Whether a generation in the intake ended before this time.
+    /// Whether a generation in the pending table ended before this time.
     pub(super) fn has_ended_before(&self, moment: Steady) -> bool {
         self.rows()
             .any(|row| row.ended.is_some_and(|(at, _)| at.steady < moment))
     }
 }
 
-impl Unfolded {
+impl UnflushedSessions {
     pub(super) fn contains(&self, key: &SessionKey) -> bool {
         let sessions = self.sessions();
-        sessions.newest.contains(key) || sessions.folding.contains(key)
+        sessions.newest.contains(key) || sessions.flushing.contains(key)
     }
 
     fn add<'a>(&self, keys: impl Iterator<Item = &'a SessionKey>) {
@@ -344,22 +348,22 @@ impl Unfolded {
         }
     }
 
-    fn begin_fold(&self) {
+    fn begin_flush(&self) {
         let mut sessions = self.sessions();
-        sessions.folding = std::mem::take(&mut sessions.newest);
+        sessions.flushing = std::mem::take(&mut sessions.newest);
     }
 
-    fn end_fold(&self) {
-        self.sessions().folding.clear();
+    fn end_flush(&self) {
+        self.sessions().flushing.clear();
     }
 
-    fn sessions(&self) -> MutexGuard<'_, UnfoldedSessions> {
+    fn sessions(&self) -> MutexGuard<'_, UnflushedKeys> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reads the flushed row of a generation.
-pub(super) fn folded_row(
+pub(super) fn indexed_row(
     connection: &Connection,
     generation: Generation,
 ) -> Result<Option<GenerationRow>, StoreError> {
@@ -371,7 +375,7 @@ pub(super) fn folded_row(
 }
 
 /// Reads the flushed live generation of a session.
-pub(super) fn folded_live(
+pub(super) fn indexed_live(
     connection: &Connection,
     key: &SessionKey,
 ) -> Result<Option<Generation>, StoreError> {
