@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use crate::locked;
+use crate::lock;
 use crate::requests::RecallMode;
 use crate::rules::Outcome;
 
@@ -51,7 +51,7 @@ pub(crate) struct MemoryCounters(Mutex<MemorySnapshot>);
 impl MemoryCounters {
     /// Locks the counters. Increment at once and do not hold the guard.
     pub(crate) fn raise(&self) -> MutexGuard<'_, MemorySnapshot> {
-        locked(&self.0)
+        lock(&self.0)
     }
 
     pub(crate) fn snapshot(&self) -> MemorySnapshot {

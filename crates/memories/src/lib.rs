@@ -17,7 +17,7 @@ mod service;
 pub mod store;
 mod workers;
 
-use memoird_store::locked;
+use memoird_store::lock;
 
 pub use config::{After, ExtractionConfig, MemoriesConfig};
 pub use counters::MemorySnapshot;

@@ -35,7 +35,7 @@ use self::tenants::{TenantQueue, TenantState};
 use crate::config::MemoriesConfig;
 use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
-use crate::locked;
+use crate::lock;
 use crate::requests::{Conflicts, ListRequest, MemoryPage, MemoryStats, SubjectPage};
 use crate::rules::manifest::{Caps, Manifest, manifest};
 use crate::rules::{Memory, MemoryLimits, external_key};
@@ -201,7 +201,7 @@ impl Memories {
     /// Ids are strictly increasing, even within a millisecond.
     fn next_id(&self, at: Timestamp) -> MemoryId {
         let random = self.shared.engine.machine.random();
-        let mut last = locked(&self.shared.last_id);
+        let mut last = lock(&self.shared.last_id);
         let next = MemoryId::after(*last, at.as_ms(), random);
         *last = Some(next);
         next

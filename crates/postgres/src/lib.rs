@@ -43,7 +43,7 @@ use memoird_store::{
     EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
     GenerationOwner, InDoubtCommits, JournalPage, JournalRange, LiveQuery, PruneBefore,
     PruneBounds, PruningPending, READERS_MAX, StaleBase, Store, StoreError, TurnChange, TurnCounts,
-    WrittenTurn, WrittenTurns, locked,
+    WrittenTurn, WrittenTurns, lock,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -214,7 +214,7 @@ impl PgStore {
     }
 
     fn versions(&self) -> MutexGuard<'_, LruCache<Generation, Version>> {
-        locked(&self.versions)
+        lock(&self.versions)
     }
 
     /// Returns the data to decide a batch, from the cache or the database.
@@ -246,7 +246,7 @@ impl PgStore {
     ///
     /// Refuses the sets that lost a race against another process.
     fn write(&self, clock: &ClockAnchor, decided: &mut Decided) -> Result<(), StoreError> {
-        let mut lane = locked(&self.lane);
+        let mut lane = lock(&self.lane);
         for (place, part) in std::mem::take(&mut decided.parts).iter().enumerate() {
             // The first part carries the clock. The others have sets that change several
             // generations.
@@ -267,7 +267,7 @@ impl PgStore {
                     return Err(error);
                 }
             };
-            let mut writing = locked(&self.writing);
+            let mut writing = lock(&self.writing);
             let mut versions = self.versions();
             let rows = part.rows.iter().zip(&part.stamps).enumerate();
             for (at, ((generation, row), stamp)) in rows {
@@ -293,13 +293,13 @@ impl PgStore {
     }
 
     fn note_writing(&self, part: &Part) {
-        let mut writing = locked(&self.writing);
+        let mut writing = lock(&self.writing);
         let rows = part.rows.iter().zip(&part.stamps);
         writing.extend(rows.map(|((name, row), stamp)| (*name, (row.revision, *stamp))));
     }
 
     fn forget_versions(&self, part: &Part) {
-        locked(&self.writing).clear();
+        lock(&self.writing).clear();
         let mut versions = self.versions();
         for (generation, row) in &part.rows {
             if matches!(row.before, Before::Version { .. }) {
@@ -362,7 +362,7 @@ impl Store for PgStore {
     }
 
     fn exchange_events(&self, exchange: EventExchange) -> Result<ExchangedEvents, StoreError> {
-        let mut progress = locked(&self.events);
+        let mut progress = lock(&self.events);
         let node = self.node;
         let exchanged = self.database.call(async |client: &Client| {
             events::exchange(client, node, progress.clone(), &exchange).await
@@ -383,7 +383,7 @@ impl Store for PgStore {
         let newest = self
             .database
             .call(async |client: &Client| read::newest(client, generations).await)?;
-        let writing = locked(&self.writing);
+        let writing = lock(&self.writing);
         let mut versions = self.versions();
         let mut is_current = |name: &Generation| {
             let Some(newest) = newest.get(name) else {

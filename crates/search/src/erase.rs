@@ -8,7 +8,7 @@ use memoird_engine::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
 
 use crate::error::SearchError;
 use crate::index::{Answer, Index};
-use crate::locked;
+use crate::lock;
 use crate::search::Search;
 
 /// Maximum number of turns per step.
@@ -24,7 +24,7 @@ impl Search {
         // Wait until turns read from the journal before their deletion are indexed. They would be
         // added later.
         drop(shared.following.lock().await);
-        let index = locked(&shared.index).clone().ok_or(SearchError::NotReady)?;
+        let index = lock(&shared.index).clone().ok_or(SearchError::NotReady)?;
         let mut has_any = false;
         for generation in generations {
             loop {

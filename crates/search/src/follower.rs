@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::error::SearchError;
 use crate::index::{Answer, Followed, Index, NewTurn};
-use crate::locked;
+use crate::lock;
 use crate::search::Shared;
 use crate::turn_text::{SearchedTurn, ToolNames};
 
@@ -136,7 +136,7 @@ impl Follower {
             self.leave();
         }
         self.remove_left().await?;
-        if let Some(index) = locked(&self.shared.index).clone() {
+        if let Some(index) = lock(&self.shared.index).clone() {
             return Ok(index);
         }
         let (path, key) = (self.shared.path.clone(), self.shared.key);
@@ -149,7 +149,7 @@ impl Follower {
             info!("an index of what was said is made from the journal");
         }
         let index = Arc::new(opened);
-        *locked(&self.shared.index) = Some(Arc::clone(&index));
+        *lock(&self.shared.index) = Some(Arc::clone(&index));
         Ok(index)
     }
 
@@ -162,7 +162,7 @@ impl Follower {
         self.shared.reached.send_replace(None);
         self.forgetting = None;
         self.has_more = true;
-        if let Some(index) = locked(&self.shared.index).take() {
+        if let Some(index) = lock(&self.shared.index).take() {
             self.leaving = Some(index);
         }
     }

@@ -35,7 +35,7 @@ pub(crate) use add::NewTurn;
 pub(crate) use find::{Candidate, Filter, Matches};
 
 use crate::error::IndexError;
-use crate::locked;
+use crate::lock;
 use crate::words::{self, Languages};
 
 /// Result of a call that uses the index file.
@@ -191,7 +191,7 @@ impl Index {
 
     /// Runs a read on one snapshot.
     fn read<T>(&self, look: impl FnOnce(&Connection) -> Answer<T>) -> Answer<T> {
-        let kept = locked(&self.readers).pop();
+        let kept = lock(&self.readers).pop();
         let connection = match kept {
             Some(connection) => connection,
             None => FILE.reader(&self.path, self.key.as_ref())?,
@@ -199,7 +199,7 @@ impl Index {
         let view = connection.unchecked_transaction()?;
         let outcome = look(&view);
         drop(view);
-        let mut readers = locked(&self.readers);
+        let mut readers = lock(&self.readers);
         if readers.len() < READERS_KEPT {
             readers.push(connection);
         }

@@ -16,7 +16,7 @@ mod session;
 mod turn_text;
 mod words;
 
-use memoird_store::locked;
+use memoird_store::lock;
 
 pub use config::SearchConfig;
 pub use counters::SearchSnapshot;

@@ -22,7 +22,7 @@ use crate::counters::{Counters, SearchSnapshot};
 use crate::error::{IndexError, SearchError};
 use crate::follower::Follower;
 use crate::index::{self, Candidate, Filter, Index, Matches};
-use crate::locked;
+use crate::lock;
 use crate::request::{Hit, PageToken, SearchPage, SearchRequest};
 use crate::turn_text::SearchedTurn;
 use crate::words::{Languages, Sought};
@@ -200,7 +200,7 @@ impl Search {
     }
 
     fn places_of(&self, tenant: &TenantId) -> Arc<Semaphore> {
-        let mut places = locked(&self.shared.tenant_places);
+        let mut places = lock(&self.shared.tenant_places);
         let new = || Arc::new(Semaphore::new(TENANT_SEARCHES_MAX));
         Arc::clone(places.entry(tenant.clone()).or_insert_with(new))
     }
@@ -283,7 +283,7 @@ impl Search {
                 }
             }),
         };
-        let index = locked(&self.shared.index)
+        let index = lock(&self.shared.index)
             .clone()
             .ok_or(SearchError::NotReady)?;
         let find = move || {

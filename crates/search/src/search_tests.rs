@@ -540,7 +540,7 @@ async fn pruned_turns_are_removed_from_index() {
     }
     assert_eq!(fixture.found("tea").await, ["three teas"]);
     assert_eq!(fixture.search.counts().forgotten, 2);
-    let index = locked(&fixture.search.shared.index).clone().unwrap();
+    let index = lock(&fixture.search.shared.index).clone().unwrap();
     let left = index.generations(
         Generation::new(0, 0),
         Generation::new(i64::MAX, u128::MAX),
@@ -624,7 +624,7 @@ async fn erasure_does_not_wait_for_appends_of_other_tenants() {
     assert_eq!(fixture.found("tea").await.len(), 1);
     let flood = Flood::begin(&fixture.engine);
     flood.reaches(1).await;
-    let index = locked(&fixture.search.shared.index).clone().unwrap();
+    let index = lock(&fixture.search.shared.index).clone().unwrap();
     let all = index.generations(
         Generation::new(0, 0),
         Generation::new(i64::MAX, u128::MAX),
@@ -718,7 +718,7 @@ async fn old_words_are_purged_in_steps_that_let_others_proceed() {
         follower.step().await.unwrap();
     }
     // One segment, and a small second one.
-    let index = locked(&fixture.search.shared.index).clone().unwrap();
+    let index = lock(&fixture.search.shared.index).clone().unwrap();
     while index.merge_step(true).unwrap() {}
     fixture.say("acme", "chat", &["zqpears"]).await;
     follower.step().await.unwrap();
@@ -749,13 +749,13 @@ async fn erasure_waits_for_missing_index_only_if_needed() {
     fixture.say("acme", "chat", &["one tea"]).await;
     assert_eq!(fixture.found("tea").await.len(), 1);
     // As during a rebuild.
-    let index = locked(&fixture.search.shared.index).take();
+    let index = lock(&fixture.search.shared.index).take();
     let nothing = fixture.search.erase(erasure_of("none", &[])).await;
     assert_eq!(nothing, Ok(ErasedElsewhere::default()));
     let some = erasure_of("chat", &[Generation::new(1, 1)]);
     let waiting = fixture.search.erase(some).await.unwrap();
     assert!(waiting.has_to_wait);
-    *locked(&fixture.search.shared.index) = index;
+    *lock(&fixture.search.shared.index) = index;
     fixture.close().await;
 }
 

@@ -51,7 +51,7 @@ pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransfer};
 ///
 /// Safe here because a panic cannot leave the guarded data half changed: an open transaction is
 /// rolled back on drop.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::Memories;
 use crate::embedder::{Embedder, Purpose};
-use crate::locked;
+use crate::lock;
 use crate::rules::wording::is_near;
 use crate::store::cosine;
 use crate::store::time::after;
@@ -60,14 +60,14 @@ struct Known {
 impl EmbedderCheck {
     /// Whether the embedder is ignored.
     pub(crate) fn is_collapsed(&self) -> bool {
-        locked(&self.0).is_collapsed
+        lock(&self.0).is_collapsed
     }
 
     /// Cosine of unrelated texts for this model, from 0 to [`UNRELATED_MAX`].
     ///
     /// 0 until it is measured.
     pub(crate) fn unrelated(&self, model: &str) -> f64 {
-        let known = locked(&self.0);
+        let known = lock(&self.0);
         let measured = known.unrelated.as_ref().filter(|(of, _)| of == model);
         measured.map_or(0.0, |(_, unrelated)| *unrelated)
     }
@@ -87,30 +87,30 @@ impl EmbedderCheck {
     }
 
     fn is_measured(&self, model: &str) -> bool {
-        let known = locked(&self.0);
+        let known = lock(&self.0);
         known.unrelated.as_ref().is_some_and(|(of, _)| of == model)
     }
 
     /// Time of the next check of a collapsed embedder. `None` if it may be used now.
     pub(crate) fn next_check(&self, now: Timestamp) -> Option<Timestamp> {
-        let known = locked(&self.0);
+        let known = lock(&self.0);
         let next = after(known.checked_at?, CHECK_PAUSE);
         (known.is_collapsed && now < next).then_some(next)
     }
 
     /// Sets the vector to compare the first new one with, from an earlier run.
     pub(crate) fn remember(&self, text: String, vector: Vec<f32>) {
-        locked(&self.0).last.get_or_insert((text, vector));
+        lock(&self.0).last.get_or_insert((text, vector));
     }
 
     fn was_checked_lately(&self, now: Timestamp) -> bool {
-        let checked_at = locked(&self.0).checked_at;
+        let checked_at = lock(&self.0).checked_at;
         checked_at.is_some_and(|at| at <= now && now < after(at, CHECK_PAUSE))
     }
 
     /// Records vectors. Returns whether two texts of different words have the same vector.
     fn note(&self, texts: &[String], vectors: &[Vec<f32>]) -> bool {
-        let mut known = locked(&self.0);
+        let mut known = lock(&self.0);
         let mut is_suspicious = false;
         for (text, vector) in texts.iter().zip(vectors) {
             is_suspicious |= known.last.as_ref().is_some_and(|(last, of_last)| {
@@ -158,7 +158,7 @@ impl Memories {
         let now = self.now();
         if !state.was_checked_lately(now) {
             self.probe(embedder).await?;
-            locked(&state.0).checked_at = Some(now);
+            lock(&state.0).checked_at = Some(now);
         }
         state.usable()
     }
@@ -172,7 +172,7 @@ impl Memories {
         let is_collapsed = vectors.len() == PROBES.len()
             && vectors.windows(2).all(|pair| is_one(&pair[0], &pair[1]));
         let model = embedder.model();
-        let mut known = locked(&self.shared.embedder_check.0);
+        let mut known = lock(&self.shared.embedder_check.0);
         match (known.is_collapsed, is_collapsed) {
             (false, true) => warn!(
                 model,
@@ -186,7 +186,7 @@ impl Memories {
         known.unrelated = Some((model.to_owned(), mean_cosine(&vectors)));
         drop(known);
         if is_collapsed {
-            locked(&self.shared.query_vectors.0).clear();
+            lock(&self.shared.query_vectors.0).clear();
         }
         Ok(())
     }

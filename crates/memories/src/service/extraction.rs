@@ -17,7 +17,7 @@ use super::learning::FAILURES_MAX;
 use super::remember::fact_of;
 use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
-use crate::locked;
+use crate::lock;
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome, RememberOutcome};
 use crate::rules::manifest::Manifest;
 use crate::rules::prompt::{ExtractionPrompt, RECALLED_CHARS_MAX, TranscriptTurn, prompt};
@@ -98,7 +98,7 @@ impl Drop for HeldLease {
     fn drop(&mut self) {
         if let Some(dropped) = self.dropped.take() {
             let shared = &self.memories.shared;
-            locked(&shared.dropped_leases).push(dropped);
+            lock(&shared.dropped_leases).push(dropped);
             shared.extraction_changed.notify_one();
         }
     }
@@ -300,7 +300,7 @@ impl Memories {
 
     /// Releases the leases of cancelled calls. Ignores leases that were committed or have expired.
     pub(crate) async fn give_back_dropped(&self) {
-        let dropped = std::mem::take(&mut *locked(&self.shared.dropped_leases));
+        let dropped = std::mem::take(&mut *lock(&self.shared.dropped_leases));
         for DroppedLease { tenant, lease } in dropped {
             let now = self.now();
             let give = move |writer: &MemoryWriter<'_>| writer.return_lease(&lease, false, now);
@@ -384,12 +384,12 @@ impl Memories {
                 .iter()
                 .map(|fact| writer.remember(fact, &config.limits))
                 .collect();
-            *locked(&given) = Some(done?);
+            *lock(&given) = Some(done?);
             // The job of a rejected write is rolled back.
             Err::<(), _>(MemoryError::LeaseLost)
         });
         let undone = undone.await;
-        let done = locked(&outcomes).take();
+        let done = lock(&outcomes).take();
         match (done, undone) {
             (Some(done), _) => {
                 let done = done.into_iter().zip(redacted);

@@ -18,7 +18,7 @@ use super::Memories;
 use super::extraction::{HeldLease, Prepared, Take, Whose};
 use crate::error::MemoryError;
 use crate::extractor::{Extractor, ExtractorRequest};
-use crate::locked;
+use crate::lock;
 use crate::requests::{ExtractedFact, LearnOutcome, LearnedEntry, RememberOutcome};
 use crate::rules::extraction::{Judged, Known, Shown, entries, judge, replaced};
 use crate::rules::{Pin, Visibility};
@@ -126,7 +126,7 @@ impl Memories {
     /// Time until the open breaker allows a trial call. `None` if it is not open.
     pub(crate) fn extractor_pause(&self) -> Option<Duration> {
         let now = self.shared.engine.machine.now().steady;
-        let breaker = locked(&self.shared.extractor_breaker);
+        let breaker = lock(&self.shared.extractor_breaker);
         (breaker.state(now, &BREAKER) == BreakerState::Open)
             .then(|| Duration::from_millis(breaker.pause_ms(now, &BREAKER).max(1)))
     }
@@ -134,7 +134,7 @@ impl Memories {
     /// Whether the breaker admits a call now. A half-open breaker admits one trial.
     fn is_admitted(&self) -> bool {
         let now = self.shared.engine.machine.now().steady;
-        locked(&self.shared.extractor_breaker).admits(now, &BREAKER)
+        lock(&self.shared.extractor_breaker).admits(now, &BREAKER)
     }
 
     /// Calls the model, within the daily tokens and the duration of the lease.
@@ -221,7 +221,7 @@ impl Memories {
     /// Records in the breaker whether the provider is available.
     fn note_answer<T>(&self, answered: &Result<T, ModelFault>) {
         let now = self.shared.engine.machine.now().steady;
-        let mut breaker = locked(&self.shared.extractor_breaker);
+        let mut breaker = lock(&self.shared.extractor_breaker);
         match answered {
             Err(fault) if matches!(fault.kind, FaultKind::Later | FaultKind::Misconfigured) => {
                 breaker.failed(now, &BREAKER);

@@ -7,7 +7,7 @@ use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
 
 use crate::error::MemoryError;
-use crate::locked;
+use crate::lock;
 use crate::rules::manifest::Manifest;
 use crate::store::Touch;
 
@@ -39,7 +39,7 @@ impl Default for Manifests {
 impl Manifests {
     /// Returns the cached manifest, or the version to pass to [`keep`](Self::keep) for a new one.
     pub(super) fn get(&self, key: &ManifestKey, now: Timestamp) -> Result<Arc<Manifest>, u64> {
-        let mut kept = locked(&self.0);
+        let mut kept = lock(&self.0);
         match kept.cache.get(key) {
             Some((manifest, until)) if until.is_none_or(|until| now < until) => {
                 Ok(Arc::clone(manifest))
@@ -58,7 +58,7 @@ impl Manifests {
         manifest: Arc<Manifest>,
         until: Option<Timestamp>,
     ) {
-        let mut kept = locked(&self.0);
+        let mut kept = lock(&self.0);
         if kept.version == version {
             kept.cache.insert(key, (manifest, until));
         }
@@ -66,7 +66,7 @@ impl Manifests {
 
     /// Drops the manifests that a write invalidated, or may have invalidated.
     pub(super) fn forget(&self, written: &Result<Touch, MemoryError>) {
-        let mut kept = locked(&self.0);
+        let mut kept = lock(&self.0);
         match written {
             Ok(Touch::One(subject)) => {
                 kept.cache.retain(|key, _| key.0 != *subject);

@@ -19,7 +19,7 @@ use tracing::warn;
 use super::Memories;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::locked;
+use crate::lock;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
 use crate::reranker::Reranker;
 use crate::rules::fusion::{
@@ -311,7 +311,7 @@ impl Memories {
         let key = fingerprint([embedder.model(), &format!("{purpose:?}"), text].map(str::as_bytes));
         let known = &self.shared.query_vectors.0;
         let is_collapsed = self.shared.embedder_check.is_collapsed();
-        if !is_collapsed && let Some(vector) = locked(known).get(&key) {
+        if !is_collapsed && let Some(vector) = lock(known).get(&key) {
             return Ok(Some(vector.clone()));
         }
         let failed = |detail: String| MemoryError::EmbedderFailed { detail };
@@ -331,7 +331,7 @@ impl Memories {
             model: embedder.model().into(),
             values,
         };
-        locked(known).insert(key, vector.clone());
+        lock(known).insert(key, vector.clone());
         Ok(Some(vector))
     }
 
@@ -348,7 +348,7 @@ impl Memories {
     ) -> Result<(), String> {
         let breaker = &self.shared.reranker_breaker;
         let now = || self.shared.engine.machine.now().steady;
-        if !locked(breaker).admits(now(), &RERANKER_BREAKER) {
+        if !lock(breaker).admits(now(), &RERANKER_BREAKER) {
             return Err(format!(
                 "{} failed again and again, and has a pause",
                 reranker.name()
@@ -365,13 +365,13 @@ impl Memories {
         };
         let scores = match scores {
             Ok(scores) if is_good(&scores) => {
-                locked(breaker).succeeded();
+                lock(breaker).succeeded();
                 scores
             }
             // A rejection of one tenant's texts must not open the breaker for the others.
             Err(fault) if fault.is_refusal() => return Err(fault.to_string()),
             failed => {
-                locked(breaker).failed(now(), &RERANKER_BREAKER);
+                lock(breaker).failed(now(), &RERANKER_BREAKER);
                 let problem = failed.map(|_| "not a score for each text".to_owned());
                 return Err(problem.unwrap_or_else(|fault| fault.to_string()));
             }

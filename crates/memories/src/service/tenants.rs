@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::manifests::Manifests;
 use super::write_queue::WriteQueue;
 use crate::counters::MemoryCounters;
-use crate::locked;
+use crate::lock;
 
 #[derive(Debug)]
 pub(crate) struct TenantState {
@@ -51,7 +51,7 @@ impl TenantState {
 
     /// Locks the forget jobs started here.
     pub(super) fn forgetting(&self) -> MutexGuard<'_, BTreeMap<MemoryId, bool>> {
-        locked(&self.forgetting)
+        lock(&self.forgetting)
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct TenantQueue {
 
 impl TenantQueue {
     pub(crate) fn add(&self, tenant: &TenantId) {
-        let mut tenants = locked(&self.tenants);
+        let mut tenants = lock(&self.tenants);
         if !tenants.contains(tenant) {
             tenants.insert(tenant.clone());
             self.added.notify_one();
@@ -74,11 +74,11 @@ impl TenantQueue {
     }
 
     pub(crate) fn take(&self) -> Option<TenantId> {
-        locked(&self.tenants).pop_front()
+        lock(&self.tenants).pop_front()
     }
 
     pub(crate) fn len(&self) -> usize {
-        locked(&self.tenants).len()
+        lock(&self.tenants).len()
     }
 
     /// Waits until the queue is not empty.

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::tenants::TenantState;
 use crate::error::MemoryError;
-use crate::locked;
+use crate::lock;
 use crate::store::{MemoryStore, MemoryWriter, Touch, WriteJob};
 
 /// Maximum queued jobs per tenant.
@@ -73,11 +73,11 @@ impl TenantState {
         let made = Arc::new(Mutex::new(None));
         let (makes, state) = (Arc::clone(&made), Arc::clone(self));
         let job: WriteJob = Box::new(move |writer| {
-            *locked(&makes) = Some(job(writer)?);
+            *lock(&makes) = Some(job(writer)?);
             Ok(())
         });
         let reply = Box::new(move |done: Result<Touch, MemoryError>| {
-            let made = locked(&made).take();
+            let made = lock(&made).take();
             // Invalidate before the reply, and even if the caller has stopped waiting.
             state.manifests.forget(&done);
             let result = done.and_then(|_| made.ok_or(EngineError::Stopping.into()));
@@ -102,7 +102,7 @@ impl TenantState {
         store: &Arc<MemoryStore>,
         blocking: Blocking,
     ) -> Result<(), MemoryError> {
-        while !locked(&self.queue.jobs).is_empty() {
+        while !lock(&self.queue.jobs).is_empty() {
             let turn = Arc::clone(&self.queue.turn).lock_owned().await;
             self.write_batch(store, blocking, turn).await?;
         }
@@ -125,7 +125,7 @@ impl TenantState {
 
     fn write_now(&self, store: &MemoryStore) {
         let batch: Vec<Queued> = {
-            let mut jobs = locked(&self.queue.jobs);
+            let mut jobs = lock(&self.queue.jobs);
             let count = jobs.len().min(BATCH_MAX);
             jobs.drain(..count).collect()
         };
@@ -146,7 +146,7 @@ impl TenantState {
 
 impl WriteQueue {
     fn push(&self, queued: Queued, jobs_max: usize) -> Result<(), MemoryError> {
-        let mut jobs = locked(&self.jobs);
+        let mut jobs = lock(&self.jobs);
         if jobs.len() >= jobs_max {
             return Err(MemoryError::Busy);
         }

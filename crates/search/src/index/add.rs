@@ -12,7 +12,7 @@ use super::{
     Answer, Followed, Index, TenantRange, TenantRow, find_tenant, generation_word, role_word,
     save_followed, tool_word, whole,
 };
-use crate::locked;
+use crate::lock;
 use crate::words::{self, Languages};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -85,7 +85,7 @@ impl Index {
         owners: Vec<GenerationOwner>,
         followed: Followed,
     ) -> Answer<usize> {
-        let mut writer = locked(&self.writer);
+        let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let owners = owners.into_iter().map(|owner| (owner.generation, owner));
         let mut batch = Batch {

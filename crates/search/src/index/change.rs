@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, TransactionBehavior, params};
 
 use super::add::{day_of, widen_day};
 use super::{Answer, Index, NewTurn, generation_word, whole};
-use crate::locked;
+use crate::lock;
 use crate::words::Languages;
 
 impl Index {
@@ -22,7 +22,7 @@ impl Index {
 
     /// Saves the value returned by [`Self::changes`].
     pub(crate) fn save_changes(&self, change: u64) -> Answer<()> {
-        let writer = locked(&self.writer);
+        let writer = lock(&self.writer);
         writer.execute("UPDATE state SET changes = ?", [whole(change)])?;
         Ok(())
     }
@@ -36,7 +36,7 @@ impl Index {
         generation: Generation,
         turn: Option<&NewTurn>,
     ) -> Answer<bool> {
-        let mut writer = locked(&self.writer);
+        let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let sql = "SELECT no, tenant FROM generations WHERE generation = ?";
         let known: Option<(i64, i64)> = transaction

@@ -8,7 +8,7 @@ use memoird_store::sqlite_gaps;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::{Answer, Index, TenantRange, generation_word, whole};
-use crate::locked;
+use crate::lock;
 
 /// FTS5 pages written per merge step.
 const MERGED_PAGES: i64 = 64;
@@ -21,7 +21,7 @@ impl Index {
     /// `is_first` starts the merge. Returns false once it is complete, regardless of words added
     /// since it began.
     pub(crate) fn merge_step(&self, is_first: bool) -> Answer<bool> {
-        let writer = locked(&self.writer);
+        let writer = lock(&self.writer);
         let merge = |pages: i64| -> Answer<bool> {
             let before = writer.total_changes();
             let sql = "INSERT INTO words (words, rank) VALUES ('merge', ?)";
@@ -45,7 +45,7 @@ impl Index {
     ///
     /// Returns false if a reader holds an older snapshot.
     pub(crate) fn clean(&self) -> Answer<bool> {
-        if !empty_log(&locked(&self.writer), EMPTY_LOG_WAIT)? {
+        if !empty_log(&lock(&self.writer), EMPTY_LOG_WAIT)? {
             return Ok(false);
         }
         let key = self.key.as_ref();
@@ -55,7 +55,7 @@ impl Index {
             key,
             &pages,
             EMPTY_LOG_WAIT,
-            || locked(&self.writer),
+            || lock(&self.writer),
         )?)
     }
 
@@ -81,7 +81,7 @@ impl Index {
     ///
     /// Returns the number removed. Fewer than `turns_max` means that the generation is gone.
     pub(crate) fn forget(&self, generation: Generation, turns_max: usize) -> Answer<usize> {
-        let mut writer = locked(&self.writer);
+        let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let sql = "SELECT no, tenant FROM generations WHERE generation = ?";
         let mut statement = transaction.prepare_cached(sql)?;

@@ -65,7 +65,7 @@ async fn check_query(fixture: &Fixture, query: &str) {
         assert!(hit.score.is_finite() && hit.score > 0.0, "{hit:?}");
     }
     let seen = &query[..query.floor_char_boundary(QUERY_BYTES_MAX)];
-    let index = locked(&fixture.search.shared.index).clone().unwrap();
+    let index = lock(&fixture.search.shared.index).clone().unwrap();
     let languages = index
         .languages(&tenant(&fixture.engine, "acme").id)
         .unwrap();

@@ -58,7 +58,7 @@ use crate::{
     CleanupPending, ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome,
     DueDeliveries, EndedRecord, ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage,
     JournalRange, PrewritePart, PruneBefore, PruneBounds, PruningPending, READERS_MAX, StaleBase,
-    Store, StoreError, TurnChange, TurnCounts, WrittenTurn, WrittenTurns, locked,
+    Store, StoreError, TurnChange, TurnCounts, WrittenTurn, WrittenTurns, lock,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +157,7 @@ impl SqliteStore {
 
     /// Ignores poisoning: a panic rolled back its transaction on drop.
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        locked(&self.writer)
+        lock(&self.writer)
     }
 
     /// Records whether the written sets replaced contents of turns.
@@ -215,13 +215,13 @@ impl SqliteStore {
         &self,
         action: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let kept = locked(&self.readers).pop();
+        let kept = lock(&self.readers).pop();
         let connection = match kept {
             Some(connection) => connection,
             None => open::reader(&self.path, self.options)?,
         };
         let outcome = action(&connection);
-        let mut readers = locked(&self.readers);
+        let mut readers = lock(&self.readers);
         if readers.len() < READERS_MAX {
             readers.push(connection);
         }
@@ -267,7 +267,7 @@ impl Store for SqliteStore {
     }
 
     fn checkpoint_log(&self) -> Result<(), StoreError> {
-        let mut checkpointer = locked(&self.checkpointer);
+        let mut checkpointer = lock(&self.checkpointer);
         let taken = match checkpointer.take() {
             Some(connection) => connection,
             None => look_only(&self.path, self.options.key.as_ref())?,

@@ -22,7 +22,7 @@ use crate::store::index::VERSION;
 use crate::store::jobs::{Answers, WriteJob, do_jobs};
 use crate::store::sql::Connection;
 use crate::store::time::moment;
-use crate::{MemoryError, locked};
+use crate::{MemoryError, lock};
 
 /// Maximum connections per daemon: one per concurrent read, and some for writes.
 ///
@@ -93,7 +93,7 @@ impl PostgresMemories {
         &self,
         tenant: &TenantId,
     ) -> Result<Arc<PostgresTenant>, MemoryError> {
-        let known = locked(&self.tenants).get(tenant).map(Arc::clone);
+        let known = lock(&self.tenants).get(tenant).map(Arc::clone);
         if let Some(known) = known.filter(|known| !known.is_doubtful.load(Ordering::Relaxed)) {
             return Ok(known);
         }
@@ -107,7 +107,7 @@ impl PostgresMemories {
             salt,
             is_doubtful: AtomicBool::new(false),
         });
-        locked(&self.tenants).insert(tenant.clone(), Arc::clone(&made));
+        lock(&self.tenants).insert(tenant.clone(), Arc::clone(&made));
         Ok(made)
     }
 

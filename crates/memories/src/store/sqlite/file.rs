@@ -16,7 +16,7 @@ use super::open;
 use crate::store::jobs::{Answers, WriteJob, do_jobs};
 use crate::store::sql::Connection;
 use crate::store::{FilesOptions, MemoryReader};
-use crate::{MemoryError, locked};
+use crate::{MemoryError, lock};
 
 #[derive(Debug)]
 pub(in crate::store) struct TenantFile {
@@ -69,7 +69,7 @@ impl TenantFile {
         &self,
         action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
-        let mut writer = locked(&self.writer);
+        let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let done = action(Connection::Sqlite(&transaction))?;
         transaction.commit()?;
@@ -91,7 +91,7 @@ impl TenantFile {
 
     /// See [`TenantMemories::truncate_log`](crate::store::TenantMemories::truncate_log).
     pub(in crate::store) fn truncate_log(&self) -> Result<bool, MemoryError> {
-        let connection = locked(&self.writer);
+        let connection = lock(&self.writer);
         let mut vacuum = connection.prepare_cached(VACUUM)?;
         let mut pages = vacuum.query([])?;
         // Each row is one page returned to the file system.
@@ -105,7 +105,7 @@ impl TenantFile {
         }
         let key = self.key.as_ref();
         let pages = sqlite_gaps::find(&self.path, key)?;
-        let writer = || locked(&self.writer);
+        let writer = || lock(&self.writer);
         Ok(sqlite_gaps::clear(
             &self.path,
             key,
@@ -116,7 +116,7 @@ impl TenantFile {
     }
 
     fn take_reader(&self) -> Result<TakenReader<'_>, MemoryError> {
-        let mut readers = locked(&self.readers);
+        let mut readers = lock(&self.readers);
         while readers.idle.is_empty() && readers.taken >= self.readers_max {
             let woken = self.reader_is_back.wait(readers);
             readers = woken.unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ struct TakenReader<'a> {
 
 impl Drop for TakenReader<'_> {
     fn drop(&mut self) {
-        let mut readers = locked(&self.memories.readers);
+        let mut readers = lock(&self.memories.readers);
         readers.taken -= 1;
         readers.idle.extend(self.connection.take());
         drop(readers);

@@ -12,7 +12,7 @@ use memoird_store::{DirLock, StoreError};
 
 use super::{TenantFile, open};
 use crate::store::FilesOptions;
-use crate::{MemoryError, locked};
+use crate::{MemoryError, lock};
 
 /// Maximum bytes of a file name that contains the whole tenant id.
 ///
@@ -58,7 +58,7 @@ impl MemoryFiles {
         tenant: &TenantId,
     ) -> Result<Arc<TenantFile>, MemoryError> {
         let slot = self.slot(tenant);
-        let mut file = locked(&slot);
+        let mut file = lock(&slot);
         let memories = match &*file {
             Some(memories) => memories.clone(),
             None => {
@@ -136,7 +136,7 @@ impl MemoryFiles {
 
     /// Returns the slot of a tenant's file, and marks it as used.
     fn slot(&self, tenant: &TenantId) -> Arc<Slot> {
-        let mut open = locked(&self.open);
+        let mut open = lock(&self.open);
         if let Some(slot) = open.to_back(tenant) {
             return Arc::clone(slot);
         }
@@ -151,7 +151,7 @@ impl MemoryFiles {
     fn close_unused(&self) {
         while let Some((tenant, slot)) = self.least_used() {
             // Closing checkpoints the WAL, which takes time. Only calls of this tenant wait for it.
-            let mut file = locked(&slot);
+            let mut file = lock(&slot);
             if file
                 .as_ref()
                 .is_some_and(|memories| Arc::strong_count(memories) == 1)
@@ -160,7 +160,7 @@ impl MemoryFiles {
             }
             let is_closed = file.is_none();
             drop(file);
-            let mut open = locked(&self.open);
+            let mut open = lock(&self.open);
             // Two references are the map's and this one, so no call is about to reopen the file.
             if is_closed && Arc::strong_count(&slot) == 2 {
                 open.remove(&tenant);
@@ -169,7 +169,7 @@ impl MemoryFiles {
     }
 
     fn least_used(&self) -> Option<(TenantId, Arc<Slot>)> {
-        let open = locked(&self.open);
+        let open = lock(&self.open);
         if open.len() <= self.options.files_open_max {
             return None;
         }
