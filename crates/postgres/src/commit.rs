@@ -19,8 +19,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, Database, change, first};
-use crate::decide::{Before, NewKey, Part, RowChange};
-use crate::error::{failed, is_partial, is_passing, is_read_only, is_refused};
+use crate::decide::{NewKey, RowBefore, RowChange, WritePart};
+use crate::error::{failed, is_aborted, is_partial, is_read_only, is_transient};
 use crate::values::{Ulid, get, whole};
 
 /// Maximum number of attempts for a statement that is known not to have been executed.
@@ -34,7 +34,7 @@ const RESOLVE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Positions in the part of the rows that were not written. `None` if nothing was written.
 ///
 /// With `None`, nothing of the part will be written later either.
-pub(crate) type Missed = Option<BTreeSet<usize>>;
+pub(crate) type UnwrittenRows = Option<BTreeSet<usize>>;
 
 /// The committer's row in `lanes` as this process knows it, and its connection.
 pub(crate) struct Lane {
@@ -46,7 +46,7 @@ pub(crate) struct Lane {
     client: Option<Client>,
     /// Notifies when connections went silent. The client must not be used after that.
     silence: watch::Receiver<u64>,
-    doubts: Arc<InDoubtCommitCounters>,
+    in_doubt: Arc<InDoubtCommitCounters>,
 }
 
 /// Counters behind [`InDoubtCommits`].
@@ -117,8 +117,8 @@ impl<'a> Call<'a> {
 }
 
 /// Values for another table, each with the position of the row that it belongs to.
-struct Beside<T> {
-    places: Vec<i32>,
+struct RelatedValues<T> {
+    row_positions: Vec<i32>,
     values: Vec<T>,
 }
 
@@ -130,7 +130,7 @@ impl Lane {
         database: &Database,
         client: Client,
         node: Ulid,
-        doubts: Arc<InDoubtCommitCounters>,
+        in_doubt: Arc<InDoubtCommitCounters>,
     ) -> Result<Self, StoreError> {
         let silence = database.silence();
         let sql = "DELETE FROM memoird.lanes WHERE seen < now() - interval '7 days'
@@ -147,7 +147,7 @@ impl Lane {
             number: 0,
             client: Some(client),
             silence,
-            doubts,
+            in_doubt,
         })
     }
 
@@ -160,16 +160,16 @@ impl Lane {
         &mut self,
         database: &Database,
         clock: &ClockAnchor,
-        part: &Part,
-    ) -> Result<Missed, StoreError> {
+        part: &WritePart,
+    ) -> Result<UnwrittenRows, StoreError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let call = self.call(clock, part);
             let is_silent = self.silence.has_changed().unwrap_or(false);
             self.silence.mark_unchanged();
-            let kept = self.client.take();
-            let client = match kept.filter(|client| !client.is_closed() && !is_silent) {
+            let pooled = self.client.take();
+            let client = match pooled.filter(|client| !client.is_closed() && !is_silent) {
                 Some(client) => client,
                 None => database.connect().await?,
             };
@@ -182,10 +182,13 @@ impl Lane {
             let sent = client.query_typed(&text, &args);
             let mut is_unwritten = false;
             let time_max = database.options().commit_time_max;
-            let problem = match database.answer(time_max, &mut self.silence, sent).await {
+            let problem = match database
+                .wait_for_reply(time_max, &mut self.silence, sent)
+                .await
+            {
                 Ok(Ok(rows)) => {
                     self.client = Some(client);
-                    if let Some(missed) = answered(&rows)? {
+                    if let Some(missed) = unwritten_rows(&rows)? {
                         self.number += 1;
                         return Ok(Some(missed));
                     }
@@ -193,14 +196,14 @@ impl Lane {
                     is_unwritten = true;
                     "its lane had another epoch or number".to_owned()
                 }
-                Ok(Err(error)) if is_refused(&error) => {
+                Ok(Err(error)) if is_aborted(&error) => {
                     // A read-only server may have been demoted: reconnecting can find the new
                     // primary.
                     self.client = (!is_read_only(&error)).then_some(client);
                     if part.is_whole && is_partial(&error) {
                         return Ok(None);
                     }
-                    if tries < TRIES_MAX && is_passing(&error) {
+                    if tries < TRIES_MAX && is_transient(&error) {
                         continue;
                     }
                     return Err(failed(error));
@@ -232,46 +235,46 @@ impl Lane {
         problem: &str,
         is_unwritten: bool,
     ) -> Result<Option<BTreeSet<usize>>, StoreError> {
-        tracing::warn!(problem, "what became of a commit is unknown; looking it up");
+        tracing::warn!(problem, "the outcome of a commit is unknown; looking it up");
         let mut pause = RESOLVE_PAUSE_MIN;
         let row = loop {
             match timeout(RESOLVE_TIME_MAX, self.look_up(database)).await {
                 Ok(Ok(row)) => break row,
-                Ok(Err(error)) => tracing::debug!(%error, "what became of it is still unknown"),
-                Err(_) => tracing::debug!("what became of it is still unknown"),
+                Ok(Err(error)) => tracing::debug!(%error, "the outcome is still unknown"),
+                Err(_) => tracing::debug!("the outcome is still unknown"),
             }
             sleep(pause).await;
             pause = (pause * 2).min(RESOLVE_PAUSE_MAX);
         };
         let Some((epoch, number, missed)) = row else {
-            self.begin_again(database).await?;
+            self.insert_again(database).await?;
             if is_unwritten {
                 return Ok(None);
             }
             let detail = "the row of this process is gone from memoird.lanes, as after a restore; \
-                          what became of the commit is unknown"
+                          the outcome of the commit is unknown"
                 .to_owned();
             tracing::error!(detail);
-            count_one(&self.doubts.unknown);
+            count_one(&self.in_doubt.unknown);
             return Err(StoreError::Database { detail });
         };
         let mine = self.number + 1;
         (self.epoch, self.number) = (epoch, number);
         tracing::info!(
             was_written = number == mine,
-            "what became of the commit is known"
+            "the outcome of a commit without a reply is known"
         );
         if !is_unwritten {
             count_one(match number {
-                number if number == mine => &self.doubts.written,
-                number if number == mine - 1 => &self.doubts.unwritten,
-                _ => &self.doubts.unknown,
+                number if number == mine => &self.in_doubt.written,
+                number if number == mine - 1 => &self.in_doubt.unwritten,
+                _ => &self.in_doubt.unknown,
             });
         }
         if number < mine - 1 {
-            count_one(&self.doubts.set_back);
-            let detail = "it has gone back in time, as after a failover that lost commits; what \
-                          was built on these is refused, and read again"
+            count_one(&self.in_doubt.set_back);
+            let detail = "it has gone back in time, as after a failover that lost commits; \
+                          changes based on these are rejected, and their sessions reloaded"
                 .to_owned();
             tracing::error!(detail);
             return Err(StoreError::Database { detail });
@@ -297,14 +300,14 @@ impl Lane {
         Ok(Some((
             get(&row, 0)?,
             get(&row, 1)?,
-            of_places(get(&row, 2)?),
+            from_sql_positions(get(&row, 2)?),
         )))
     }
 
     /// Inserts the row again after a restore from a backup or a week without commits.
     ///
     /// A statement that is still in flight cannot succeed: no row has its epoch any longer.
-    async fn begin_again(&mut self, database: &Database) -> Result<(), StoreError> {
+    async fn insert_again(&mut self, database: &Database) -> Result<(), StoreError> {
         let client = database.connect().await?;
         self.epoch += 1;
         let sql = "INSERT INTO memoird.lanes (node, lane, epoch, number) VALUES ($1, $2, $3, $4)
@@ -320,7 +323,7 @@ impl Lane {
         Ok(())
     }
 
-    fn call<'a>(&self, clock: &'a ClockAnchor, part: &'a Part) -> Call<'a> {
+    fn call<'a>(&self, clock: &'a ClockAnchor, part: &'a WritePart) -> Call<'a> {
         let mut call = Call::default();
         call.put("of_node", self.node, Type::UUID);
         call.put("of_lane", self.lane, Type::INT2);
@@ -345,32 +348,32 @@ fn count_one(counter: &AtomicU64) {
 }
 
 /// Positions of the rows that were not written. `None` if the lane did not match.
-fn answered(rows: &[Row]) -> Result<Missed, StoreError> {
+fn unwritten_rows(rows: &[Row]) -> Result<UnwrittenRows, StoreError> {
     let missed: Option<Vec<i32>> = match rows.first() {
         Some(row) => get(row, 0)?,
         None => None,
     };
-    Ok(missed.map(of_places))
+    Ok(missed.map(from_sql_positions))
 }
 
 /// Converts PostgreSQL's array positions, which count from 1.
-fn of_places(places: Vec<i32>) -> BTreeSet<usize> {
-    let places = places.into_iter();
-    places
+fn from_sql_positions(positions: Vec<i32>) -> BTreeSet<usize> {
+    positions
+        .into_iter()
         .filter_map(|place| usize::try_from(place).ok()?.checked_sub(1))
         .collect()
 }
 
 /// Adds the expected and the new version of each row.
-fn versions<'a>(call: &mut Call<'a>, part: &'a Part) {
+fn versions<'a>(call: &mut Call<'a>, part: &'a WritePart) {
     let rows = || part.rows.values();
     let names: Vec<Ulid> = part.rows.keys().map(|name| Ulid::from(*name)).collect();
     let is_new: Vec<bool> = rows()
-        .map(|row| matches!(row.before, Before::Nothing { .. }))
+        .map(|row| matches!(row.before, RowBefore::Nothing { .. }))
         .collect();
     let befores = rows().map(|row| match row.before {
-        Before::Nothing { .. } => (0, 0),
-        Before::Version { revision, stamp } => (whole(revision), stamp),
+        RowBefore::Nothing { .. } => (0, 0),
+        RowBefore::Version { revision, stamp } => (whole(revision), stamp),
     });
     let (revisions, stamps): (Vec<i64>, Vec<i64>) = befores.unzip();
     call.put("row_generation", names, Type::UUID_ARRAY);
@@ -395,7 +398,7 @@ fn versions<'a>(call: &mut Call<'a>, part: &'a Part) {
 }
 
 /// Adds the other columns of `generations`.
-fn heads<'a>(call: &mut Call<'a>, part: &'a Part) {
+fn heads<'a>(call: &mut Call<'a>, part: &'a WritePart) {
     let rows = || part.rows.values();
     let numbers_of: [Column<RowChange, Option<u64>>; 7] = [
         ("row_newest_seq", |row| row.newest_seq),
@@ -418,23 +421,23 @@ fn heads<'a>(call: &mut Call<'a>, part: &'a Part) {
     let reasons = ends().map(|end| end.map(|(_, reason, _)| reason.name()));
     call.put_some("row_reason", reasons, Type::TEXT_ARRAY);
     let created = rows().map(|row| match row.before {
-        Before::Nothing { created_ms } => Some(created_ms),
-        Before::Version { .. } => None,
+        RowBefore::Nothing { created_ms } => Some(created_ms),
+        RowBefore::Version { .. } => None,
     });
     call.put_some("row_created_ms", created, Type::INT8_ARRAY);
     let partial = rows().map(|row| row.partial);
     call.put_some("row_partial", partial, Type::BOOL_ARRAY);
     let subjects = rows().map(|row| row.subject.as_ref().map(Subject::as_str).map(str::as_bytes));
     call.put_some("row_subject", subjects, Type::BYTEA_ARRAY);
-    let kept = rows().map(RowChange::kept_bytes);
-    call.put_some("row_kept", kept, Type::BYTEA_ARRAY);
+    let live_set = rows().map(RowChange::encoded_live_set);
+    call.put_some("row_kept", live_set, Type::BYTEA_ARRAY);
     let status = rows().map(|row| row.compaction.as_deref().map(summaries::encode_status));
     call.put_some("row_compaction", status, Type::BYTEA_ARRAY);
     let decided = rows().map(|row| row.options.as_deref().map(options::encode));
     call.put_some("row_options", decided, Type::BYTEA_ARRAY);
     let keys = || {
         rows().map(|row| {
-            let is_new = matches!(row.before, Before::Nothing { .. });
+            let is_new = matches!(row.before, RowBefore::Nothing { .. });
             (is_new || row.ended.is_some()).then_some(&row.key)
         })
     };
@@ -445,55 +448,55 @@ fn heads<'a>(call: &mut Call<'a>, part: &'a Part) {
 }
 
 /// Adds the contents of other tables: turns, keys, states, summaries and so on.
-fn contents<'a>(call: &mut Call<'a>, part: &'a Part) {
+fn contents<'a>(call: &mut Call<'a>, part: &'a WritePart) {
     turns(call, part);
     replacements(call, part);
     keys(call, part);
-    let states = beside(part, |row| row.state.as_deref().map(str::as_bytes));
+    let states = related_values(part, |row| row.state.as_deref().map(str::as_bytes));
     states.put(call, ["state_row", "state_json"], Type::BYTEA_ARRAY);
-    let cuts = beside(part, |row| row.cuts.as_deref());
+    let cuts = related_values(part, |row| row.cuts.as_deref());
     cuts.put(call, ["window_row", "window_cuts"], Type::BYTEA_ARRAY);
-    let rewound = beside(part, |row| {
+    let rewound = related_values(part, |row| {
         (!row.rewound.is_empty()).then(|| runs(&row.rewound))
     });
     rewound.put(call, ["rewound_row", "rewound_runs"], Type::TEXT_ARRAY);
-    let names = beside_each(part, |row| {
+    let names = related_values_of_each(part, |row| {
         row.rewinds.keys().map(|name| &name[..]).collect()
     });
     if names.put(call, ["rewind_row", "rewind_key"], Type::BYTEA_ARRAY) {
-        let taken = beside_each(part, |row| row.rewinds.values().map(runs).collect());
+        let taken = related_values_of_each(part, |row| row.rewinds.values().map(runs).collect());
         call.put("rewind_runs", taken.values, Type::TEXT_ARRAY);
     }
-    let numbers = beside_each(part, |row| {
+    let numbers = related_values_of_each(part, |row| {
         let numbers = row.summaries_made.keys();
         numbers.map(|number| i64::from(*number)).collect()
     });
     if numbers.put(call, ["summary_row", "summary_number"], Type::INT8_ARRAY) {
-        let bodies = beside_each(part, |row| {
+        let bodies = related_values_of_each(part, |row| {
             row.summaries_made.values().map(|body| &body[..]).collect()
         });
         call.put("summary_body", bodies.values, Type::BYTEA_ARRAY);
     }
-    let gone = beside_each(part, |row| {
+    let gone = related_values_of_each(part, |row| {
         let numbers = row.summaries_gone.iter();
         numbers.map(|number| i64::from(*number)).collect()
     });
     gone.put(call, ["gone_row", "gone_number"], Type::INT8_ARRAY);
-    let owed = beside_each(part, |row| {
+    let owed = related_values_of_each(part, |row| {
         let owed = row.ended.iter().flat_map(|(_, _, owed)| owed.iter());
         owed.map(HookName::as_str).collect()
     });
     owed.put(call, ["owed_row", "owed_hook"], Type::TEXT_ARRAY);
 }
 
-fn turns<'a>(call: &mut Call<'a>, part: &'a Part) {
+fn turns<'a>(call: &mut Call<'a>, part: &'a WritePart) {
     if part.turns.is_empty() {
         return;
     }
-    let places = places(part);
+    let positions = row_positions(part);
     let of_turns = || part.turns.iter();
     let rows: Vec<Option<i32>> = of_turns()
-        .map(|turn| places.get(&turn.generation).copied())
+        .map(|turn| positions.get(&turn.generation).copied())
         .collect();
     let seqs: Vec<i64> = of_turns().map(|turn| whole(turn.seq)).collect();
     let contents: Vec<&[u8]> = of_turns().map(|turn| &*turn.content).collect();
@@ -507,8 +510,8 @@ fn turns<'a>(call: &mut Call<'a>, part: &'a Part) {
 }
 
 /// Adds replaced turns.
-fn replacements<'a>(call: &mut Call<'a>, part: &'a Part) {
-    let seqs = beside_each(part, |row| {
+fn replacements<'a>(call: &mut Call<'a>, part: &'a WritePart) {
+    let seqs = related_values_of_each(part, |row| {
         row.replaced.keys().map(|seq| whole(*seq)).collect()
     });
     if !seqs.put(call, ["replaced_row", "replaced_seq"], Type::INT8_ARRAY) {
@@ -538,14 +541,14 @@ fn protections<'a>(
     protections.unzip()
 }
 
-fn keys<'a>(call: &mut Call<'a>, part: &'a Part) {
+fn keys<'a>(call: &mut Call<'a>, part: &'a WritePart) {
     if part.keys.is_empty() {
         return;
     }
-    let places = places(part);
+    let positions = row_positions(part);
     let of_keys = || part.keys.iter();
     let rows: Vec<Option<i32>> = of_keys()
-        .map(|key| places.get(&key.generation).copied())
+        .map(|key| positions.get(&key.generation).copied())
         .collect();
     call.put("key_row", rows, Type::INT4_ARRAY);
     let bytes_of: [BytesColumn<NewKey>; 4] = [
@@ -575,34 +578,43 @@ fn keys<'a>(call: &mut Call<'a>, part: &'a Part) {
 }
 
 /// Positions of generations among the rows of their part, from 1.
-fn places(part: &Part) -> HashMap<Generation, i32> {
+fn row_positions(part: &WritePart) -> HashMap<Generation, i32> {
     part.rows.keys().copied().zip(1..).collect()
 }
 
-fn beside<'a, T>(part: &'a Part, of: impl Fn(&'a RowChange) -> Option<T>) -> Beside<T> {
-    beside_each(part, |row| of(row).into_iter().collect())
+fn related_values<'a, T>(
+    part: &'a WritePart,
+    of: impl Fn(&'a RowChange) -> Option<T>,
+) -> RelatedValues<T> {
+    related_values_of_each(part, |row| of(row).into_iter().collect())
 }
 
-fn beside_each<'a, T>(part: &'a Part, of: impl Fn(&'a RowChange) -> Vec<T>) -> Beside<T> {
-    let (mut places, mut values) = (Vec::new(), Vec::new());
+fn related_values_of_each<'a, T>(
+    part: &'a WritePart,
+    of: impl Fn(&'a RowChange) -> Vec<T>,
+) -> RelatedValues<T> {
+    let (mut row_positions, mut values) = (Vec::new(), Vec::new());
     for (place, row) in (1..).zip(part.rows.values()) {
         for value in of(row) {
-            places.push(place);
+            row_positions.push(place);
             values.push(value);
         }
     }
-    Beside { places, values }
+    RelatedValues {
+        row_positions,
+        values,
+    }
 }
 
-impl<T: ToSql + Sync + Send> Beside<T> {
+impl<T: ToSql + Sync + Send> RelatedValues<T> {
     /// Adds both arrays under these names. Returns false if they are empty.
     fn put<'a>(self, call: &mut Call<'a>, names: [&'static str; 2], of: Type) -> bool
     where
         T: 'a,
     {
-        let is_any = !self.places.is_empty();
+        let is_any = !self.row_positions.is_empty();
         if is_any {
-            call.put(names[0], self.places, Type::INT4_ARRAY);
+            call.put(names[0], self.row_positions, Type::INT4_ARRAY);
             call.put(names[1], self.values, of);
         }
         is_any

@@ -26,10 +26,10 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 /// Limits how long a paused or disconnected process can block others in a transaction.
 ///
 /// It also limits how long this transaction waits for locks.
-const BOUNDED: &str =
+const SET_IDLE_TIMEOUT: &str =
     "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
 /// The same for statements that run twice a second.
-const BRIEFLY: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
+const BEGIN_WITH_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
                        SET LOCAL lock_timeout = '2s'";
 /// TCP user timeout: time without an acknowledgement after which a connection is closed.
 ///
@@ -43,14 +43,14 @@ pub(crate) type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Which other processes may use the database concurrently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sharing {
+pub enum DatabaseUse {
     /// Exclusive use is neither checked nor announced. For tests and measurements.
     #[default]
-    Unseen,
+    Unchecked,
     /// None. A lease ensures this; see [`crate::PgStore::lost`].
-    Nobody,
+    Exclusive,
     /// Other cluster members. One of them [leads](crate::PgStore::leads).
-    Members,
+    Cluster,
 }
 
 /// Connection settings, and channels for state shared by the connections of one daemon.
@@ -70,7 +70,7 @@ pub struct PgOptions {
     ///
     /// A change means that all older connections are dead. Shared by all clones of the options.
     pub(crate) silences: watch::Sender<u64>,
-    pub sharing: Sharing,
+    pub sharing: DatabaseUse,
     /// Whether commits with an unknown outcome are fenced off.
     ///
     /// False only in a test that demonstrates why the fence is needed.
@@ -133,7 +133,7 @@ impl PgOptions {
             settings: watch::Sender::default(),
             waits_for: watch::Sender::default(),
             silences: watch::Sender::default(),
-            sharing: Sharing::default(),
+            sharing: DatabaseUse::default(),
             has_fence: true,
             commit_time_max: Duration::from_secs(10),
         })
@@ -244,12 +244,12 @@ impl Database {
     async fn connect_as(
         &self,
         config: &Config,
-    ) -> Result<Result<Client, tokio_postgres::Error>, NoAnswer> {
+    ) -> Result<Result<Client, tokio_postgres::Error>, ReplyMissing> {
         let tls = self.options.tls.clone();
         let connecting = timeout(CONNECT_TIME_MAX, config.connect(tls));
         let made = connecting
             .await
-            .map_err(|_| NoAnswer::Within(CONNECT_TIME_MAX))?;
+            .map_err(|_| ReplyMissing::TimedOut(CONNECT_TIME_MAX))?;
         Ok(made.map(|(client, connection)| {
             // The task ends when the client is dropped.
             self.runtime.spawn(async move {
@@ -272,7 +272,7 @@ impl Database {
     ) -> Result<T, StoreError> {
         self.wait(async {
             match self.try_call(&action).await {
-                Err(Failed {
+                Err(FailedCall {
                     has_ended: true, ..
                 }) => self.try_call(&action).await,
                 outcome => outcome,
@@ -287,16 +287,16 @@ impl Database {
     }
 
     /// Waits for a reply until the timeout, or until connections went silent.
-    pub(crate) async fn answer<T>(
+    pub(crate) async fn wait_for_reply<T>(
         &self,
         time_max: Duration,
         silence: &mut watch::Receiver<u64>,
         asked: impl Future<Output = T>,
-    ) -> Result<T, NoAnswer> {
+    ) -> Result<T, ReplyMissing> {
         tokio::select! {
             biased;
-            answer = timeout(time_max, asked) => answer.map_err(|_| NoAnswer::Within(time_max)),
-            Ok(()) = silence.changed() => Err(NoAnswer::Silence),
+            reply = timeout(time_max, asked) => reply.map_err(|_| ReplyMissing::TimedOut(time_max)),
+            Ok(()) = silence.changed() => Err(ReplyMissing::Silence),
         }
     }
 
@@ -319,23 +319,23 @@ impl Database {
     async fn try_call<T>(
         &self,
         action: &impl AsyncFn(&Client) -> Result<T, StoreError>,
-    ) -> Result<T, Failed> {
+    ) -> Result<T, FailedCall> {
         let mut silence = self.silence();
-        let pooled = self.take().await.map_err(|error| Failed {
+        let pooled = self.take().await.map_err(|error| FailedCall {
             error,
             has_ended: false,
         })?;
-        let answer = self.answer(CALL_TIME_MAX, &mut silence, action(&pooled));
-        let failed = match answer.await {
-            Ok(answer) => match answer {
+        let reply = self.wait_for_reply(CALL_TIME_MAX, &mut silence, action(&pooled));
+        let failed = match reply.await {
+            Ok(reply) => match reply {
                 Ok(outcome) => return Ok(outcome),
-                Err(error) => Failed {
+                Err(error) => FailedCall {
                     has_ended: matches!(error, StoreError::Unavailable { .. }),
                     error,
                 },
             },
-            Err(none) => Failed {
-                has_ended: none == NoAnswer::Silence,
+            Err(none) => FailedCall {
+                has_ended: none == ReplyMissing::Silence,
                 error: none.into(),
             },
         };
@@ -344,12 +344,12 @@ impl Database {
     }
 
     /// Like `call`, but in a read-only transaction with one snapshot for all statements.
-    pub(crate) fn look<T>(
+    pub(crate) fn read_snapshot<T>(
         &self,
         action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        self.transact(&format!("{begin}; {BOUNDED}"), action)
+        self.transact(&format!("{begin}; {SET_IDLE_TIMEOUT}"), action)
     }
 
     /// Like `call`, but in a transaction.
@@ -357,7 +357,7 @@ impl Database {
         &self,
         action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.transact(&format!("BEGIN; {BOUNDED}"), action)
+        self.transact(&format!("BEGIN; {SET_IDLE_TIMEOUT}"), action)
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
@@ -377,23 +377,23 @@ impl Database {
 
 /// Why waiting for a reply was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
-    Within(Duration),
+pub(crate) enum ReplyMissing {
+    TimedOut(Duration),
     /// The connection went silent, but a new one works.
     Silence,
 }
 
-impl From<NoAnswer> for StoreError {
-    fn from(none: NoAnswer) -> Self {
+impl From<ReplyMissing> for StoreError {
+    fn from(none: ReplyMissing) -> Self {
         let detail = match none {
-            NoAnswer::Within(time) => format!("no answer within {time:?}"),
-            NoAnswer::Silence => "the connection went silent".to_owned(),
+            ReplyMissing::TimedOut(time) => format!("no answer within {time:?}"),
+            ReplyMissing::Silence => "the connection went silent".to_owned(),
         };
         Self::Unavailable { detail }
     }
 }
 
-struct Failed {
+struct FailedCall {
     error: StoreError,
     /// Whether the connection is closed.
     has_ended: bool,
@@ -404,16 +404,16 @@ struct Failed {
 /// A backend that waits for a lock does not notice that its client is gone, and would occupy a
 /// connection. `BEGIN`, the statement and `COMMIT` are sent together, so that a pause of this
 /// process cannot leave the transaction open.
-pub(crate) async fn briefly<T>(
+pub(crate) async fn with_lock_timeout<T>(
     client: &Client,
     asked: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let begin = client.batch_execute(BRIEFLY);
+    let begin = client.batch_execute(BEGIN_WITH_LOCK_TIMEOUT);
     let (begun, outcome, ended) = tokio::join!(begin, asked, client.batch_execute("COMMIT"));
     begun.map_err(failed)?;
-    let answer = outcome?;
+    let reply = outcome?;
     ended.map_err(failed)?;
-    Ok(answer)
+    Ok(reply)
 }
 
 pub(crate) async fn query(

@@ -1,6 +1,6 @@
 //! Decides the change sets of a batch before anything is written.
 //!
-//! Each set is applied completely or refused, on top of the sets before it. The result is one row
+//! Each set is applied completely or rejected, on top of the sets before it. The result is one row
 //! change per generation, plus the turns, keys and other contents that belong to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -31,12 +31,12 @@ pub(crate) struct Version {
 
 /// Data read before deciding a batch.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct StoredState {
     /// The changed generations that are live.
     pub(crate) versions: HashMap<Generation, Version>,
-    /// Live generations of the sessions that are started, for those in [`Needs::begins`].
+    /// Live generations of the sessions that are started, for those in [`RequiredReads::begins`].
     pub(crate) live: HashMap<SessionKey, Generation>,
-    /// Generation ids that already exist, for those in [`Needs::begins`].
+    /// Generation ids that already exist, for those in [`RequiredReads::begins`].
     pub(crate) taken: HashSet<Generation>,
     /// Summaries of generations with a changed compaction. Bodies are loaded only for rewinds.
     pub(crate) summaries: HashMap<Generation, BTreeMap<u32, Option<Summary>>>,
@@ -44,7 +44,7 @@ pub(crate) struct Known {
 
 /// Data to read before a batch can be decided.
 #[derive(Debug, Default)]
-pub(crate) struct Needs {
+pub(crate) struct RequiredReads {
     /// The generations that the batch changes, with the revision expected by the first change.
     pub(crate) versions: BTreeMap<Generation, u64>,
     /// Generations to start that may have conflicts which the statement cannot detect.
@@ -53,7 +53,7 @@ pub(crate) struct Needs {
     pub(crate) summaries: BTreeMap<Generation, bool>,
 }
 
-impl Needs {
+impl RequiredReads {
     /// `is_live`: whether this process knows a generation as live. The batch may reuse its id.
     pub(crate) fn of(sets: &[ChangeSet], is_live: impl Fn(&Generation) -> bool) -> Self {
         let mut needs = Self::default();
@@ -98,7 +98,7 @@ impl Needs {
 
 /// State of a row before the batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Before {
+pub(crate) enum RowBefore {
     /// There was no row.
     Nothing {
         /// Start of the generation in wall-clock milliseconds.
@@ -110,9 +110,9 @@ pub(crate) enum Before {
 
 /// A generation after the sets decided until now.
 #[derive(Clone, Debug)]
-struct Line {
+struct DecidedGeneration {
     key: SessionKey,
-    before: Before,
+    before: RowBefore,
     revision: u64,
     last_seq: u64,
     is_live: bool,
@@ -123,13 +123,13 @@ struct Line {
 pub(crate) struct RowChange {
     pub(crate) generation: Generation,
     pub(crate) key: SessionKey,
-    pub(crate) before: Before,
+    pub(crate) before: RowBefore,
     pub(crate) revision: u64,
     pub(crate) last_seq: u64,
     pub(crate) newest_seq: Option<u64>,
     pub(crate) subject: Option<Subject>,
     pub(crate) last_access: Option<Steady>,
-    pub(crate) kept: Option<LiveSet>,
+    pub(crate) live_set: Option<LiveSet>,
     pub(crate) totals: Option<Totals>,
     pub(crate) partial: Option<bool>,
     pub(crate) state_version: Option<u64>,
@@ -165,7 +165,7 @@ pub(crate) struct NewKey {
 
 /// Rows that one statement writes.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct WritePart {
     /// Sorted by generation. Rows are locked in this order.
     pub(crate) rows: BTreeMap<Generation, RowChange>,
     /// In journal order.
@@ -179,39 +179,39 @@ pub(crate) struct Part {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Decided {
-    /// Refusal of each set, if it was refused.
-    pub(crate) refused: Vec<Option<StaleBase>>,
+pub(crate) struct DecidedBatch {
+    /// Refusal of each set, if it was rejected.
+    pub(crate) rejected: Vec<Option<StaleBase>>,
     /// The generations that each set changes.
     pub(crate) names: Vec<BTreeSet<Generation>>,
     /// The parts to write. The first one may be empty.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<WritePart>,
 }
 
-impl Decided {
+impl DecidedBatch {
     /// Refuses all sets that change this generation, because it was not written.
-    pub(crate) fn refuse(&mut self, generation: Generation) {
-        let sets = self.names.iter().zip(&mut self.refused);
-        for (_, refused) in sets.filter(|(names, _)| names.contains(&generation)) {
-            refused.get_or_insert(StaleBase { generation });
+    pub(crate) fn reject(&mut self, generation: Generation) {
+        let sets = self.names.iter().zip(&mut self.rejected);
+        for (_, rejected) in sets.filter(|(names, _)| names.contains(&generation)) {
+            rejected.get_or_insert(StaleBase { generation });
         }
     }
 }
 
 /// Decides all sets of a batch. `has_others`: other processes may write to the same generations.
-pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Decided {
+pub(crate) fn decide(sets: &[ChangeSet], known: StoredState, has_others: bool) -> DecidedBatch {
     let mut batch = Batch::new(known);
-    let mut decided = Decided::default();
-    let mut refused = HashSet::new();
+    let mut decided = DecidedBatch::default();
+    let mut rejected = HashSet::new();
     for set in sets {
         let mut all = set.changes.iter().map(|change| change.generation);
-        // A set built on a refused one must not match a revision written by another process.
-        let outcome = match all.find(|name| refused.contains(name)) {
+        // A set built on a rejected one must not match a revision written by another process.
+        let outcome = match all.find(|name| rejected.contains(name)) {
             Some(generation) => Err(StaleBase { generation }),
             None => batch.decide(set),
         };
         if outcome.is_err() && has_others {
-            refused.extend(set.changes.iter().map(|change| change.generation));
+            rejected.extend(set.changes.iter().map(|change| change.generation));
         }
         let mut names = BTreeSet::new();
         if outcome.is_ok() {
@@ -220,7 +220,7 @@ pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Deci
                 batch.take(change);
             }
         }
-        decided.refused.push(outcome.err());
+        decided.rejected.push(outcome.err());
         decided.names.push(names);
     }
     decided.parts = batch.into_parts(&decided.names);
@@ -228,33 +228,33 @@ pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Deci
 }
 
 struct Batch {
-    known: Known,
+    known: StoredState,
     /// After the sets accepted until now.
-    lines: HashMap<Generation, Line>,
+    generations: HashMap<Generation, DecidedGeneration>,
     live: HashMap<SessionKey, Option<Generation>>,
     rows: BTreeMap<Generation, RowChange>,
     turns: Vec<NewTurn>,
     keys: Vec<NewKey>,
 }
 
-/// Changes of one set until it is accepted or refused.
+/// Changes of one set until it is accepted or rejected.
 #[derive(Default)]
 struct Draft {
-    lines: HashMap<Generation, Line>,
+    generations: HashMap<Generation, DecidedGeneration>,
     live: HashMap<SessionKey, Option<Generation>>,
 }
 
 impl Batch {
-    fn new(mut known: Known) -> Self {
-        let (mut lines, mut live) = (HashMap::new(), HashMap::new());
+    fn new(mut known: StoredState) -> Self {
+        let (mut generations, mut live) = (HashMap::new(), HashMap::new());
         for (key, generation) in known.live.drain() {
             live.insert(key, Some(generation));
         }
         for (generation, version) in known.versions.drain() {
             live.insert(version.key.clone(), Some(generation));
-            let line = Line {
+            let generation_state = DecidedGeneration {
                 key: version.key,
-                before: Before::Version {
+                before: RowBefore::Version {
                     revision: version.revision,
                     stamp: version.stamp,
                 },
@@ -262,11 +262,11 @@ impl Batch {
                 last_seq: version.last_seq,
                 is_live: true,
             };
-            lines.insert(generation, line);
+            generations.insert(generation, generation_state);
         }
         Self {
             known,
-            lines,
+            generations,
             live,
             rows: BTreeMap::new(),
             turns: Vec::new(),
@@ -278,25 +278,25 @@ impl Batch {
         let mut draft = Draft::default();
         for change in &set.changes {
             let generation = change.generation;
-            let line = self
+            let generation_state = self
                 .changed(&draft, change)
                 .ok_or(StaleBase { generation })?;
-            let live = line.is_live.then_some(generation);
-            draft.live.insert(line.key.clone(), live);
-            draft.lines.insert(generation, line);
+            let live = generation_state.is_live.then_some(generation);
+            draft.live.insert(generation_state.key.clone(), live);
+            draft.generations.insert(generation, generation_state);
         }
-        self.lines.extend(draft.lines);
+        self.generations.extend(draft.generations);
         self.live.extend(draft.live);
         Ok(())
     }
 
     /// Applies a change to its generation. Returns `None` if the base of the change is stale.
-    fn changed(&self, draft: &Draft, change: &Change) -> Option<Line> {
+    fn changed(&self, draft: &Draft, change: &Change) -> Option<DecidedGeneration> {
         let generation = change.generation;
         let known = draft
-            .lines
+            .generations
             .get(&generation)
-            .or_else(|| self.lines.get(&generation));
+            .or_else(|| self.generations.get(&generation));
         if let ChangeKind::Begin {
             key, created_at, ..
         } = &change.kind
@@ -304,9 +304,9 @@ impl Batch {
             let live = draft.live.get(key).or_else(|| self.live.get(key));
             let is_free = live.is_none_or(Option::is_none);
             let is_new = known.is_none() && !self.known.taken.contains(&generation);
-            return (is_free && is_new).then(|| Line {
+            return (is_free && is_new).then(|| DecidedGeneration {
                 key: key.clone(),
-                before: Before::Nothing {
+                before: RowBefore::Nothing {
                     created_ms: created_at.as_ms(),
                 },
                 revision: 0,
@@ -314,44 +314,46 @@ impl Batch {
                 is_live: true,
             });
         }
-        let mut line = known.filter(|line| line.is_live)?.clone();
-        if change.expected_revision != line.revision {
+        let mut generation_state = known
+            .filter(|generation_state| generation_state.is_live)?
+            .clone();
+        if change.expected_revision != generation_state.revision {
             return None;
         }
-        line.revision += 1;
+        generation_state.revision += 1;
         match &change.kind {
             ChangeKind::Append(appended) => {
                 for (seq, _) in &appended.turns {
                     // Seqs are contiguous.
-                    if *seq != line.last_seq + 1 {
+                    if *seq != generation_state.last_seq + 1 {
                         return None;
                     }
-                    line.last_seq = *seq;
+                    generation_state.last_seq = *seq;
                 }
             }
             ChangeKind::Rewind(rewound) => {
-                let fits = rewound.through_seq == line.last_seq;
-                if !fits || rewound.after_seq > line.last_seq {
+                let fits = rewound.through_seq == generation_state.last_seq;
+                if !fits || rewound.after_seq > generation_state.last_seq {
                     return None;
                 }
             }
-            ChangeKind::End { .. } => line.is_live = false,
+            ChangeKind::End { .. } => generation_state.is_live = false,
             _ => {}
         }
-        Some(line)
+        Some(generation_state)
     }
 
     /// Records the writes of an accepted change.
     fn take(&mut self, change: &Change) {
         let generation = change.generation;
-        let Some(line) = self.lines.get(&generation) else {
+        let Some(generation_state) = self.generations.get(&generation) else {
             return;
         };
         let row = self
             .rows
             .entry(generation)
-            .or_insert_with(|| RowChange::new(generation, line));
-        (row.revision, row.last_seq) = (line.revision, line.last_seq);
+            .or_insert_with(|| RowChange::new(generation, generation_state));
+        (row.revision, row.last_seq) = (generation_state.revision, generation_state.last_seq);
         match &change.kind {
             ChangeKind::Begin { last_access, .. } => row.last_access = Some(*last_access),
             ChangeKind::Append(appended) => {
@@ -418,15 +420,17 @@ impl Batch {
     ///
     /// Generations that one set changes together get a part of their own, along with all
     /// generations connected to them by other sets.
-    fn into_parts(self, names: &[BTreeSet<Generation>]) -> Vec<Part> {
-        let place_of = self.places(names);
-        let mut parts: Vec<Part> = Vec::new();
-        parts.resize_with(1 + place_of.values().max().copied().unwrap_or(0), || Part {
-            is_whole: true,
-            ..Part::default()
+    fn into_parts(self, names: &[BTreeSet<Generation>]) -> Vec<WritePart> {
+        let part_of = self.part_indexes(names);
+        let mut parts: Vec<WritePart> = Vec::new();
+        parts.resize_with(1 + part_of.values().max().copied().unwrap_or(0), || {
+            WritePart {
+                is_whole: true,
+                ..WritePart::default()
+            }
         });
         parts[0].is_whole = false;
-        let place = |generation: &Generation| place_of.get(generation).copied().unwrap_or(0);
+        let place = |generation: &Generation| part_of.get(generation).copied().unwrap_or(0);
         for (generation, row) in self.rows {
             parts[place(&generation)].rows.insert(generation, row);
         }
@@ -443,7 +447,7 @@ impl Batch {
     }
 
     /// Part indexes of the generations that are not in the first part.
-    fn places(&self, names: &[BTreeSet<Generation>]) -> HashMap<Generation, usize> {
+    fn part_indexes(&self, names: &[BTreeSet<Generation>]) -> HashMap<Generation, usize> {
         if names.iter().all(|names| names.len() < 2) {
             return HashMap::new();
         }
@@ -489,17 +493,17 @@ fn last_of_each(mut keys: Vec<NewKey>) -> Vec<NewKey> {
 }
 
 impl RowChange {
-    fn new(generation: Generation, line: &Line) -> Self {
+    fn new(generation: Generation, generation_state: &DecidedGeneration) -> Self {
         Self {
             generation,
-            key: line.key.clone(),
-            before: line.before,
-            revision: line.revision,
-            last_seq: line.last_seq,
+            key: generation_state.key.clone(),
+            before: generation_state.before,
+            revision: generation_state.revision,
+            last_seq: generation_state.last_seq,
             newest_seq: None,
             subject: None,
             last_access: None,
-            kept: None,
+            live_set: None,
             totals: None,
             partial: None,
             state_version: None,
@@ -525,7 +529,7 @@ impl RowChange {
         self.added_bytes += bytes.sum::<u64>();
         let newest = appended.turns.last().map(|(seq, _)| *seq);
         self.newest_seq = newest.or(self.newest_seq);
-        self.kept = Some(appended.kept.clone());
+        self.live_set = Some(appended.kept.clone());
         self.totals = Some(appended.totals);
         self.partial = Some(appended.partial);
         self.last_access = Some(appended.last_access);
@@ -536,7 +540,7 @@ impl RowChange {
     }
 
     fn rewind(&mut self, rewound: &Rewound) {
-        self.kept = Some(rewound.kept.clone());
+        self.live_set = Some(rewound.kept.clone());
         self.totals = Some(rewound.totals);
         self.partial = Some(rewound.partial);
         self.last_access = Some(rewound.last_access);
@@ -560,7 +564,7 @@ impl RowChange {
                     .insert(updated.seq, Arc::clone(&updated.content)),
             ),
         }
-        self.kept = Some(updated.kept.clone());
+        self.live_set = Some(updated.kept.clone());
         self.totals = Some(updated.totals);
         self.take_cuts(updated.cuts.as_deref());
     }
@@ -632,10 +636,10 @@ impl RowChange {
     }
 
     /// The encoded live set. An unchanged one is encoded only for a new generation, as the default.
-    pub(crate) fn kept_bytes(&self) -> Option<Vec<u8>> {
-        let is_new = matches!(self.before, Before::Nothing { .. });
+    pub(crate) fn encoded_live_set(&self) -> Option<Vec<u8>> {
+        let is_new = matches!(self.before, RowBefore::Nothing { .. });
         let empty = is_new.then(LiveSet::default);
-        let kept = self.kept.clone().or(empty);
-        kept.as_ref().map(encoding::encode_live_set)
+        let live_set = self.live_set.clone().or(empty);
+        live_set.as_ref().map(encoding::encode_live_set)
     }
 }

@@ -12,18 +12,18 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, change, first, query};
-use crate::prune::forget_generation;
+use crate::prune::delete_generation_rows;
 use crate::values::{Ulid, count, damaged, generation, get, id, limit};
 
 const SELECT: &str = "SELECT job, tenant, stage, session, generation, subject, counts, outside
     FROM memoird.erasures";
 
 /// Generations scanned per generation that may be recorded, when collecting those of a subject.
-const LOOKED_AT_PER_ROW: usize = 16;
+const SCANNED_PER_ROW: usize = 16;
 /// Maximum number of generations per step that removes rows.
 const GENERATIONS_PER_STEP: usize = 64;
 /// Number of finished jobs that can still be queried.
-const DONE_KEPT: i64 = 10_000;
+const FINISHED_JOBS_MAX: i64 = 10_000;
 /// Separates the lines of the column `outside`.
 const LINE: &str = "\n";
 
@@ -57,7 +57,7 @@ pub(crate) async fn save(client: &Client, erasure: &Erasure) -> Result<(), Store
     if erasure.stage == ErasureStage::Done {
         let sql = "DELETE FROM memoird.erasures WHERE stage = 'done' AND job <
                        (SELECT job FROM memoird.erasures ORDER BY job DESC LIMIT 1 OFFSET $1)";
-        query(client, sql, &[(&DONE_KEPT, Type::INT8)]).await?;
+        query(client, sql, &[(&FINISHED_JOBS_MAX, Type::INT8)]).await?;
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ async fn collect_subject(
     rows_max: usize,
 ) -> Result<bool, StoreError> {
     let name = job(erasure.id);
-    let looked_at_max = rows_max.max(1).saturating_mul(LOOKED_AT_PER_ROW);
+    let looked_at_max = rows_max.max(1).saturating_mul(SCANNED_PER_ROW);
     let sql = "SELECT position FROM memoird.erasures WHERE job = $1 FOR UPDATE";
     let row = first(client, sql, &[(&name, Type::UUID)]).await?;
     let position: Option<Ulid> = row.map_or(Ok(None), |row| get(&row, 0))?;
@@ -214,12 +214,12 @@ pub(crate) async fn rows(
         rows += forget_keys(client, &erasure, generation, &mut counts).await?;
         let left = rows_max.saturating_sub(rows).max(1);
         let bytes_left = REMOVED_BYTES_PER_STEP - bytes;
-        let forgotten = forget_generation(client, generation, left, bytes_left).await?;
-        bytes += forgotten.bytes;
-        counts.turns += forgotten.turns as u64;
-        counts.summaries += forgotten.summaries as u64;
-        rows += forgotten.turns + forgotten.summaries;
-        if !forgotten.is_all {
+        let deleted = delete_generation_rows(client, generation, left, bytes_left).await?;
+        bytes += deleted.bytes;
+        counts.turns += deleted.turns as u64;
+        counts.summaries += deleted.summaries as u64;
+        rows += deleted.turns + deleted.summaries;
+        if !deleted.is_all {
             is_all = false;
             break;
         }

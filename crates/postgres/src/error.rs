@@ -13,14 +13,14 @@ const READ_ONLY: &str = "25006";
 pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
     let Some(db) = error.as_db_error() else {
         return StoreError::Unavailable {
-            detail: told(&error),
+            detail: chain_text(&error),
         };
     };
     if *db.code() == SqlState::DISK_FULL {
         return StoreError::Full;
     }
     let detail = format!("{} ({}){}", db.message(), db.code().code(), hint(db.code()));
-    if !is_refused(&error) {
+    if !is_aborted(&error) {
         StoreError::Unavailable { detail }
     } else if *db.code() == SqlState::LOCK_NOT_AVAILABLE {
         StoreError::Locked { detail }
@@ -68,19 +68,19 @@ pub(crate) fn not_connected(error: tokio_postgres::Error) -> StoreError {
 /// Whether the server reported that the statement was aborted, so that nothing was written.
 ///
 /// This excludes `FATAL` errors: a connection that ends may report one after the commit.
-pub(crate) fn is_refused(error: &tokio_postgres::Error) -> bool {
+pub(crate) fn is_aborted(error: &tokio_postgres::Error) -> bool {
     let db = error.as_db_error();
     db.and_then(tokio_postgres::error::DbError::parsed_severity) == Some(Severity::Error)
 }
 
 /// Whether the same statement may succeed if it is retried.
-pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
+pub(crate) fn is_transient(error: &tokio_postgres::Error) -> bool {
     let passing = [
         SqlState::LOCK_NOT_AVAILABLE,
         SqlState::T_R_DEADLOCK_DETECTED,
         SqlState::T_R_SERIALIZATION_FAILURE,
     ];
-    is_refused(error) && error.code().is_some_and(|code| passing.contains(code))
+    is_aborted(error) && error.code().is_some_and(|code| passing.contains(code))
 }
 
 /// Whether the server cannot read its own files.
@@ -88,7 +88,7 @@ pub(crate) fn is_damage(error: &tokio_postgres::Error) -> bool {
     // XX: corrupted pages and indexes, and errors caused by them. 58: files and the system.
     let classes = ["XX", "58"];
     let is_of = |code: &SqlState| classes.iter().any(|class| code.code().starts_with(class));
-    is_refused(error) && error.code().is_some_and(is_of)
+    is_aborted(error) && error.code().is_some_and(is_of)
 }
 
 pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
@@ -97,11 +97,11 @@ pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
 
 /// Whether a set that must be written completely was not.
 pub(crate) fn is_partial(error: &tokio_postgres::Error) -> bool {
-    is_refused(error) && error.code().is_some_and(|code| code.code() == PARTIAL)
+    is_aborted(error) && error.code().is_some_and(|code| code.code() == PARTIAL)
 }
 
 /// The error with its causes, without repetitions.
-fn told(error: &tokio_postgres::Error) -> String {
+fn chain_text(error: &tokio_postgres::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {

@@ -14,21 +14,21 @@ use crate::values::{Ulid, get, id, limit, whole};
 /// Retention of events.
 ///
 /// Watching daemons poll several times a second, and a disconnected one is back within minutes.
-pub(crate) const KEPT_FOR: &str = "interval '10 minutes'";
+pub(crate) const RETENTION: &str = "interval '10 minutes'";
 /// Maximum number of events retained per daemon.
-const KEPT_MAX: i64 = 1 << 16;
-const READ_MAX: usize = 1_024;
+const EVENTS_PER_DAEMON_MAX: i64 = 1 << 16;
+const EVENTS_READ_MAX: usize = 1_024;
 
 /// Position of this process in the exchange.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct ExchangePosition {
     /// Number of the last event it posted.
     posted: i64,
     /// Number of the last event it read from each other daemon.
     received: HashMap<Ulid, i64>,
 }
 
-impl Progress {
+impl ExchangePosition {
     /// Skips numbers that may have been used, so that new events always sort after older ones.
     pub(crate) fn skip(&mut self, exchange: &EventExchange) {
         self.posted += whole(exchange.posted.len() as u64);
@@ -39,11 +39,11 @@ impl Progress {
 pub(crate) async fn exchange(
     client: &Client,
     node: Ulid,
-    mut progress: Progress,
+    mut progress: ExchangePosition,
     exchange: &EventExchange,
-) -> Result<(Progress, ExchangedEvents), StoreError> {
+) -> Result<(ExchangePosition, ExchangedEvents), StoreError> {
     let mut answer = ExchangedEvents {
-        watched: tell_watched(client, node, &exchange.watched).await?,
+        watched: publish_subscription(client, node, &exchange.watched).await?,
         ..ExchangedEvents::default()
     };
     if !exchange.posted.is_empty() {
@@ -57,7 +57,7 @@ pub(crate) async fn exchange(
 }
 
 /// Publishes which tenants are watched here. Returns what other members watch.
-async fn tell_watched(
+async fn publish_subscription(
     client: &Client,
     node: Ulid,
     watched: &Watched,
@@ -111,7 +111,7 @@ async fn post(
     let args: [Arg<'_>; 6] = [
         (&node, Type::UUID),
         (&before, Type::INT8),
-        (&KEPT_MAX, Type::INT8),
+        (&EVENTS_PER_DAEMON_MAX, Type::INT8),
         (&ages.collect::<Vec<_>>(), Type::INT8_ARRAY),
         (&tenants.collect::<Vec<_>>(), Type::BYTEA_ARRAY),
         (&bodies.collect::<Vec<_>>(), Type::BYTEA_ARRAY),
@@ -124,7 +124,7 @@ async fn post(
 async fn receive(
     client: &Client,
     node: Ulid,
-    progress: &mut Progress,
+    progress: &mut ExchangePosition,
     answer: &mut ExchangedEvents,
 ) -> Result<(), StoreError> {
     let (known, numbers): (Vec<Ulid>, Vec<i64>) = progress.received.iter().unzip();
@@ -140,7 +140,7 @@ async fn receive(
         (&node, Type::UUID),
         (&known, Type::UUID_ARRAY),
         (&numbers, Type::INT8_ARRAY),
-        (&limit(READ_MAX), Type::INT8),
+        (&limit(EVENTS_READ_MAX), Type::INT8),
     ];
     let rows = query(client, sql, &args).await?;
     let mut counts = HashMap::<Ulid, usize>::new();
@@ -152,7 +152,7 @@ async fn receive(
         progress.received.insert(of, get(row, 1)?);
         *counts.entry(of).or_default() += 1;
     }
-    answer.is_more = counts.values().any(|count| *count >= READ_MAX);
+    answer.is_more = counts.values().any(|count| *count >= EVENTS_READ_MAX);
     // Drop the entries of daemons that no longer exist.
     if progress.received.len() > 256 {
         progress.received.retain(|of, _| counts.contains_key(of));

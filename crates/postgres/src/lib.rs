@@ -51,14 +51,14 @@ use tokio_postgres::Client;
 
 use commit::{InDoubtCommitCounters, Lane};
 use connect::Database;
-pub use connect::{PgOptions, Sharing};
-use decide::{Before, Decided, Known, Needs, Part, Version, decide};
-use events::Progress;
+pub use connect::{DatabaseUse, PgOptions};
+use decide::{DecidedBatch, RequiredReads, RowBefore, StoredState, Version, WritePart, decide};
+use events::ExchangePosition;
 pub use members::{Member, Membership};
 use owner::Ownership;
 use read::Loaded;
-pub use schema::{Step, Steps};
-pub use transactions::{Column, FoundRow, OpenTransaction, Transactions, Value};
+pub use schema::{MigrationStep, SchemaMigrations};
+pub use transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
 pub use transfer::PgTransfer;
 use values::Ulid;
 
@@ -72,7 +72,7 @@ const VERSIONS_MAX: usize = 1 << 17;
 pub struct PgStore {
     database: Database,
     lane: Mutex<Lane>,
-    doubts: Arc<InDoubtCommitCounters>,
+    in_doubt: Arc<InDoubtCommitCounters>,
     /// Versions that this process loaded or wrote. Its next changes are based on them.
     versions: Mutex<LruCache<Generation, Version>>,
     /// Revision and stamp of the generations in the commit in flight.
@@ -80,7 +80,7 @@ pub struct PgStore {
     counters: TurnCounters,
     node: Ulid,
     ownership: Option<Ownership>,
-    events: Mutex<Progress>,
+    events: Mutex<ExchangePosition>,
 }
 
 impl PgStore {
@@ -99,13 +99,13 @@ impl PgStore {
             Database::new(options, runtime.clone(), READERS_MAX)?
         };
         let node = Ulid(rand::random());
-        let doubts = Arc::<InDoubtCommitCounters>::default();
+        let in_doubt = Arc::<InDoubtCommitCounters>::default();
         let (lane, ownership) = database.wait(async {
             let client = database.connect().await?;
             schema::prepare(&client, &schema::JOURNAL).await?;
             let ownership = match sharing {
-                Sharing::Unseen => None,
-                Sharing::Nobody | Sharing::Members => {
+                DatabaseUse::Unchecked => None,
+                DatabaseUse::Exclusive | DatabaseUse::Cluster => {
                     Some(Ownership::take(&database, client, node).await?)
                 }
             };
@@ -117,13 +117,13 @@ impl PgStore {
                 }
                 return Err(error);
             }
-            let lane = Lane::begin(&database, client, node, Arc::clone(&doubts)).await?;
+            let lane = Lane::begin(&database, client, node, Arc::clone(&in_doubt)).await?;
             Ok::<_, StoreError>((lane, ownership))
         })?;
         Ok(Self {
             database,
             lane: Mutex::new(lane),
-            doubts,
+            in_doubt,
             versions: Mutex::new(LruCache::new(VERSIONS_MAX)),
             writing: Mutex::default(),
             counters: TurnCounters::default(),
@@ -136,7 +136,7 @@ impl PgStore {
     /// Returns once another daemon has taken over an exclusively used database.
     ///
     /// After that, the sessions cached by this process may be stale. Never returns with
-    /// [`Sharing::Unseen`].
+    /// [`DatabaseUse::Unchecked`].
     pub async fn lost(&self) {
         match &self.ownership {
             Some(ownership) => ownership.lost().await,
@@ -146,7 +146,7 @@ impl PgStore {
 
     /// Describes the problem while renewing the lease has failed for more than 3 seconds.
     ///
-    /// Always `None` with [`Sharing::Unseen`].
+    /// Always `None` with [`DatabaseUse::Unchecked`].
     pub fn away(&self) -> watch::Receiver<Option<String>> {
         match &self.ownership {
             Some(ownership) => ownership.away(),
@@ -218,7 +218,7 @@ impl PgStore {
     }
 
     /// Returns the data to decide a batch, from the cache or the database.
-    fn known(&self, mut needs: Needs) -> Result<Known, StoreError> {
+    fn known(&self, mut needs: RequiredReads) -> Result<StoredState, StoreError> {
         let mut versions = Vec::new();
         {
             let mut kept = self.versions();
@@ -233,7 +233,7 @@ impl PgStore {
         let has_all =
             needs.versions.is_empty() && needs.begins.is_empty() && needs.summaries.is_empty();
         let mut known = if has_all {
-            Known::default()
+            StoredState::default()
         } else {
             self.database
                 .call(async |client: &Client| read::known(client, &needs).await)?
@@ -245,7 +245,7 @@ impl PgStore {
     /// Writes the parts of a decided batch.
     ///
     /// Refuses the sets that lost a race against another process.
-    fn write(&self, clock: &ClockAnchor, decided: &mut Decided) -> Result<(), StoreError> {
+    fn write(&self, clock: &ClockAnchor, decided: &mut DecidedBatch) -> Result<(), StoreError> {
         let mut lane = lock(&self.lane);
         for (place, part) in std::mem::take(&mut decided.parts).iter().enumerate() {
             // The first part carries the clock. The others have sets that change several
@@ -259,7 +259,7 @@ impl PgStore {
                 Ok(missed) => missed,
                 // Earlier parts are written. The callers of this set reload and retry.
                 Err(error) if place > 0 => {
-                    tracing::warn!(%error, "a set was not written, and is refused");
+                    tracing::warn!(%error, "a change set could not be written and is rejected");
                     None
                 }
                 Err(error) => {
@@ -273,7 +273,7 @@ impl PgStore {
             for (at, ((generation, row), stamp)) in rows {
                 if missed.as_ref().is_none_or(|missed| missed.contains(&at)) {
                     versions.remove(generation);
-                    decided.refuse(*generation);
+                    decided.reject(*generation);
                 } else if row.ended.is_some() {
                     versions.remove(generation);
                 } else {
@@ -292,17 +292,17 @@ impl PgStore {
         Ok(())
     }
 
-    fn note_writing(&self, part: &Part) {
+    fn note_writing(&self, part: &WritePart) {
         let mut writing = lock(&self.writing);
         let rows = part.rows.iter().zip(&part.stamps);
         writing.extend(rows.map(|((name, row), stamp)| (*name, (row.revision, *stamp))));
     }
 
-    fn forget_versions(&self, part: &Part) {
+    fn forget_versions(&self, part: &WritePart) {
         lock(&self.writing).clear();
         let mut versions = self.versions();
         for (generation, row) in &part.rows {
-            if matches!(row.before, Before::Version { .. }) {
+            if matches!(row.before, RowBefore::Version { .. }) {
                 versions.remove(generation);
             }
         }
@@ -317,14 +317,16 @@ impl Store for PgStore {
     ) -> Result<Vec<Result<(), StaleBase>>, StoreError> {
         let needs = {
             let kept = self.versions();
-            Needs::of(sets, |name| kept.contains_key(name))
+            RequiredReads::of(sets, |name| kept.contains_key(name))
         };
         let known = self.known(needs)?;
-        let has_others = self.database.options().sharing != Sharing::Unseen;
+        let has_others = self.database.options().sharing != DatabaseUse::Unchecked;
         let mut decided = decide(sets, known, has_others);
         self.write(clock, &mut decided)?;
-        let refused = decided.refused.into_iter();
-        Ok(refused.map(|refused| refused.map_or(Ok(()), Err)).collect())
+        let rejected = decided.rejected.into_iter();
+        Ok(rejected
+            .map(|rejected| rejected.map_or(Ok(()), Err))
+            .collect())
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
@@ -368,9 +370,9 @@ impl Store for PgStore {
             events::exchange(client, node, progress.clone(), &exchange).await
         });
         match exchanged {
-            Ok((reached, answer)) => {
+            Ok((reached, reply)) => {
                 *progress = reached;
-                Ok(answer)
+                Ok(reply)
             }
             Err(error) => {
                 progress.skip(&exchange);
@@ -411,7 +413,7 @@ impl Store for PgStore {
             async |client: &Client| read::load(client, key, keys_since, &self.counters).await;
         let loaded = match self.database.call(load)? {
             // Repeat in a transaction with one snapshot.
-            Loaded::Changed => self.database.look(load)?,
+            Loaded::Changed => self.database.read_snapshot(load)?,
             loaded => loaded,
         };
         let Loaded::Session(saved, stamp) = loaded else {
@@ -454,7 +456,7 @@ impl Store for PgStore {
         generation: Option<Generation>,
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError> {
-        self.database.look(async |client: &Client| {
+        self.database.read_snapshot(async |client: &Client| {
             read::journal(client, key, generation, range, &self.counters).await
         })
     }
@@ -517,7 +519,7 @@ impl Store for PgStore {
         max: usize,
     ) -> Result<DueDeliveries, StoreError> {
         self.database
-            .look(async |client: &Client| outbox::due(client, hook, after, now, max).await)
+            .read_snapshot(async |client: &Client| outbox::due(client, hook, after, now, max).await)
     }
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
@@ -539,7 +541,7 @@ impl Store for PgStore {
         wanted: &[(SessionKey, Generation)],
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError> {
-        self.database.look(async |client: &Client| {
+        self.database.read_snapshot(async |client: &Client| {
             read::ended(client, wanted, bytes_max, &self.counters).await
         })
     }
@@ -579,7 +581,7 @@ impl Store for PgStore {
 
     fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
         self.database
-            .look(async |client: &Client| erase::scope(client, id).await)
+            .read_snapshot(async |client: &Client| erase::scope(client, id).await)
     }
 
     fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
@@ -602,7 +604,7 @@ impl Store for PgStore {
     }
 
     fn in_doubt_commits(&self) -> InDoubtCommits {
-        self.doubts.counts()
+        self.in_doubt.counts()
     }
 
     fn check_turns(&self) -> Result<Option<FileCheck>, StoreError> {

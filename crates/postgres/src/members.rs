@@ -12,11 +12,11 @@ use crate::events::KEPT_FOR;
 use crate::values::{Ulid, count, damaged, get, whole};
 
 /// Time since its last heartbeat after which a member counts as gone.
-pub(crate) const GONE_AFTER: &str = "interval '5 seconds'";
+pub(crate) const EXPIRED_AFTER: &str = "interval '5 seconds'";
 /// Maximum advance of a member's timeline, in milliseconds, between two heartbeats.
 const STEP_MAX_MS: u32 = 5_000;
 /// Time since its last heartbeat after which a member's row is deleted.
-const FORGOTTEN_AFTER: &str = "interval '1 minute'";
+const DELETED_AFTER: &str = "interval '1 minute'";
 
 /// The members of a cluster, and its due deliveries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) async fn sync_clock(
 pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>, StoreError> {
     let sql = format!(
         "SELECT max(steady + (extract(epoch FROM clock_timestamp() - seen) * 1000)::int8)
-         FROM memoird.members WHERE node <> $1 AND seen > now() - {GONE_AFTER}"
+         FROM memoird.members WHERE node <> $1 AND seen > now() - {EXPIRED_AFTER}"
     );
     let row = first(client, &sql, &[(&node, Type::UUID)]).await?;
     let furthest = row
@@ -94,12 +94,12 @@ pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, Stor
     let sql = format!(
         "SELECT m.node, m.name, m.version, EXISTS (SELECT FROM memoird.owner o WHERE o.node = m.node
                  AND o.is_shared AND o.expires_at > now()), (extract(epoch FROM m.seen) * 1000)::int8,
-             m.seen > now() - {GONE_AFTER}, m.config, coalesce(l.number, 0), coalesce(l.epoch, 1),
+             m.seen > now() - {EXPIRED_AFTER}, m.config, coalesce(l.number, 0), coalesce(l.epoch, 1),
              CASE WHEN l.number > 0 THEN (extract(epoch FROM l.seen) * 1000)::int8 END
          FROM memoird.members m LEFT JOIN LATERAL (SELECT * FROM memoird.lanes AS of_member
              WHERE of_member.node = m.node AND of_member.lane = 0
              ORDER BY step DESC LIMIT 1) AS l ON true
-         WHERE m.seen > now() - {FORGOTTEN_AFTER} ORDER BY m.name, m.node"
+         WHERE m.seen > now() - {DELETED_AFTER} ORDER BY m.name, m.node"
     );
     let rows = query(client, &sql, &[]).await?;
     let members = rows.iter().map(member).collect::<Result<_, _>>()?;
@@ -140,7 +140,7 @@ fn member(row: &Row) -> Result<Member, StoreError> {
 }
 
 /// Reply to a heartbeat.
-pub(crate) struct Standing {
+pub(crate) struct HeartbeatReply {
     /// Whether this member is the leader.
     pub(crate) leads: bool,
     /// Whether another daemon has the database exclusively.
@@ -156,7 +156,7 @@ pub(crate) async fn heartbeat(
     node: Ulid,
     options: &PgOptions,
     lease: &str,
-) -> Result<Standing, StoreError> {
+) -> Result<HeartbeatReply, StoreError> {
     let sql = format!(
         "WITH lead AS (
              INSERT INTO memoird.owner AS o (id, node, name, is_shared, expires_at)
@@ -167,7 +167,7 @@ pub(crate) async fn heartbeat(
              WHERE o.node = $1 OR o.expires_at < now()
              RETURNING 1),
          gone AS (DELETE FROM memoird.members
-             WHERE node <> $1 AND seen < now() - {FORGOTTEN_AFTER}),
+             WHERE node <> $1 AND seen < now() - {DELETED_AFTER}),
          old AS (DELETE FROM memoird.events WHERE at < now() - {KEPT_FOR}
              AND EXISTS (SELECT FROM lead)),
          beat AS (
@@ -195,7 +195,7 @@ pub(crate) async fn heartbeat(
             detail: "memoird.members did not take a row".to_owned(),
         })?;
     let leads: bool = get(&row, 0)?;
-    Ok(Standing {
+    Ok(HeartbeatReply {
         leads,
         // The query sees the state before this statement: the new leader had no lease yet.
         is_taken: !leads && get(&row, 1)?,
@@ -203,7 +203,7 @@ pub(crate) async fn heartbeat(
 }
 
 /// Deregisters a member and releases its lease.
-pub(crate) async fn leave(client: &Client, node: Ulid) -> Result<(), StoreError> {
+pub(crate) async fn deregister(client: &Client, node: Ulid) -> Result<(), StoreError> {
     let sql = "WITH lease AS (DELETE FROM memoird.owner WHERE node = $1)
                DELETE FROM memoird.members WHERE node = $1 RETURNING 1";
     change(client, sql, &[(&node, Type::UUID)]).await?;

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Arg, Database, Sharing, briefly, change, first};
+use crate::connect::{Arg, Database, DatabaseUse, change, first, with_lock_timeout};
 use crate::members;
 use crate::schema;
 use crate::values::{Ulid, get};
@@ -21,7 +21,7 @@ use crate::values::{Ulid, get};
 const RENEW_PAUSE: Duration = Duration::from_millis(500);
 const LEASE: &str = "interval '2 seconds'";
 /// Pause between two checks of a lease held by another daemon.
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
+const POLL_PAUSE: Duration = Duration::from_millis(100);
 /// Time without a reply after which the database counts as unreachable.
 const AWAY_AFTER: Duration = Duration::from_secs(3);
 
@@ -32,7 +32,7 @@ pub(crate) struct Ownership {
     is_lost: watch::Receiver<bool>,
     away: watch::Receiver<Option<String>>,
     leads: watch::Receiver<bool>,
-    renewing: JoinHandle<()>,
+    renewer: JoinHandle<()>,
 }
 
 impl Ownership {
@@ -53,14 +53,14 @@ impl Ownership {
         let is_watched = !waits_for.is_closed();
         loop {
             let offered = match database.options().sharing {
-                Sharing::Members => owner_before_members(database, &client, node).await,
-                Sharing::Nobody | Sharing::Unseen => {
+                DatabaseUse::Cluster => owner_before_members(database, &client, node).await,
+                DatabaseUse::Exclusive | DatabaseUse::Unchecked => {
                     owner_after_offer(database, &client, node).await
                 }
             };
             match offered {
                 Ok(None) => break,
-                Ok(Some(owner)) => tell(waits_for, Some(owner)),
+                Ok(Some(owner)) => publish_owner(waits_for, Some(owner)),
                 Err(error) if waits_for.borrow().is_none() => return Err(error),
                 Err(error) => tracing::debug!(%error, "the lease could not be looked at"),
             }
@@ -71,7 +71,7 @@ impl Ownership {
                     let detail = "nobody waits for the database any more".to_owned();
                     return Err(StoreError::Unavailable { detail });
                 }
-                () = sleep(LOOK_PAUSE) => {}
+                () = sleep(POLL_PAUSE) => {}
             }
             if client.is_closed()
                 && let Ok(other) = database.connect().await
@@ -82,13 +82,13 @@ impl Ownership {
         if waits_for.borrow().is_some() {
             // The other daemon may have been a newer version.
             schema::prepare(&client, &schema::JOURNAL).await?;
-            tell(waits_for, None);
+            publish_owner(waits_for, None);
         }
         let (lost, is_lost) = watch::channel(false);
         let (away, told_away) = watch::channel(None);
         // In a cluster, the next renewal decides who leads.
-        let (lead, leads) = watch::channel(database.options().sharing == Sharing::Nobody);
-        let renewing = Renewing {
+        let (lead, leads) = watch::channel(database.options().sharing == DatabaseUse::Exclusive);
+        let renewer = LeaseRenewer {
             database: database.clone(),
             client: Some(client),
             node,
@@ -101,7 +101,7 @@ impl Ownership {
             is_lost,
             away: told_away,
             leads,
-            renewing: database.runtime().spawn(renewing.run(lost)),
+            renewer: database.runtime().spawn(renewer.run(lost)),
         })
     }
 
@@ -120,9 +120,9 @@ impl Ownership {
 
     /// Releases the lease, if the database can be reached.
     pub(crate) async fn release(&self, database: &Database) {
-        self.renewing.abort();
+        self.renewer.abort();
         if let Ok(client) = database.connect().await {
-            let _ = members::leave(&client, self.node).await;
+            let _ = members::deregister(&client, self.node).await;
         }
     }
 }
@@ -172,7 +172,7 @@ async fn owner_before_members(
     {
         return Ok(None);
     }
-    members::leave(client, node).await?;
+    members::deregister(client, node).await?;
     let owner = first(client, "SELECT name FROM memoird.owner", &[])
         .await?
         .map(|row| get(&row, 0))
@@ -182,7 +182,7 @@ async fn owner_before_members(
     ))
 }
 
-fn tell(waits_for: &watch::Sender<Option<String>>, owner: Option<String>) {
+fn publish_owner(waits_for: &watch::Sender<Option<String>>, owner: Option<String>) {
     waits_for.send_if_modified(|told| {
         let is_news = *told != owner;
         *told = owner;
@@ -192,11 +192,11 @@ fn tell(waits_for: &watch::Sender<Option<String>>, owner: Option<String>) {
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        self.renewing.abort();
+        self.renewer.abort();
     }
 }
 
-struct Renewing {
+struct LeaseRenewer {
     database: Database,
     client: Option<Client>,
     node: Ulid,
@@ -205,49 +205,49 @@ struct Renewing {
     lead: watch::Sender<bool>,
 }
 
-enum Renewed {
+enum RenewalOutcome {
     /// This process still is the owner or a member. `leads`: whether it is the leader.
     Held { leads: bool },
     /// Another daemon is the owner.
     Lost,
 }
 
-impl Renewing {
+impl LeaseRenewer {
     async fn run(mut self, lost: watch::Sender<bool>) {
         loop {
             self.problem = None;
-            let answer = timeout(AWAY_AFTER, self.answer()).await;
-            self.tell(answer.is_err().then(|| self.told_problem()));
-            match answer {
-                Ok(Renewed::Held { leads }) => self.tell_leads(leads),
-                Ok(Renewed::Lost) => {
-                    tracing::error!("another memoird has taken the database over");
+            let reply = timeout(AWAY_AFTER, self.renew_until_reply()).await;
+            self.publish_problem(reply.is_err().then(|| self.problem_text()));
+            match reply {
+                Ok(RenewalOutcome::Held { leads }) => self.publish_leadership(leads),
+                Ok(RenewalOutcome::Lost) => {
+                    tracing::error!("another daemon took over the database");
                     let _ = lost.send(true);
                     return;
                 }
                 // The lease has expired.
-                Err(_) => self.tell_leads(false),
+                Err(_) => self.publish_leadership(false),
             }
         }
     }
 
     /// Publishes leadership. Only members change it.
-    fn tell_leads(&self, leads: bool) {
-        if self.database.options().sharing != Sharing::Members {
+    fn publish_leadership(&self, leads: bool) {
+        if self.database.options().sharing != DatabaseUse::Cluster {
             return;
         }
         let changes = |known: &mut bool| std::mem::replace(known, leads) != leads;
         match (self.lead.send_if_modified(changes), leads) {
             (false, _) => {}
-            (true, true) => tracing::info!("this memoird leads"),
-            (true, false) => tracing::info!("another memoird leads, or none"),
+            (true, true) => tracing::info!("this daemon is the leader now"),
+            (true, false) => tracing::info!("this daemon is not the leader any more"),
         }
     }
 
     /// Renews until the database replies.
-    async fn answer(&mut self) -> Renewed {
+    async fn renew_until_reply(&mut self) -> RenewalOutcome {
         let mut pause = RENEW_PAUSE;
-        if self.database.options().sharing == Sharing::Members && !*self.lead.borrow() {
+        if self.database.options().sharing == DatabaseUse::Cluster && !*self.lead.borrow() {
             // Without a leader, take over sooner.
             pause /= 2;
         }
@@ -265,18 +265,18 @@ impl Renewing {
     }
 
     /// Describes the last error for the operator.
-    fn told_problem(&self) -> String {
+    fn problem_text(&self) -> String {
         match &self.problem {
             None => format!("does not answer within {AWAY_AFTER:?}"),
             Some(StoreError::Unavailable { detail }) => format!("does not answer: {detail}"),
             Some(StoreError::Database { detail } | StoreError::Locked { detail }) => {
-                format!("refuses what a daemon has to write: {detail}")
+                format!("rejects writes: {detail}")
             }
             Some(other) => format!("cannot be used: {other}"),
         }
     }
 
-    fn tell(&self, problem: Option<String>) {
+    fn publish_problem(&self, problem: Option<String>) {
         let was_away = self.away.borrow().is_some();
         match (&problem, was_away) {
             (Some(problem), false) => tracing::warn!("the database {problem}"),
@@ -296,37 +296,37 @@ impl Renewing {
         }
     }
 
-    async fn renew(&mut self) -> Result<Renewed, StoreError> {
+    async fn renew(&mut self) -> Result<RenewalOutcome, StoreError> {
         let client = match self.client.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => self.database.connect().await?,
         };
-        let renewed = briefly(&client, self.ask_for_renewal(&client)).await?;
+        let renewed = with_lock_timeout(&client, self.send_renewal(&client)).await?;
         self.client = Some(client);
         Ok(renewed)
     }
 
-    async fn ask_for_renewal(&self, client: &Client) -> Result<Renewed, StoreError> {
+    async fn send_renewal(&self, client: &Client) -> Result<RenewalOutcome, StoreError> {
         Ok(match self.database.options().sharing {
-            Sharing::Members => {
+            DatabaseUse::Cluster => {
                 let options = self.database.options();
                 let standing = members::heartbeat(client, self.node, options, LEASE).await?;
                 if standing.is_taken {
-                    Renewed::Lost
+                    RenewalOutcome::Lost
                 } else {
-                    Renewed::Held {
+                    RenewalOutcome::Held {
                         leads: standing.leads,
                     }
                 }
             }
-            Sharing::Nobody | Sharing::Unseen => {
+            DatabaseUse::Exclusive | DatabaseUse::Unchecked => {
                 let sql = format!(
                     "UPDATE memoird.owner SET expires_at = now() + {LEASE} WHERE node = $1
                      RETURNING 1"
                 );
                 match change(client, &sql, &[(&self.node, Type::UUID)]).await? {
-                    0 => Renewed::Lost,
-                    _ => Renewed::Held { leads: true },
+                    0 => RenewalOutcome::Lost,
+                    _ => RenewalOutcome::Held { leads: true },
                 }
             }
         })

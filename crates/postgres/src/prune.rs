@@ -51,9 +51,10 @@ pub(crate) async fn prune(
             continue;
         }
         let bytes_left = REMOVED_BYTES_PER_STEP - bytes;
-        let forgotten = forget_generation(client, generation, rows_max - rows, bytes_left).await?;
-        rows += forgotten.turns + forgotten.summaries + 1;
-        bytes += forgotten.bytes;
+        let deleted =
+            delete_generation_rows(client, generation, rows_max - rows, bytes_left).await?;
+        rows += deleted.turns + deleted.summaries + 1;
+        bytes += deleted.bytes;
     }
     Ok(PruningPending {
         rows: rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP,
@@ -62,7 +63,7 @@ pub(crate) async fn prune(
 }
 
 /// Number of rows deleted of a generation.
-pub(crate) struct Forgotten {
+pub(crate) struct DeletedRows {
     pub(crate) turns: usize,
     pub(crate) summaries: usize,
     /// Content bytes of the deleted turns.
@@ -75,12 +76,12 @@ pub(crate) struct Forgotten {
 ///
 /// At most `rows_max` rows, and no further turn once `bytes_max` bytes are deleted, but at least
 /// one.
-pub(crate) async fn forget_generation(
+pub(crate) async fn delete_generation_rows(
     client: &Client,
     generation: Ulid,
     rows_max: usize,
     bytes_max: usize,
-) -> Result<Forgotten, StoreError> {
+) -> Result<DeletedRows, StoreError> {
     // `octet_length` does not read TOASTed content.
     let sql = "DELETE FROM memoird.turns WHERE generation = $1 AND seq IN (
                    SELECT seq FROM (
@@ -108,18 +109,18 @@ pub(crate) async fn forget_generation(
         (&limit(rows_max - turns), Type::INT8),
     ];
     let summaries = change(client, sql, &args).await?;
-    let forgotten = Forgotten {
+    let deleted = DeletedRows {
         turns,
         summaries,
         bytes,
         is_all: turns + summaries < rows_max && bytes < bytes_max,
     };
-    if !forgotten.is_all {
+    if !deleted.is_all {
         let sql = "UPDATE memoird.generations SET journal_bytes = journal_bytes - $2
                    WHERE generation = $1";
         let args: [Arg<'_>; 2] = [(&generation, Type::UUID), (&limit(bytes), Type::INT8)];
         query(client, sql, &args).await?;
-        return Ok(forgotten);
+        return Ok(deleted);
     }
     for table in [
         "states",
@@ -133,5 +134,5 @@ pub(crate) async fn forget_generation(
         let sql = format!("DELETE FROM memoird.{table} WHERE generation = $1");
         query(client, &sql, &[(&generation, Type::UUID)]).await?;
     }
-    Ok(forgotten)
+    Ok(deleted)
 }

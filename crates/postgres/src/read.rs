@@ -22,15 +22,15 @@ use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, first, query};
-use crate::decide::{Known, Needs, Version};
+use crate::decide::{RequiredReads, StoredState, Version};
 use crate::values::{
     GenerationRow, Ulid, count, damaged, generation, get, id, key, limit, owner, subject, whole,
 };
 
 /// Maximum number of turns per query.
-const CHUNK: usize = 256;
+const TURNS_PER_QUERY: usize = 256;
 /// Maximum number of heads per query.
-const HEADS: usize = 4_096;
+const HEADS_PER_QUERY: usize = 4_096;
 
 /// Whether the turn `t` was rewound.
 const IS_REWOUND: &str = "coalesce((SELECT t.seq <@ run.runs FROM memoird.rewound AS run
@@ -54,7 +54,7 @@ pub(crate) async fn clock(client: &Client) -> Result<Option<ClockAnchor>, StoreE
     anchor.transpose()
 }
 
-/// Live generations with an id greater than `after`, in order of id; at most `HEADS`.
+/// Live generations with an id greater than `after`, in order of id; at most `HEADS_PER_QUERY`.
 pub(crate) async fn live_rows(
     client: &Client,
     after: Option<Generation>,
@@ -66,7 +66,7 @@ pub(crate) async fn live_rows(
         GenerationRow::COLUMNS
     );
     let after = after.map(Ulid::from);
-    let args: [Arg<'_>; 2] = [(&after, Type::UUID), (&limit(HEADS), Type::INT8)];
+    let args: [Arg<'_>; 2] = [(&after, Type::UUID), (&limit(HEADS_PER_QUERY), Type::INT8)];
     let rows = query(client, &sql, &args).await?;
     rows.iter().map(GenerationRow::read).collect()
 }
@@ -159,8 +159,11 @@ pub(crate) async fn newest(
     rows.iter().map(version).collect()
 }
 
-pub(crate) async fn known(client: &Client, needs: &Needs) -> Result<Known, StoreError> {
-    let mut known = Known::default();
+pub(crate) async fn known(
+    client: &Client,
+    needs: &RequiredReads,
+) -> Result<StoredState, StoreError> {
+    let mut known = StoredState::default();
     if !needs.versions.is_empty() {
         let names: Vec<Ulid> = needs.versions.keys().map(|name| (*name).into()).collect();
         let sql = "SELECT generation, tenant, session, revision, stamp, last_seq
@@ -230,7 +233,11 @@ pub(crate) enum Loaded {
 }
 
 /// Reads the first three columns of `memoird.beside_generation`, starting at a column.
-fn beside(row: &Row, from: usize, version: u64) -> Result<(Option<State>, SeqRanges), StoreError> {
+fn read_related_columns(
+    row: &Row,
+    from: usize,
+    version: u64,
+) -> Result<(Option<State>, SeqRanges), StoreError> {
     let json = get::<Option<&[u8]>>(row, from)?
         .map(std::str::from_utf8)
         .transpose()
@@ -267,7 +274,7 @@ pub(crate) async fn load(
     };
     let GenerationRow {
         head,
-        mut kept,
+        mut live_set,
         stamp,
         ..
     } = GenerationRow::read(&row)?;
@@ -277,13 +284,13 @@ pub(crate) async fn load(
     };
     let rest = GenerationRow::COUNT;
     let keys = keys_of(&row, rest)?;
-    let (state, mut rewound) = beside(&row, rest + 8, head.state_version)?;
-    rewound.bound_before(kept.floor, REWOUND_BEFORE_MAX);
+    let (state, mut rewound) = read_related_columns(&row, rest + 8, head.state_version)?;
+    rewound.bound_before(live_set.floor, REWOUND_BEFORE_MAX);
     // If they are damaged, the next window is planned from scratch.
     let cuts = get::<Option<&[u8]>>(&row, rest + 11)?
         .and_then(windows::decode)
         .unwrap_or_default();
-    let rows = kept_rows(client, reader, &kept).await?;
+    let rows = live_set_rows(client, reader, &live_set).await?;
     let mut stamp_then = rows.first().map(|row| get(row, 4)).transpose()?.flatten();
     let (mut summary, mut earlier) = (None, Vec::new());
     if head.compaction.is_some() || !cuts.is_empty() {
@@ -298,7 +305,7 @@ pub(crate) async fn load(
     if stamp_then != Some(stamp) {
         return Ok(Loaded::Changed);
     }
-    let turns = kept_turns(&rows, reader, &mut kept)?;
+    let turns = live_set_turns(&rows, reader, &mut live_set)?;
     let saved = SavedSession {
         earlier,
         summary,
@@ -308,7 +315,7 @@ pub(crate) async fn load(
         state,
         keys,
         head,
-        kept,
+        live_set,
     };
     Ok(Loaded::Session(Box::new(saved), stamp))
 }
@@ -472,7 +479,7 @@ pub(crate) async fn journal(
     let mut bytes = 0;
     'pages: loop {
         let turns_left = range.turns_max.saturating_sub(page.turns.len());
-        let rows_max = turns_left.saturating_add(1).min(CHUNK);
+        let rows_max = turns_left.saturating_add(1).min(TURNS_PER_QUERY);
         let bytes_left = range.bytes_max.saturating_sub(bytes);
         let args: [Arg<'_>; 5] = [
             (&Ulid::from(generation), Type::UUID),
@@ -557,30 +564,30 @@ async fn find_generation(
 }
 
 /// Rows of the turns in a live set, each with the session's stamp in the same snapshot.
-async fn kept_rows(
+async fn live_set_rows(
     client: &Client,
     reader: TurnReader<'_>,
-    kept: &LiveSet,
+    live_set: &LiveSet,
 ) -> Result<Vec<Row>, StoreError> {
     let sql = "SELECT * FROM memoird.kept_turns($1, $2, $3, $4)";
-    let holes: Vec<i64> = kept.holes.iter().map(|seq| whole(*seq)).collect();
+    let holes: Vec<i64> = live_set.holes.iter().map(|seq| whole(*seq)).collect();
     let args: [Arg<'_>; 4] = [
         (&Ulid::from(reader.generation), Type::UUID),
-        (&whole(kept.floor), Type::INT8),
-        (&kept_apart(kept), Type::INT8_ARRAY),
+        (&whole(live_set.floor), Type::INT8),
+        (&seqs_below_floor(live_set), Type::INT8_ARRAY),
         (&holes, Type::INT8_ARRAY),
     ];
     query(client, sql, &args).await
 }
 
 /// The turns of a live set that are older than its floor.
-fn kept_apart(kept: &LiveSet) -> Vec<i64> {
-    let apart = kept
+fn seqs_below_floor(live_set: &LiveSet) -> Vec<i64> {
+    let apart = live_set
         .pinned
         .iter()
-        .chain(&kept.anchor)
-        .chain(&kept.preamble)
-        .filter(|seq| **seq < kept.floor);
+        .chain(&live_set.anchor)
+        .chain(&live_set.preamble)
+        .filter(|seq| **seq < live_set.floor);
     apart.map(|seq| whole(*seq)).collect()
 }
 
@@ -588,10 +595,10 @@ fn kept_apart(kept: &LiveSet) -> Vec<i64> {
 ///
 /// If a turn can be read neither from its content nor from its header, its tool calls are unknown.
 /// From then on an unknown result is accepted as a late one.
-fn kept_turns(
+fn live_set_turns(
     rows: &[Row],
     reader: TurnReader<'_>,
-    kept: &mut LiveSet,
+    live_set: &mut LiveSet,
 ) -> Result<Vec<SavedTurn>, StoreError> {
     let (mut turns, mut has_unknown) = (Vec::with_capacity(rows.len()), false);
     for row in rows {
@@ -599,7 +606,7 @@ fn kept_turns(
         let known = content.and_then(|content| encoding::read_back(seq, content));
         let turn = known.or_else(|| {
             has_unknown = true;
-            let role = if kept.anchor == Some(seq) {
+            let role = if live_set.anchor == Some(seq) {
                 v1::Role::User
             } else {
                 v1::Role::System
@@ -608,12 +615,12 @@ fn kept_turns(
         });
         turns.push(turn.ok_or_else(|| reader.damaged(seq))?);
     }
-    for seq in kept_apart(kept) {
+    for seq in seqs_below_floor(live_set) {
         let seq = seq.unsigned_abs();
         let is_there = turns.binary_search_by_key(&seq, |(record, _)| record.seq);
         is_there.map_err(|_| reader.damaged(seq))?;
     }
-    kept.departed_overflow |= has_unknown;
+    live_set.departed_overflow |= has_unknown;
     Ok(turns)
 }
 
@@ -713,7 +720,7 @@ pub(crate) async fn written_after(
     let (mut after, mut bytes) = (whole(number), 0);
     let (turns_max, bytes_max) = (turns_max.max(1), bytes_max.max(1));
     'pages: loop {
-        let rows_max = (turns_max - written.turns.len()).min(CHUNK);
+        let rows_max = (turns_max - written.turns.len()).min(TURNS_PER_QUERY);
         let args: [Arg<'_>; 4] = [
             (&after, Type::INT8),
             (&last, Type::INT8),
@@ -864,7 +871,8 @@ pub(crate) async fn ended(
             .iter()
             .map(|(_, content)| content.len())
             .sum::<usize>();
-        let (state, rewound) = beside(&row, GenerationRow::COUNT, head.state_version)?;
+        let (state, rewound) =
+            read_related_columns(&row, GenerationRow::COUNT, head.state_version)?;
         let summary = newest_summary(client, *generation).await?;
         let rewound_turns = rewound.count();
         records.push(EndedRecord {
@@ -902,7 +910,7 @@ async fn newest_turns(
         let args: [Arg<'_>; 4] = [
             (&Ulid::from(reader.generation), Type::UUID),
             (&before, Type::INT8),
-            (&limit(CHUNK), Type::INT8),
+            (&limit(TURNS_PER_QUERY), Type::INT8),
             (&limit(bytes_left), Type::INT8),
         ];
         let rows = query(client, &sql, &args).await?;
@@ -917,7 +925,7 @@ async fn newest_turns(
             before = whole(seq);
             newest_first.push((seq, content));
         }
-        if rows.len() < CHUNK {
+        if rows.len() < TURNS_PER_QUERY {
             break;
         }
     }
@@ -934,10 +942,10 @@ pub(crate) async fn turn_bytes(client: &Client) -> Result<Vec<(TenantId, u64)>, 
 }
 
 /// Seq of a turn, and its content or a placeholder.
-type PlacedTurn = (u64, Arc<[u8]>);
+type TurnAndSeq = (u64, Arc<[u8]>);
 
 /// Seq of a turn, and its content if it can be reconstructed.
-type PlacedContent = (u64, Option<Arc<[u8]>>);
+type ContentAndSeq = (u64, Option<Arc<[u8]>>);
 
 /// Reads turns of a generation and verifies their checksums.
 #[derive(Clone, Copy)]
@@ -950,7 +958,7 @@ impl TurnReader<'_> {
     /// Reads the columns of [`TURN`]. Damaged content is replaced by a placeholder.
     ///
     /// `None` if the content was left out to respect the byte limit.
-    fn read(self, row: &Row) -> Result<Option<PlacedTurn>, StoreError> {
+    fn read(self, row: &Row) -> Result<Option<TurnAndSeq>, StoreError> {
         if get::<Option<&[u8]>>(row, 1)?.is_none() {
             return Ok(None);
         }
@@ -960,7 +968,7 @@ impl TurnReader<'_> {
     }
 
     /// Reads a row with content. No content if it is damaged beyond its header.
-    fn read_known(self, row: &Row) -> Result<PlacedContent, StoreError> {
+    fn read_known(self, row: &Row) -> Result<ContentAndSeq, StoreError> {
         let seq = count(row, 0)?;
         let stored = StoredTurn {
             content: get(row, 1)?,

@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 use crate::error::failed;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct MigrationStep {
     pub sql: &'static str,
     /// The oldest schema version that a memoird must support to use the database after this step.
     pub min_reader: i32,
@@ -22,40 +22,40 @@ pub struct Step {
 
 /// All migration steps of one schema.
 #[derive(Clone, Copy, Debug)]
-pub struct Steps {
+pub struct SchemaMigrations {
     pub schema: &'static str,
     /// From version 1 on. A released step is never changed.
-    pub steps: &'static [Step],
+    pub steps: &'static [MigrationStep],
 }
 
-pub(crate) const JOURNAL: Steps = Steps {
+pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
     schema: "memoird",
     steps: &[
-        Step {
+        MigrationStep {
             sql: V1,
             min_reader: 1,
         },
-        Step {
+        MigrationStep {
             sql: V2,
             min_reader: 1,
         },
-        Step {
+        MigrationStep {
             sql: V3,
             min_reader: 1,
         },
-        Step {
+        MigrationStep {
             sql: V4,
             min_reader: 1,
         },
-        Step {
+        MigrationStep {
             sql: V5,
             min_reader: 1,
         },
-        Step {
+        MigrationStep {
             sql: V6,
             min_reader: 1,
         },
-        Step {
+        MigrationStep {
             sql: V7,
             min_reader: 1,
         },
@@ -344,7 +344,7 @@ const V6: &str = concat!(
 const V7: &str = include_str!("load.sql");
 
 /// SQL that creates a schema and its version table.
-fn make_sql(schema: &str) -> String {
+fn create_schema_sql(schema: &str) -> String {
     format!(
         "BEGIN;
          CREATE SCHEMA IF NOT EXISTS {schema};
@@ -362,7 +362,7 @@ fn make_sql(schema: &str) -> String {
 ///
 /// # Errors
 /// If the server is too old, the schema is too new, or the role may not create tables.
-pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreError> {
+pub(crate) async fn prepare(client: &Client, steps: &SchemaMigrations) -> Result<(), StoreError> {
     let schema = steps.schema;
     let sql = format!(
         "SELECT current_setting('server_version_num')::int, current_setting('fsync'),
@@ -391,14 +391,14 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
         tracing::warn!("the database runs with fsync = off: a crash of its machine loses turns");
     }
     if !row.get::<_, bool>(2) {
-        make(client, schema).await?;
+        create_version_table(client, schema).await?;
     }
     let mut locked_out = 0;
     loop {
         match step(client, steps).await? {
-            Stepped::Taken => locked_out = 0,
-            Stepped::NoneLeft => return Ok(()),
-            Stepped::LockedOut if locked_out < LOCK_TRIES_MAX => {
+            StepOutcome::Applied => locked_out = 0,
+            StepOutcome::NoneLeft => return Ok(()),
+            StepOutcome::LockedOut if locked_out < LOCK_TRIES_MAX => {
                 locked_out += 1;
                 tracing::warn!(
                     schema,
@@ -407,7 +407,7 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
                 );
                 sleep(LOCK_PAUSE).await;
             }
-            Stepped::LockedOut => {
+            StepOutcome::LockedOut => {
                 let detail = format!(
                     "a step of schema {schema} needs its tables for a moment, and somebody had them \
                      for more than a minute, as a dump does; nothing was changed. Start memoird again \
@@ -419,8 +419,8 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
     }
 }
 
-enum Stepped {
-    Taken,
+enum StepOutcome {
+    Applied,
     /// The schema is up to date.
     NoneLeft,
     /// Not applied: another transaction has locked a table that the step changes.
@@ -428,17 +428,17 @@ enum Stepped {
 }
 
 /// Creates the version table. Other processes may try the same concurrently.
-async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
-    let make = make_sql(schema);
+async fn create_version_table(client: &Client, schema: &str) -> Result<(), StoreError> {
+    let sql = create_schema_sql(schema);
     for _ in 1..TRIES_MAX {
-        match client.batch_execute(&make).await {
+        match client.batch_execute(&sql).await {
             Err(error) if is_race(&error) => {
                 client.batch_execute("ROLLBACK").await.map_err(failed)?;
             }
             outcome => return outcome.map_err(failed),
         }
     }
-    client.batch_execute(&make).await.map_err(failed)
+    client.batch_execute(&sql).await.map_err(failed)
 }
 
 fn is_race(error: &tokio_postgres::Error) -> bool {
@@ -450,7 +450,7 @@ fn is_race(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| races.contains(code))
 }
 
-async fn step(client: &Client, steps: &Steps) -> Result<Stepped, StoreError> {
+async fn step(client: &Client, steps: &SchemaMigrations) -> Result<StepOutcome, StoreError> {
     let schema = steps.schema;
     client.batch_execute("BEGIN").await.map_err(failed)?;
     let sql = format!("SELECT version, min_reader FROM {schema}.schema_version FOR UPDATE");
@@ -471,7 +471,7 @@ async fn step(client: &Client, steps: &Steps) -> Result<Stepped, StoreError> {
     match client.batch_execute(&end).await {
         Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
             client.batch_execute("ROLLBACK").await.map_err(failed)?;
-            return Ok(Stepped::LockedOut);
+            return Ok(StepOutcome::LockedOut);
         }
         ended => ended.map_err(failed)?,
     }
@@ -484,8 +484,8 @@ async fn step(client: &Client, steps: &Steps) -> Result<Stepped, StoreError> {
         return Err(StoreError::Database { detail });
     }
     Ok(match next {
-        Some(_) => Stepped::Taken,
-        None => Stepped::NoneLeft,
+        Some(_) => StepOutcome::Applied,
+        None => StepOutcome::NoneLeft,
     })
 }
 

@@ -23,19 +23,19 @@ use tokio::time::timeout;
 use tokio_postgres::Statement;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use crate::connect::{Arg, CALL_TIME_MAX, Database, NoAnswer, PgOptions};
+use crate::connect::{Arg, CALL_TIME_MAX, Database, PgOptions, ReplyMissing};
 use crate::error::failed;
-use crate::schema::{self, Steps};
+use crate::schema::{self, SchemaMigrations};
 
 /// Maximum number of pipelined statements without a reply.
-const AHEAD_MAX: usize = 256;
+const PIPELINED_MAX: usize = 256;
 /// Maximum bytes of their parameters. Both sides buffer that much.
-const AHEAD_BYTES_MAX: usize = 4 << 20;
+const PIPELINED_BYTES_MAX: usize = 4 << 20;
 
 /// Number of the execution before which a statement is prepared, which costs a round trip.
-const PREPARED_FROM: u32 = 3;
+const PREPARE_AT_EXECUTION: u32 = 3;
 /// Timeout of a statement that runs outside a transaction.
-const ALONE_TIME_MAX: Duration = Duration::from_secs(60 * 60);
+const STANDALONE_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// A statement parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +73,7 @@ pub enum Column<'a> {
 }
 
 #[derive(Debug)]
-pub struct FoundRow(tokio_postgres::Row);
+pub struct ResultRow(tokio_postgres::Row);
 
 /// A connection pool for transactions, so that waiting here does not block the journal.
 #[derive(Clone, Debug)]
@@ -88,19 +88,19 @@ pub struct OpenTransaction {
     silence: RefCell<watch::Receiver<u64>>,
     client: Arc<Object>,
     /// Statements that were sent and have no reply yet.
-    ahead: RefCell<Vec<Ahead>>,
+    pending: RefCell<Vec<PendingReply>>,
     /// Total bytes of their parameters.
-    ahead_bytes: Cell<usize>,
+    pending_bytes: Cell<usize>,
     /// Number of executions of each statement, by SQL and parameter types.
-    uses: RefCell<HashMap<(String, Vec<Type>), Use>>,
+    uses: RefCell<HashMap<(String, Vec<Type>), StatementUse>>,
 }
 
-enum Use {
-    Times(u32),
+enum StatementUse {
+    Executed(u32),
     Prepared(Statement),
 }
 
-type Ahead = Pin<Box<dyn Future<Output = Result<u64, tokio_postgres::Error>>>>;
+type PendingReply = Pin<Box<dyn Future<Output = Result<u64, tokio_postgres::Error>>>>;
 
 impl std::fmt::Debug for OpenTransaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,7 +130,7 @@ impl Transactions {
     ///
     /// # Errors
     /// If the database cannot be reached or written, or its schema is too new.
-    pub fn prepare(&self, steps: &Steps) -> Result<(), StoreError> {
+    pub fn prepare(&self, steps: &SchemaMigrations) -> Result<(), StoreError> {
         self.database.wait(async {
             let client = self.database.connect().await?;
             schema::prepare(&client, steps).await
@@ -144,12 +144,12 @@ impl Transactions {
     ///
     /// # Errors
     /// If the database cannot be reached, or rejects the statement.
-    pub fn alone(&self, sql: &str) -> Result<(), StoreError> {
+    pub fn run_standalone(&self, sql: &str) -> Result<(), StoreError> {
         self.database.wait(async {
             let client = self.database.connect_without_time_limit().await?;
-            match timeout(ALONE_TIME_MAX, client.batch_execute(sql)).await {
+            match timeout(STANDALONE_TIME_MAX, client.batch_execute(sql)).await {
                 Ok(done) => done.map_err(failed),
-                Err(_) => Err(NoAnswer::Within(ALONE_TIME_MAX).into()),
+                Err(_) => Err(ReplyMissing::TimedOut(STANDALONE_TIME_MAX).into()),
             }
         })
     }
@@ -167,21 +167,21 @@ impl Transactions {
         begin: &str,
         action: impl FnOnce(&OpenTransaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut taken = Taken::begin(&self.database, begin)?;
-        let open = taken.open()?;
+        let mut begun = BegunTransaction::begin(&self.database, begin)?;
+        let open = begun.open()?;
         let outcome = action(open).and_then(|outcome| {
-            open.settle()?;
+            open.wait_for_pipelined()?;
             Ok(outcome)
         });
         let ended = match &outcome {
             Ok(_) => open.end("COMMIT"),
             Err(_) => {
                 // Replies to pipelined statements do not matter: they are rolled back.
-                let _ = open.settle();
+                let _ = open.wait_for_pipelined();
                 open.end("ROLLBACK")
             }
         };
-        taken.is_clean = ended.is_ok();
+        begun.is_clean = ended.is_ok();
         outcome.and_then(|outcome| {
             ended?;
             Ok(outcome)
@@ -194,15 +194,15 @@ impl Transactions {
     ///
     /// # Errors
     /// Those of `action`, or if the database cannot be reached.
-    pub fn look<T, E: From<StoreError>>(
+    pub fn read<T, E: From<StoreError>>(
         &self,
         begin: &str,
         action: impl FnOnce(&OpenTransaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut taken = Taken::begin(&self.database, begin)?;
-        let open = taken.open()?;
+        let mut begun = BegunTransaction::begin(&self.database, begin)?;
+        let open = begun.open()?;
         let outcome = action(open);
-        taken.is_clean = match &outcome {
+        begun.is_clean = match &outcome {
             // The next user's statements queue after this one.
             Ok(_) => open.wait(async {
                 open.uses.borrow_mut().clear();
@@ -210,7 +210,7 @@ impl Transactions {
                 !matches!(poll_once(&mut end).await, Some(Err(_)))
             }),
             Err(_) => {
-                let _ = open.settle();
+                let _ = open.wait_for_pipelined();
                 open.end("ROLLBACK").is_ok()
             }
         };
@@ -222,12 +222,12 @@ impl Transactions {
 ///
 /// It returns to the pool if the transaction has ended. Otherwise its state is unknown, and it is
 /// closed.
-struct Taken {
+struct BegunTransaction {
     open: Option<OpenTransaction>,
     is_clean: bool,
 }
 
-impl Taken {
+impl BegunTransaction {
     /// Begins a transaction, and retries once on another connection.
     ///
     /// A connection that was closed while idle, for example by a restart of the server, fails only
@@ -244,16 +244,16 @@ impl Taken {
             database: database.clone(),
             silence: RefCell::new(database.silence()),
             client: Arc::new(database.wait(database.take())?),
-            ahead: RefCell::default(),
-            ahead_bytes: Cell::default(),
+            pending: RefCell::default(),
+            pending_bytes: Cell::default(),
             uses: RefCell::default(),
         };
-        let taken = Self {
+        let begun = Self {
             open: Some(open),
             is_clean: false,
         };
-        taken.open()?.run_words(begin)?;
-        Ok(taken)
+        begun.open()?.run_batch(begin)?;
+        Ok(begun)
     }
 
     fn open(&self) -> Result<&OpenTransaction, StoreError> {
@@ -263,13 +263,13 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for BegunTransaction {
     fn drop(&mut self) {
         let Some(open) = self.open.take() else {
             return;
         };
         // Pipelined statements also hold the connection.
-        drop(open.ahead);
+        drop(open.pending);
         if let Some(connection) = Arc::into_inner(open.client)
             && !self.is_clean
         {
@@ -283,18 +283,18 @@ impl OpenTransaction {
     ///
     /// # Errors
     /// If it or an earlier pipelined statement fails.
-    pub fn query(&self, sql: &str, values: &[Value]) -> Result<Vec<FoundRow>, StoreError> {
+    pub fn query(&self, sql: &str, values: &[Value]) -> Result<Vec<ResultRow>, StoreError> {
         let rows = match self.prepared(sql, values)? {
             Some(statement) => {
                 let values = untyped(values);
-                self.after_all(self.client.query(&statement, &values))?
+                self.send_and_wait(self.client.query(&statement, &values))?
             }
             None => {
                 let args = arguments(values);
-                self.after_all(self.client.query_typed(sql, &args))?
+                self.send_and_wait(self.client.query_typed(sql, &args))?
             }
         };
-        Ok(rows.into_iter().map(FoundRow).collect())
+        Ok(rows.into_iter().map(ResultRow).collect())
     }
 
     /// Runs a statement and returns the number of changed rows.
@@ -305,11 +305,11 @@ impl OpenTransaction {
         match self.prepared(sql, values)? {
             Some(statement) => {
                 let values = untyped(values);
-                self.after_all(self.client.execute(&statement, &values))
+                self.send_and_wait(self.client.execute(&statement, &values))
             }
             None => {
                 let args = arguments(values);
-                self.after_all(self.client.execute_typed(sql, &args))
+                self.send_and_wait(self.client.execute_typed(sql, &args))
             }
         }
     }
@@ -319,26 +319,26 @@ impl OpenTransaction {
     /// # Errors
     /// If an earlier pipelined statement fails.
     pub fn send(&self, sql: &str, values: Vec<Value>) -> Result<(), StoreError> {
-        let is_full = self.ahead.borrow().len() >= AHEAD_MAX;
-        if is_full || self.ahead_bytes.get() >= AHEAD_BYTES_MAX {
-            self.settle()?;
+        let is_full = self.pending.borrow().len() >= PIPELINED_MAX;
+        if is_full || self.pending_bytes.get() >= PIPELINED_BYTES_MAX {
+            self.wait_for_pipelined()?;
         }
         let bytes: usize = values.iter().map(Value::bytes).sum();
         let statement = self.prepared(sql, &values)?;
         let (client, sql) = (Arc::clone(&self.client), sql.to_owned());
-        let mut sent: Ahead = Box::pin(async move {
+        let mut sent: PendingReply = Box::pin(async move {
             match statement {
                 Some(statement) => client.execute(&statement, &untyped(&values)).await,
                 None => client.execute_typed(&sql, &arguments(&values)).await,
             }
         });
         // The first poll sends the statement.
-        let answer = self.wait(async { poll_once(&mut sent).await });
-        match answer {
-            Some(answer) => answer.map(drop).map_err(failed),
+        let reply = self.wait(async { poll_once(&mut sent).await });
+        match reply {
+            Some(reply) => reply.map(drop).map_err(failed),
             None => {
-                self.ahead.borrow_mut().push(sent);
-                self.ahead_bytes.update(|ahead| ahead + bytes);
+                self.pending.borrow_mut().push(sent);
+                self.pending_bytes.update(|pending| pending + bytes);
                 Ok(())
             }
         }
@@ -348,8 +348,8 @@ impl OpenTransaction {
     ///
     /// # Errors
     /// If one of them fails.
-    pub fn settle(&self) -> Result<(), StoreError> {
-        self.after_all(async { Ok(()) })
+    pub fn wait_for_pipelined(&self) -> Result<(), StoreError> {
+        self.send_and_wait(async { Ok(()) })
     }
 
     /// Returns a prepared statement if this one has been executed often enough.
@@ -363,16 +363,18 @@ impl OpenTransaction {
         let kinds: Vec<Type> = values.iter().map(Value::kind).collect();
         let key = (sql.to_owned(), kinds);
         let times = match self.uses.borrow().get(&key) {
-            Some(Use::Prepared(statement)) => return Ok(Some(statement.clone())),
-            Some(Use::Times(times)) => times + 1,
+            Some(StatementUse::Prepared(statement)) => return Ok(Some(statement.clone())),
+            Some(StatementUse::Executed(times)) => times + 1,
             None => 1,
         };
-        let prepared = if times < PREPARED_FROM {
+        let prepared = if times < PREPARE_AT_EXECUTION {
             None
         } else {
-            Some(self.after_all(self.client.prepare_typed(sql, &key.1))?)
+            Some(self.send_and_wait(self.client.prepare_typed(sql, &key.1))?)
         };
-        let known = prepared.clone().map_or(Use::Times(times), Use::Prepared);
+        let known = prepared
+            .clone()
+            .map_or(StatementUse::Executed(times), StatementUse::Prepared);
         self.uses.borrow_mut().insert(key, known);
         Ok(prepared)
     }
@@ -382,39 +384,39 @@ impl OpenTransaction {
     /// With a pooler, the server connection may serve another client afterwards.
     fn end(&self, sql: &str) -> Result<(), StoreError> {
         self.uses.borrow_mut().clear();
-        self.run_words(sql)
+        self.run_batch(sql)
     }
 
     /// Runs statements without parameters.
-    fn run_words(&self, sql: &str) -> Result<(), StoreError> {
-        self.after_all(self.client.batch_execute(sql))
+    fn run_batch(&self, sql: &str) -> Result<(), StoreError> {
+        self.send_and_wait(self.client.batch_execute(sql))
     }
 
     /// Sends a statement, and waits for it and for all pipelined ones.
-    fn after_all<T>(
+    fn send_and_wait<T>(
         &self,
         next: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, StoreError> {
-        let ahead = std::mem::take(&mut *self.ahead.borrow_mut());
-        self.ahead_bytes.set(0);
+        let pending = std::mem::take(&mut *self.pending.borrow_mut());
+        self.pending_bytes.set(0);
         self.wait(async {
             let all = async {
                 let mut next = std::pin::pin!(next);
                 let early = poll_once(&mut next).await;
-                for sent in ahead {
+                for sent in pending {
                     sent.await?;
                 }
                 match early {
-                    Some(answer) => answer,
+                    Some(reply) => reply,
                     None => next.await,
                 }
             };
             let mut silence = self.silence.borrow().clone();
-            let answer = self
+            let reply = self
                 .database
-                .answer(CALL_TIME_MAX, &mut silence, all)
+                .wait_for_reply(CALL_TIME_MAX, &mut silence, all)
                 .await?;
-            answer.map_err(failed)
+            reply.map_err(failed)
         })
     }
 
@@ -427,14 +429,14 @@ impl OpenTransaction {
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     poll_fn(|context| {
         Poll::Ready(match Pin::new(&mut *future).poll(context) {
-            Poll::Ready(answer) => Some(answer),
+            Poll::Ready(reply) => Some(reply),
             Poll::Pending => None,
         })
     })
     .await
 }
 
-impl FoundRow {
+impl ResultRow {
     /// Returns the value of a column.
     ///
     /// # Errors

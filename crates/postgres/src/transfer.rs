@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row as PgRow};
 
-use crate::connect::{Arg, Database, PgOptions, Sharing, change, first, query};
+use crate::connect::{Arg, Database, DatabaseUse, PgOptions, change, first, query};
 use crate::error::failed;
 use crate::owner::Ownership;
 use crate::read;
@@ -97,7 +97,7 @@ impl PgTransfer {
 
     fn open(options: PgOptions, runtime: &Handle, side: Side) -> Result<Self, StoreError> {
         let options = PgOptions {
-            sharing: Sharing::Nobody,
+            sharing: DatabaseUse::Exclusive,
             name: "memoird migrate".to_owned(),
             ..options
         };

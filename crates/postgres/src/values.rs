@@ -112,7 +112,7 @@ pub(crate) fn reason(name: &str) -> Option<EndReason> {
 pub(crate) struct GenerationRow {
     pub(crate) key: SessionKey,
     pub(crate) head: Head,
-    pub(crate) kept: LiveSet,
+    pub(crate) live_set: LiveSet,
     pub(crate) ended: Option<(Now, EndReason)>,
     pub(crate) stamp: i64,
 }
@@ -125,7 +125,7 @@ impl GenerationRow {
     pub(crate) const COUNT: usize = 21;
 
     pub(crate) fn read(row: &Row) -> Result<Self, StoreError> {
-        let kept = encoding::decode_live_set(get(row, 13)?);
+        let live_set = encoding::decode_live_set(get(row, 13)?);
         // If it does not decode, the session compacts as if it had never been compacted.
         let encoded: Option<&[u8]> = get(row, 14)?;
         let status = encoded.and_then(summaries::decode_status);
@@ -143,7 +143,7 @@ impl GenerationRow {
         };
         Ok(Self {
             key: key(row, 1, 2)?,
-            kept: kept.ok_or_else(|| damaged("live set"))?,
+            live_set: live_set.ok_or_else(|| damaged("live set"))?,
             ended,
             stamp: get(row, 18)?,
             head: Head {

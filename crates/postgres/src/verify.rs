@@ -174,13 +174,13 @@ impl Scan<'_> {
     }
 
     fn ask(&self, sql: &str) -> Result<Found, StoreError> {
-        self.database.look(
-            async |client: &Client| match client.query_typed(sql, &[]).await {
+        self.database.read_snapshot(async |client: &Client| {
+            match client.query_typed(sql, &[]).await {
                 Ok(rows) => Ok(Ok(rows)),
                 Err(error) if is_damage(&error) => Ok(Err(failed(error).to_string())),
                 Err(error) => Err(failed(error)),
-            },
-        )
+            }
+        })
     }
 }
 

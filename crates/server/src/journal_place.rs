@@ -283,7 +283,7 @@ mod postgres {
         SystemMachine, WorkError, Worker, new_mark_secret,
     };
     use memoird_memories::store::{MemoryStore, tenant_files};
-    use memoird_postgres::{Member, PgOptions, PgStore, Sharing};
+    use memoird_postgres::{DatabaseUse, Member, PgOptions, PgStore};
     use memoird_store::{DirLock, Store, StoreError};
     use tokio::runtime::Handle;
     use tokio::sync::watch;
@@ -342,7 +342,7 @@ mod postgres {
             warn!(%journal, "this journal is not used: journal.postgres names another one");
         }
         let mut options = options.clone();
-        let is_shared = options.sharing == Sharing::Members;
+        let is_shared = options.sharing == DatabaseUse::Cluster;
         options.name = name_of_this();
         env!("CARGO_PKG_VERSION").clone_into(&mut options.version);
         options.waits_for = waits_for.clone();

@@ -469,7 +469,7 @@ impl Store for MemoryStore {
     fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
         let mut tables = self.tables();
         let lost = tables.outbox.record_outcomes(outcomes);
-        lost.iter().for_each(|id| tables.note_given(id));
+        lost.iter().for_each(|id| tables.note_delivered(id));
         Ok(())
     }
 

@@ -18,7 +18,7 @@ mod vectors;
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use memoird_postgres::{Column, FoundRow, OpenTransaction, Value};
+use memoird_postgres::{Column, OpenTransaction, ResultRow, Value};
 use memoird_store::StoreError;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
@@ -91,7 +91,7 @@ impl<'a> Transaction<'a> {
         self.changes.get()
     }
 
-    pub(super) fn query(&self, sql: &str, parameters: Parameters<'_>) -> Answer<Vec<FoundRow>> {
+    pub(super) fn query(&self, sql: &str, parameters: Parameters<'_>) -> Answer<Vec<ResultRow>> {
         Ok(self.open.query(&translated(sql), &values(parameters)?)?)
     }
 
@@ -114,7 +114,7 @@ impl<'a> Transaction<'a> {
         sql: &str,
         parameters: Parameters<'_>,
         at_once: usize,
-        mut look: impl FnMut(&FoundRow) -> Answer<bool>,
+        mut look: impl FnMut(&ResultRow) -> Answer<bool>,
     ) -> Answer<()> {
         let declare = format!("DECLARE rows NO SCROLL CURSOR FOR {}", translated(sql));
         self.open.change(&declare, &values(parameters)?)?;
@@ -137,7 +137,7 @@ impl<'a> Transaction<'a> {
     ///
     /// The statement finds a single row, and runs once per number. For a list of numbers, a planner
     /// without statistics might read all rows of the tenant.
-    pub(super) fn of_numbers(&self, sql: &str, numbers: &[i64]) -> Answer<Vec<FoundRow>> {
+    pub(super) fn of_numbers(&self, sql: &str, numbers: &[i64]) -> Answer<Vec<ResultRow>> {
         let one = translated(&sql.replace("?1", "asked.number"));
         let sql = format!(
             "SELECT found.* FROM unnest($1) AS asked (number) CROSS JOIN LATERAL ({one} LIMIT 1) AS found"
@@ -159,7 +159,7 @@ impl<'a> Transaction<'a> {
 
     /// Waits until all statements sent have completed.
     pub(super) fn settle(&self) -> Answer<()> {
-        Ok(self.open.settle()?)
+        Ok(self.open.wait_for_pipelined()?)
     }
 
     fn send(&self, sql: &str, values: Vec<Value>) -> Answer<()> {
@@ -167,12 +167,12 @@ impl<'a> Transaction<'a> {
         Ok(self.open.send(sql, values)?)
     }
 
-    fn rows(&self, sql: &str, values: &[Value]) -> Answer<Vec<FoundRow>> {
+    fn rows(&self, sql: &str, values: &[Value]) -> Answer<Vec<ResultRow>> {
         Ok(self.open.query(sql, values)?)
     }
 }
 
-pub(super) fn value(row: &FoundRow, index: usize) -> rusqlite::Result<ValueRef<'_>> {
+pub(super) fn value(row: &ResultRow, index: usize) -> rusqlite::Result<ValueRef<'_>> {
     match row.column(index) {
         Ok(Column::Null) => Ok(ValueRef::Null),
         Ok(Column::Whole(whole)) => Ok(ValueRef::Integer(whole)),

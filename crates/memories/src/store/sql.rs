@@ -32,7 +32,7 @@ pub(super) enum Connection<'a> {
 pub(super) enum Row<'a> {
     Sqlite(&'a rusqlite::Row<'a>),
     #[cfg(feature = "postgres")]
-    Postgres(&'a memoird_postgres::FoundRow),
+    Postgres(&'a memoird_postgres::ResultRow),
 }
 
 pub(super) type Parameters<'a> = &'a [&'a dyn ToSql];

@@ -91,7 +91,7 @@ fn writes_do_not_go_through_all_that_were_made_since_somebody_looked() {
     let options = PgOptions::parse(words, None, None).unwrap();
     let looks = Transactions::new(options, RUNTIME.handle(), 1).unwrap();
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-    let looked = looks.look(begin, |open| {
+    let looked = looks.read(begin, |open| {
         open.query("SELECT 1 FROM memoird_memories.state", &[])?;
         for (table, change) in [
             ("state", "memories = memories + 1, born = born + 1"),

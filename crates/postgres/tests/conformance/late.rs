@@ -9,7 +9,7 @@ use std::time::Duration;
 use memoird_core::ids::Generation;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Steady;
-use memoird_postgres::{PgOptions, PgStore, Sharing, Step, Steps, Transactions};
+use memoird_postgres::{DatabaseUse, PgOptions, PgStore, Step, Steps, Transactions};
 use memoird_store::{DeliveryOutcome, PruneBefore, PruneBounds, PruningPending, Store};
 use tokio_postgres::Client;
 
@@ -44,7 +44,7 @@ pub(crate) fn waiting(database: &Database) -> i64 {
 /// Options of a cluster member.
 fn member(database: &Database) -> PgOptions {
     let mut options = database.options();
-    options.sharing = Sharing::Members;
+    options.sharing = DatabaseUse::Cluster;
     options
 }
 
@@ -194,7 +194,7 @@ fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
         return;
     };
     let mut options = PgOptions::parse(&words, None, None).unwrap();
-    options.sharing = Sharing::Members;
+    options.sharing = DatabaseUse::Cluster;
     let store = database.store_with(options);
     let mut chat = begun(&store, "s", 1);
     weather.silence();
@@ -298,7 +298,7 @@ fn a_statement_that_stands_alone_changes_no_setting_of_a_session() {
             "CREATE TABLE public.{name} AS SELECT setting, source FROM pg_settings
              WHERE name = 'statement_timeout'"
         );
-        transactions.alone(&see).unwrap();
+        transactions.run_standalone(&see).unwrap();
         database.text(&format!("SELECT * FROM public.{name}"))
     };
     assert_eq!(seen("of_a_server"), "0|client");

@@ -10,7 +10,7 @@ use memoird_core::ids::{ErasureId, Generation, Subject};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::{Steady, Timestamp};
-use memoird_postgres::{PgStore, PgTransfer, Sharing};
+use memoird_postgres::{DatabaseUse, PgStore, PgTransfer};
 use memoird_store::transfer::{
     Compared, PageBounds, Position, Row, SourceId, TABLES, Table, TransferSource, TransferTarget,
     carry, look,
@@ -458,7 +458,7 @@ fn what_a_daemon_has_is_refused() {
     drop(store);
     let (id, _) = look(&mut *place.source().unwrap()).unwrap();
     let mut options = database.options();
-    options.sharing = Sharing::Nobody;
+    options.sharing = DatabaseUse::Exclusive;
     options.name = "the daemon".to_owned();
     let _daemon = database.store_with(options);
     let refused = Place::Database(&database).target(&id).err();

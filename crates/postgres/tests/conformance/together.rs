@@ -12,7 +12,7 @@ use std::time::Duration;
 use memoird_core::change::Change;
 use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Steady;
-use memoird_postgres::{PgOptions, PgStore, Sharing};
+use memoird_postgres::{DatabaseUse, PgOptions, PgStore};
 use memoird_store::{
     EventExchange, ExchangedEvents, InDoubtCommits, LiveOrder, LiveQuery, PostedEvent, Store,
     StoreError, Watched,
@@ -438,7 +438,7 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
     let options = || {
         let mut options = database.options();
         options.name = "the first one".to_owned();
-        options.sharing = Sharing::Nobody;
+        options.sharing = DatabaseUse::Exclusive;
         options
     };
     // Opens a store while the first one has the database. Releases the first one during the wait.
@@ -519,7 +519,7 @@ fn a_version_that_a_failover_lost_is_forgotten_once_it_is_missed() {
 fn what_was_built_on_a_refused_change_does_not_meet_the_revision_of_somebody_else() {
     let Some(database) = database() else { return };
     let mut options = database.options();
-    options.sharing = Sharing::Members;
+    options.sharing = DatabaseUse::Cluster;
     let one = database.store_with(options);
     let other = database.store();
     let mut chat = begun(&one, "s", 1);
@@ -597,7 +597,7 @@ fn of_members_one_leads_and_another_one_follows_it() {
     let Some(database) = database() else { return };
     let member = |name: &str| {
         let mut options = database.options();
-        options.sharing = Sharing::Members;
+        options.sharing = DatabaseUse::Cluster;
         options.name = name.to_owned();
         options
             .settings
@@ -647,7 +647,7 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
     let Some(database) = database() else { return };
     let member = || {
         let mut options = database.options();
-        options.sharing = Sharing::Members;
+        options.sharing = DatabaseUse::Cluster;
         database.store_with(options)
     };
     let (first, second) = (member(), member());

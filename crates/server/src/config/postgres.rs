@@ -73,7 +73,7 @@ impl PostgresSpec {
         &self,
         environment: &dyn Environment,
     ) -> Result<memoird_postgres::PgOptions, Problem> {
-        use memoird_postgres::{PgOptions, Sharing};
+        use memoird_postgres::{DatabaseUse, PgOptions};
         let at = |place: &'static str| move |problem: String| Problem::new(place, problem);
         let (url, is_secret) = match &self.url {
             UrlSpec::Plain(url) => (url.clone(), false),
@@ -101,9 +101,9 @@ impl PostgresSpec {
         let mut options =
             PgOptions::parse(&url, password.as_deref(), ca.as_deref()).map_err(at("ca"))?;
         options.sharing = if self.cluster {
-            Sharing::Members
+            DatabaseUse::Cluster
         } else {
-            Sharing::Nobody
+            DatabaseUse::Exclusive
         };
         // A test shows what the fence prevents. Not in release builds.
         if cfg!(debug_assertions) && environment.variable("MEMOIRD_TEST_NO_FENCE").is_some() {

@@ -65,7 +65,7 @@ impl Tables {
     }
 
     /// Records that a hook received a generation whose delivery had been cancelled.
-    pub(super) fn note_given(&mut self, id: &memoird_core::ids::DeliveryId) {
+    pub(super) fn note_delivered(&mut self, id: &memoird_core::ids::DeliveryId) {
         for (_, scope) in self.erasures.values_mut() {
             let covers = scope.generations.iter().any(|(of, _)| *of == id.generation);
             let given = (id.generation, id.hook.clone());

@@ -6,7 +6,7 @@
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::prune::forget_generation;
+use super::prune::delete_generation_rows;
 use super::row::{damaged, id};
 use super::write::Writer;
 use crate::{
@@ -18,11 +18,11 @@ const SELECT: &str =
     "SELECT job, tenant, stage, session, generation, subject, counts, outside FROM erasures";
 
 /// Generations scanned per row budgeted, when those of a subject are collected.
-const LOOKED_AT_PER_ROW: usize = 16;
+const SCANNED_PER_ROW: usize = 16;
 /// Maximum number of generations in one step that deletes rows.
 const GENERATIONS_PER_STEP: usize = 64;
 /// Maximum number of finished erasures retained.
-const DONE_KEPT: i64 = 10_000;
+const FINISHED_JOBS_MAX: i64 = 10_000;
 /// Separates the lines of `outside`.
 const LINE: char = '\n';
 
@@ -54,7 +54,9 @@ pub(super) fn save(connection: &Connection, erasure: &Erasure) -> Result<(), Sto
     if erasure.stage == ErasureStage::Done {
         let sql = "DELETE FROM erasures WHERE stage = 'done' AND job <
                        (SELECT job FROM erasures ORDER BY job DESC LIMIT 1 OFFSET ?)";
-        connection.prepare_cached(sql)?.execute([DONE_KEPT])?;
+        connection
+            .prepare_cached(sql)?
+            .execute([FINISHED_JOBS_MAX])?;
     }
     Ok(())
 }
@@ -154,7 +156,7 @@ fn collect_subject(
     rows_max: usize,
 ) -> Result<bool, StoreError> {
     let job = erasure.id.to_bytes();
-    let looked_at_max = rows_max.max(1).saturating_mul(LOOKED_AT_PER_ROW);
+    let looked_at_max = rows_max.max(1).saturating_mul(SCANNED_PER_ROW);
     let position: Vec<u8> = transaction
         .prepare_cached("SELECT position FROM erasures WHERE job = ?")?
         .query_row([job], |row| row.get(0))?;
@@ -221,12 +223,12 @@ pub(super) fn rows(
         let left = rows_max.saturating_sub(rows).max(1);
         let bytes_left = REMOVED_BYTES_PER_STEP - bytes;
         let of = generation.to_bytes();
-        let forgotten = forget_generation(&transaction, of, left, bytes_left)?;
-        bytes += forgotten.bytes;
-        counts.turns += forgotten.turns as u64;
-        counts.summaries += forgotten.summaries as u64;
-        rows += forgotten.turns + forgotten.summaries;
-        if !forgotten.is_all {
+        let deleted = delete_generation_rows(&transaction, of, left, bytes_left)?;
+        bytes += deleted.bytes;
+        counts.turns += deleted.turns as u64;
+        counts.summaries += deleted.summaries as u64;
+        rows += deleted.turns + deleted.summaries;
+        if !deleted.is_all {
             is_all = false;
             break;
         }
@@ -314,7 +316,7 @@ fn forget_keys(
 }
 
 /// Records that a hook was processing a generation when its rows were deleted.
-pub(super) fn note_given(
+pub(super) fn note_delivered(
     transaction: &Transaction<'_>,
     generation: Generation,
     hook: &HookName,

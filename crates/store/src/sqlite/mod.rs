@@ -434,7 +434,7 @@ impl Store for SqliteStore {
     ) -> Result<PruningPending, StoreError> {
         let pruned = self.writer().prune(before, bounds)?;
         let is_stale = &self.is_log_stale;
-        is_stale.fetch_or(pruned.has_forgotten, Ordering::Relaxed);
+        is_stale.fetch_or(pruned.has_deleted_content, Ordering::Relaxed);
         if !pruned.unpruned.rows && is_stale.swap(false, Ordering::Relaxed) {
             let is_clean = self.empty_log()? && self.clear_gaps_when_due(before.ended)?;
             is_stale.fetch_or(!is_clean, Ordering::Relaxed);
@@ -480,7 +480,7 @@ impl Store for SqliteStore {
         let pages = {
             let mut writer = self.writer();
             writer.remove_leftovers()?;
-            prune::give_back_pages(writer.connection(), pages_max)?
+            prune::release_pages(writer.connection(), pages_max)?
         };
         let is_clean = pages || (self.empty_log()? && self.clear_gaps()?);
         Ok(CleanupPending {

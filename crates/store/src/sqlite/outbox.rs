@@ -214,7 +214,7 @@ pub(super) fn record_outcomes(
     for outcome in outcomes {
         let name = params![outcome.id.generation.to_bytes(), outcome.id.hook.as_str()];
         let Some(known) = look.query_row(name, |row| state(row, 0)).optional()? else {
-            erase::note_given(&transaction, outcome.id.generation, &outcome.id.hook)?;
+            erase::note_delivered(&transaction, outcome.id.generation, &outcome.id.hook)?;
             continue;
         };
         if !outcome.changes(known) {

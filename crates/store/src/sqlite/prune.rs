@@ -39,7 +39,7 @@ pub(super) fn prune(
         })?
         .collect::<Result<Vec<_>, _>>()?;
     drop(oldest);
-    let (mut rows, mut bytes, mut has_forgotten) = (keys, 0, false);
+    let (mut rows, mut bytes, mut has_deleted_content) = (keys, 0, false);
     for (generation, is_owed) in generations {
         if rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP {
             break;
@@ -55,19 +55,19 @@ pub(super) fn prune(
             continue;
         }
         let bytes_max = REMOVED_BYTES_PER_STEP - bytes;
-        let forgotten = forget_generation(&transaction, generation, rows_max - rows, bytes_max)?;
-        rows += forgotten.turns + forgotten.summaries + 1;
-        bytes += forgotten.bytes;
-        has_forgotten = true;
+        let deleted = delete_generation_rows(&transaction, generation, rows_max - rows, bytes_max)?;
+        rows += deleted.turns + deleted.summaries + 1;
+        bytes += deleted.bytes;
+        has_deleted_content = true;
     }
     transaction.commit()?;
     let unpruned = PruningPending {
         rows: rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP,
-        pages: give_back_pages(connection, bounds.pages_max)?,
+        pages: release_pages(connection, bounds.pages_max)?,
     };
     Ok(Pruned {
         unpruned,
-        has_forgotten,
+        has_deleted_content,
     })
 }
 
@@ -75,11 +75,11 @@ pub(super) fn prune(
 pub(super) struct Pruned {
     pub(super) unpruned: PruningPending,
     /// Whether transcript content was deleted, which the log may still contain.
-    pub(super) has_forgotten: bool,
+    pub(super) has_deleted_content: bool,
 }
 
 /// Rows of a generation that were deleted.
-pub(super) struct Forgotten {
+pub(super) struct DeletedRows {
     pub(super) turns: usize,
     pub(super) summaries: usize,
     /// Bytes of these turns.
@@ -92,12 +92,12 @@ pub(super) struct Forgotten {
 ///
 /// Stops once `bytes_max` bytes of turns are deleted. The other rows of the generation are deleted
 /// once its turns and summaries are gone.
-pub(super) fn forget_generation(
+pub(super) fn delete_generation_rows(
     transaction: &Transaction<'_>,
     generation: [u8; 16],
     rows_max: usize,
     bytes_max: usize,
-) -> Result<Forgotten, StoreError> {
+) -> Result<DeletedRows, StoreError> {
     let (turns_max, bytes) = turns_within(transaction, generation, rows_max, bytes_max)?;
     transaction
         .prepare_cached(
@@ -137,7 +137,7 @@ pub(super) fn forget_generation(
                 .execute([generation])?;
         }
     }
-    Ok(Forgotten {
+    Ok(DeletedRows {
         turns,
         summaries,
         bytes,
@@ -171,10 +171,7 @@ fn turns_within(
 }
 
 /// Releases free pages to the file system. Returns whether there may be more.
-pub(super) fn give_back_pages(
-    connection: &Connection,
-    pages_max: usize,
-) -> Result<bool, StoreError> {
+pub(super) fn release_pages(connection: &Connection, pages_max: usize) -> Result<bool, StoreError> {
     let mut vacuum =
         connection.prepare_cached(&format!("PRAGMA incremental_vacuum({pages_max})"))?;
     // Each result row is one released page.

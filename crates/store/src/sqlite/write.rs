@@ -236,7 +236,7 @@ impl Writer {
             let rows_max = bounds.rows_max.max(1);
             let are_gone = self.prewrite.remove_leftovers(&self.connection, rows_max)?;
             pruned.unpruned.rows |= !are_gone;
-            pruned.has_forgotten = true;
+            pruned.has_deleted_content = true;
         }
         pruned.unpruned.rows |= has_room
             && (self.pending_table.has_ended_before(before.ended)

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use memoird_postgres::{Column, FoundRow, Transactions, Value};
+use memoird_postgres::{Column, ResultRow, Transactions, Value};
 use memoird_store::StoreError;
 use tracing::{info, warn};
 
@@ -88,9 +88,9 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
             WHERE datname = current_database() AND index_relid = indexrelid)
         FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
         WHERE indrelid = 'memoird_vectors.vectors'::regclass AND relname ~ '^near_[0-9_]+$'";
-    let (large, known) = transactions.look("BEGIN READ ONLY", |open| {
+    let (large, known) = transactions.read("BEGIN READ ONLY", |open| {
         let large = open.query(sql, &values)?;
-        let large = large.iter().map(FoundRow::wholes);
+        let large = large.iter().map(ResultRow::wholes);
         let known = open.query(known, &[])?;
         let known = known.iter().map(Index::read);
         Ok::<_, StoreError>((
@@ -113,7 +113,7 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
             // Its creation was aborted, or it is obsolete.
             let name = &index.name;
             let drop = format!("DROP INDEX CONCURRENTLY IF EXISTS memoird_vectors.{name}");
-            transactions.alone(&drop)?;
+            transactions.run_standalone(&drop)?;
         }
     }
     for (name, [tenant, partition, model, dimension]) in missing {
@@ -126,7 +126,7 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
              USING hnsw ((embedding::vector({dimension})) vector_cosine_ops) WHERE {}",
             condition(tenant, partition, model)
         );
-        if let Err(error) = transactions.alone(&make) {
+        if let Err(error) = transactions.run_standalone(&make) {
             warn!(%error, tenant, partition, "vectors are not indexed; it is tried again");
         }
     }
@@ -140,7 +140,7 @@ struct Index {
 }
 
 impl Index {
-    fn read(row: &FoundRow) -> Result<Self, StoreError> {
+    fn read(row: &ResultRow) -> Result<Self, StoreError> {
         let name = match row.column(0)? {
             Column::Bytes(name) => String::from_utf8_lossy(name).into_owned(),
             _ => String::new(),

@@ -178,9 +178,9 @@ impl PostgresMemories {
 }
 
 impl Place {
-    fn look(&self, sql: &str) -> Result<Vec<memoird_postgres::FoundRow>, StoreError> {
+    fn look(&self, sql: &str) -> Result<Vec<memoird_postgres::ResultRow>, StoreError> {
         self.transactions
-            .look("BEGIN READ ONLY", |open| open.query(sql, &[]))
+            .read("BEGIN READ ONLY", |open| open.query(sql, &[]))
     }
 }
 
@@ -203,7 +203,7 @@ impl PostgresTenant {
         let written = self.place.transactions.transact(&begin, |open| {
             let transaction = self.opened(open);
             let done = action(Connection::Postgres(&transaction))?;
-            transaction.settle()?;
+            transaction.wait_for_pipelined()?;
             is_done = true;
             Ok(done)
         });
@@ -224,7 +224,7 @@ impl PostgresTenant {
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}",
             self.settings()
         );
-        self.noted(self.place.transactions.look(&begin, |open| {
+        self.noted(self.place.transactions.read(&begin, |open| {
             look(&MemoryReader::new(
                 Connection::Postgres(&self.opened(open)),
                 None,
@@ -266,7 +266,7 @@ fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector
         "SELECT nspname::text, string_to_array(extversion, '.')::int[] >= '{0,8}' FROM pg_extension
         JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'";
     let find = || -> Result<Option<(String, Pgvector)>, StoreError> {
-        let rows = transactions.look("BEGIN READ ONLY", |open| open.query(sql, &[]))?;
+        let rows = transactions.read("BEGIN READ ONLY", |open| open.query(sql, &[]))?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
@@ -372,6 +372,6 @@ fn renew_words(open: &OpenTransaction, no: i64) -> Result<(), MemoryError> {
     Ok(())
 }
 
-fn whole(row: &memoird_postgres::FoundRow, index: usize) -> Result<i64, MemoryError> {
+fn whole(row: &memoird_postgres::ResultRow, index: usize) -> Result<i64, MemoryError> {
     Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
 }

@@ -7,21 +7,21 @@
 //! `memoird_tenant`, which show only the rows of the transaction's tenant. Rows inserted through a
 //! view belong to that tenant.
 
-use memoird_postgres::{Step, Steps};
+use memoird_postgres::{MigrationStep, SchemaMigrations};
 
 /// All tables but vectors.
-pub(super) const TABLES: Steps = Steps {
+pub(super) const TABLES: SchemaMigrations = SchemaMigrations {
     schema: "memoird_memories",
     steps: &[
-        Step {
+        MigrationStep {
             sql: V1,
             min_reader: 1,
         },
-        Step {
+        MigrationStep {
             sql: V2,
             min_reader: 1,
         },
-        Step {
+        MigrationStep {
             sql: V3,
             min_reader: 1,
         },
@@ -29,9 +29,9 @@ pub(super) const TABLES: Steps = Steps {
 };
 
 /// The table of vectors, if the database has pgvector.
-pub(super) const VECTORS: Steps = Steps {
+pub(super) const VECTORS: SchemaMigrations = SchemaMigrations {
     schema: "memoird_vectors",
-    steps: &[Step {
+    steps: &[MigrationStep {
         sql: VECTORS_V1,
         min_reader: 1,
     }],

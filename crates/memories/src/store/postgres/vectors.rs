@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use memoird_postgres::{FoundRow, Value};
+use memoird_postgres::{ResultRow, Value};
 
 use super::{Transaction, near, value};
 use crate::store::row::{limit, range};
@@ -74,7 +74,7 @@ pub(in crate::store) fn vectors_of(
     let sql = "SELECT no, model, embedding::real[] FROM unnest($1) AS asked (number)
         CROSS JOIN LATERAL (SELECT no, model, embedding FROM vectors WHERE no = asked.number) AS found";
     let rows = it.rows(sql, &[Value::Wholes(numbers.to_vec())])?;
-    let vector = |row: &FoundRow| {
+    let vector = |row: &ResultRow| {
         let model = u16::try_from(whole(row, 1)?).unwrap_or_default();
         Ok((whole(row, 0)?, (model, row.reals(2)?)))
     };
@@ -176,8 +176,8 @@ pub(super) fn passing(filter: &Filter, first: usize) -> (String, Vec<Value>) {
 }
 
 /// Converts rows of numbers and distances to numbers and cosines.
-pub(super) fn measured(rows: &[FoundRow]) -> Answer<Vec<(i64, f64)>> {
-    let one = |row: &FoundRow| {
+pub(super) fn measured(rows: &[ResultRow]) -> Answer<Vec<(i64, f64)>> {
+    let one = |row: &ResultRow| {
         let distance = value(row, 1)?.as_f64().map_err(rusqlite::Error::from)?;
         Ok((whole(row, 0)?, 1.0 - distance))
     };
@@ -186,7 +186,7 @@ pub(super) fn measured(rows: &[FoundRow]) -> Answer<Vec<(i64, f64)>> {
     Ok(found)
 }
 
-fn whole(row: &FoundRow, index: usize) -> Answer<i64> {
+fn whole(row: &ResultRow, index: usize) -> Answer<i64> {
     Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
 }
 
