@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, change, first, query};
-use crate::members::GONE_AFTER;
+use crate::members::EXPIRED_AFTER;
 use crate::values::{Ulid, get, id, limit, whole};
 
 /// Retention of events.
@@ -68,7 +68,7 @@ async fn publish_subscription(
          SELECT coalesce(bool_or(m.watches_all), false), coalesce(array_agg(DISTINCT t)
              FILTER (WHERE t IS NOT NULL), '{{}}')
          FROM memoird.members m LEFT JOIN LATERAL unnest(m.watches) t ON true
-         WHERE m.node <> $1 AND m.seen > now() - {GONE_AFTER}"
+         WHERE m.node <> $1 AND m.seen > now() - {EXPIRED_AFTER}"
     );
     let tenants: Vec<&[u8]> = watched
         .tenants

@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, PgOptions, change, first, query};
-use crate::events::KEPT_FOR;
+use crate::events::RETENTION;
 use crate::values::{Ulid, count, damaged, get, whole};
 
 /// Time since its last heartbeat after which a member counts as gone.
@@ -168,7 +168,7 @@ pub(crate) async fn heartbeat(
              RETURNING 1),
          gone AS (DELETE FROM memoird.members
              WHERE node <> $1 AND seen < now() - {DELETED_AFTER}),
-         old AS (DELETE FROM memoird.events WHERE at < now() - {KEPT_FOR}
+         old AS (DELETE FROM memoird.events WHERE at < now() - {RETENTION}
              AND EXISTS (SELECT FROM lead)),
          beat AS (
              INSERT INTO memoird.members AS m (node, name, version, config, leads, seen)

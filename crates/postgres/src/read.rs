@@ -315,7 +315,7 @@ pub(crate) async fn load(
         state,
         keys,
         head,
-        live_set,
+        kept: live_set,
     };
     Ok(Loaded::Session(Box::new(saved), stamp))
 }
@@ -603,7 +603,7 @@ fn live_set_turns(
     let (mut turns, mut has_unknown) = (Vec::with_capacity(rows.len()), false);
     for row in rows {
         let (seq, content) = reader.read_known(row)?;
-        let known = content.and_then(|content| encoding::read_back(seq, content));
+        let known = content.and_then(|content| encoding::decode_saved(seq, content));
         let turn = known.or_else(|| {
             has_unknown = true;
             let role = if live_set.anchor == Some(seq) {
@@ -611,7 +611,7 @@ fn live_set_turns(
             } else {
                 v1::Role::System
             };
-            encoding::read_back(seq, unknown_turn(seq, role))
+            encoding::decode_saved(seq, unknown_turn(seq, role))
         });
         turns.push(turn.ok_or_else(|| reader.damaged(seq))?);
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use memoird_store::READERS_MAX;
 use memoird_store::StoreError;
 use memoird_store::transfer::{
-    Column, Kind, PageBounds, Position, Row, SourceId, TABLES, Table, TransferSource,
-    TransferTarget, Value, names,
+    Column, ColumnKind, JournalCounters, PageBounds, Row, SourceId, TABLES, Table, TransferSource,
+    TransferTarget, Value, column_list,
 };
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -208,10 +208,10 @@ async fn begin(client: &Client, place: &str, source: &SourceId) -> Result<(), St
 }
 
 impl TransferSource for PgTransfer {
-    fn position(&mut self) -> Result<Position, StoreError> {
+    fn position(&mut self) -> Result<JournalCounters, StoreError> {
         self.database.call(async |client: &Client| {
             let number = async |sequence| read::last_number(client, sequence).await;
-            Ok(Position {
+            Ok(JournalCounters {
                 clock: read::clock(client).await?,
                 last_turn: number("turn_numbers").await?.unsigned_abs(),
                 last_change: number("change_numbers").await?.unsigned_abs(),
@@ -238,7 +238,7 @@ impl TransferSource for PgTransfer {
         after: Option<&Row>,
         bounds: PageBounds,
     ) -> Result<Vec<Row>, StoreError> {
-        let key = names(table.key());
+        let key = column_list(table.key());
         let places: Vec<String> = (3..3 + table.key_columns)
             .map(|place| format!("(${place})[1]"))
             .collect();
@@ -288,7 +288,7 @@ impl TransferSource for PgTransfer {
 
     fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError> {
         let columns: Vec<String> = table.key().iter().map(selected).collect();
-        let order = names(table.key()).replace(", ", " DESC, ");
+        let order = column_list(table.key()).replace(", ", " DESC, ");
         let sql = format!(
             "SELECT {} FROM {} AS it ORDER BY {order} DESC LIMIT 1",
             columns.join(", "),
@@ -311,7 +311,7 @@ impl TransferTarget for PgTransfer {
         })
     }
 
-    fn set_position(&mut self, position: &Position) -> Result<(), StoreError> {
+    fn set_position(&mut self, position: &JournalCounters) -> Result<(), StoreError> {
         let node = self.node;
         self.write(false, async |client: &Client| {
             // May be left over from a daemon that stored nothing.
@@ -370,7 +370,7 @@ fn place_of(table: &Table) -> String {
 
 /// A statement that inserts rows, passed as one array per column.
 fn insert(table: &Table) -> String {
-    let columns = names(table.columns);
+    let columns = column_list(table.columns);
     let places: Vec<String> = (1..=table.columns.len())
         .map(|place| format!("${place}"))
         .collect();
@@ -403,13 +403,13 @@ fn insert(table: &Table) -> String {
 /// SQL that selects a column. Integers of all sizes become `int8`.
 fn selected(column: &Column) -> String {
     match column.kind {
-        Kind::Int => format!("{}::int8", column.name),
+        ColumnKind::Int => format!("{}::int8", column.name),
         _ => column.name.to_owned(),
     }
 }
 
 fn is_sized(column: &Column) -> bool {
-    matches!(column.kind, Kind::Text | Kind::Bytes)
+    matches!(column.kind, ColumnKind::Text | ColumnKind::Bytes)
 }
 
 /// Converts rows into one array per column.
@@ -426,26 +426,28 @@ fn arrays<'a>(columns: &[Column], rows: &'a [Row]) -> Result<Vec<Array<'a>>, Sto
         };
         let bytes_of = values.clone().map(bytes);
         Ok(match column.kind {
-            Kind::Id => {
+            ColumnKind::Id => {
                 let id = |bytes: &[u8]| bytes.try_into().map(Ulid).map_err(|_| damaged("id"));
                 let ids = bytes_of
                     .map(|bytes| bytes.map(id).transpose())
                     .collect::<Result<Vec<_>, _>>()?;
                 (Box::new(ids), Type::UUID_ARRAY)
             }
-            Kind::Text | Kind::Bytes => (Box::new(bytes_of.collect::<Vec<_>>()), Type::BYTEA_ARRAY),
-            Kind::Word => {
+            ColumnKind::Text | ColumnKind::Bytes => {
+                (Box::new(bytes_of.collect::<Vec<_>>()), Type::BYTEA_ARRAY)
+            }
+            ColumnKind::Word => {
                 let word = |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("word"));
                 let words = bytes_of
                     .map(|bytes| bytes.map(word).transpose())
                     .collect::<Result<Vec<_>, _>>()?;
                 (Box::new(words), Type::TEXT_ARRAY)
             }
-            Kind::Int => (
+            ColumnKind::Int => (
                 Box::new(values.map(number).collect::<Vec<_>>()),
                 Type::INT8_ARRAY,
             ),
-            Kind::Bool => {
+            ColumnKind::Bool => {
                 let bools = values.map(|value| number(value).map(|number| number != 0));
                 (Box::new(bools.collect::<Vec<_>>()), Type::BOOL_ARRAY)
             }
@@ -463,11 +465,11 @@ fn read_row(row: &PgRow, columns: &[Column]) -> Result<Row, StoreError> {
     let bytes = |bytes: &[u8]| Value::Bytes(bytes.to_vec());
     let value = |(place, column): (usize, &Column)| {
         let value = match column.kind {
-            Kind::Id => get::<Option<Ulid>>(row, place)?.map(|id| bytes(&id.0)),
-            Kind::Text | Kind::Bytes => get::<Option<&[u8]>>(row, place)?.map(bytes),
-            Kind::Word => get::<Option<&str>>(row, place)?.map(|word| bytes(word.as_bytes())),
-            Kind::Int => get::<Option<i64>>(row, place)?.map(Value::Number),
-            Kind::Bool => get::<Option<bool>>(row, place)?.map(|is| Value::Number(is.into())),
+            ColumnKind::Id => get::<Option<Ulid>>(row, place)?.map(|id| bytes(&id.0)),
+            ColumnKind::Text | ColumnKind::Bytes => get::<Option<&[u8]>>(row, place)?.map(bytes),
+            ColumnKind::Word => get::<Option<&str>>(row, place)?.map(|word| bytes(word.as_bytes())),
+            ColumnKind::Int => get::<Option<i64>>(row, place)?.map(Value::Number),
+            ColumnKind::Bool => get::<Option<bool>>(row, place)?.map(|is| Value::Number(is.into())),
         };
         Ok(value.unwrap_or(Value::Nothing))
     };

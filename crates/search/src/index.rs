@@ -49,7 +49,7 @@ const FILE: SqliteFile = SqliteFile {
     // 16 MiB. Only checkpoints wait for the disk.
     checkpoint_pages: 4_096,
     log_bytes_kept: 16 << 20,
-    statements_kept: 32,
+    statements_cached: 32,
 };
 
 /// Incremented with every change of the tables. An index of another version is rebuilt.
@@ -262,26 +262,26 @@ fn size_of(path: &Path) -> u64 {
 
 /// Checks, without changing the file, that it is an intact index of this version.
 fn is_usable(path: &Path, key: Option<&DataKey>) -> Answer<bool> {
-    let Some(look) = FILE.look(path, key)? else {
+    let Some(existing) = FILE.inspect(path, key)? else {
         return Ok(false);
     };
-    if look.schema.is_none() {
+    if existing.schema.is_none() {
         // Do not remove a file of another program.
         let path = path.to_owned();
         return Err(StoreError::NotAJournal { path }.into());
     }
     // With a log, the file may legitimately lack pages that are still in the log.
-    let is_cut_off = look.is_cut_off && size_of(&beside(path, "-wal")) == 0;
-    if look.schema != Some(SCHEMA_VERSION) || is_cut_off {
+    let is_cut_off = existing.is_cut_off && size_of(&beside(path, "-wal")) == 0;
+    if existing.schema != Some(SCHEMA_VERSION) || is_cut_off {
         return Ok(false);
     }
     let damaged = |error| damaged(path, error);
-    let look = look.connection;
-    let version: i64 = look
+    let connection = existing.connection;
+    let version: i64 = connection
         .query_row("SELECT words_version FROM state", [], |row| row.get(0))
         .map_err(damaged)?;
     if version == words::VERSION && size_of(path) <= CHECK_BYTES_MAX {
-        let verdict: String = look
+        let verdict: String = connection
             .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
             .map_err(damaged)?;
         if verdict != "ok" {

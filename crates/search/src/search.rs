@@ -460,7 +460,7 @@ impl Judge {
     /// Builds a hit. `None` if its turn is not among `turns`.
     fn hit(&self, session: &SessionId, found: &Scored, turns: Vec<Arc<[u8]>>) -> Option<Hit> {
         let is_hit = |turn: &&Arc<[u8]>| {
-            encoding::open_placed(turn).is_some_and(|(seq, _)| seq == found.seq)
+            encoding::open_with_seq(turn).is_some_and(|(seq, _)| seq == found.seq)
         };
         let content = turns.iter().find(is_hit)?;
         let turn = SearchedTurn::open(found.seq, content)?;

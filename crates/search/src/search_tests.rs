@@ -206,7 +206,7 @@ async fn search_ranks_best_first_including_ended_sessions() {
         let placed = hit
             .turns
             .iter()
-            .map(|turn| encoding::open_placed(turn).unwrap().0);
+            .map(|turn| encoding::open_with_seq(turn).unwrap().0);
         placed.collect()
     };
     assert_eq!(hits.iter().map(|hit| hit.seq).collect::<Vec<_>>(), [2, 3]);

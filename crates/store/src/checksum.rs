@@ -242,7 +242,7 @@ mod tests {
     use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
 
     use super::*;
-    use crate::encoding::{encode, open_placed, seal};
+    use crate::encoding::{encode, open_with_seq, seal};
 
     fn key() -> TurnKey {
         TurnKey {
@@ -297,7 +297,7 @@ mod tests {
             let content = sealed(role, parts);
             let protection = protect(key(), &content);
             assert_eq!(verdict(key(), &content, &protection), Verdict::Whole);
-            let (_, whole) = open_placed(&content).expect("a turn");
+            let (_, whole) = open_with_seq(&content).expect("a turn");
             for bit in 0..content.len() * 8 {
                 let mut flipped = content.to_vec();
                 flipped[bit / 8] ^= 1 << (bit % 8);
@@ -307,7 +307,7 @@ mod tests {
                 else {
                     panic!("bit {bit} of a turn of {role:?} was not noticed");
                 };
-                let (seq, turn) = open_placed(&stand_in).expect("a turn");
+                let (seq, turn) = open_with_seq(&stand_in).expect("a turn");
                 assert_eq!((seq, turn.role, turn.pinned), (key().seq, role, true));
                 assert_eq!(turn.timestamp, whole.timestamp);
                 assert_eq!((&*turn.client_id, &*turn.client_json), ("m1", ""));

@@ -20,27 +20,27 @@ use crate::{DataKey, StoreError};
 
 /// Form to convert a file to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum ConversionTarget {
     Encrypted,
     Plain,
 }
 
 /// A completed step of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ConversionStep {
     /// The new file is complete under a temporary name.
     Copied,
     /// The old file has a second name.
-    Kept,
+    OldRenamed,
     /// The new file has replaced the old one.
     Replaced,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ConversionOutcome {
     Converted,
     /// The file already had the target form.
-    WasSo,
+    AlreadyConverted,
     /// `is_stopped` interrupted the conversion.
     Stopped,
 }
@@ -50,7 +50,7 @@ const NEW: &str = ".converted";
 /// Suffix of the old file's second name, until it is overwritten.
 const OLD: &str = ".replaced";
 /// Bytes overwritten per write.
-const WIPED_AT_ONCE: usize = 1 << 20;
+const WIPE_CHUNK_BYTES: usize = 1 << 20;
 
 /// Rejects a directory with an unfinished conversion, because plaintext may remain in it.
 ///
@@ -98,18 +98,19 @@ pub fn check_convertible(path: &Path, key: &DataKey) -> Result<(), StoreError> {
 pub fn convert(
     path: &Path,
     key: &DataKey,
-    target: Target,
-    is_stopped: impl Fn(Step) -> bool,
-) -> Result<Outcome, StoreError> {
+    target: ConversionTarget,
+    is_stopped: impl Fn(ConversionStep) -> bool,
+) -> Result<ConversionOutcome, StoreError> {
     let failed = |error| unusable(path, error);
     check_convertible(path, key)?;
-    let (new, old) = (beside(path, NEW), beside(path, OLD));
+    let (new, old) = (with_suffix(path, NEW), with_suffix(path, OLD));
     finish_wiping(path, &old).map_err(failed)?;
     wipe(&new).map_err(failed)?;
     let form = FileForm::of(path)?;
     match (form, target) {
-        (FileForm::Plain, Target::Encrypted) | (FileForm::Encrypted(_), Target::Plain) => {}
-        _ => return Ok(Outcome::WasSo),
+        (FileForm::Plain, ConversionTarget::Encrypted)
+        | (FileForm::Encrypted(_), ConversionTarget::Plain) => {}
+        _ => return Ok(ConversionOutcome::AlreadyConverted),
     }
     private::file_options()
         .create_new(true)
@@ -119,23 +120,23 @@ pub fn convert(
     copy(path, &new, key, target)?;
     let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all());
     sync(&new).map_err(failed)?;
-    if is_stopped(Step::Copied) {
-        return Ok(Outcome::Stopped);
+    if is_stopped(ConversionStep::Copied) {
+        return Ok(ConversionOutcome::Stopped);
     }
     fs::hard_link(path, &old).map_err(failed)?;
     let dir = path.parent().unwrap_or(path);
     sync(dir).map_err(failed)?;
-    if is_stopped(Step::Kept) {
-        return Ok(Outcome::Stopped);
+    if is_stopped(ConversionStep::OldRenamed) {
+        return Ok(ConversionOutcome::Stopped);
     }
     fs::rename(&new, path).map_err(failed)?;
     sync(dir).map_err(failed)?;
-    if is_stopped(Step::Replaced) {
-        return Ok(Outcome::Stopped);
+    if is_stopped(ConversionStep::Replaced) {
+        return Ok(ConversionOutcome::Stopped);
     }
     wipe(&old).map_err(failed)?;
     sync(dir).map_err(failed)?;
-    Ok(Outcome::Converted)
+    Ok(ConversionOutcome::Converted)
 }
 
 /// Overwrites a file with zeros and removes it. A missing file is ignored.
@@ -148,11 +149,11 @@ pub fn wipe(path: &Path) -> io::Result<()> {
         file => file?,
     };
     let mut left = file.metadata()?.len();
-    let zeros = vec![0; WIPED_AT_ONCE];
+    let zeros = vec![0; WIPE_CHUNK_BYTES];
     while left > 0 {
         let part = usize::try_from(left)
-            .unwrap_or(WIPED_AT_ONCE)
-            .min(WIPED_AT_ONCE);
+            .unwrap_or(WIPE_CHUNK_BYTES)
+            .min(WIPE_CHUNK_BYTES);
         file.write_all(&zeros[..part])?;
         left -= part as u64;
     }
@@ -177,27 +178,27 @@ fn finish_wiping(path: &Path, old: &Path) -> io::Result<()> {
 }
 
 /// Copies all content of a file to a new one and compares them.
-fn copy(from: &Path, to: &Path, key: &DataKey, target: Target) -> Result<(), StoreError> {
+fn copy(from: &Path, to: &Path, key: &DataKey, target: ConversionTarget) -> Result<(), StoreError> {
     let key = Some(key);
     let (from_key, to_key) = match target {
-        Target::Encrypted => (None, key),
-        Target::Plain => (key, None),
+        ConversionTarget::Encrypted => (None, key),
+        ConversionTarget::Plain => (key, None),
     };
     let failed = |error| damaged(from, error);
     let connection = open(from, from_key, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    move_log(&connection, from)?;
+    checkpoint_log(&connection, from)?;
     attach(&connection, to, to_key)?;
     connection.execute_batch("PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;")?;
     // An interrupted copy is repeated, so it needs no durability.
     connection.execute_batch("PRAGMA copy.synchronous = OFF; PRAGMA copy.journal_mode = OFF;")?;
     // Must be set before the first table is created.
-    carry(&connection, "auto_vacuum").map_err(failed)?;
+    copy_pragma(&connection, "auto_vacuum").map_err(failed)?;
     let export = "SELECT sqlcipher_export('copy')";
     connection
         .query_row(export, [], |_| Ok(()))
         .map_err(failed)?;
     for pragma in ["application_id", "user_version"] {
-        carry(&connection, pragma).map_err(failed)?;
+        copy_pragma(&connection, pragma).map_err(failed)?;
     }
     compare(&connection, from).map_err(failed)??;
     connection.execute_batch("DETACH copy")?;
@@ -206,7 +207,7 @@ fn copy(from: &Path, to: &Path, key: &DataKey, target: Target) -> Result<(), Sto
 }
 
 /// Checkpoints the log into the file.
-fn move_log(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+fn checkpoint_log(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
     let busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     match busy.map_err(|error| damaged(path, error))? {
@@ -241,7 +242,7 @@ fn attach(connection: &Connection, to: &Path, key: Option<&DataKey>) -> Result<(
 }
 
 /// Copies the value of a pragma.
-fn carry(connection: &Connection, pragma: &str) -> rusqlite::Result<()> {
+fn copy_pragma(connection: &Connection, pragma: &str) -> rusqlite::Result<()> {
     let value: i64 = connection.pragma_query_value(Some("main"), pragma, |row| row.get(0))?;
     connection.pragma_update(Some("copy"), pragma, value)
 }
@@ -282,7 +283,7 @@ fn in_use(path: &Path) -> StoreError {
 }
 
 /// Appends a suffix to the file name.
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn with_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()

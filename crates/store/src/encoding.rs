@@ -84,7 +84,7 @@ pub fn seal(turn: &NewTurn, seq: u64, at: Timestamp) -> Arc<[u8]> {
 }
 
 /// Encodes a decoded or synthetic turn with a seq.
-pub fn seal_again(turn: Turn, seq: u64) -> Arc<[u8]> {
+pub fn encode_with_seq(turn: Turn, seq: u64) -> Arc<[u8]> {
     v1::Turn {
         seq,
         ..to_proto(turn)
@@ -99,7 +99,7 @@ pub fn open(content: &[u8]) -> Option<Turn> {
 }
 
 /// Decodes a stored turn with its seq. `None` if the bytes are damaged.
-pub fn open_placed(content: &[u8]) -> Option<(u64, Turn)> {
+pub fn open_with_seq(content: &[u8]) -> Option<(u64, Turn)> {
     let turn = v1::Turn::decode(content).ok()?;
     Some((turn.seq, from_proto(turn).ok()?))
 }
@@ -120,7 +120,7 @@ pub fn seq_of_client_id(content: &[u8], client_id: &str) -> Option<u64> {
 /// Decodes a stored turn into its record and the ids of the calls it answers.
 ///
 /// `None` if the bytes are damaged.
-pub fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
+pub fn decode_saved(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
     let opened = open(&content)?;
     let turn = NewTurn::of(&opened);
     let record = TurnRecord::new(&turn, seq, content);

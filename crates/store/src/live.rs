@@ -50,15 +50,15 @@ impl LiveQuery {
         }
     }
 
-    fn takes(&self, key: &SessionKey, head: &Head) -> bool {
+    fn matches(&self, key: &SessionKey, head: &Head) -> bool {
         key.tenant == self.tenant
             && key.session.as_str().starts_with(&*self.id_prefix)
             && (self.subject.is_none() || self.subject == head.subject)
             && (self.from..=self.until).contains(&head.last_access)
-            && self.is_behind(head.last_access, &key.session)
+            && self.is_after_cursor(head.last_access, &key.session)
     }
 
-    fn is_behind(&self, at: Steady, id: &SessionId) -> bool {
+    fn is_after_cursor(&self, at: Steady, id: &SessionId) -> bool {
         let Some((after_at, after_id)) = &self.after else {
             return true;
         };
@@ -77,7 +77,7 @@ pub(crate) fn page(
 ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
     let mut found = Vec::new();
     store.live_heads(&mut |key, head| {
-        if query.takes(&key, &head) {
+        if query.matches(&key, &head) {
             found.push((key, head));
         }
     })?;

@@ -30,12 +30,12 @@ use crate::{
 pub struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
     /// State of this handle. `None` unless several handles share the journal.
-    known: Option<Mutex<Known>>,
+    known: Option<Mutex<ProcessView>>,
 }
 
 /// State of one of several simulated processes that share the journal.
 #[derive(Debug, Default)]
-struct Known {
+struct ProcessView {
     process: u128,
     /// Versions of the generations it loaded or wrote.
     versions: BTreeMap<Generation, u64>,
@@ -44,11 +44,11 @@ struct Known {
 }
 
 /// Maximum number of erasures retained.
-const ERASURES_KEPT: usize = 10_000;
+const ERASURES_MAX: usize = 10_000;
 
 /// Approximate overhead in bytes of a retained generation, in addition to its turns and its JSON.
-const KEPT_ROW_BYTES: usize = 1 << 10;
-const KEPT_TURN_BYTES: usize = 64;
+const RETAINED_ROW_BYTES: usize = 1 << 10;
+const RETAINED_TURN_BYTES: usize = 64;
 
 impl MemoryStore {
     /// Returns a handle for one of several processes that share the journal.
@@ -56,9 +56,9 @@ impl MemoryStore {
     pub fn shared(&self, process: u128) -> Self {
         Self {
             tables: Arc::clone(&self.tables),
-            known: Some(Mutex::new(Known {
+            known: Some(Mutex::new(ProcessView {
                 process,
-                ..Known::default()
+                ..ProcessView::default()
             })),
         }
     }
@@ -81,27 +81,28 @@ impl MemoryStore {
     ///
     /// If space is short, generations without open deliveries are deleted, oldest first. Returns
     /// false, and retains nothing, if more than `bytes_max` bytes would still be needed.
-    pub fn keep(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
+    pub fn retain_ended(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
         let mut tables = self.tables();
         let turns = ended
             .turns
             .iter()
-            .map(|(_, content)| content.len() + KEPT_TURN_BYTES);
+            .map(|(_, content)| content.len() + RETAINED_TURN_BYTES);
         let state_bytes = ended.state.as_ref().map_or(0, |state| state.json.len());
         let summary_bytes = ended
             .summary
             .as_ref()
             .map_or(0, |kept| summaries::encode(kept).len());
-        let kept_bytes = KEPT_ROW_BYTES + turns.sum::<usize>() + state_bytes + summary_bytes;
-        while tables.kept_bytes + kept_bytes > bytes_max
-            && let Some(settled) = tables.outbox.oldest_settled()
+        let retained_bytes =
+            RETAINED_ROW_BYTES + turns.sum::<usize>() + state_bytes + summary_bytes;
+        while tables.retained_bytes + retained_bytes > bytes_max
+            && let Some(finished) = tables.outbox.oldest_finished()
         {
-            tables.forget_kept(settled);
+            tables.delete_retained(finished);
         }
-        if tables.kept_bytes + kept_bytes > bytes_max {
+        if tables.retained_bytes + retained_bytes > bytes_max {
             return false;
         }
-        tables.kept_bytes += kept_bytes;
+        tables.retained_bytes += retained_bytes;
         let EndedRecord {
             key,
             head,
@@ -135,15 +136,15 @@ impl MemoryStore {
             rewinds: BTreeMap::new(),
             rewound_before: rewound_turns,
             ended,
-            kept_bytes,
+            retained_bytes,
         };
         tables.generations.insert(generation, row);
         true
     }
 
     /// Bytes of the generations retained for pending deliveries.
-    pub fn kept_bytes(&self) -> usize {
-        self.tables().kept_bytes
+    pub fn retained_bytes(&self) -> usize {
+        self.tables().retained_bytes
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -271,7 +272,7 @@ impl Store for MemoryStore {
                 generation: generation.to_string(),
                 seq,
             };
-            encoding::read_back(seq, Arc::clone(content)).ok_or_else(damaged)
+            encoding::decode_saved(seq, Arc::clone(content)).ok_or_else(damaged)
         });
         let summary = row.summary();
         let earlier = windows::earlier_summaries(&row.cuts, summary.as_deref())
@@ -530,7 +531,7 @@ impl Store for MemoryStore {
         known.stage = erasure.stage;
         known.counts = erasure.counts;
         known.outside.clone_from(&erasure.outside);
-        while tables.erasures.len() > ERASURES_KEPT
+        while tables.erasures.len() > ERASURES_MAX
             && let Some(oldest) = tables.erasures.first_entry()
             && oldest.get().0.stage == ErasureStage::Done
         {

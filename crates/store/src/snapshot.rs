@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::OpenFlags;
 use rusqlite::backup::{Backup, StepResult};
 
-use crate::sqlite_file::{damaged, look_only, open};
+use crate::sqlite_file::{damaged, open, open_for_inspection};
 use crate::{DataKey, StoreError};
 
 /// Pages copied between two checks whether the copy was cancelled.
@@ -25,7 +25,7 @@ pub fn copy(
     key: Option<&DataKey>,
     is_stopped: impl Fn() -> bool,
 ) -> Result<bool, StoreError> {
-    let source = look_only(from, key)?;
+    let source = open_for_inspection(from, key)?;
     let failed = |error| damaged(from, error);
     let moment = source.unchecked_transaction()?;
     // The first read fixes the snapshot, which the backup uses.

@@ -33,12 +33,12 @@ pub struct SqliteFile {
     /// Size in bytes that the log file is truncated to after a checkpoint.
     pub log_bytes_kept: i64,
     /// Prepared statements cached per connection.
-    pub statements_kept: usize,
+    pub statements_cached: usize,
 }
 
 /// Result of inspecting an existing file without changing it.
 #[derive(Debug)]
-pub struct Look {
+pub struct FileInspection {
     /// Connection for further inspection. Closing it leaves the log as it is.
     pub connection: Connection,
     /// Schema version. `None` if the file is of another kind.
@@ -55,7 +55,11 @@ impl SqliteFile {
     /// # Errors
     /// [`StoreError::Corrupt`], [`StoreError::TooNew`], [`StoreError::DirUnusable`], and those of
     /// [`check_key`].
-    pub fn look(&self, path: &Path, key: Option<&DataKey>) -> Result<Option<Look>, StoreError> {
+    pub fn inspect(
+        &self,
+        path: &Path,
+        key: Option<&DataKey>,
+    ) -> Result<Option<FileInspection>, StoreError> {
         let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
         match (size, log_bytes(path)) {
             (0, 0) => return Ok(None),
@@ -80,7 +84,7 @@ impl SqliteFile {
             _ => return Err(corrupt(path, "it does not begin like a SQLite file")),
         };
         let damaged = |error| damaged(path, error);
-        let connection = look_only(path, key).map_err(damaged)?;
+        let connection = open_for_inspection(path, key).map_err(damaged)?;
         let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let application_id = pragma("application_id").map_err(damaged)?;
         let empty = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)";
@@ -107,7 +111,7 @@ impl SqliteFile {
             // Except for the salt, the header is encrypted.
             Some(_) => PAGE_BYTES as u64 * pragma("page_count").map_err(damaged)?.unsigned_abs(),
         };
-        Ok(Some(Look {
+        Ok(Some(FileInspection {
             connection,
             schema,
             is_cut_off: length < whole,
@@ -159,7 +163,7 @@ impl SqliteFile {
     ) -> Result<Connection, StoreError> {
         let connection = open(path, key, mode)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        connection.set_prepared_statement_cache_capacity(self.statements_kept);
+        connection.set_prepared_statement_cache_capacity(self.statements_cached);
         connection.pragma_update(None, "cache_size", -self.cache_kib)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         Ok(connection)
@@ -201,7 +205,7 @@ pub(crate) fn open(
 ///
 /// # Errors
 /// If SQLite cannot open the file.
-pub fn look_only(path: &Path, key: Option<&DataKey>) -> rusqlite::Result<Connection> {
+pub fn open_for_inspection(path: &Path, key: Option<&DataKey>) -> rusqlite::Result<Connection> {
     let connection = open(path, key, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // The log of a crash must survive for the next process that opens the file. If there is none,

@@ -15,7 +15,7 @@ use crate::{ClockAnchor, StoreError};
 
 /// Type of a column. Columns outside the key are nullable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// A ULID, 16 bytes.
     Id,
     /// UTF-8 from clients, with any character including NUL.
@@ -31,7 +31,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: ColumnKind,
 }
 
 /// A logical table of a journal.
@@ -47,7 +47,7 @@ pub struct Table {
 pub enum Value {
     /// NULL.
     Nothing,
-    /// For [`Kind::Int`] and [`Kind::Bool`].
+    /// For [`ColumnKind::Int`] and [`ColumnKind::Bool`].
     Number(i64),
     /// For all other kinds.
     Bytes(Vec<u8>),
@@ -58,7 +58,7 @@ pub type Row = Vec<Value>;
 
 /// Counters that a journal continues from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Position {
+pub struct JournalCounters {
     /// `None` before the first commit.
     pub clock: Option<ClockAnchor>,
     /// Highest number assigned to a turn.
@@ -102,7 +102,7 @@ impl fmt::Display for SourceId {
 /// Every method fails if the journal cannot be read.
 pub trait TransferSource {
     /// Returns the counters of the journal.
-    fn position(&mut self) -> Result<Position, StoreError>;
+    fn position(&mut self) -> Result<JournalCounters, StoreError>;
 
     /// Returns the approximate number of rows of a table.
     ///
@@ -138,7 +138,7 @@ pub trait TransferTarget: TransferSource {
     fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError>;
 
     /// Stores the counters of the source.
-    fn set_position(&mut self, position: &Position) -> Result<(), StoreError>;
+    fn set_position(&mut self, position: &JournalCounters) -> Result<(), StoreError>;
 
     /// Makes the journal durable and removes the marker.
     ///
@@ -149,7 +149,7 @@ pub trait TransferTarget: TransferSource {
 
 /// Digests of one table on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compared {
+pub struct TableComparison {
     pub name: &'static str,
     pub source: TableDigest,
     pub target: TableDigest,
@@ -163,7 +163,7 @@ pub struct TableDigest {
     pub sha256: [u8; 32],
 }
 
-impl Compared {
+impl TableComparison {
     pub fn is_same(&self) -> bool {
         self.source == self.target
     }
@@ -174,7 +174,7 @@ macro_rules! table {
     ($name:ident, $key:literal: $($column:ident $kind:ident),+) => {
         Table {
             name: stringify!($name),
-            columns: &[$(Column { name: stringify!($column), kind: Kind::$kind }),+],
+            columns: &[$(Column { name: stringify!($column), kind: ColumnKind::$kind }),+],
             key_columns: $key,
         }
     };
@@ -215,7 +215,7 @@ impl Table {
     }
 }
 
-impl Position {
+impl JournalCounters {
     fn row(&self) -> Row {
         let number = |count: u64| Value::Number(count.cast_signed());
         let clock = self.clock.iter().flat_map(|clock| {
@@ -273,7 +273,7 @@ impl Hashing {
 ///
 /// # Errors
 /// If the source cannot be read.
-pub fn look(source: &mut dyn TransferSource) -> Result<(SourceId, u64), StoreError> {
+pub fn identify(source: &mut dyn TransferSource) -> Result<(SourceId, u64), StoreError> {
     let mut row = source.position()?.row();
     let mut rows = 0;
     for table in &TABLES {
@@ -287,43 +287,43 @@ pub fn look(source: &mut dyn TransferSource) -> Result<(SourceId, u64), StoreErr
 
 /// Copies all rows missing in the target, and compares both sides.
 ///
-/// If they are equal, the target is finished; otherwise its marker remains. `told` is called with
+/// If they are equal, the target is finished; otherwise its marker remains. `report_rows` is called with
 /// the number of further rows of a table copied or read. For an empty target the total is three
 /// times the rows of the source.
 ///
 /// # Errors
 /// If a side cannot be read or written. The copy can be resumed.
-pub fn carry(
+pub fn copy_and_compare(
     source: &mut dyn TransferSource,
     target: &mut dyn TransferTarget,
     bounds: PageBounds,
-    told: &mut dyn FnMut(&Table, u64),
-) -> Result<Vec<Compared>, StoreError> {
+    report_rows: &mut dyn FnMut(&Table, u64),
+) -> Result<Vec<TableComparison>, StoreError> {
     for table in &TABLES {
         let mut after = target.last(table)?;
         loop {
             let rows = source.read(table, after.as_ref(), bounds)?;
             let Some(last) = rows.last() else { break };
             target.put(table, &rows)?;
-            told(table, rows.len() as u64);
+            report_rows(table, rows.len() as u64);
             after = Some(table.key_of(last));
         }
     }
     target.set_position(&source.position()?)?;
-    let sources = digests(source, bounds, told)?;
-    let targets = digests(target, bounds, told)?;
-    let names = TABLES.iter().map(|table| table.name).chain(["clock"]);
+    let sources = digests(source, bounds, report_rows)?;
+    let targets = digests(target, bounds, report_rows)?;
+    let column_list = TABLES.iter().map(|table| table.name).chain(["clock"]);
     let pairs = sources.into_iter().zip(targets);
-    let compared: Vec<Compared> = names
+    let compared: Vec<TableComparison> = column_list
         .zip(pairs)
-        .map(|(name, (source, target))| Compared {
+        .map(|(name, (source, target))| TableComparison {
             name,
             source,
             target,
         })
         .collect();
     source.check_held()?;
-    if compared.iter().all(Compared::is_same) {
+    if compared.iter().all(TableComparison::is_same) {
         target.finish()?;
     }
     Ok(compared)
@@ -333,7 +333,7 @@ pub fn carry(
 fn digests<S: TransferSource + ?Sized>(
     side: &mut S,
     bounds: PageBounds,
-    told: &mut dyn FnMut(&Table, u64),
+    report_rows: &mut dyn FnMut(&Table, u64),
 ) -> Result<Vec<TableDigest>, StoreError> {
     let mut digests = Vec::new();
     for table in &TABLES {
@@ -343,7 +343,7 @@ fn digests<S: TransferSource + ?Sized>(
             let Some(last) = rows.last() else { break };
             after = Some(table.key_of(last));
             rows.iter().for_each(|row| hashing.add(row));
-            told(table, rows.len() as u64);
+            report_rows(table, rows.len() as u64);
         }
         digests.push(hashing.end());
     }
@@ -353,8 +353,8 @@ fn digests<S: TransferSource + ?Sized>(
     Ok(digests)
 }
 
-/// Returns the column names separated by commas, for a statement.
-pub fn names(columns: &[Column]) -> String {
-    let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
-    names.join(", ")
+/// Returns the column column_list separated by commas, for a statement.
+pub fn column_list(columns: &[Column]) -> String {
+    let column_list: Vec<&str> = columns.iter().map(|column| column.name).collect();
+    column_list.join(", ")
 }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, params}
 
 use crate::checksum::{StoredTurn, TurnKey, Verdict, examine};
 use crate::sqlite::CONTENT;
-use crate::sqlite_file::look_only;
+use crate::sqlite_file::open_for_inspection;
 use crate::{DataKey, StoreError};
 
 /// Maximum number of damages described for one file. Further ones are only counted.
@@ -34,14 +34,14 @@ pub struct FileCheck {
     /// Size of the file without its log, or of the turns in a database.
     pub bytes: u64,
     /// Zeros unless the file is a journal.
-    pub turns: TurnCheck,
+    pub turns: TurnCheckCounts,
     /// Descriptions of the first 100 damages.
     pub damages: Vec<String>,
     pub damages_total: u64,
 }
 
 /// Why a batch of turns ended.
-enum Stop {
+enum BatchEnd {
     End,
     /// The batch is full, or the table ended. An empty next batch means the latter.
     Batch,
@@ -51,7 +51,7 @@ enum Stop {
 
 /// Number of turns by the result of their check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TurnCheck {
+pub struct TurnCheckCounts {
     /// Match their checksum.
     pub whole: u64,
     /// No checksum: written by an older memoird.
@@ -90,7 +90,7 @@ fn check(
         bytes: bytes.len(),
         ..FileCheck::default()
     };
-    let connection = look_only(path, key)?;
+    let connection = open_for_inspection(path, key)?;
     for step in [check.pages(&connection), more(&connection, &mut check)] {
         match step {
             Err(error) if is_damage(&error) => check.add(error.to_string()),
@@ -140,23 +140,25 @@ impl FileCheck {
             let end = loop {
                 match rows.next() {
                     Ok(Some(row)) => match row.get(0)? {
-                        id if id < next => break Ok(Stop::Damage(OUT_OF_ORDER.to_owned())),
+                        id if id < next => break Ok(BatchEnd::Damage(OUT_OF_ORDER.to_owned())),
                         id => {
                             next = i64::saturating_add(id, 1);
                             self.turn(connection, row);
                         }
                     },
-                    Ok(None) if next == first => break Ok(Stop::End),
-                    Ok(None) => break Ok(Stop::Batch),
-                    Err(error) if is_damage(&error) => break Ok(Stop::Damage(error.to_string())),
+                    Ok(None) if next == first => break Ok(BatchEnd::End),
+                    Ok(None) => break Ok(BatchEnd::Batch),
+                    Err(error) if is_damage(&error) => {
+                        break Ok(BatchEnd::Damage(error.to_string()));
+                    }
                     Err(error) => break Err(error),
                 }
             };
             drop(rows);
             match end? {
-                Stop::End => return Ok(()),
-                Stop::Batch => {}
-                Stop::Damage(problem) => {
+                BatchEnd::End => return Ok(()),
+                BatchEnd::Batch => {}
+                BatchEnd::Damage(problem) => {
                     let until = readable_from(&mut seek, next)?;
                     self.one_by_one(
                         connection,

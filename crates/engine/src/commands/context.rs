@@ -434,7 +434,7 @@ impl Plan {
             mark,
             codec: Codec {
                 open: encoding::open,
-                seal: encoding::seal_again,
+                seal: encoding::encode_with_seq,
             },
             keep: self.keep,
             soft_percent: self.soft_percent,

@@ -320,7 +320,7 @@ impl Copied {
         let turn = encoding::open(content)?;
         self.turns.push(NewTurn::of(&turn));
         let seq = self.turns.len() as u64;
-        self.contents.push(encoding::seal_again(turn, seq));
+        self.contents.push(encoding::encode_with_seq(turn, seq));
         Some(())
     }
 }

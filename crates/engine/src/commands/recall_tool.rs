@@ -261,7 +261,7 @@ impl Commands {
                 let opened = page
                     .turns
                     .iter()
-                    .filter_map(|turn| encoding::open_placed(turn));
+                    .filter_map(|turn| encoding::open_with_seq(turn));
                 let mut is_full = false;
                 for (seq, turn) in opened {
                     if !text.push(seq, &turn) {

@@ -35,7 +35,7 @@ pub(crate) struct Outbox {
     under_way: Mutex<HashMap<Generation, usize>>,
     room: ContentRoom,
     /// Bytes retained in memory for hooks, as of the last count.
-    kept_bytes: AtomicU64,
+    retained_bytes: AtomicU64,
 }
 
 /// Memory for content passed to hooks. Each hook has its own share, so that none waits for another.
@@ -162,7 +162,7 @@ impl Outbox {
             changed: Notify::new(),
             under_way: Mutex::default(),
             room: ContentRoom::new(Arc::clone(counted)),
-            kept_bytes: AtomicU64::new(0),
+            retained_bytes: AtomicU64::new(0),
         }
     }
 
@@ -190,15 +190,15 @@ impl Outbox {
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
         let done = self.access.run(None, action).await;
-        self.count_kept();
+        self.count_retained();
         done
     }
 
     /// Updates the accounting of memory retained for hooks.
-    fn count_kept(&self) {
+    fn count_retained(&self) {
         if let Some(memory) = &self.memory {
-            let kept = memory.kept_bytes() as u64;
-            let before = self.kept_bytes.swap(kept, Ordering::Relaxed);
+            let kept = memory.retained_bytes() as u64;
+            let before = self.retained_bytes.swap(kept, Ordering::Relaxed);
             self.room.memory.count_hooks(before, kept);
         }
     }
@@ -301,9 +301,9 @@ impl EndListener for Outbox {
         };
         let share = usize::try_from(self.room.memory.hooks_max()).unwrap_or(usize::MAX);
         let bytes_max = self.config.load().memory_bytes.min(share);
-        let is_kept = memory.keep(record, owed, bytes_max);
-        self.count_kept();
-        if is_kept {
+        let is_retained = memory.retain_ended(record, owed, bytes_max);
+        self.count_retained();
+        if is_retained {
             self.notify();
         } else {
             error!(

@@ -220,7 +220,7 @@ impl Memories {
         let turns: Vec<(u64, Turn)> = page
             .turns
             .iter()
-            .filter_map(|content| encoding::open_placed(content))
+            .filter_map(|content| encoding::open_with_seq(content))
             .collect();
         let Some(&(to_seq, _)) = turns.last() else {
             return Ok(Err(Nothing {
@@ -505,7 +505,7 @@ impl Memories {
                 .count();
             let last_old = old
                 .checked_sub(1)
-                .and_then(|last| encoding::open_placed(&page.turns[last]));
+                .and_then(|last| encoding::open_with_seq(&page.turns[last]));
             if let Some((seq, _)) = last_old {
                 self.skip_to(tenant, unread, seq).await?;
             }
@@ -584,7 +584,7 @@ impl Memories {
         let placed = page
             .turns
             .iter()
-            .filter_map(|content| encoding::open_placed(content));
+            .filter_map(|content| encoding::open_with_seq(content));
         Ok(placed
             .filter_map(|(seq, turn)| Some((seq, turn.timestamp?)))
             .collect())

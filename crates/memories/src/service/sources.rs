@@ -111,7 +111,7 @@ impl Memories {
             generation = page.generation;
             let before = turns.len();
             for content in &page.turns {
-                let Some((seq, turn)) = encoding::open_placed(content) else {
+                let Some((seq, turn)) = encoding::open_with_seq(content) else {
                     continue;
                 };
                 if wanted.next_if_eq(&seq).is_some() {

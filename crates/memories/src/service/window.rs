@@ -172,7 +172,7 @@ impl RecallForWindow {
         let turns = page
             .turns
             .iter()
-            .filter_map(|content| encoding::open_placed(content));
+            .filter_map(|content| encoding::open_with_seq(content));
         let said: Vec<Said> = turns
             .map(|(_, turn)| Said {
                 is_request: turn.role == Role::User && turn.links().results.is_empty(),

@@ -35,7 +35,7 @@ fn seqs(lease: &ExtractionLease) -> Vec<u64> {
     let placed = lease
         .turns
         .iter()
-        .map(|content| encoding::open_placed(content).unwrap().0);
+        .map(|content| encoding::open_with_seq(content).unwrap().0);
     placed.collect()
 }
 

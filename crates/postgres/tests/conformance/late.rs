@@ -9,7 +9,9 @@ use std::time::Duration;
 use memoird_core::ids::Generation;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Steady;
-use memoird_postgres::{DatabaseUse, PgOptions, PgStore, Step, Steps, Transactions};
+use memoird_postgres::{
+    DatabaseUse, MigrationStep, PgOptions, PgStore, SchemaMigrations, Transactions,
+};
 use memoird_store::{DeliveryOutcome, PruneBefore, PruneBounds, PruningPending, Store};
 use tokio_postgres::Client;
 
@@ -249,15 +251,15 @@ fn commits_do_not_go_through_all_that_were_made_since_somebody_looked() {
 /// A dump locks tables while it runs, and a waiting lock blocks all later ones.
 #[test]
 fn a_step_of_a_schema_that_finds_a_table_in_use_lets_others_go_on_and_comes_again() {
-    const FIRST: Step = Step {
+    const FIRST: MigrationStep = MigrationStep {
         sql: "CREATE TABLE other.kept (id int)",
         min_reader: 1,
     };
-    const SECOND: Step = Step {
+    const SECOND: MigrationStep = MigrationStep {
         sql: "ALTER TABLE other.kept ADD COLUMN more int",
         min_reader: 1,
     };
-    let steps = |steps| Steps {
+    let steps = |steps| SchemaMigrations {
         schema: "other",
         steps,
     };

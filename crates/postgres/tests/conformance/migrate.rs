@@ -12,8 +12,8 @@ use memoird_core::session::AppendCommand;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_postgres::{DatabaseUse, PgStore, PgTransfer};
 use memoird_store::transfer::{
-    Compared, PageBounds, Position, Row, SourceId, TABLES, Table, TransferSource, TransferTarget,
-    carry, look,
+    JournalCounters, PageBounds, Row, SourceId, TABLES, Table, TableComparison, TransferSource,
+    TransferTarget, copy_and_compare, identify,
 };
 use memoird_store::{
     ClockAnchor, DeliveryFilter, DeliveryOutcome, EraseTarget, Erasure, JournalRange,
@@ -33,12 +33,12 @@ use crate::update;
 use crate::walk::{Random, walk_beside_memory};
 
 /// Location of a journal.
-enum Place<'a> {
+enum Side<'a> {
     Dir(&'a Path),
     Database(&'a Database),
 }
 
-impl Place<'_> {
+impl Side<'_> {
     fn source(&self) -> Result<Box<dyn TransferSource>, StoreError> {
         Ok(match self {
             Self::Dir(dir) => Box::new(SqliteTransfer::source(dir, None)?),
@@ -191,13 +191,13 @@ fn bounds(rows_max: usize) -> PageBounds {
     }
 }
 
-fn migrate(from: &Place<'_>, to: &Place<'_>) -> Vec<Compared> {
+fn migrate(from: &Side<'_>, to: &Side<'_>) -> Vec<TableComparison> {
     let mut source = from.source().unwrap();
-    let (id, rows) = look(&mut *source).unwrap();
+    let (id, rows) = identify(&mut *source).unwrap();
     let mut target = to.target(&id).unwrap();
     let mut told = 0;
     let mut count = |_: &Table, rows| told += rows;
-    let compared = carry(&mut *source, &mut *target, bounds(17), &mut count).unwrap();
+    let compared = copy_and_compare(&mut *source, &mut *target, bounds(17), &mut count).unwrap();
     let carried: u64 = compared.iter().map(|table| table.source.rows).sum();
     // Some of the turns may be erased.
     assert!(
@@ -216,9 +216,9 @@ fn a_journal_goes_to_a_database_and_back() {
         rich(first.path(), seed);
         let before = all_of(&open(first.path()));
         let places = [
-            Place::Dir(first.path()),
-            Place::Database(&database),
-            Place::Dir(second.path()),
+            Side::Dir(first.path()),
+            Side::Database(&database),
+            Side::Dir(second.path()),
         ];
         for pair in places.windows(2) {
             let compared = migrate(&pair[0], &pair[1]);
@@ -288,7 +288,7 @@ impl<'a> Failing<'a> {
 }
 
 impl TransferSource for Failing<'_> {
-    fn position(&mut self) -> Result<Position, StoreError> {
+    fn position(&mut self) -> Result<JournalCounters, StoreError> {
         self.inner.position()
     }
 
@@ -316,7 +316,7 @@ impl TransferTarget for Failing<'_> {
         self.call(|inner| inner.put(table, &rows[lost..]))
     }
 
-    fn set_position(&mut self, position: &Position) -> Result<(), StoreError> {
+    fn set_position(&mut self, position: &JournalCounters) -> Result<(), StoreError> {
         self.call(|inner| inner.set_position(position))
     }
 
@@ -340,7 +340,7 @@ fn the_time_line_goes_on_while_a_journal_is_carried() {
     begun(&store, "s", 1);
     store.commit(&last, &[]).unwrap();
     drop(store);
-    migrate(&Place::Dir(dir.path()), &Place::Database(&database));
+    migrate(&Side::Dir(dir.path()), &Side::Database(&database));
     let store = database.store();
     assert_eq!(store.clock().unwrap(), Some(last));
     let steady = store.steady().unwrap().unwrap().0;
@@ -348,10 +348,10 @@ fn the_time_line_goes_on_while_a_journal_is_carried() {
     assert!((50 + hour..50 + 2 * hour).contains(&steady), "{steady}");
 }
 
-fn with_interruptions(from: &Place<'_>, to: &Place<'_>, random: &mut Random) -> usize {
+fn with_interruptions(from: &Side<'_>, to: &Side<'_>, random: &mut Random) -> usize {
     for tries in 0.. {
         let mut source = from.source().unwrap();
-        let (id, _) = look(&mut *source).unwrap();
+        let (id, _) = identify(&mut *source).unwrap();
         let mut target = to.target(&id).unwrap();
         let mut failing = Failing {
             calls_left: random.below(8),
@@ -359,11 +359,15 @@ fn with_interruptions(from: &Place<'_>, to: &Place<'_>, random: &mut Random) -> 
             ..Failing::never(&mut *target)
         };
         let rows_max = usize::try_from(1 + random.below(40)).unwrap();
-        let carried = carry(&mut *source, &mut failing, bounds(rows_max), &mut |_, _| {});
+        let carried =
+            copy_and_compare(&mut *source, &mut failing, bounds(rows_max), &mut |_, _| {});
         drop((source, target));
         match carried {
             Ok(compared) => {
-                assert!(compared.iter().all(Compared::is_same), "{compared:?}");
+                assert!(
+                    compared.iter().all(TableComparison::is_same),
+                    "{compared:?}"
+                );
                 return tries;
             }
             Err(StoreError::Full) => {}
@@ -375,7 +379,7 @@ fn with_interruptions(from: &Place<'_>, to: &Place<'_>, random: &mut Random) -> 
 }
 
 /// Asserts that the location can be neither opened as a journal nor used as a source.
-fn is_unfinished(place: &Place<'_>) {
+fn is_unfinished(place: &Side<'_>) {
     for refused in [place.store().err(), place.source().err()] {
         let is_told = matches!(refused, Some(StoreError::MigrationUnfinished { .. }));
         assert!(is_told, "{refused:?}");
@@ -392,9 +396,9 @@ fn what_is_cut_off_goes_on_where_it_was() {
         rich(first.path(), 100 + seed);
         let before = all_of(&open(first.path()));
         let places = [
-            Place::Dir(first.path()),
-            Place::Database(&database),
-            Place::Dir(second.path()),
+            Side::Dir(first.path()),
+            Side::Database(&database),
+            Side::Dir(second.path()),
         ];
         let mut random = Random(seed);
         for pair in places.windows(2) {
@@ -414,14 +418,14 @@ fn a_target_that_is_somebody_elses_is_refused_and_left_as_it_is() {
         let store = open(dir);
         owing(&store, "chat", at, &["git"]);
     }
-    let id_of = |dir| look(&mut *Place::Dir(dir).source().unwrap()).unwrap().0;
-    for target in [Place::Database(&database), Place::Dir(dir)] {
+    let id_of = |dir| identify(&mut *Side::Dir(dir).source().unwrap()).unwrap().0;
+    for target in [Side::Database(&database), Side::Dir(dir)] {
         drop(target.target(&id_of(one)).unwrap());
         is_unfinished(&target);
         let refused = target.target(&id_of(other)).err();
         let is_told = matches!(refused, Some(StoreError::OtherMigration { .. }));
         assert!(is_told, "{refused:?}");
-        migrate(&Place::Dir(one), &target);
+        migrate(&Side::Dir(one), &target);
         let refused = target.target(&id_of(one)).err();
         let is_told = matches!(refused, Some(StoreError::TargetNotEmpty { .. }));
         assert!(is_told, "{refused:?}");
@@ -433,10 +437,10 @@ fn a_target_that_is_somebody_elses_is_refused_and_left_as_it_is() {
 fn a_daemon_that_does_not_know_of_migrations_is_kept_away_by_its_version() {
     let Some(database) = database() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (Place::Dir(dir.path()), Place::Database(&database));
+    let (from, to) = (Side::Dir(dir.path()), Side::Database(&database));
     drop(open(dir.path()));
     let min_reader = || database.number("SELECT min_reader::int8 FROM memoird.schema_version");
-    let (id, _) = look(&mut *from.source().unwrap()).unwrap();
+    let (id, _) = identify(&mut *from.source().unwrap()).unwrap();
     drop(to.target(&id).unwrap());
     assert_eq!(min_reader(), 4);
     migrate(&from, &to);
@@ -447,7 +451,7 @@ fn a_daemon_that_does_not_know_of_migrations_is_kept_away_by_its_version() {
 fn what_a_daemon_has_is_refused() {
     let Some(database) = database() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::Dir(dir.path());
+    let place = Side::Dir(dir.path());
     let store = open(dir.path());
     owing(&store, "chat", 10, &[]);
     let refused = place.source().err();
@@ -456,12 +460,12 @@ fn what_a_daemon_has_is_refused() {
         "{refused:?}"
     );
     drop(store);
-    let (id, _) = look(&mut *place.source().unwrap()).unwrap();
+    let (id, _) = identify(&mut *place.source().unwrap()).unwrap();
     let mut options = database.options();
     options.sharing = DatabaseUse::Exclusive;
     options.name = "the daemon".to_owned();
     let _daemon = database.store_with(options);
-    let refused = Place::Database(&database).target(&id).err();
+    let refused = Side::Database(&database).target(&id).err();
     let problem = refused.expect("it is refused").to_string();
     assert!(
         problem.contains("another memoird has it (the daemon)"),
@@ -474,11 +478,11 @@ fn who_has_lost_the_database_writes_nothing_more() {
     let Some(database) = database() else { return };
     let dir = tempfile::tempdir().unwrap();
     rich(dir.path(), 1);
-    let mut source = Place::Dir(dir.path()).source().unwrap();
-    let (id, _) = look(&mut *source).unwrap();
-    let mut target = Place::Database(&database).target(&id).unwrap();
+    let mut source = Side::Dir(dir.path()).source().unwrap();
+    let (id, _) = identify(&mut *source).unwrap();
+    let mut target = Side::Database(&database).target(&id).unwrap();
     database.run("UPDATE memoird.owner SET node = gen_random_uuid()");
-    let refused = carry(&mut *source, &mut *target, bounds(9), &mut |_, _| {});
+    let refused = copy_and_compare(&mut *source, &mut *target, bounds(9), &mut |_, _| {});
     let problem = refused.expect_err("it is lost").to_string();
     assert!(
         problem.contains("another memoird has taken it over"),
@@ -493,15 +497,16 @@ fn what_was_not_carried_is_found() {
     rich(dir.path(), 1);
     for table in TABLES.map(|table| table.name) {
         let Some(database) = database() else { return };
-        let place = Place::Database(&database);
-        let mut source = Place::Dir(dir.path()).source().unwrap();
-        let (id, _) = look(&mut *source).unwrap();
+        let place = Side::Database(&database);
+        let mut source = Side::Dir(dir.path()).source().unwrap();
+        let (id, _) = identify(&mut *source).unwrap();
         let mut target = place.target(&id).unwrap();
         let mut losing = Failing {
             loses: table,
             ..Failing::never(&mut *target)
         };
-        let compared = carry(&mut *source, &mut losing, bounds(999), &mut |_, _| {}).unwrap();
+        let compared =
+            copy_and_compare(&mut *source, &mut losing, bounds(999), &mut |_, _| {}).unwrap();
         drop(target);
         let differing: Vec<&str> = compared
             .iter()

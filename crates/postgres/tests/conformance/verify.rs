@@ -8,7 +8,7 @@ use std::thread;
 use memoird_core::session::AppendCommand;
 use memoird_postgres::PgStore;
 use memoird_store::Store;
-use memoird_store::verify::{FileCheck, TurnCheck};
+use memoird_store::verify::{FileCheck, TurnCheckCounts};
 
 use crate::chat::{Chat, begun, large};
 use crate::kit::*;
@@ -20,10 +20,10 @@ fn check(store: &PgStore) -> FileCheck {
     store.check_turns().unwrap().unwrap()
 }
 
-fn whole(whole: u64) -> TurnCheck {
-    TurnCheck {
+fn whole(whole: u64) -> TurnCheckCounts {
+    TurnCheckCounts {
         whole,
-        ..TurnCheck::default()
+        ..TurnCheckCounts::default()
     }
 }
 
@@ -91,7 +91,7 @@ fn a_content_that_does_not_fit_its_checksum_is_named_and_stays_as_it_is() {
         (checked.damages, checked.damages_total),
         (vec![expected], 1)
     );
-    let turns = TurnCheck {
+    let turns = TurnCheckCounts {
         whole: 5,
         damaged: 1,
         unchecked: 0,

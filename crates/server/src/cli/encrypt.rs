@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use memoird_store::conversion::{Outcome, Target, check_convertible, convert};
+use memoird_store::conversion::{ConversionOutcome, ConversionTarget, check_convertible, convert};
 use memoird_store::{DataKey, DirLock};
 use serde_json::json;
 
@@ -46,7 +46,11 @@ impl DataKeyArgs {
     }
 }
 
-pub(super) fn run(args: &EncryptArgs, target: Target, json: bool) -> Result<(), CliError> {
+pub(super) fn run(
+    args: &EncryptArgs,
+    target: ConversionTarget,
+    json: bool,
+) -> Result<(), CliError> {
     let configured = config::data_files(&args.config)?;
     let Some(key) = configured.key else {
         let problem = format!("{} names no server.data_key", args.config.display());
@@ -98,7 +102,7 @@ fn convert_all(
     dir: &Path,
     paths: &[PathBuf],
     key: &DataKey,
-    target: Target,
+    target: ConversionTarget,
 ) -> Result<usize, CliError> {
     let bytes = |path: &Path| fs::metadata(path).map_or(0, |data| data.len());
     let progress = Progress::new(Some(paths.iter().map(|path| bytes(path)).sum()));
@@ -110,7 +114,7 @@ fn convert_all(
         progress.show(|| format!("{name}, {}", output::size(size)));
         let outcome = convert(path, key, target, |_| false)?;
         progress.add(size);
-        if outcome == Outcome::Converted {
+        if outcome == ConversionOutcome::Converted {
             converted += 1;
             output::note(&format!(
                 "{name}: {}, {}",
@@ -122,10 +126,10 @@ fn convert_all(
     Ok(converted)
 }
 
-fn described(target: Target) -> &'static str {
+fn described(target: ConversionTarget) -> &'static str {
     match target {
-        Target::Encrypted => "encrypted",
-        Target::Plain => "decrypted",
+        ConversionTarget::Encrypted => "encrypted",
+        ConversionTarget::Plain => "decrypted",
     }
 }
 

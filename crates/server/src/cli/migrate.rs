@@ -12,7 +12,8 @@ use memoird_core::hex;
 use memoird_memories::store::{FilesOptions, MemoryStore};
 use memoird_store::SqliteTransfer;
 use memoird_store::transfer::{
-    Compared, PageBounds, SourceId, TransferSource, TransferTarget, carry, look,
+    PageBounds, SourceId, TableComparison, TransferSource, TransferTarget, copy_and_compare,
+    identify,
 };
 use serde_json::json;
 
@@ -47,7 +48,7 @@ pub(crate) struct MigrateArgs {
     password_file: Option<PathBuf>,
 }
 
-enum Place {
+enum MigrationTarget {
     Dir(PathBuf),
     #[cfg(feature = "postgres")]
     Database(Box<memoird_postgres::PgOptions>),
@@ -60,17 +61,17 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     // The database connections need the runtime until both sides are closed.
     let runtime = super::runtime(false)?;
     let mut source = open_source(&files, &journal, &runtime)?;
-    let (id, rows) = look(&mut *source)?;
+    let (id, rows) = identify(&mut *source)?;
     let mut target = open_target(&place, &files, &id, &runtime)?;
     // The target is marked as unfinished from here on.
     let memories = open_memories(&files, &journal, &runtime)?;
     let target_memories = place.open_memories(&files, &runtime)?;
-    let mut compared = memories::carry(&memories, &target_memories)?;
-    if !compared.iter().all(Compared::is_same) {
+    let mut compared = memories::copy_and_compare(&memories, &target_memories)?;
+    if !compared.iter().all(TableComparison::is_same) {
         return report(&compared, json);
     }
     let progress = Progress::new(Some(rows.saturating_mul(3)));
-    let journals = carry(
+    let journals = copy_and_compare(
         &mut *source,
         &mut *target,
         PageBounds::default(),
@@ -91,7 +92,7 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
 }
 
 impl MigrateArgs {
-    fn place(&self) -> Result<Place, CliError> {
+    fn place(&self) -> Result<MigrationTarget, CliError> {
         let is_database = ["postgres://", "postgresql://"]
             .iter()
             .any(|scheme| self.to.starts_with(scheme))
@@ -99,12 +100,12 @@ impl MigrateArgs {
         if is_database {
             self.database()
         } else {
-            Ok(Place::Dir(PathBuf::from(&self.to)))
+            Ok(MigrationTarget::Dir(PathBuf::from(&self.to)))
         }
     }
 
     #[cfg(feature = "postgres")]
-    fn database(&self) -> Result<Place, CliError> {
+    fn database(&self) -> Result<MigrationTarget, CliError> {
         use memoird_postgres::PgOptions;
         let invalid = |problem: String| CliError::usage(format!("--to {problem}"));
         let text = |path: &PathBuf| fs::read_to_string(path).map_err(CliError::no_input(path));
@@ -123,18 +124,18 @@ impl MigrateArgs {
         let ca = self.ca.as_ref().map(text).transpose()?;
         let options = PgOptions::parse(&self.to, password.as_deref(), ca.as_deref())
             .map_err(|problem| CliError::usage(format!("--database-ca: {problem}")))?;
-        Ok(Place::Database(Box::new(options)))
+        Ok(MigrationTarget::Database(Box::new(options)))
     }
 
     #[cfg(not(feature = "postgres"))]
-    fn database(&self) -> Result<Place, CliError> {
+    fn database(&self) -> Result<MigrationTarget, CliError> {
         let problem = "this memoird was built without the feature `postgres`; run one that was built \
                        with it";
         Err(CliError::usage(problem))
     }
 }
 
-impl Place {
+impl MigrationTarget {
     /// Gives files created by root to the owner of the directory.
     fn give_to_owner(&self) -> Result<(), CliError> {
         match self {
@@ -263,13 +264,13 @@ fn open_source(
 
 #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
 fn open_target(
-    place: &Place,
+    place: &MigrationTarget,
     files: &DataFiles,
     source: &SourceId,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<Box<dyn TransferTarget>, CliError> {
     match place {
-        Place::Dir(dir) => {
+        MigrationTarget::Dir(dir) => {
             let files = DataFiles::of_dir(dir, files.key);
             check_whole(&files)?;
             let target = SqliteTransfer::target(dir, files.key, source)?;
@@ -279,7 +280,7 @@ fn open_target(
             Ok(Box::new(target))
         }
         #[cfg(feature = "postgres")]
-        Place::Database(options) => {
+        MigrationTarget::Database(options) => {
             let options = (**options).clone();
             let target = memoird_postgres::PgTransfer::target(options, runtime.handle(), source);
             Ok(Box::new(target.map_err(at("--to"))?))
@@ -306,7 +307,7 @@ fn check_whole(files: &DataFiles) -> Result<(), CliError> {
 }
 
 /// Prints the row counts of both sides. A difference is a failure.
-fn report(compared: &[Compared], is_json: bool) -> Result<(), CliError> {
+fn report(compared: &[TableComparison], is_json: bool) -> Result<(), CliError> {
     if is_json {
         let tables: Vec<_> = compared
             .iter()
@@ -366,7 +367,7 @@ mod tests {
             rows,
             sha256: [7; 32],
         };
-        let table = |name, target| Compared {
+        let table = |name, target| TableComparison {
             name,
             source: side(3),
             target: side(target),
@@ -378,7 +379,7 @@ mod tests {
         assert!(error.to_string().contains("differs in states, outbox;"));
     }
 
-    fn place(to: &str) -> Result<Place, CliError> {
+    fn place(to: &str) -> Result<MigrationTarget, CliError> {
         let args = MigrateArgs {
             config: PathBuf::new(),
             to: to.to_owned(),
@@ -390,10 +391,16 @@ mod tests {
 
     #[test]
     fn a_place_is_a_database_or_a_directory() {
-        assert!(matches!(place("there/postgres"), Ok(Place::Dir(_))));
+        assert!(matches!(
+            place("there/postgres"),
+            Ok(MigrationTarget::Dir(_))
+        ));
         for to in ["postgres://a@b/c", "postgresql://b/c", "host=b dbname=c"] {
             #[cfg(feature = "postgres")]
-            assert!(matches!(place(to), Ok(Place::Database(_))), "{to}");
+            assert!(
+                matches!(place(to), Ok(MigrationTarget::Database(_))),
+                "{to}"
+            );
             #[cfg(not(feature = "postgres"))]
             {
                 let error = place(to).err().expect("nothing can reach it");

@@ -312,7 +312,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
     } = window;
     let opened = turns
         .iter()
-        .map(|turn| encoding::open_placed(&turn.content));
+        .map(|turn| encoding::open_with_seq(&turn.content));
     let (seqs, mut turns): (Vec<u64>, Vec<Turn>) =
         opened.collect::<Option<Vec<_>>>()?.into_iter().unzip();
     let mut behind_gap = behind_gap(&seqs, &rewound);

@@ -39,7 +39,7 @@ fn rendered(
     let opened = page
         .turns
         .iter()
-        .map(|turn| encoding::open_placed(turn))
+        .map(|turn| encoding::open_with_seq(turn))
         .collect::<Option<Vec<_>>>()
         .ok_or_else(status::turn_damaged)?;
     let stay = opened

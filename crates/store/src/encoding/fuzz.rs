@@ -19,7 +19,7 @@ fn fuzz_turns() {
         ],
     };
     target.check(|input| {
-        if let Some((seq, turn)) = open_placed(input) {
+        if let Some((seq, turn)) = open_with_seq(input) {
             check_read(seq, &turn);
         }
         if let Some(live) = decode_live_set(input) {
@@ -32,7 +32,7 @@ fn fuzz_turns() {
 fn check_read(seq: u64, turn: &Turn) {
     // A salience may be NaN, so compare debug output instead of values.
     let same = |one: &Turn, other: &Turn| assert_eq!(format!("{one:?}"), format!("{other:?}"));
-    let (seq_again, again) = open_placed(&seal_again(turn.clone(), seq)).unwrap();
+    let (seq_again, again) = open_with_seq(&encode_with_seq(turn.clone(), seq)).unwrap();
     assert_eq!(seq_again, seq);
     same(&again, turn);
 
@@ -43,7 +43,7 @@ fn check_read(seq: u64, turn: &Turn) {
         ..turn.clone()
     };
     same(&open(&sealed).unwrap(), &timed);
-    let (record, results) = read_back(9, sealed).unwrap();
+    let (record, results) = decode_saved(9, sealed).unwrap();
     assert_eq!((record.seq, results), (9, turn.links().results));
     if turn.check(0, &Limits::default()).is_ok() {
         assert!(!turn.parts.is_empty(), "a turn says something");

@@ -40,7 +40,7 @@ impl Tables {
                 erasure.counts.deliveries += u64::from(!is_done);
             }
             if let Some(row) = self.generations.remove(name) {
-                self.kept_bytes = self.kept_bytes.saturating_sub(row.kept_bytes);
+                self.retained_bytes = self.retained_bytes.saturating_sub(row.retained_bytes);
                 erasure.counts.turns += row.turns.len() as u64;
                 erasure.counts.summaries += row.summaries.len() as u64;
             }
@@ -76,4 +76,4 @@ impl Tables {
     }
 }
 
-pub(super) type Kept = (Erasure, ErasureScope);
+pub(super) type ErasureAndScope = (Erasure, ErasureScope);

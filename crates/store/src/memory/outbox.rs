@@ -22,7 +22,7 @@ pub(super) struct Outbox {
     /// Index of the pending ones.
     pending: Pending,
     /// Generations that have only finished deliveries.
-    settled: BTreeSet<Generation>,
+    finished: BTreeSet<Generation>,
 }
 
 pub(super) fn owed(
@@ -54,7 +54,7 @@ impl Outbox {
         if of_generation.contains_key(&hook) {
             return;
         }
-        self.settled.remove(&generation);
+        self.finished.remove(&generation);
         if delivery.state == DeliveryState::Pending {
             note_pending(&mut self.pending, &delivery);
         }
@@ -71,7 +71,7 @@ impl Outbox {
         let removed = of_generation.and_then(|of| of.remove(&id.hook));
         if let Some(removed) = &removed {
             forget_pending(&mut self.pending, removed);
-            self.note_settled(id.generation);
+            self.note_finished(id.generation);
         }
         removed.is_some()
     }
@@ -81,7 +81,7 @@ impl Outbox {
         &mut self,
         generation: Generation,
     ) -> impl Iterator<Item = Delivery> + use<> {
-        self.settled.remove(&generation);
+        self.finished.remove(&generation);
         let removed = self.deliveries.remove(&generation).unwrap_or_default();
         for delivery in removed.values() {
             forget_pending(&mut self.pending, delivery);
@@ -95,8 +95,8 @@ impl Outbox {
     }
 
     /// Returns the oldest generation that has only finished deliveries.
-    pub(super) fn oldest_settled(&self) -> Option<Generation> {
-        self.settled.first().copied()
+    pub(super) fn oldest_finished(&self) -> Option<Generation> {
+        self.finished.first().copied()
     }
 
     pub(super) fn list(
@@ -211,16 +211,16 @@ impl Outbox {
             if delivery.state == DeliveryState::Pending {
                 note_pending(&mut self.pending, delivery);
             }
-            self.note_settled(*generation);
+            self.note_finished(*generation);
         }
         lost
     }
 
-    fn note_settled(&mut self, generation: Generation) {
+    fn note_finished(&mut self, generation: Generation) {
         if self.owes(generation) {
-            self.settled.remove(&generation);
+            self.finished.remove(&generation);
         } else {
-            self.settled.insert(generation);
+            self.finished.insert(generation);
         }
     }
 }
@@ -348,8 +348,8 @@ mod tests {
             let ids: Vec<_> = found.due.into_iter().map(|delivery| delivery.id).collect();
             let expected = due_of_all(&outbox, hook, after, now, max);
             assert_eq!((ids, found.next), expected, "in round {round}");
-            for settled in &outbox.settled {
-                assert!(!outbox.owes(*settled), "in round {round}");
+            for finished in &outbox.finished {
+                assert!(!outbox.owes(*finished), "in round {round}");
             }
         }
         let is_indexed = outbox.pending.values().flat_map(BTreeMap::values);

@@ -14,7 +14,7 @@ use memoird_core::state::State;
 use memoird_core::time::{Now, Steady};
 use memoird_core::window::SavedCut;
 
-use super::erase::Kept;
+use super::erase::ErasureAndScope;
 use super::outbox::{self, Outbox};
 use crate::{
     ClockAnchor, KEYS_MAX, PostedEvent, StaleBase, TurnChange, Watched, WrittenTurn, summaries,
@@ -34,8 +34,8 @@ pub(super) struct Tables {
     pub(super) turn_changes: Vec<TurnChange>,
     pub(super) last_number: u64,
     /// Bytes retained only for pending deliveries.
-    pub(super) kept_bytes: usize,
-    pub(super) erasures: BTreeMap<ErasureId, Kept>,
+    pub(super) retained_bytes: usize,
+    pub(super) erasures: BTreeMap<ErasureId, ErasureAndScope>,
     /// Version of each live generation. Unique across all versions.
     pub(super) versions: BTreeMap<Generation, u64>,
     pub(super) last_version: u64,
@@ -62,8 +62,8 @@ pub(super) struct Row {
     /// Its rewound turns are not stored.
     pub(super) rewound_before: u64,
     pub(super) ended: Option<(Now, EndReason)>,
-    /// Share of [`Tables::kept_bytes`].
-    pub(super) kept_bytes: usize,
+    /// Share of [`Tables::retained_bytes`].
+    pub(super) retained_bytes: usize,
 }
 
 impl Row {
@@ -80,7 +80,7 @@ impl Row {
             rewinds: BTreeMap::new(),
             rewound_before: 0,
             ended: None,
-            kept_bytes: 0,
+            retained_bytes: 0,
         }
     }
 
@@ -283,14 +283,14 @@ impl Tables {
             generations,
             outbox,
             written,
-            kept_bytes,
+            retained_bytes,
             ..
         } = self;
         generations.retain(|generation, row| {
             let is_old = row.ended.is_some_and(|(at, _)| at.steady < before);
             let stays = !is_old || outbox.owes(*generation);
             if !stays {
-                *kept_bytes = kept_bytes.saturating_sub(row.kept_bytes);
+                *retained_bytes = retained_bytes.saturating_sub(row.retained_bytes);
                 outbox.remove_all_of(*generation).for_each(drop);
             }
             stays
@@ -299,10 +299,10 @@ impl Tables {
     }
 
     /// Deletes a generation that was retained only for hooks.
-    pub(super) fn forget_kept(&mut self, generation: Generation) {
+    pub(super) fn delete_retained(&mut self, generation: Generation) {
         self.outbox.remove_all_of(generation).for_each(drop);
         if let Some(row) = self.generations.remove(&generation) {
-            self.kept_bytes = self.kept_bytes.saturating_sub(row.kept_bytes);
+            self.retained_bytes = self.retained_bytes.saturating_sub(row.retained_bytes);
         }
     }
 

@@ -26,7 +26,7 @@ type Turns = Vec<(u64, Arc<[u8]>)>;
 /// A requested generation with its rows in the pending table a moment ago.
 ///
 /// If it was flushed since, its turns are found in both places and are equal.
-pub(super) struct Wanted {
+pub(super) struct RequestedGeneration {
     pub(super) generation: Generation,
     /// Newest state, if in the pending table.
     pub(super) row: Option<GenerationRow>,
@@ -36,13 +36,13 @@ pub(super) struct Wanted {
 
 pub(super) fn ended(
     connection: &Connection,
-    wanted: Vec<Wanted>,
+    wanted: Vec<RequestedGeneration>,
     bytes_max: usize,
     counters: &TurnCounters,
 ) -> Result<Vec<EndedRecord>, StoreError> {
     let view = connection.unchecked_transaction()?;
     let (mut records, mut bytes) = (Vec::new(), 0);
-    for Wanted {
+    for RequestedGeneration {
         generation,
         row,
         turns,

@@ -186,7 +186,7 @@ fn collect_subject(
 }
 
 /// Whether a generation of the next step has rows in the pending table, for example because it just ended.
-pub(super) fn is_any_unfolded(writer: &mut Writer, job: ErasureId) -> Result<bool, StoreError> {
+pub(super) fn is_any_unflushed(writer: &mut Writer, job: ErasureId) -> Result<bool, StoreError> {
     let next = next_generations(writer.connection(), job)?;
     Ok(next
         .iter()

@@ -52,7 +52,7 @@ use write::Writer;
 
 use crate::checksum::TurnCounters;
 use crate::lock::DirLock;
-use crate::sqlite_file::{empty_log, look_only};
+use crate::sqlite_file::{empty_log, open_for_inspection};
 use crate::sqlite_gaps;
 use crate::{
     CleanupPending, ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome,
@@ -270,7 +270,7 @@ impl Store for SqliteStore {
         let mut checkpointer = lock(&self.checkpointer);
         let taken = match checkpointer.take() {
             Some(connection) => connection,
-            None => look_only(&self.path, self.options.key.as_ref())?,
+            None => open_for_inspection(&self.path, self.options.key.as_ref())?,
         };
         let connection = checkpointer.insert(taken);
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
@@ -416,7 +416,7 @@ impl Store for SqliteStore {
             let writer = self.writer();
             let wanted = wanted.iter().map(|(_, generation)| {
                 let (row, turns) = writer.pending_state(*generation);
-                ended::Wanted {
+                ended::RequestedGeneration {
                     generation: *generation,
                     row,
                     turns,
@@ -466,7 +466,7 @@ impl Store for SqliteStore {
 
     fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
         let mut writer = self.writer();
-        if erase::is_any_unfolded(&mut writer, id)? {
+        if erase::is_any_unflushed(&mut writer, id)? {
             writer.flush_all()?;
         }
         erase::rows(writer.connection(), id, rows_max)

@@ -16,7 +16,7 @@ const JOURNAL: SqliteFile = SqliteFile {
     // 32 MiB.
     checkpoint_pages: 8_192,
     log_bytes_kept: 64 << 20,
-    statements_kept: 64,
+    statements_cached: 64,
 };
 
 /// Reciprocal of the readers' share of the page cache.
@@ -25,7 +25,7 @@ const JOURNAL: SqliteFile = SqliteFile {
 const READERS_SHARE: u64 = 3;
 
 pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
-    let schema = look(path, options)?;
+    let schema = inspect(path, options)?;
     let mut connection = JOURNAL.writer(path, options.key.as_ref(), schema == 0)?;
     // Overwrite deleted rows: in pages immediately, in the log when it is emptied.
     connection.pragma_update(None, "secure_delete", "ON")?;
@@ -52,24 +52,24 @@ fn set_cache(connection: &Connection, bytes: u64) -> Result<(), StoreError> {
 }
 
 /// Inspects an existing file without changing it, and returns its schema version.
-fn look(path: &Path, options: SqliteOptions) -> Result<i64, StoreError> {
+fn inspect(path: &Path, options: SqliteOptions) -> Result<i64, StoreError> {
     // With a log, the file may legitimately lack pages that are still in the log.
     let is_alone = log_bytes(path) == 0;
-    let Some(look) = JOURNAL.look(path, options.key.as_ref())? else {
+    let Some(existing) = JOURNAL.inspect(path, options.key.as_ref())? else {
         return Ok(0);
     };
-    let Some(schema) = look.schema else {
+    let Some(schema) = existing.schema else {
         return Err(StoreError::NotAJournal {
             path: path.to_owned(),
         });
     };
-    if schema > 0 && is_alone && look.is_cut_off {
+    if schema > 0 && is_alone && existing.is_cut_off {
         return Err(corrupt(path, "its end is missing"));
     }
     let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
     if schema > 0 && size <= options.check_bytes_max {
         let check = "PRAGMA quick_check(1)";
-        let verdict: String = look
+        let verdict: String = existing
             .connection
             .query_row(check, [], |row| row.get(0))
             .map_err(|error| damaged(path, error))?;

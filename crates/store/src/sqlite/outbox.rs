@@ -146,7 +146,7 @@ pub(super) fn due(
 }
 
 /// A tenant with pending deliveries of a hook.
-struct Waiting {
+struct TenantDue {
     tenant: TenantId,
     /// Whether a delivery is due.
     has_due: bool,
@@ -161,7 +161,7 @@ fn waiting_tenants(
     view: &Connection,
     hook: &HookName,
     now: Steady,
-) -> Result<Vec<Waiting>, StoreError> {
+) -> Result<Vec<TenantDue>, StoreError> {
     let sql = format!(
         "WITH RECURSIVE waiting (name) AS (
              SELECT min(tenant) {PENDING}
@@ -177,7 +177,7 @@ fn waiting_tenants(
     let mut statement = view.prepare_cached(&sql)?;
     let rows = statement.query_map(params![hook.as_str(), whole(now.0)], |row| {
         let next: Option<i64> = row.get(2)?;
-        Ok(Waiting {
+        Ok(TenantDue {
             tenant: id(row, 0, TenantId::parse)?,
             has_due: row.get(1)?,
             next: next.map(|_| count(row, 2)).transpose()?.map(Steady),

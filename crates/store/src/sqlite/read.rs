@@ -283,7 +283,7 @@ fn kept_turns(
     let damaged = |seq| reader.damaged(seq);
     let mut has_unknown = false;
     let mut restore = |seq: u64, content: Option<Arc<[u8]>>| {
-        let known = content.and_then(|content| encoding::read_back(seq, content));
+        let known = content.and_then(|content| encoding::decode_saved(seq, content));
         let unknown = || {
             has_unknown = true;
             let role = if kept.anchor == Some(seq) {
@@ -291,7 +291,7 @@ fn kept_turns(
             } else {
                 v1::Role::System
             };
-            encoding::read_back(seq, unknown_turn(seq, role))
+            encoding::decode_saved(seq, unknown_turn(seq, role))
         };
         known.or_else(unknown).ok_or_else(|| damaged(seq))
     };

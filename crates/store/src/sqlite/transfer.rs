@@ -21,15 +21,15 @@ use crate::data_key::FileForm;
 use crate::lock::private;
 use crate::sqlite_file::{empty_log, unusable};
 use crate::transfer::{
-    Column, Kind, PageBounds, Position, Row, SourceId, Table, TransferSource, TransferTarget,
-    Value, names,
+    Column, ColumnKind, JournalCounters, PageBounds, Row, SourceId, Table, TransferSource,
+    TransferTarget, Value, column_list,
 };
 use crate::{DataKey, DirLock, SqliteOptions, StoreError};
 
 /// File that marks a directory as the target of an unfinished migration.
 ///
 /// Contains the source's fingerprint.
-const MARK: &str = "migration";
+const UNFINISHED_FILE: &str = "migration";
 
 /// A data directory locked by this process.
 #[derive(Debug)]
@@ -40,17 +40,17 @@ pub struct SqliteTransfer {
 }
 
 /// A statement that inserts a row or part of it, and the indices of the columns it takes.
-struct Put {
+struct InsertStatement {
     sql: String,
     values: Vec<usize>,
 }
 
 /// Binds a value with the type of its column.
-struct Bound<'a>(Kind, &'a Value);
+struct TypedValue<'a>(ColumnKind, &'a Value);
 
 /// Rejects a directory that is the target of an unfinished migration.
 pub(super) fn check_finished(dir: &Path) -> Result<(), StoreError> {
-    if dir.join(MARK).exists() {
+    if dir.join(UNFINISHED_FILE).exists() {
         Err(StoreError::MigrationUnfinished { place: shown(dir) })
     } else {
         Ok(())
@@ -133,7 +133,7 @@ fn options(key: Option<DataKey>) -> SqliteOptions {
 
 /// Reads the fingerprint in the marker file.
 fn mark(dir: &Path) -> Result<Option<String>, StoreError> {
-    let path = dir.join(MARK);
+    let path = dir.join(UNFINISHED_FILE);
     match fs::read_to_string(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         read => read.map(Some).map_err(|error| unusable(&path, error)),
@@ -146,16 +146,16 @@ fn put_mark(dir: &Path, source: &SourceId) -> io::Result<()> {
         .create(true)
         .truncate(true)
         .write(true)
-        .open(dir.join(MARK))?;
+        .open(dir.join(UNFINISHED_FILE))?;
     file.write_all(source.to_string().as_bytes())?;
     file.sync_all()?;
     File::open(dir)?.sync_all()
 }
 
 impl TransferSource for SqliteTransfer {
-    fn position(&mut self) -> Result<Position, StoreError> {
+    fn position(&mut self) -> Result<JournalCounters, StoreError> {
         let number = |sql| self.connection.query_row(sql, [], |row| count(row, 0));
-        Ok(Position {
+        Ok(JournalCounters {
             clock: read::clock(&self.connection)?,
             last_turn: number(
                 "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) FROM progress",
@@ -232,19 +232,19 @@ impl TransferTarget for SqliteTransfer {
     fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        for Put { sql, values } in puts(table) {
+        for InsertStatement { sql, values } in puts(table) {
             let mut statement = transaction.prepare_cached(&sql)?;
             for row in rows {
                 let values = values
                     .iter()
-                    .map(|&place| Bound(table.columns[place].kind, &row[place]));
+                    .map(|&place| TypedValue(table.columns[place].kind, &row[place]));
                 statement.execute(params_from_iter(values))?;
             }
         }
         Ok(transaction.commit()?)
     }
 
-    fn set_position(&mut self, position: &Position) -> Result<(), StoreError> {
+    fn set_position(&mut self, position: &JournalCounters) -> Result<(), StoreError> {
         let transaction = self.connection.transaction()?;
         if let Some(clock) = &position.clock {
             save_clock(&transaction, clock)?;
@@ -261,7 +261,7 @@ impl TransferTarget for SqliteTransfer {
     }
 
     fn finish(&mut self) -> Result<(), StoreError> {
-        let path = self.dir.join(MARK);
+        let path = self.dir.join(UNFINISHED_FILE);
         // The checkpoint syncs both the log and the file.
         if !empty_log(&self.connection, EMPTY_LOG_WAIT)? {
             return Err(unusable(&path, ErrorKind::ResourceBusy.into()));
@@ -293,8 +293,8 @@ fn expressions(table: &Table, columns: &[Column]) -> String {
 }
 
 /// Returns the statements that insert a row.
-fn puts(table: &Table) -> Vec<Put> {
-    let columns = names(table.columns);
+fn puts(table: &Table) -> Vec<InsertStatement> {
+    let columns = column_list(table.columns);
     match table.name {
         "turns" => vec![
             put(
@@ -306,7 +306,7 @@ fn puts(table: &Table) -> Vec<Put> {
         ],
         "generations" => {
             let own = table.columns.len() - 2;
-            let beside = |into: &str, column: &str, place| Put {
+            let beside = |into: &str, column: &str, place| InsertStatement {
                 sql: format!(
                     "INSERT OR IGNORE INTO {into} (generation, {column})
                      SELECT ?1, ?2 WHERE ?2 IS NOT NULL"
@@ -314,7 +314,7 @@ fn puts(table: &Table) -> Vec<Put> {
                 values: vec![0, place],
             };
             vec![
-                put("generations", &names(&table.columns[..own]), 0..own),
+                put("generations", &column_list(&table.columns[..own]), 0..own),
                 beside("compactions", "status", own),
                 beside("options", "options", own + 1),
             ]
@@ -330,28 +330,28 @@ fn puts(table: &Table) -> Vec<Put> {
     }
 }
 
-fn put(into: &str, columns: &str, values: std::ops::Range<usize>) -> Put {
+fn put(into: &str, columns: &str, values: std::ops::Range<usize>) -> InsertStatement {
     let numbered: Vec<String> = (1..=values.len())
         .map(|place| format!("?{place}"))
         .collect();
     let places = numbered.join(", ");
-    Put {
+    InsertStatement {
         sql: format!("INSERT OR IGNORE INTO {into} ({columns}) VALUES ({places})"),
         values: values.collect(),
     }
 }
 
-fn bound<'a>(table: &'a Table, row: &'a Row) -> impl Iterator<Item = Bound<'a>> {
+fn bound<'a>(table: &'a Table, row: &'a Row) -> impl Iterator<Item = TypedValue<'a>> {
     let columns = table.columns.iter().zip(row);
-    columns.map(|(column, value)| Bound(column.kind, value))
+    columns.map(|(column, value)| TypedValue(column.kind, value))
 }
 
-impl ToSql for Bound<'_> {
+impl ToSql for TypedValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match (self.0, self.1) {
             (_, Value::Nothing) => ToSqlOutput::Owned(SqlValue::Null),
             (_, Value::Number(number)) => ToSqlOutput::Owned(SqlValue::Integer(*number)),
-            (Kind::Text | Kind::Word, Value::Bytes(bytes)) => {
+            (ColumnKind::Text | ColumnKind::Word, Value::Bytes(bytes)) => {
                 ToSqlOutput::Borrowed(ValueRef::Text(bytes))
             }
             (_, Value::Bytes(bytes)) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::{CLEARED_AT_ONCE, ENCRYPTED, stale_gap};
-use crate::sqlite_file::{PAGE_BYTES, empty_log, look_only};
+use crate::sqlite_file::{PAGE_BYTES, empty_log, open_for_inspection};
 use crate::{DataKey, StoreError};
 
 // Fail the build, instead of an operator's erasure that would leave data behind.
@@ -28,7 +28,7 @@ const WRITE: &str = "UPDATE sqlite_dbpage SET data = ?2 WHERE pgno = ?1";
 
 /// Returns pages whose unused space is not empty, including those in the log.
 pub(super) fn find(path: &Path, key: &DataKey) -> Result<Vec<u64>, StoreError> {
-    let connection = look_only(path, Some(key))?;
+    let connection = open_for_inspection(path, Some(key))?;
     let mut found = Vec::new();
     let mut next = 1;
     loop {

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use memoird_store::conversion::{self, Outcome, Step, Target, check_finished, convert};
+use memoird_store::conversion::{
+    self, ConversionOutcome, ConversionStep, ConversionTarget, check_finished, convert,
+};
 use memoird_store::data_key::FileForm;
 use memoird_store::verify::check_journal;
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store, StoreError, snapshot};
@@ -196,15 +198,21 @@ fn journal_survives_encryption_and_decryption() {
     drop(store);
     let path = dir.path().join("journal.db");
     let all = |target| convert(&path, &key(1), target, |_| false).unwrap();
-    assert_eq!(all(Target::Encrypted), Outcome::Converted);
-    assert_eq!(all(Target::Encrypted), Outcome::WasSo);
+    assert_eq!(
+        all(ConversionTarget::Encrypted),
+        ConversionOutcome::Converted
+    );
+    assert_eq!(
+        all(ConversionTarget::Encrypted),
+        ConversionOutcome::AlreadyConverted
+    );
     assert!(!holds(&bytes(dir.path()).0, "in the log"));
     let store = open(dir.path());
     assert_eq!(content(&store), before);
     must_work(&store);
     let with_more = content(&store);
     drop(store);
-    assert_eq!(all(Target::Plain), Outcome::Converted);
+    assert_eq!(all(ConversionTarget::Plain), ConversionOutcome::Converted);
     let store = try_open(dir.path()).unwrap();
     assert_eq!(content(&store), with_more);
     talk(&store, "plain again", 2_000);
@@ -222,19 +230,23 @@ fn interrupted_conversion_is_finished_by_the_next_one() {
         copy(model.path(), opened.path());
         content(&try_open(opened.path()).unwrap())
     };
-    for target in [Target::Encrypted, Target::Plain] {
-        for step in [Step::Copied, Step::Kept, Step::Replaced] {
+    for target in [ConversionTarget::Encrypted, ConversionTarget::Plain] {
+        for step in [
+            ConversionStep::Copied,
+            ConversionStep::OldRenamed,
+            ConversionStep::Replaced,
+        ] {
             let dir = tempfile::tempdir().unwrap();
             copy(model.path(), dir.path());
             let path = dir.path().join("journal.db");
-            let convert = |target, stop: Option<Step>| {
+            let convert = |target, stop: Option<ConversionStep>| {
                 convert(&path, &key(1), target, |at| Some(at) == stop).unwrap()
             };
-            if target == Target::Plain {
-                convert(Target::Encrypted, None);
+            if target == ConversionTarget::Plain {
+                convert(ConversionTarget::Encrypted, None);
             }
             let what = format!("{target:?} {step:?}");
-            assert_eq!(convert(target, Some(step)), Outcome::Stopped);
+            assert_eq!(convert(target, Some(step)), ConversionOutcome::Stopped);
             let error = check_finished(dir.path()).unwrap_err();
             assert!(
                 matches!(error, StoreError::ConversionUnfinished { .. }),
@@ -242,20 +254,22 @@ fn interrupted_conversion_is_finished_by_the_next_one() {
             );
             match step {
                 // Half of the copy is written.
-                Step::Copied => fs::write(path.with_extension("db.converted"), [7; 5_000]).unwrap(),
+                ConversionStep::Copied => {
+                    fs::write(path.with_extension("db.converted"), [7; 5_000]).unwrap()
+                }
                 // A part of the old file is overwritten.
-                Step::Replaced => {
+                ConversionStep::Replaced => {
                     let old = path.with_extension("db.replaced");
                     let mut bytes = fs::read(&old).unwrap();
                     bytes[..4_096].fill(0);
                     fs::write(&old, bytes).unwrap();
                 }
-                Step::Kept => {}
+                ConversionStep::OldRenamed => {}
             }
             let outcome = convert(target, None);
             let expected = match step {
-                Step::Replaced => Outcome::WasSo,
-                _ => Outcome::Converted,
+                ConversionStep::Replaced => ConversionOutcome::AlreadyConverted,
+                _ => ConversionOutcome::Converted,
             };
             assert_eq!(outcome, expected, "{what}");
             check_finished(dir.path()).unwrap();
@@ -265,8 +279,8 @@ fn interrupted_conversion_is_finished_by_the_next_one() {
                 .collect();
             assert_eq!(names, ["journal.db"], "{what}");
             let store = match target {
-                Target::Encrypted => open(dir.path()),
-                Target::Plain => try_open(dir.path()).unwrap(),
+                ConversionTarget::Encrypted => open(dir.path()),
+                ConversionTarget::Plain => try_open(dir.path()).unwrap(),
             };
             assert_eq!(content(&store), before, "{what}");
         }
@@ -306,10 +320,10 @@ fn conversion_preserves_full_text_tables_and_header() {
             .query_row(sql, [], |row| row.get::<_, i64>(0))
             .unwrap()
     };
-    for target in [Target::Encrypted, Target::Plain] {
+    for target in [ConversionTarget::Encrypted, ConversionTarget::Plain] {
         convert(&path, &key(1), target, |_| false).unwrap();
         let connection = Connection::open(&path).unwrap();
-        if target == Target::Encrypted {
+        if target == ConversionTarget::Encrypted {
             let spec = format!("x'{}'", hex(1));
             connection.pragma_update(None, "key", spec).unwrap();
         }
@@ -336,9 +350,9 @@ fn conversion_with_wrong_key_or_corrupt_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     at_rest(dir.path());
     let path = dir.path().join("journal.db");
-    convert(&path, &key(1), Target::Encrypted, |_| false).unwrap();
+    convert(&path, &key(1), ConversionTarget::Encrypted, |_| false).unwrap();
     let before = bytes(dir.path());
-    for target in [Target::Encrypted, Target::Plain] {
+    for target in [ConversionTarget::Encrypted, ConversionTarget::Plain] {
         let error = convert(&path, &key(2), target, |_| false).unwrap_err();
         assert!(matches!(error, StoreError::WrongKey { .. }), "{error}");
     }
@@ -362,10 +376,10 @@ fn conversion_of_journal_in_use_is_refused() {
     let before = content(&store);
     drop(store);
     let path = dir.path().join("journal.db");
-    let error = convert(&path, &key(1), Target::Encrypted, |_| false).unwrap_err();
+    let error = convert(&path, &key(1), ConversionTarget::Encrypted, |_| false).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");
     drop(reader);
-    convert(&path, &key(1), Target::Encrypted, |_| false).unwrap();
+    convert(&path, &key(1), ConversionTarget::Encrypted, |_| false).unwrap();
     assert_eq!(content(&open(dir.path())), before);
 }
 

@@ -270,7 +270,7 @@ fn memory_store_keeps_pending_content_within_limit() {
         };
         must_write(&journal, [chat.append_command(&append, at), chat.end(at)]);
         let record = ended(&journal, &[&chat], usize::MAX).remove(0);
-        (store.keep(record, &owed, bytes_max), chat)
+        (store.retain_ended(record, &owed, bytes_max), chat)
     };
     let (kept, first) = keep(1, 10_000);
     assert!(kept);

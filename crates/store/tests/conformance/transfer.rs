@@ -4,8 +4,10 @@
 
 use std::path::Path;
 
-use memoird_store::transfer::{Compared, PageBounds, TransferSource, carry, look};
-use memoird_store::verify::{TurnCheck, check_journal};
+use memoird_store::transfer::{
+    PageBounds, TableComparison, TransferSource, copy_and_compare, identify,
+};
+use memoird_store::verify::{TurnCheckCounts, check_journal};
 use memoird_store::{DataKey, SqliteTransfer};
 use rusqlite::Connection;
 
@@ -19,16 +21,19 @@ fn source(dir: &Path) -> impl TransferSource {
 
 fn migrate(from: &Path, to: &Path, key: Option<DataKey>) {
     let mut source = source(from);
-    let (id, _) = look(&mut source).unwrap();
+    let (id, _) = identify(&mut source).unwrap();
     let mut target = SqliteTransfer::target(to, key, &id).unwrap();
-    let compared = carry(
+    let compared = copy_and_compare(
         &mut source,
         &mut target,
         PageBounds::default(),
         &mut |_, _| {},
     )
     .unwrap();
-    assert!(compared.iter().all(Compared::is_same), "{compared:?}");
+    assert!(
+        compared.iter().all(TableComparison::is_same),
+        "{compared:?}"
+    );
 }
 
 /// Creates a journal of three turns.
@@ -38,7 +43,7 @@ fn talked(dir: &Path) {
     must_write(&store, [chat.append("u a u", 2)]);
 }
 
-fn check(dir: &Path) -> TurnCheck {
+fn check(dir: &Path) -> TurnCheckCounts {
     check_journal(&dir.join("journal.db"), None).unwrap().turns
 }
 
@@ -54,7 +59,7 @@ fn transfer_adds_missing_checksums_and_keeps_damage() {
     connection.execute(damage, []).unwrap();
     drop(connection);
     let (whole, unchecked, damaged) = (1, 1, 1);
-    let before = TurnCheck {
+    let before = TurnCheckCounts {
         whole,
         unchecked,
         damaged,
@@ -65,7 +70,7 @@ fn transfer_adds_missing_checksums_and_keeps_damage() {
     let (whole, unchecked, damaged) = (2, 0, 1);
     assert_eq!(
         check(to.path()),
-        TurnCheck {
+        TurnCheckCounts {
             whole,
             unchecked,
             damaged
@@ -98,15 +103,15 @@ fn transfer_to_target_with_key_encrypts() {
     // And back: the source is encrypted, the target is not.
     let back = tempfile::tempdir().unwrap();
     let mut source = SqliteTransfer::source(to.path(), Some(key_one)).unwrap();
-    let (id, _) = look(&mut source).unwrap();
+    let (id, _) = identify(&mut source).unwrap();
     let mut target = SqliteTransfer::target(back.path(), None, &id).unwrap();
-    let compared = carry(
+    let compared = copy_and_compare(
         &mut source,
         &mut target,
         PageBounds::default(),
         &mut |_, _| {},
     );
-    assert!(compared.unwrap().iter().all(Compared::is_same));
+    assert!(compared.unwrap().iter().all(TableComparison::is_same));
     drop(target);
     assert_eq!(known(&open(back.path()), &chat), there);
 }

@@ -251,7 +251,7 @@ fn requested(format: MessageFormat, window: &ContextOutcome) -> Vec<Value> {
     let opened = window
         .turns
         .iter()
-        .map(|turn| encoding::open_placed(&turn.content).expect("a turn"));
+        .map(|turn| encoding::open_with_seq(&turn.content).expect("a turn"));
     let (seqs, turns): (Vec<u64>, Vec<Turn>) = opened.unzip();
     let gaps = (1..seqs.len()).filter(|&at| seqs[at - 1] > 0 && seqs[at] != seqs[at - 1] + 1);
     let options = RenderOptions {

@@ -203,7 +203,7 @@ impl PostgresTenant {
         let written = self.place.transactions.transact(&begin, |open| {
             let transaction = self.opened(open);
             let done = action(Connection::Postgres(&transaction))?;
-            transaction.wait_for_pipelined()?;
+            transaction.settle()?;
             is_done = true;
             Ok(done)
         });

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 
 use memoird_store::DataKey;
-use memoird_store::sqlite_file::{SqliteFile, damaged, look_only};
+use memoird_store::sqlite_file::{SqliteFile, damaged, open_for_inspection};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, ffi};
 
@@ -146,7 +146,7 @@ const FILE: SqliteFile = SqliteFile {
     // checkpoint moves each page once. Overwriting a WAL is faster to sync than extending it.
     checkpoint_pages: 8_192,
     log_bytes_kept: 32 << 20,
-    statements_kept: 128,
+    statements_cached: 128,
 };
 
 /// Opens the single writer connection, and creates the file if it is missing.
@@ -156,7 +156,7 @@ pub(super) fn writer(
     options: &FilesOptions,
 ) -> Result<Connection, FileError> {
     let key = options.key.as_ref();
-    let schema = look(path, key, tenant)?;
+    let schema = inspect(path, key, tenant)?;
     let mut connection = FILE.writer(path, key, schema == 0)?;
     connection.pragma_update(None, "secure_delete", "ON")?;
     if let Some(pages) = options.pages_max {
@@ -176,24 +176,24 @@ pub(super) fn reader(path: &Path, key: Option<&DataKey>) -> Result<Connection, F
 
 /// Returns the tenant of a file, or `None` if it cannot be determined.
 pub(super) fn tenant_of(path: &Path, key: Option<&DataKey>) -> Result<Option<String>, FileError> {
-    let connection = look_only(path, key)?;
+    let connection = open_for_inspection(path, key)?;
     Ok(tenant(&connection).unwrap_or(None))
 }
 
 /// Checks an existing file without changing it. Returns the version of its schema.
-fn look(path: &Path, key: Option<&DataKey>, wanted: &str) -> Result<i64, FileError> {
-    let Some(look) = FILE.look(path, key)? else {
+fn inspect(path: &Path, key: Option<&DataKey>, wanted: &str) -> Result<i64, FileError> {
+    let Some(existing) = FILE.inspect(path, key)? else {
         return Ok(0);
     };
-    let is_wanted = match look.schema {
+    let is_wanted = match existing.schema {
         None => false,
         Some(0) => true,
         Some(_) => {
-            let found = tenant(&look.connection).map_err(|error| damaged(path, error))?;
+            let found = tenant(&existing.connection).map_err(|error| damaged(path, error))?;
             found.is_some_and(|found| found == wanted)
         }
     };
-    match look.schema.filter(|_| is_wanted) {
+    match existing.schema.filter(|_| is_wanted) {
         Some(schema) => Ok(schema),
         None => Err(FileError::NotOfTenant {
             path: path.to_owned(),

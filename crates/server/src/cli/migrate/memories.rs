@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use memoird_core::sha256::Sha256;
 use memoird_memories::MemoryError;
 use memoird_memories::store::{Contents, MemoryStore};
-use memoird_store::transfer::{Compared, TableDigest};
+use memoird_store::transfer::{TableComparison, TableDigest};
 
 use super::super::progress::Progress;
 use crate::exit::{CliError, Exit};
@@ -14,7 +14,10 @@ use crate::exit::{CliError, Exit};
 const STEPS: u64 = 3;
 
 /// Copies the memories and documents of tenants missing in the target, and compares both sides.
-pub(super) fn carry(source: &MemoryStore, target: &MemoryStore) -> Result<Vec<Compared>, CliError> {
+pub(super) fn copy_and_compare(
+    source: &MemoryStore,
+    target: &MemoryStore,
+) -> Result<Vec<TableComparison>, CliError> {
     let failed = |error: MemoryError| {
         let cause = match &error {
             MemoryError::Failed { cause } => format!("{cause}"),
@@ -54,7 +57,7 @@ pub(super) fn carry(source: &MemoryStore, target: &MemoryStore) -> Result<Vec<Co
     if let Some(number) = source.read_learnt().map_err(failed)? {
         target.write_learnt(number).map_err(failed)?;
     }
-    let compared = |(name, [source, target]): (&'static str, [Sum; 2])| Compared {
+    let compared = |(name, [source, target]): (&'static str, [Sum; 2])| TableComparison {
         name,
         source: source.end(),
         target: target.end(),

@@ -372,7 +372,7 @@ fn messages_by(
     let turns: Vec<WindowTurn> = turns
         .into_iter()
         .map(|turn| WindowTurn {
-            content: encoding::seal_again(turn, 1),
+            content: encoding::encode_with_seq(turn, 1),
             tokens: 1,
         })
         .collect();

@@ -2,7 +2,7 @@
 
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_store::verify::{FileCheck, TurnCheck, check_journal};
+use memoird_store::verify::{FileCheck, TurnCheckCounts, check_journal};
 use memoird_store::{DAMAGED_TEXT, encoding};
 
 use super::*;
@@ -74,7 +74,7 @@ fn verify_names_flipped_content_and_others_stay_readable() {
         chat.generation()
     );
     assert_eq!(check.damages, [expected]);
-    let turns = TurnCheck {
+    let turns = TurnCheckCounts {
         whole: whole.whole - 1,
         damaged: 1,
         unchecked: 0,
