@@ -11,7 +11,7 @@ use crate::harness::{
 };
 
 /// Number of events per tenant that the daemon retains.
-const EVENTS_KEPT: usize = 4_096;
+const EVENTS_MAX: usize = 4_096;
 
 const FAILING: &str = "hooks:\n- { name: broken, exec: { argv: [/bin/false] }, \
                        retry: { tries: 1 } }";
@@ -140,7 +140,7 @@ async fn watch_reports_missed_events_and_watch_all_requires_admin() {
     let setup = Setup::default().section("journal: { durability: \"off\" }");
     let daemon = Daemon::with(setup.clone()).await;
     let mut client = daemon.sessions();
-    for number in 0..EVENTS_KEPT {
+    for number in 0..EVENTS_MAX {
         say(&mut client, "chat", &number.to_string()).await;
     }
     // The session's start is one event more than the appends.

@@ -242,7 +242,7 @@ async fn erased_session_is_removed_from_all_files_and_hooks() {
     assert_eq!((counts.deliveries, counts.memories), (0, 2), "{counts:?}");
     assert_eq!(
         erased.outside,
-        [format!("hook crm was given generation {told_of}")]
+        [format!("hook crm received generation {told_of}")]
     );
     let seen = events.until("erased").await;
     assert!(
@@ -325,7 +325,7 @@ async fn erasure_cancels_pending_deliveries() {
     assert_eq!(erased.erased.expect("counts").deliveries, 1);
     assert_eq!(
         erased.outside,
-        [format!("hook crm was given generation {generation}")]
+        [format!("hook crm received generation {generation}")]
     );
     let owed = crate::harness::deliveries(&mut daemon.admin(), Default::default()).await;
     assert!(owed.is_empty(), "{owed:?}");
@@ -362,8 +362,8 @@ async fn erasure_waits_for_running_hook_and_names_it() {
     assert_eq!(
         erased.outside,
         [
-            format!("hook later was given generation {generation}"),
-            format!("hook slow was given generation {generation}"),
+            format!("hook later received generation {generation}"),
+            format!("hook slow received generation {generation}"),
         ]
     );
     check_text_is_gone(&daemon, &mark, "after the hook");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
-use memoird_store::{Store, Watched};
+use memoird_store::{EventSubscription, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -91,8 +91,8 @@ impl Engine {
                 outbox: engine.hooks.outbox(),
                 events: engine.events.clone(),
                 machine: Arc::clone(&engine.machine),
-                watched: Watched::default(),
-                is_behind: false,
+                watched: EventSubscription::default(),
+                has_more: false,
             });
         }
         Ok(engine)

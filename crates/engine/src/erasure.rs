@@ -45,10 +45,10 @@ const ROWS_MAX: usize = 500;
 const PAGES_MAX: usize = 256;
 const OPEN_MAX: usize = 64;
 /// Maximum open jobs of all tenants. The next one to continue is selected among them.
-const LOOKED_AT_MAX: usize = 4_096;
+const OPEN_JOBS_MAX: usize = 4_096;
 const CLEANED_MAX: usize = 256;
 /// Maximum generations listed in a report as delivered to a hook that cannot erase them.
-const GIVEN_NAMED_MAX: usize = 100;
+const DELIVERED_LISTED_MAX: usize = 100;
 const WAIT: Duration = Duration::from_secs(5);
 /// How long other jobs wait for the end of one session to be written.
 ///
@@ -62,9 +62,9 @@ const TURN_MS: u64 = 250;
 const PAUSE_MS_MAX: u64 = 60_000;
 
 /// Wait reason while [`Erasures::copies`] are in progress.
-const COPY: &str = "a backup, or another copy of the daemon's files, is being made";
+const WAITS_FOR_COPY: &str = "a backup or another copy of the daemon's files is in progress";
 /// Suffix of the wait reason after a failure.
-const FAILED: &str = ": it failed, is tried again, and the daemon's log says why";
+const RETRY_SUFFIX: &str = ": failed and will be retried; see the daemon's log";
 
 /// Handle to erasures. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -78,22 +78,22 @@ struct ErasuresInner {
     outbox: Arc<Outbox>,
     machine: Arc<dyn Machine>,
     last_id: Mutex<Option<ErasureId>>,
-    asked: Notify,
+    jobs_changed: Notify,
     /// Incremented when a job is done, or when another daemon may have finished one.
     done: watch::Sender<u64>,
     copies: TaskTracker,
     /// Wait reasons of open jobs, for operators.
-    waits: Mutex<HashMap<ErasureId, Awaited>>,
+    waits: Mutex<HashMap<ErasureId, WaitReason>>,
 }
 
 #[derive(Debug)]
-struct Awaited {
+struct WaitReason {
     what: String,
     /// Whether an attempt failed and will be repeated.
     has_failed: bool,
 }
 
-impl Awaited {
+impl WaitReason {
     fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -109,7 +109,7 @@ impl Erasures {
             outbox,
             machine,
             last_id: Mutex::default(),
-            asked: Notify::new(),
+            jobs_changed: Notify::new(),
             done: watch::Sender::default(),
             copies: TaskTracker::new(),
             waits: Mutex::default(),
@@ -148,13 +148,13 @@ impl Erasures {
         target: EraseTarget,
     ) -> Result<Erasure, EngineError> {
         let shared = &self.shared;
-        shared.wait_for_said(tenant, &target).await?;
+        shared.wait_for_submitted(tenant, &target).await?;
         let id = self.next_id();
         let erasure = Erasure::new(id, tenant.id.clone(), target);
         let begin = move |store: &dyn Store| {
-            let open = store.open_erasures(LOOKED_AT_MAX)?;
+            let open = store.open_erasures(OPEN_JOBS_MAX)?;
             let own = open.iter().filter(|open| open.tenant == erasure.tenant);
-            let has_room = own.count() < OPEN_MAX && open.len() < LOOKED_AT_MAX;
+            let has_room = own.count() < OPEN_MAX && open.len() < OPEN_JOBS_MAX;
             if has_room {
                 store.save_erasure(&erasure)?;
             }
@@ -164,7 +164,7 @@ impl Erasures {
         if !shared.outbox.with_store(begin).await? {
             return Err(EngineError::ErasuresTooMany);
         }
-        shared.asked.notify_one();
+        shared.jobs_changed.notify_one();
         let is_done = async {
             loop {
                 let erasure = self.get(&tenant.id, id).await?;
@@ -194,8 +194,8 @@ impl Erasures {
     pub fn waits_for(&self, id: ErasureId) -> String {
         match self.shared.waits().get(&id) {
             None => String::new(),
-            Some(awaited) if awaited.has_failed => format!("{}{FAILED}", awaited.what),
-            Some(awaited) => awaited.what.clone(),
+            Some(reason) if reason.has_failed => format!("{}{RETRY_SUFFIX}", reason.what),
+            Some(reason) => reason.what.clone(),
         }
     }
 
@@ -207,9 +207,9 @@ impl Erasures {
     }
 
     /// Checks for jobs that another daemon has created or finished.
-    pub(crate) fn look_again(&self) {
+    pub(crate) fn check_for_jobs(&self) {
         let shared = &self.shared;
-        shared.asked.notify_one();
+        shared.jobs_changed.notify_one();
         shared.done.send_modify(|looks| *looks += 1);
     }
 
@@ -257,12 +257,12 @@ impl Pause {
     }
 }
 
-enum Step {
-    GoOn,
+enum JobStep {
+    Continue,
     /// The job waits for this reason.
     Wait(&'static str),
     /// The log could not be emptied because a reader holds an old snapshot of it.
-    LogIsRead,
+    LogHasReader,
 }
 
 impl Worker for ErasureWorker {
@@ -278,15 +278,15 @@ impl Worker for ErasureWorker {
         let pauses = self.pauses.values().chain(&self.log_pause);
         let next = pauses.map(|pause| pause.until.since(now)).min();
         let pause = Duration::from_millis(next.unwrap_or(PAUSE_MS_MAX));
-        let asked = self.erasures.shared.asked.notified();
-        let _ = tokio::time::timeout(pause, asked).await;
+        let jobs_changed = self.erasures.shared.jobs_changed.notified();
+        let _ = tokio::time::timeout(pause, jobs_changed).await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
         let shared = Arc::clone(&self.erasures.shared);
         let open = shared
             .outbox
-            .with_store(|store| store.open_erasures(LOOKED_AT_MAX))
+            .with_store(|store| store.open_erasures(OPEN_JOBS_MAX))
             .await
             .map_err(|error| WorkError(error.to_string()))?;
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
@@ -330,15 +330,15 @@ impl Worker for ErasureWorker {
             warn!(job = %id, problem, "an erasure is gone on with later");
         }
         let now = shared.sessions.now().steady;
-        if let Ok(Step::LogIsRead) = &outcome {
+        if let Ok(JobStep::LogHasReader) = &outcome {
             self.log_pause = Some(Pause::after(self.log_pause, now));
         }
         for id in ids {
             shared.note_outcome(id, &outcome);
             let before = self.pauses.remove(&id);
             let pause = match &outcome {
-                Ok(Step::GoOn | Step::LogIsRead) => continue,
-                Ok(Step::Wait(_)) => Pause {
+                Ok(JobStep::Continue | JobStep::LogHasReader) => continue,
+                Ok(JobStep::Wait(_)) => Pause {
                     failures: 0,
                     ..Pause::after(None, now)
                 },
@@ -393,29 +393,29 @@ impl ErasureWorker {
 }
 
 impl ErasuresInner {
-    fn waits(&self) -> MutexGuard<'_, HashMap<ErasureId, Awaited>> {
+    fn waits(&self) -> MutexGuard<'_, HashMap<ErasureId, WaitReason>> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note_wait(&self, id: ErasureId, what: String) {
-        self.waits().insert(id, Awaited::new(what));
+        self.waits().insert(id, WaitReason::new(what));
     }
 
-    fn note_outcome(&self, id: ErasureId, outcome: &Result<Step, String>) {
+    fn note_outcome(&self, id: ErasureId, outcome: &Result<JobStep, String>) {
         let mut waits = self.waits();
         match outcome {
-            Ok(Step::GoOn) => _ = waits.remove(&id),
-            Ok(Step::Wait(what)) => _ = waits.insert(id, Awaited::new(*what)),
-            Ok(Step::LogIsRead) => {
-                let reader = "somebody reads an older moment of the journal";
-                waits.insert(id, Awaited::new(reader));
+            Ok(JobStep::Continue) => _ = waits.remove(&id),
+            Ok(JobStep::Wait(what)) => _ = waits.insert(id, WaitReason::new(*what)),
+            Ok(JobStep::LogHasReader) => {
+                let reader = "a reader holds an older snapshot of the journal";
+                waits.insert(id, WaitReason::new(reader));
             }
             // The log has the details.
             Err(_) => {
-                let awaited = waits
+                let reason = waits
                     .entry(id)
-                    .or_insert_with(|| Awaited::new("the journal"));
-                awaited.has_failed = true;
+                    .or_insert_with(|| WaitReason::new("the journal"));
+                reason.has_failed = true;
             }
         }
     }
@@ -426,22 +426,22 @@ impl ErasuresInner {
         erasure: Erasure,
         cleaned: Vec<Erasure>,
         erasers: &[Arc<dyn Eraser>],
-    ) -> Result<Step, String> {
+    ) -> Result<JobStep, String> {
         let advanced = match erasure.stage {
             ErasureStage::Collect => self.collect(erasure).await,
             ErasureStage::End => self.end(erasure).await,
             ErasureStage::Rows => self.remove_rows(erasure).await,
             ErasureStage::Elsewhere => return self.erase_elsewhere(erasure, erasers).await,
             ErasureStage::Clean => self.clean(cleaned).await,
-            ErasureStage::Done => Ok(Step::GoOn),
+            ErasureStage::Done => Ok(JobStep::Continue),
         };
         advanced.map_err(|error| format!("{error:?}"))
     }
 
-    async fn enter(&self, erasure: Erasure, stage: ErasureStage) -> Result<Step, EngineError> {
+    async fn enter(&self, erasure: Erasure, stage: ErasureStage) -> Result<JobStep, EngineError> {
         debug!(job = %erasure.id, ?stage, "an erasure goes on");
         self.save(Erasure { stage, ..erasure }).await?;
-        Ok(Step::GoOn)
+        Ok(JobStep::Continue)
     }
 
     async fn save(&self, erasure: Erasure) -> Result<(), EngineError> {
@@ -450,7 +450,7 @@ impl ErasuresInner {
     }
 
     /// Waits until everything submitted so far for the target is in the journal.
-    async fn wait_for_said(
+    async fn wait_for_submitted(
         &self,
         tenant: &Arc<Tenant>,
         target: &EraseTarget,
@@ -472,17 +472,17 @@ impl ErasuresInner {
     }
 
     /// Finds the generations. Everything submitted before the job began is in the journal by now.
-    async fn collect(&self, erasure: Erasure) -> Result<Step, EngineError> {
+    async fn collect(&self, erasure: Erasure) -> Result<JobStep, EngineError> {
         let id = erasure.id;
         let collect = move |store: &dyn Store| store.collect_erased(id, ROWS_MAX);
         if self.outbox.with_store(collect).await? {
             self.enter(erasure, ErasureStage::End).await
         } else {
-            Ok(Step::GoOn)
+            Ok(JobStep::Continue)
         }
     }
 
-    async fn end(&self, mut erasure: Erasure) -> Result<Step, EngineError> {
+    async fn end(&self, mut erasure: Erasure) -> Result<JobStep, EngineError> {
         let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
         if self.sessions.have_journal() {
             let scope = self.scope(&erasure).await?;
@@ -497,7 +497,7 @@ impl ErasuresInner {
                 // After a timeout, submitted ends are still written.
                 match tokio::time::timeout(END_WAIT, ended).await {
                     Ok(ended) => ended?,
-                    Err(_) => return Ok(Step::Wait("the end of its sessions is written")),
+                    Err(_) => return Ok(JobStep::Wait("the end of its sessions is being written")),
                 }
             }
         } else if let Some(target) = erasure.target.clone() {
@@ -529,11 +529,11 @@ impl ErasuresInner {
     }
 
     /// Deletes rows from the journal, and waits for attempts of hooks that are running for them.
-    async fn remove_rows(&self, erasure: Erasure) -> Result<Step, EngineError> {
+    async fn remove_rows(&self, erasure: Erasure) -> Result<JobStep, EngineError> {
         let id = erasure.id;
         let erase = move |store: &dyn Store| store.erase_rows(id, ROWS_MAX);
         match self.outbox.with_store(erase).await? {
-            ErasedRows::More => return Ok(Step::GoOn),
+            ErasedRows::More => return Ok(JobStep::Continue),
             // The end was not written, and the session was restored.
             ErasedRows::Live => return self.enter(erasure, ErasureStage::End).await,
             ErasedRows::AllGone => {}
@@ -541,7 +541,7 @@ impl ErasuresInner {
         let scope = self.scope(&erasure).await?;
         let names = scope.generations.iter().map(|(name, _)| *name);
         if self.outbox.are_under_way(names) {
-            return Ok(Step::Wait("a hook has one of the sessions in its hands"));
+            return Ok(JobStep::Wait("a hook is processing one of the sessions"));
         }
         let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
         for (generation, session) in &scope.generations {
@@ -571,7 +571,7 @@ impl ErasuresInner {
         &self,
         mut erasure: Erasure,
         erasers: &[Arc<dyn Eraser>],
-    ) -> Result<Step, String> {
+    ) -> Result<JobStep, String> {
         let described = |error: EngineError| format!("{error:?}");
         let scope = self.scope(&erasure).await.map_err(described)?;
         let Some(target) = erasure.target.clone() else {
@@ -584,13 +584,13 @@ impl ErasuresInner {
             generations: scope.generations.into(),
         };
         for eraser in erasers {
-            self.note_wait(erasure.id, format!("{} is erased", eraser.name()));
+            self.note_wait(erasure.id, format!("erasing {}", eraser.name()));
             let erased = eraser
                 .erase(request.clone())
                 .await
                 .map_err(|problem| format!("{}: {problem}", eraser.name()))?;
             if erased.has_to_wait {
-                return Ok(Step::Wait("the index of what was said is not ready"));
+                return Ok(JobStep::Wait("the transcript index is not ready"));
             }
             self.note(&mut erasure, erased).await.map_err(described)?;
         }
@@ -601,7 +601,7 @@ impl ErasuresInner {
             let Some(erasing) = hook.hook.erase(request.clone()) else {
                 continue;
             };
-            self.note_wait(erasure.id, format!("what hook {name} wrote is erased"));
+            self.note_wait(erasure.id, format!("erasing the output of hook {name}"));
             let mut erased = erasing
                 .await
                 .map_err(|problem| format!("hook {name}: {problem}"))?;
@@ -611,15 +611,15 @@ impl ErasuresInner {
             reached.insert(name.clone());
             self.note(&mut erasure, erased).await.map_err(described)?;
         }
-        let mut given: BTreeMap<HookName, BTreeSet<Generation>> = BTreeMap::new();
-        for (generation, hook) in scope.given {
+        let mut delivered: BTreeMap<HookName, BTreeSet<Generation>> = BTreeMap::new();
+        for (generation, hook) in scope.delivered {
             if !reached.contains(&hook) {
-                given.entry(hook).or_default().insert(generation);
+                delivered.entry(hook).or_default().insert(generation);
             }
         }
-        let outside = given
+        let outside = delivered
             .iter()
-            .flat_map(|(hook, generations)| given_lines(hook, generations));
+            .flat_map(|(hook, generations)| delivered_lines(hook, generations));
         let erased = ErasedElsewhere {
             outside: outside.collect(),
             ..ErasedElsewhere::default()
@@ -652,35 +652,35 @@ impl ErasuresInner {
     /// Deletes the jobs' names and cleans the database file of deleted data.
     ///
     /// All jobs are cleaned at once, because cleaning scans the whole file.
-    async fn clean(&self, jobs: Vec<Erasure>) -> Result<Step, EngineError> {
+    async fn clean(&self, jobs: Vec<Erasure>) -> Result<JobStep, EngineError> {
         let mut are_nameless = true;
         for job in jobs.iter().filter(|job| job.target.is_some()) {
             are_nameless &= self.forget_names(job.id).await?;
         }
         // Finish the names of all jobs first: several jobs may contain the same ones.
         if !are_nameless {
-            return Ok(Step::GoOn);
+            return Ok(JobStep::Continue);
         }
         // Otherwise, cleaning would have to be repeated once the copies are gone.
         if !self.copies.is_empty() {
-            return Ok(Step::Wait(COPY));
+            return Ok(JobStep::Wait(WAITS_FOR_COPY));
         }
         let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
         let unclean = self.outbox.with_store(clean).await?;
         if unclean.pages {
-            return Ok(Step::GoOn);
+            return Ok(JobStep::Continue);
         }
         if unclean.log {
-            return Ok(Step::LogIsRead);
+            return Ok(JobStep::LogHasReader);
         }
         // A copy that began in the meantime may contain pages that were not yet clean.
         if !self.copies.is_empty() {
-            return Ok(Step::Wait(COPY));
+            return Ok(JobStep::Wait(WAITS_FOR_COPY));
         }
         for job in jobs {
             self.finish(job).await?;
         }
-        Ok(Step::GoOn)
+        Ok(JobStep::Continue)
     }
 
     async fn finish(&self, erasure: Erasure) -> Result<(), EngineError> {
@@ -693,13 +693,13 @@ impl ErasuresInner {
 }
 
 /// Report lines for generations that were delivered to a hook and are out of reach.
-fn given_lines(hook: &HookName, generations: &BTreeSet<Generation>) -> Vec<String> {
+fn delivered_lines(hook: &HookName, generations: &BTreeSet<Generation>) -> Vec<String> {
     let named = generations
         .iter()
-        .take(GIVEN_NAMED_MAX)
-        .map(|generation| format!("hook {hook} was given generation {generation}"));
-    let left_over = generations.len().saturating_sub(GIVEN_NAMED_MAX);
+        .take(DELIVERED_LISTED_MAX)
+        .map(|generation| format!("hook {hook} received generation {generation}"));
+    let left_over = generations.len().saturating_sub(DELIVERED_LISTED_MAX);
     let more =
-        (left_over > 0).then(|| format!("hook {hook} was given {left_over} more generations"));
+        (left_over > 0).then(|| format!("hook {hook} received {left_over} more generations"));
     named.chain(more).collect()
 }

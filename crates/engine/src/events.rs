@@ -13,7 +13,7 @@ use hashlink::LinkedHashMap;
 use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
 use memoird_core::time::{Steady, Timestamp};
-use memoird_store::Watched;
+use memoird_store::EventSubscription;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -24,7 +24,7 @@ use crate::memory_use::MemoryUse;
 ///
 /// The share of `limits.memory` for events, split evenly between tenants, may allow fewer. An event
 /// takes a few hundred bytes, and up to 1 KiB more if clients assign ids to their turns.
-pub const EVENTS_KEPT: usize = 4_096;
+pub const EVENTS_MAX: usize = 4_096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -165,7 +165,7 @@ pub(crate) struct LoggedEvent {
 /// Maximum number of daemons whose event numbers are retained.
 ///
 /// Exceeds the size of a cluster, because a restarted member counts as a new one.
-pub(crate) const NODES_KEPT: usize = 64;
+pub(crate) const NODES_MAX: usize = 64;
 
 /// Registry of watchers, and the signal for watchers of all tenants.
 #[derive(Debug, Default)]
@@ -176,7 +176,7 @@ pub(crate) struct EventSignal {
     /// Number of watchers by tenant. `None` for watchers of all tenants.
     watched: Mutex<BTreeMap<Option<TenantId>, usize>>,
     /// Notified when a tenant, or all of them, gets its first watcher.
-    began: Notify,
+    first_watcher_added: Notify,
 }
 
 impl EventSignal {
@@ -194,7 +194,7 @@ impl EventSignal {
         let count = watched.entry(tenant).or_default();
         *count += 1;
         if *count == 1 {
-            self.began.notify_one();
+            self.first_watcher_added.notify_one();
         }
     }
 
@@ -214,20 +214,20 @@ impl EventSignal {
     }
 
     /// Completes when a tenant, or all of them, gets its first watcher.
-    pub(crate) fn began(&self) -> Notified<'_> {
-        self.began.notified()
+    pub(crate) fn first_watcher_added(&self) -> Notified<'_> {
+        self.first_watcher_added.notified()
     }
 
-    pub(crate) fn watched(&self) -> Watched {
+    pub(crate) fn watched(&self) -> EventSubscription {
         let watched = self.lock();
         let tenants = watched.keys().flatten();
-        if watched.contains_key(&None) || watched.len() > WATCHED_MAX {
-            Watched {
+        if watched.contains_key(&None) || watched.len() > WATCHED_TENANTS_MAX {
+            EventSubscription {
                 all: true,
-                ..Watched::default()
+                ..EventSubscription::default()
             }
         } else {
-            Watched {
+            EventSubscription {
                 all: false,
                 tenants: tenants.cloned().collect(),
             }
@@ -240,10 +240,10 @@ impl EventSignal {
 }
 
 /// Above this number of watched tenants, other daemons are asked for the events of all tenants.
-const WATCHED_MAX: usize = 256;
+const WATCHED_TENANTS_MAX: usize = 256;
 
 /// Maximum events of a tenant that a watcher reads at once, and buffers until they are sent.
-const READ_MAX: usize = 8;
+const EVENTS_PER_READ_MAX: usize = 8;
 
 impl EventLog {
     pub(crate) fn new(memory: Arc<MemoryUse>, tenants: Arc<AtomicUsize>) -> Self {
@@ -283,29 +283,29 @@ impl EventLog {
     }
 
     /// Adds an event received from another daemon, unless it is a duplicate.
-    pub(crate) fn push_of_other(&self, node: u128, told: ToldEvent, happened: Steady) {
+    pub(crate) fn push_of_other(&self, node: u128, message: EventMessage, happened: Steady) {
         let mut inner = self.lock();
-        if inner.numbers.get(&node) >= Some(&told.number) {
+        if inner.numbers.get(&node) >= Some(&message.number) {
             return;
         }
-        inner.numbers.insert(node, told.number);
-        if inner.numbers.len() > NODES_KEPT {
+        inner.numbers.insert(node, message.number);
+        if inner.numbers.len() > NODES_MAX {
             inner.numbers.pop_front();
         }
         let event = |id| Event {
             id,
-            at: Timestamp::from_ms(told.at_ms),
-            session: told.session,
-            generation: told.generation,
-            kind: told.kind,
+            at: Timestamp::from_ms(message.at_ms),
+            session: message.session,
+            generation: message.generation,
+            kind: message.kind,
         };
-        self.add(&mut inner, Some(node), told.number, happened, event);
+        self.add(&mut inner, Some(node), message.number, happened, event);
         drop(inner);
         self.published.notify_waiters();
     }
 
     /// The oldest `max` unposted events of this daemon that are not older than `since`.
-    pub(crate) fn to_post(&self, since: Timestamp, max: usize) -> Vec<ToldEvent> {
+    pub(crate) fn to_post(&self, since: Timestamp, max: usize) -> Vec<EventMessage> {
         let inner = self.lock();
         if inner.own_number == inner.posted_number {
             return Vec::new();
@@ -315,7 +315,11 @@ impl EventLog {
         let new: Vec<_> = own
             .take_while(|entry| entry.number > inner.posted_number && entry.event.at >= since)
             .collect();
-        new.into_iter().rev().take(max).map(ToldEvent::of).collect()
+        new.into_iter()
+            .rev()
+            .take(max)
+            .map(EventMessage::of)
+            .collect()
     }
 
     /// Records that events up to this number were posted to other daemons.
@@ -328,8 +332,8 @@ impl EventLog {
     }
 
     /// Id of the newest event removed from the log, or 0.
-    pub(crate) fn left_id(&self) -> u64 {
-        self.lock().left_id()
+    pub(crate) fn last_removed_id(&self) -> u64 {
+        self.lock().last_removed_id()
     }
 
     /// Number of this daemon's newest event, and those of other daemons.
@@ -342,13 +346,13 @@ impl EventLog {
     /// Number of events after `id` that were removed from the log, and the next events in it.
     pub(crate) fn after(&self, id: u64) -> (u64, Vec<LoggedEvent>) {
         let inner = self.lock();
-        let gone = inner.left_id();
+        let gone = inner.last_removed_id();
         let skipped = usize::try_from(id.saturating_sub(gone)).unwrap_or(usize::MAX);
         let next = inner
             .events
             .iter()
             .skip(skipped)
-            .take(READ_MAX)
+            .take(EVENTS_PER_READ_MAX)
             .cloned()
             .collect();
         (gone.saturating_sub(id), next)
@@ -374,7 +378,7 @@ impl EventLog {
         inner.bytes += logged.bytes();
         let tenants = self.tenants.load(Ordering::Relaxed).max(1) as u64;
         let bytes_max = self.memory.events_max() / tenants;
-        while inner.events.len() >= EVENTS_KEPT || inner.bytes > bytes_max {
+        while inner.events.len() >= EVENTS_MAX || inner.bytes > bytes_max {
             let Some(oldest) = inner.events.pop_front() else {
                 break;
             };
@@ -414,14 +418,14 @@ impl LoggedEvent {
 }
 
 impl Inner {
-    fn left_id(&self) -> u64 {
+    fn last_removed_id(&self) -> u64 {
         self.last_id - self.events.len() as u64
     }
 }
 
 /// Wire format of an event exchanged between daemons.
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct ToldEvent {
+pub(crate) struct EventMessage {
     pub(crate) number: u64,
     at_ms: i64,
     session: SessionId,
@@ -429,7 +433,7 @@ pub(crate) struct ToldEvent {
     kind: EventKind,
 }
 
-impl ToldEvent {
+impl EventMessage {
     /// Age in milliseconds.
     pub(crate) fn age_ms(&self, now: Timestamp) -> u64 {
         u64::try_from(now.as_ms().saturating_sub(self.at_ms)).unwrap_or(0)
@@ -489,7 +493,7 @@ mod tests {
         assert_eq!(
             next[0].event.id,
             missed + 1,
-            "who watches is told of the gap"
+            "a watcher receives the number of missed events"
         );
         assert!(missed > 100 && missed < 200, "{missed}");
         memory.set_limit(1);
@@ -502,12 +506,15 @@ mod tests {
     fn event_log_reports_number_of_missed_events() {
         let log = EventLog::default();
         assert!(log.after(0).1.is_empty());
-        (0..EVENTS_KEPT + 10).for_each(|_| push(&log));
+        (0..EVENTS_MAX + 10).for_each(|_| push(&log));
         let (missed, next) = log.after(3);
-        assert_eq!((missed, next.len(), next[0].event.id), (7, READ_MAX, 11));
+        assert_eq!(
+            (missed, next.len(), next[0].event.id),
+            (7, EVENTS_PER_READ_MAX, 11)
+        );
         let (missed, next) = log.after(10);
         assert_eq!((missed, next[0].event.id), (0, 11));
-        let last = (EVENTS_KEPT + 10) as u64;
+        let last = (EVENTS_MAX + 10) as u64;
         let (missed, next) = log.after(last - 1);
         assert_eq!((missed, next.len(), next[0].event.id), (0, 1, last));
         assert!(log.after(last).1.is_empty());

@@ -54,7 +54,7 @@ pub use engine::Engine;
 pub use eraser::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
 pub use erasure::Erasures;
 pub use error::EngineError;
-pub use events::{EVENTS_KEPT, Event, EventKind};
+pub use events::{EVENTS_MAX, Event, EventKind};
 pub use hooks::{
     DeliveryView, Hook, HookCall, HookConfig, HookError, HookFuture, Hooks, HooksConfig, Retry,
     SessionContent,

@@ -46,7 +46,7 @@ pub struct Events {
     /// Number of this daemon in the exchange of events.
     node: u128,
     /// Start time of this daemon.
-    began: Timestamp,
+    started_at: Timestamp,
     /// Whether other daemons share the journal.
     is_shared: bool,
 }
@@ -66,11 +66,11 @@ pub struct Watcher {
     events: Events,
     scope: WatchScope,
     positions: BTreeMap<TenantId, Position>,
-    ready: VecDeque<(TenantId, Read)>,
+    ready: VecDeque<(TenantId, LogRead)>,
 }
 
 #[derive(Debug)]
-enum Read {
+enum LogRead {
     Event(LoggedEvent),
     /// Number of events removed from the log before they were read.
     Missed(u64),
@@ -82,26 +82,28 @@ struct Position {
     id: u64,
     cursor: EventCursor,
     /// Earlier events, to be skipped.
-    before: Before,
+    start_bound: StartBound,
     /// Daemons with an unknown number of missed events. Their next gap is not reported again.
-    unsure: BTreeSet<u128>,
+    unknown_gaps: BTreeSet<u128>,
 }
 
 /// Which events precede a watcher's first one.
 #[derive(Clone, Copy, Debug)]
-enum Before {
-    Nothing,
+enum StartBound {
+    None,
     /// Events of other daemons before this time on the shared steady clock.
-    Moment(Steady),
+    SteadyTime(Steady),
     /// Events before this wall-clock time, from daemons that are not in the cursor.
-    Time(Timestamp),
+    WallTime(Timestamp),
 }
 
 /// How an event relates to the watcher's position.
-enum Judged {
+enum EventOrder {
     Next,
-    Known,
-    Missed(u64),
+    /// Already delivered, or before the start.
+    Duplicate,
+    /// Number of missed events before it.
+    Gap(u64),
 }
 
 impl Events {
@@ -116,7 +118,7 @@ impl Events {
             signal,
             // Without a cluster, a random number identifies this start.
             node: cluster.map_or_else(|| machine.random(), Cluster::node),
-            began: machine.now().wall,
+            started_at: machine.now().wall,
             is_shared: cluster.is_some(),
             machine,
         }
@@ -170,14 +172,17 @@ impl Events {
         let log = &tenant.events;
         let last = log.last_id();
         let now = self.machine.now();
-        let (id, before) = match from {
-            WatchFrom::Now => (last, Before::Moment(now.steady)),
+        let (id, start_bound) = match from {
+            WatchFrom::Now => (last, StartBound::SteadyTime(now.steady)),
             // An id above the newest one is from before a restart: all events are new.
-            WatchFrom::After(id) if *id > last => (0, Before::Nothing),
-            WatchFrom::After(id) => (*id, Before::Nothing),
+            WatchFrom::After(id) if *id > last => (0, StartBound::None),
+            WatchFrom::After(id) => (*id, StartBound::None),
             WatchFrom::Cursor(cursor) => {
-                let early = cursor.at.as_ms().saturating_sub(CLOCKS_APART_MS);
-                (log.left_id(), Before::Time(Timestamp::from_ms(early)))
+                let early = cursor.at.as_ms().saturating_sub(CLOCK_SKEW_MAX_MS);
+                (
+                    log.last_removed_id(),
+                    StartBound::WallTime(Timestamp::from_ms(early)),
+                )
             }
         };
         let cursor = match from {
@@ -195,14 +200,14 @@ impl Events {
             tenant,
             id,
             cursor,
-            before,
-            unsure: BTreeSet::new(),
+            start_bound,
+            unknown_gaps: BTreeSet::new(),
         }
     }
 }
 
 /// Assumed maximum clock difference between daemons, where only wall clocks order events.
-const CLOCKS_APART_MS: i64 = 2_000;
+const CLOCK_SKEW_MAX_MS: i64 = 2_000;
 
 impl WatchScope {
     fn tenant(&self) -> Option<TenantId> {
@@ -259,22 +264,24 @@ impl Watcher {
             };
             let tenant = Arc::clone(&position.tenant);
             let logged = match read {
-                Read::Event(logged) => logged,
+                LogRead::Event(logged) => logged,
                 // After a cursor, the numbers of each daemon reveal which events are missing.
-                Read::Missed(_) if matches!(position.before, Before::Time(_)) => continue,
-                Read::Missed(count) => {
-                    position.unsure = position.cursor.nodes().collect();
+                LogRead::Missed(_) if matches!(position.start_bound, StartBound::WallTime(_)) => {
+                    continue;
+                }
+                LogRead::Missed(count) => {
+                    position.unknown_gaps = position.cursor.nodes().collect();
                     return Some(WatchItem::Missed { tenant, count });
                 }
             };
-            match position.judge(&logged, &self.events) {
-                Judged::Known => {}
-                Judged::Next => {
+            match position.check(&logged, &self.events) {
+                EventOrder::Duplicate => {}
+                EventOrder::Next => {
                     let event = logged.event;
                     return Some(WatchItem::Event { tenant, event });
                 }
-                Judged::Missed(count) => {
-                    self.ready.push_front((name, Read::Event(logged)));
+                EventOrder::Gap(count) => {
+                    self.ready.push_front((name, LogRead::Event(logged)));
                     return Some(WatchItem::Missed { tenant, count });
                 }
             }
@@ -299,11 +306,12 @@ impl Watcher {
         for (name, position) in &mut self.positions {
             let (missed, events) = position.tenant.events.after(position.id);
             if missed > 0 {
-                self.ready.push_back((name.clone(), Read::Missed(missed)));
+                self.ready
+                    .push_back((name.clone(), LogRead::Missed(missed)));
             }
             for logged in events {
                 position.id = logged.event.id;
-                self.ready.push_back((name.clone(), Read::Event(logged)));
+                self.ready.push_back((name.clone(), LogRead::Event(logged)));
             }
         }
     }
@@ -311,45 +319,47 @@ impl Watcher {
 
 impl Position {
     /// Compares an event with the position, and advances the position.
-    fn judge(&mut self, logged: &LoggedEvent, events: &Events) -> Judged {
+    fn check(&mut self, logged: &LoggedEvent, events: &Events) -> EventOrder {
         let (node, number) = (logged.node.unwrap_or(events.node), logged.number);
         let last = self.cursor.get(node);
         if last.is_some_and(|last| number <= last) {
-            return Judged::Known;
+            return EventOrder::Duplicate;
         }
-        match self.before {
+        match self.start_bound {
             // Daemons also post events from before this watcher started.
-            Before::Moment(started) if logged.node.is_some() && logged.happened < started => {
+            StartBound::SteadyTime(started)
+                if logged.node.is_some() && logged.happened < started =>
+            {
                 // Record its number, so that the next event does not look like one after a gap.
                 self.cursor.set(node, number);
-                return Judged::Known;
+                return EventOrder::Duplicate;
             }
             // Without a cluster, a daemon that is missing in the cursor started after it, so all
             // its events are new.
-            Before::Time(early)
+            StartBound::WallTime(early)
                 if last.is_none() && events.is_shared && logged.event.at < early =>
             {
-                return Judged::Known;
+                return EventOrder::Duplicate;
             }
             _ => {}
         }
         // A daemon that started after the cursor counts from 1, which reveals how many events were
         // missed.
-        let last = last.or_else(|| match self.before {
-            Before::Time(early) if logged.node.is_none() => {
-                (!events.is_shared || events.began >= early).then_some(0)
+        let last = last.or_else(|| match self.start_bound {
+            StartBound::WallTime(early) if logged.node.is_none() => {
+                (!events.is_shared || events.started_at >= early).then_some(0)
             }
             _ => None,
         });
         if let Some(last) = last.filter(|last| number > last + 1)
-            && !self.unsure.remove(&node)
+            && !self.unknown_gaps.remove(&node)
         {
             self.cursor.set(node, number - 1);
-            return Judged::Missed(number - last - 1);
+            return EventOrder::Gap(number - last - 1);
         }
-        self.unsure.remove(&node);
+        self.unknown_gaps.remove(&node);
         self.cursor.set(node, number);
         self.cursor.at = self.cursor.at.max(logged.event.at);
-        Judged::Next
+        EventOrder::Next
     }
 }

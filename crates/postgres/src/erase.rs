@@ -87,7 +87,7 @@ pub(crate) async fn scope(client: &Client, id: ErasureId) -> Result<ErasureScope
                WHERE job = $1 ORDER BY generation, hook";
     for row in query(client, sql, &of).await? {
         let hook = HookName::parse(get(&row, 1)?).map_err(|_| damaged("name of a hook"))?;
-        scope.given.push((generation(&row, 0)?, hook));
+        scope.delivered.push((generation(&row, 0)?, hook));
     }
     Ok(scope)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use memoird_core::ids::TenantId;
-use memoird_store::{EventExchange, ExchangedEvents, PostedEvent, StoreError, Watched};
+use memoird_store::{EventExchange, EventSubscription, ExchangedEvents, PostedEvent, StoreError};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
@@ -60,8 +60,8 @@ pub(crate) async fn exchange(
 async fn publish_subscription(
     client: &Client,
     node: Ulid,
-    watched: &Watched,
-) -> Result<Watched, StoreError> {
+    watched: &EventSubscription,
+) -> Result<EventSubscription, StoreError> {
     let sql = format!(
         "WITH told AS (UPDATE memoird.members SET watches_all = $2, watches = $3
              WHERE node = $1 AND (watches_all, watches) IS DISTINCT FROM ($2, $3))
@@ -81,13 +81,13 @@ async fn publish_subscription(
         (&tenants, Type::BYTEA_ARRAY),
     ];
     let Some(row) = first(client, &sql, &args).await? else {
-        return Ok(Watched::default());
+        return Ok(EventSubscription::default());
     };
     let names: Vec<&[u8]> = get(&row, 1)?;
     let tenants = names
         .into_iter()
         .filter_map(|name| TenantId::parse(str::from_utf8(name).ok()?).ok());
-    Ok(Watched {
+    Ok(EventSubscription {
         all: get(&row, 0)?,
         tenants: tenants.collect(),
     })

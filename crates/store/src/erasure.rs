@@ -66,7 +66,7 @@ pub struct ErasureScope {
     /// Ascending, each with its session.
     pub generations: Vec<(Generation, SessionId)>,
     /// Hooks that received, or may have received, a generation.
-    pub given: Vec<(Generation, HookName)>,
+    pub delivered: Vec<(Generation, HookName)>,
 }
 
 /// Result of a step that deletes rows.

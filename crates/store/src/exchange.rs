@@ -6,7 +6,7 @@ use memoird_core::ids::TenantId;
 
 /// A subscription to events, by tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watched {
+pub struct EventSubscription {
     /// Events of all tenants.
     pub all: bool,
     /// Events of these tenants.
@@ -27,14 +27,14 @@ pub struct PostedEvent {
 #[derive(Clone, Debug, Default)]
 pub struct EventExchange {
     /// Subscription of this process. It receives no events if this is empty.
-    pub watched: Watched,
+    pub watched: EventSubscription,
     pub posted: Vec<PostedEvent>,
 }
 
 /// Subscriptions and events of the other processes.
 #[derive(Clone, Debug, Default)]
 pub struct ExchangedEvents {
-    pub watched: Watched,
+    pub watched: EventSubscription,
     /// Events with the id of their process, in the order of each process.
     ///
     /// A process that begins to watch receives the events of the last minutes. Each event is
@@ -44,7 +44,7 @@ pub struct ExchangedEvents {
     pub is_more: bool,
 }
 
-impl Watched {
+impl EventSubscription {
     pub fn is_empty(&self) -> bool {
         !self.all && self.tenants.is_empty()
     }

@@ -41,7 +41,7 @@ pub use checksum::{DAMAGED_TEXT, TurnCounts};
 pub use data_key::{DataKey, DataKeyError};
 pub use erasure::{EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage};
 pub use error::StoreError;
-pub use exchange::{EventExchange, ExchangedEvents, PostedEvent, Watched};
+pub use exchange::{EventExchange, EventSubscription, ExchangedEvents, PostedEvent};
 pub use live::{LiveOrder, LiveQuery};
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;

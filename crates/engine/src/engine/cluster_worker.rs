@@ -31,7 +31,7 @@ impl Worker for ClusterWorker {
 
     async fn step(&mut self) -> Result<(), WorkError> {
         self.outbox.notify();
-        self.erasures.look_again();
+        self.erasures.check_for_jobs();
         let own = self.machine.now().steady;
         let synced = self
             .outbox

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::time::{Steady, Timestamp};
-use memoird_store::{EventExchange, PostedEvent, Store, Watched};
+use memoird_store::{EventExchange, EventSubscription, PostedEvent, Store};
 use tracing::warn;
 
-use crate::events::ToldEvent;
+use crate::events::EventMessage;
 use crate::hooks::Outbox;
 use crate::machine::Machine;
 use crate::tenants::Tenant;
@@ -16,7 +16,7 @@ use crate::worker::{WorkError, Worker};
 
 const PAUSE: Duration = Duration::from_millis(250);
 /// Maximum number of events posted at once, across all tenants.
-const POSTED_MAX: usize = 1_024;
+const EVENTS_POSTED_MAX: usize = 1_024;
 /// When a daemon watches all tenants, events up to this old are still posted to it.
 ///
 /// Longer than it takes to learn about a new watcher.
@@ -28,13 +28,13 @@ pub(crate) struct EventExchanger {
     pub(crate) events: Events,
     pub(crate) machine: Arc<dyn Machine>,
     /// What other daemons watch.
-    pub(crate) watched: Watched,
+    pub(crate) watched: EventSubscription,
     /// Whether there is more to post or to receive, so the next step runs without a pause.
-    pub(crate) is_behind: bool,
+    pub(crate) has_more: bool,
 }
 
 /// A tenant, and the number of its last event being posted.
-type Told = (Arc<Tenant>, u64);
+type PostedUpTo = (Arc<Tenant>, u64);
 
 impl Worker for EventExchanger {
     fn name(&self) -> &'static str {
@@ -42,32 +42,34 @@ impl Worker for EventExchanger {
     }
 
     async fn wait(&mut self) {
-        if self.is_behind {
+        if self.has_more {
             return;
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
-            () = self.events.signal().began() => {}
+            () = self.events.signal().first_watcher_added() => {}
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let (posted, told) = self.to_post();
-        self.is_behind = posted.len() >= POSTED_MAX;
+        let (posted, posted_up_to) = self.to_post();
+        self.has_more = posted.len() >= EVENTS_POSTED_MAX;
         let watched = self.events.signal().watched();
         let exchange = EventExchange { watched, posted };
-        let asked = self
+        let exchanging = self
             .outbox
             .with_store(move |store: &dyn Store| store.exchange_events(exchange));
-        let answer = asked.await.map_err(|error| WorkError(error.to_string()))?;
-        for (tenant, number) in told {
+        let reply = exchanging
+            .await
+            .map_err(|error| WorkError(error.to_string()))?;
+        for (tenant, number) in posted_up_to {
             tenant.events.note_posted(number);
         }
-        self.is_behind |= answer.is_more;
-        self.watched = answer.watched;
-        if !answer.received.is_empty() {
+        self.has_more |= reply.is_more;
+        self.watched = reply.watched;
+        if !reply.received.is_empty() {
             let now = self.machine.now().steady;
-            let received = answer.received.into_iter();
+            let received = reply.received.into_iter();
             received.for_each(|(node, event)| self.receive(node, &event, now));
             self.events.signal().notify();
         }
@@ -77,7 +79,7 @@ impl Worker for EventExchanger {
 
 impl EventExchanger {
     /// Collects the events that other daemons watch and that have not been posted yet.
-    fn to_post(&self) -> (Vec<PostedEvent>, Vec<Told>) {
+    fn to_post(&self) -> (Vec<PostedEvent>, Vec<PostedUpTo>) {
         let tenants = self.events.tenants();
         let now = self.machine.now().wall;
         let recent = Timestamp::from_ms(now.as_ms().saturating_sub(RECENT_MS));
@@ -92,35 +94,37 @@ impl EventExchanger {
             .flatten()
             .filter(|tenant| !self.watched.tenants.contains(&tenant.id));
         let wanted = named.chain(others.map(|tenant| (tenant, recent)));
-        let (mut posted, mut told) = (Vec::new(), Vec::new());
+        let (mut posted, mut posted_up_to) = (Vec::new(), Vec::new());
         for (tenant, since) in wanted {
-            let events = tenant.events.to_post(since, POSTED_MAX - posted.len());
+            let events = tenant
+                .events
+                .to_post(since, EVENTS_POSTED_MAX - posted.len());
             let Some(last) = events.last() else {
                 continue;
             };
-            told.push((Arc::clone(&tenant), last.number));
+            posted_up_to.push((Arc::clone(&tenant), last.number));
             posted.extend(events.iter().map(|event| PostedEvent {
                 tenant: tenant.id.clone(),
                 age_ms: event.age_ms(now),
                 body: serde_json::to_vec(event).unwrap_or_default(),
             }));
-            if posted.len() >= POSTED_MAX {
+            if posted.len() >= EVENTS_POSTED_MAX {
                 break;
             }
         }
-        (posted, told)
+        (posted, posted_up_to)
     }
 
     fn receive(&self, node: u128, event: &PostedEvent, now: Steady) {
-        match serde_json::from_slice::<ToldEvent>(&event.body) {
-            Ok(told) => {
+        match serde_json::from_slice::<EventMessage>(&event.body) {
+            Ok(message) => {
                 let happened = Steady(now.0.saturating_sub(event.age_ms));
                 let tenant = self.events.tenants().get_or_insert(&event.tenant);
-                tenant.events.push_of_other(node, told, happened);
+                tenant.events.push_of_other(node, message, happened);
             }
             // A newer daemon may have event kinds that this version lacks. The event is skipped.
             Err(error) => {
-                warn!(tenant = %event.tenant, %error, "an event of another daemon is not known here");
+                warn!(tenant = %event.tenant, %error, "skipped an event of another daemon: unknown kind");
             }
         }
     }

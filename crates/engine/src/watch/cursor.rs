@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hashlink::LinkedHashMap;
 use memoird_core::time::Timestamp;
 
-use crate::events::NODES_KEPT;
+use crate::events::NODES_MAX;
 
 /// The position in the events of each daemon. Its text form is opaque to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl EventCursor {
 
     pub(super) fn set(&mut self, node: u128, number: u64) {
         self.numbers.insert(node, number);
-        if self.numbers.len() > NODES_KEPT {
+        if self.numbers.len() > NODES_MAX {
             self.numbers.pop_front();
         }
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn cursor_holds_bounded_number_of_daemons() {
         let mut cursor = EventCursor::at(Timestamp::from_ms(0));
-        (0..=NODES_KEPT as u128).for_each(|node| cursor.set(node, 1));
+        (0..=NODES_MAX as u128).for_each(|node| cursor.set(node, 1));
         assert_eq!((cursor.get(0), cursor.get(1)), (None, Some(1)));
         assert!(cursor.to_string().len() < 8_192);
     }

@@ -8,7 +8,7 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
 use memoird_engine::{
-    Cluster, EVENTS_KEPT, Engine, EngineConfig, EngineError, EraseTarget, EventKind, SessionQuery,
+    Cluster, EVENTS_MAX, Engine, EngineConfig, EngineError, EraseTarget, EventKind, SessionQuery,
     WatchFrom, WatchItem, WatchScope, Watcher,
 };
 use memoird_store::{ErasureStage, Store};
@@ -622,12 +622,12 @@ async fn cursor_reports_number_of_missed_events() {
     let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
     drop(watcher);
     sleep(TTL / 2).await;
-    for turn in 2..=(EVENTS_KEPT + 12) {
+    for turn in 2..=(EVENTS_MAX + 12) {
         b.say("s", &turn.to_string()).await.unwrap();
     }
     let seen = received_events(&mut watching(&daemons.engines[0], a, &from)).await;
     assert_eq!((&*seen[0], &*seen[1]), ("missed 11", "s 13"));
-    assert_eq!(seen.len(), 1 + EVENTS_KEPT);
+    assert_eq!(seen.len(), 1 + EVENTS_MAX);
 }
 
 #[tokio::test(start_paused = true)]
@@ -641,7 +641,7 @@ async fn watch_from_now_skips_events_without_watchers() {
     assert_eq!(received_events(&mut watcher).await, ["s created", "s 1"]);
     drop(watcher);
     sleep(TTL / 4).await;
-    for turn in 2..=(EVENTS_KEPT + 12) {
+    for turn in 2..=(EVENTS_MAX + 12) {
         b.say("s", &turn.to_string()).await.unwrap();
     }
     sleep(TTL / 4).await;
@@ -651,6 +651,6 @@ async fn watch_from_now_skips_events_without_watchers() {
         <[String; 0]>::default()
     );
     b.say("s", "new").await.unwrap();
-    let last = EVENTS_KEPT + 13;
+    let last = EVENTS_MAX + 13;
     assert_eq!(received_events(&mut watcher).await, [format!("s {last}")]);
 }

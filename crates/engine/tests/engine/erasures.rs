@@ -195,9 +195,9 @@ async fn delivered_generations_are_listed_up_to_a_bound() {
     assert_eq!(erased.stage, ErasureStage::Done);
     assert_eq!(erased.outside.len(), 2 * 101);
     for (hook, lines) in ["crm", "log"].iter().zip(erased.outside.chunks(101)) {
-        let one = format!("hook {hook} was given generation ");
+        let one = format!("hook {hook} received generation ");
         assert!(lines[..100].iter().all(|line| line.starts_with(&one)));
-        let more = format!("hook {hook} was given {} more generations", ENDS - 100);
+        let more = format!("hook {hook} received {} more generations", ENDS - 100);
         assert_eq!(lines[100], more);
     }
     engine.close().await;
@@ -301,17 +301,17 @@ async fn erasure_reports_what_it_waits_for() {
     };
     let begun = engine.erasures.erase(&acme.tenant, target).await.unwrap();
     let waits_for = || engine.erasures.waits_for(begun.id);
-    assert_eq!(waits_for(), "the index of what was said is not ready");
+    assert_eq!(waits_for(), "the transcript index is not ready");
     let copy = engine.erasures.copies().token();
     world.store.read_log(true);
     *eraser.waits.lock().unwrap() = 0;
     sleep(Duration::from_millis(500)).await;
-    assert_eq!(waits_for(), "slow is erased");
+    assert_eq!(waits_for(), "erasing slow");
     sleep(Duration::from_secs(5)).await;
     assert!(waits_for().contains("a backup"), "{}", waits_for());
     drop(copy);
     sleep(Duration::from_secs(5)).await;
-    assert!(waits_for().contains("somebody reads"), "{}", waits_for());
+    assert!(waits_for().contains("a reader holds"), "{}", waits_for());
     world.store.read_log(false);
     sleep(Duration::from_secs(300)).await;
     let done = engine.erasures.get(&acme.tenant.id, begun.id).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use memoird_core::change::EndReason;
 use memoird_engine::{
-    EVENTS_KEPT, Engine, EngineConfig, Event, EventKind, WatchFrom, WatchItem, WatchScope, Watcher,
+    EVENTS_MAX, Engine, EngineConfig, Event, EventKind, WatchFrom, WatchItem, WatchScope, Watcher,
 };
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -302,7 +302,7 @@ async fn slow_watcher_gets_number_of_missed_events() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
     let mut slow = mine(&engine, &bot, None);
-    let total = EVENTS_KEPT as u64 + 100;
+    let total = EVENTS_MAX as u64 + 100;
     bot.say("s", "hello").await.unwrap();
     for _ in 2..10 {
         bot.say("s", "more").await.unwrap();
@@ -316,12 +316,12 @@ async fn slow_watcher_gets_number_of_missed_events() {
         let Some(WatchItem::Missed { count, .. }) = seen.next() else {
             panic!("nothing is missing")
         };
-        assert_eq!(count, total - EVENTS_KEPT as u64 - after);
+        assert_eq!(count, total - EVENTS_MAX as u64 - after);
         let ids = seen.map(|seen| match seen {
             WatchItem::Event { event, .. } => event.id,
             WatchItem::Missed { count, .. } => panic!("{count} more are missing"),
         });
-        assert!(ids.eq(total - EVENTS_KEPT as u64 + 1..=total));
+        assert!(ids.eq(total - EVENTS_MAX as u64 + 1..=total));
     }
 }
 
@@ -375,7 +375,7 @@ async fn cursor_of_earlier_start_reports_missed_events() {
 
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    for _ in 0..EVENTS_KEPT + 5 {
+    for _ in 0..EVENTS_MAX + 5 {
         bot.say("s", "more").await.unwrap();
     }
     let scope = WatchScope::Tenant(bot.tenant.clone());
@@ -385,7 +385,7 @@ async fn cursor_of_earlier_start_reports_missed_events() {
     let Some(WatchItem::Missed { count, .. }) = seen.next() else {
         panic!("nothing is missing")
     };
-    assert_eq!((count, seen.len()), (5, EVENTS_KEPT));
+    assert_eq!((count, seen.len()), (5, EVENTS_MAX));
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,8 +14,8 @@ use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Steady;
 use memoird_postgres::{DatabaseUse, PgOptions, PgStore};
 use memoird_store::{
-    EventExchange, ExchangedEvents, InDoubtCommits, LiveOrder, LiveQuery, PostedEvent, Store,
-    StoreError, Watched,
+    EventExchange, EventSubscription, ExchangedEvents, InDoubtCommits, LiveOrder, LiveQuery,
+    PostedEvent, Store, StoreError,
 };
 
 use crate::chat::{Chat, begun, named};
@@ -652,7 +652,7 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
     };
     let (first, second) = (member(), member());
     let tenant = TenantId::parse("acme").unwrap();
-    let watching = |tenants: &[&TenantId]| Watched {
+    let watching = |tenants: &[&TenantId]| EventSubscription {
         all: false,
         tenants: tenants.iter().copied().cloned().collect(),
     };
@@ -661,7 +661,7 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
         age_ms: 60_000,
         body: body.as_bytes().to_vec(),
     };
-    let told = |store: &PgStore, watched: Watched, posted: &[&str]| {
+    let told = |store: &PgStore, watched: EventSubscription, posted: &[&str]| {
         let posted = posted.iter().copied().map(event).collect();
         let exchange = EventExchange { watched, posted };
         store.exchange_events(exchange).unwrap()
@@ -675,12 +675,16 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
             .collect()
     };
     // No watchers.
-    assert!(told(&first, Watched::default(), &[]).watched.is_empty());
+    assert!(
+        told(&first, EventSubscription::default(), &[])
+            .watched
+            .is_empty()
+    );
     // One daemon watches: the other one learns that, and posts its events.
     assert!(told(&first, watching(&[&tenant]), &[]).received.is_empty());
-    let asked = told(&second, Watched::default(), &[]);
+    let asked = told(&second, EventSubscription::default(), &[]);
     assert_eq!(asked.watched, watching(&[&tenant]));
-    told(&second, Watched::default(), &["one", "two"]);
+    told(&second, EventSubscription::default(), &["one", "two"]);
     let answer = told(&first, watching(&[&tenant]), &["its own"]);
     assert_eq!(bodies(&answer), ["one", "two"]);
     let (node, received) = &answer.received[0];
@@ -688,13 +692,17 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
     assert!((60_000..90_000).contains(&received.age_ms), "{received:?}");
     // Events are received once. A daemon that does not watch receives them later.
     assert!(told(&first, watching(&[&tenant]), &[]).received.is_empty());
-    assert!(told(&second, Watched::default(), &[]).received.is_empty());
+    assert!(
+        told(&second, EventSubscription::default(), &[])
+            .received
+            .is_empty()
+    );
     let later = told(&second, watching(&[&tenant]), &[]);
     assert_eq!(bodies(&later), ["its own"]);
     // More than one read returns.
     let owned: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
     let many: Vec<&str> = owned.iter().map(String::as_str).collect();
-    told(&first, Watched::default(), &many);
+    told(&first, EventSubscription::default(), &many);
     let some = told(&second, watching(&[]), &[]);
     assert!(some.received.is_empty(), "nothing is watched");
     let some = told(&second, watching(&[&tenant]), &[]);
@@ -703,7 +711,11 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
     assert_eq!([bodies(&some), bodies(&rest)].concat(), many);
     // A member's watches end when it leaves.
     second.release();
-    assert!(told(&first, Watched::default(), &[]).watched.is_empty());
+    assert!(
+        told(&first, EventSubscription::default(), &[])
+            .watched
+            .is_empty()
+    );
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl Tables {
             for delivery in self.outbox.remove_all_of(*name) {
                 let is_done = delivery.state == DeliveryState::Done;
                 if is_done || delivery.tries > 0 {
-                    scope.given.push((*name, delivery.id.hook));
+                    scope.delivered.push((*name, delivery.id.hook));
                 }
                 erasure.counts.deliveries += u64::from(!is_done);
             }
@@ -68,9 +68,9 @@ impl Tables {
     pub(super) fn note_delivered(&mut self, id: &memoird_core::ids::DeliveryId) {
         for (_, scope) in self.erasures.values_mut() {
             let covers = scope.generations.iter().any(|(of, _)| *of == id.generation);
-            let given = (id.generation, id.hook.clone());
-            if covers && !scope.given.contains(&given) {
-                scope.given.push(given);
+            let delivered = (id.generation, id.hook.clone());
+            if covers && !scope.delivered.contains(&delivered) {
+                scope.delivered.push(delivered);
             }
         }
     }

@@ -17,8 +17,8 @@ use memoird_core::window::SavedCut;
 use super::erase::ErasureAndScope;
 use super::outbox::{self, Outbox};
 use crate::{
-    ClockAnchor, KEYS_MAX, PostedEvent, StaleBase, TurnChange, Watched, WrittenTurn, summaries,
-    windows,
+    ClockAnchor, EventSubscription, KEYS_MAX, PostedEvent, StaleBase, TurnChange, WrittenTurn,
+    summaries, windows,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ pub(super) struct Tables {
     /// Version of each live generation. Unique across all versions.
     pub(super) versions: BTreeMap<Generation, u64>,
     pub(super) last_version: u64,
-    pub(super) watched: BTreeMap<u128, Watched>,
+    pub(super) watched: BTreeMap<u128, EventSubscription>,
     /// Posted events, each with its process.
     pub(super) posted: Vec<(u128, PostedEvent)>,
 }

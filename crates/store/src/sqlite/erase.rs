@@ -91,14 +91,17 @@ pub(super) fn scope(connection: &Connection, job: ErasureId) -> Result<ErasureSc
         })?
         .collect::<Result<_, _>>()?;
     let sql = "SELECT generation, hook FROM erasure_given WHERE job = ? ORDER BY 1, 2";
-    let given = view
+    let delivered = view
         .prepare_cached(sql)?
         .query_map([job.to_bytes()], |row| {
             let generation = Generation::from_bytes(row.get(0)?);
             Ok((generation, id(row, 1, HookName::parse)?))
         })?
         .collect::<Result<_, _>>()?;
-    Ok(ErasureScope { generations, given })
+    Ok(ErasureScope {
+        generations,
+        delivered,
+    })
 }
 
 /// Records the generations of a session, or those of a subject within the next range.
@@ -289,8 +292,8 @@ fn cancel_deliveries(
     let sql = "INSERT OR IGNORE INTO erasure_given (job, generation, hook)
                SELECT ?1, generation, hook FROM outbox
                WHERE generation = ?2 AND (state = 'done' OR tries > 0)";
-    let mut given = transaction.prepare_cached(sql)?;
-    given.execute(params![job.to_bytes(), of])?;
+    let mut delivered = transaction.prepare_cached(sql)?;
+    delivered.execute(params![job.to_bytes(), of])?;
     let sql = "SELECT count(*) FROM outbox WHERE generation = ? AND state <> 'done'";
     let mut owed = transaction.prepare_cached(sql)?;
     counts.deliveries += owed.query_row([of], |row| super::row::count(row, 0))?;
