@@ -272,7 +272,7 @@ async fn pending_deliveries_of_removed_hook_stay_until_dropped() {
         page.contains(r#"memoird_hooks_pending{hook="later"} 2"#),
         "{page}"
     );
-    let told = "deliveries are owed to a hook that the configuration does not have";
+    let told = "deliveries are pending for a hook that is not configured";
     eventually("the log says so", async || {
         daemon.log().contains(told).then_some(())
     })

@@ -3,7 +3,7 @@
 //! Each hook has its own queue, so that a slow hook does not delay others. A global limit applies
 //! to all of them.
 //!
-//! Due deliveries are taken round-robin by tenant, starting after the tenant served last. A hook
+//! Due deliveries are taken round-robin by tenant, starting after the tenant last_tenant last. A hook
 //! that accepts batches (git) waits `batch_wait` for more deliveries. An attempt has at most
 //! `limits.hook_content_bytes` of turns: a longer generation is cut to its newest turns, with the
 //! number of omitted ones.
@@ -28,7 +28,7 @@ use crate::hooks::Hooks;
 use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::hooks::port::{HookError, Retry};
 use crate::worker::{WorkError, Worker};
-use attempt::{Attempt, Outcome, attempt};
+use attempt::{Attempt, AttemptOutcome, attempt};
 use queue::HookQueue;
 
 /// Worker that calls the hooks.
@@ -46,13 +46,13 @@ pub(crate) struct Dispatcher {
     /// Incremented each time a queue starts attempts.
     starts: u64,
     /// Whether pending deliveries to unconfigured hooks are still to be logged.
-    tells_unknown: bool,
+    logs_unknown_hooks: bool,
 }
 
 /// Maximum outcomes per transaction.
 const OUTCOMES_MAX: usize = 200;
 /// Maximum bytes of a recorded error.
-const PROBLEM_BYTES: usize = 500;
+const PROBLEM_BYTES_MAX: usize = 500;
 
 impl Dispatcher {
     pub(crate) fn new(hooks: Hooks) -> Self {
@@ -66,7 +66,7 @@ impl Dispatcher {
             finished: Vec::new(),
             waits_for_batches: true,
             starts: 0,
-            tells_unknown: true,
+            logs_unknown_hooks: true,
         };
         dispatcher.apply_config(config);
         dispatcher
@@ -89,33 +89,31 @@ impl Dispatcher {
                 .or_insert_with(|| HookQueue::new(hook.clone()));
         }
         self.config = config;
-        self.tells_unknown = true;
+        self.logs_unknown_hooks = true;
     }
 
     /// Logs pending deliveries to hooks that are not configured.
     ///
     /// No attempt is made for them, and the journal retains their turns.
-    async fn tell_unknown(&mut self) -> Result<(), EngineError> {
-        if !self.tells_unknown {
+    async fn log_unknown_hooks(&mut self) -> Result<(), EngineError> {
+        if !self.logs_unknown_hooks {
             return Ok(());
         }
         let counts = self.hooks.count_deliveries().await?;
-        self.tells_unknown = false;
-        let mut owed: BTreeMap<&HookName, u64> = BTreeMap::new();
-        for of_hook in counts.iter() {
+        self.logs_unknown_hooks = false;
+        let mut pending: BTreeMap<&HookName, u64> = BTreeMap::new();
+        for count in counts.iter() {
             let mut is_known = self.config.hooks.iter().map(|hook| &hook.subscription.hook);
-            if of_hook.state == DeliveryState::Pending
-                && !is_known.any(|hook| *hook == of_hook.hook)
-            {
-                *owed.entry(&of_hook.hook).or_default() += of_hook.count;
+            if count.state == DeliveryState::Pending && !is_known.any(|hook| *hook == count.hook) {
+                *pending.entry(&count.hook).or_default() += count.count;
             }
         }
-        for (hook, deliveries) in owed {
+        for (hook, deliveries) in pending {
             warn!(
                 %hook,
                 deliveries,
-                "deliveries are owed to a hook that the configuration does not have: they wait, and \
-                 their turns are kept, until it has one of this name or `memoird hooks drop` drops them"
+                "deliveries are pending for a hook that is not configured; they and their turns are \
+                 retained until a hook of this name is configured or `memoird hooks drop` drops them"
             );
         }
         Ok(())
@@ -127,7 +125,7 @@ impl Dispatcher {
             .queues
             .values()
             .filter(|queue| self.room_for(queue) > 0);
-        may_start.filter_map(HookQueue::wants_at).min()
+        may_start.filter_map(HookQueue::next_check).min()
     }
 
     /// Number of attempts that may start in this queue, given the other queues.
@@ -135,27 +133,27 @@ impl Dispatcher {
     /// Up to half of the attempts are reserved for queues with none running, so that a hanging hook
     /// with a high concurrency cannot take all of them.
     fn room_for(&self, queue: &HookQueue) -> usize {
-        let places = self.config.concurrency.max(1);
-        let free = places.saturating_sub(self.attempts.len());
+        let attempts_max = self.config.concurrency.max(1);
+        let free = attempts_max.saturating_sub(self.attempts.len());
         let is_idle = |queue: &&HookQueue| queue.hook.is_some() && queue.is_idle();
         let idle = self.queues.values().filter(is_idle).count();
-        let kept_for = |queues: usize| queues.min(places / 2);
+        let reserved_for = |queues: usize| queues.min(attempts_max / 2);
         if queue.is_idle() {
-            free.saturating_sub(kept_for(idle.saturating_sub(1)))
+            free.saturating_sub(reserved_for(idle.saturating_sub(1)))
                 .max(1)
                 .min(free)
         } else {
-            free.saturating_sub(kept_for(idle))
+            free.saturating_sub(reserved_for(idle))
         }
     }
 
-    fn collect(&mut self) {
+    fn take_all_finished(&mut self) {
         while let Some(ended) = self.attempts.try_join_next_with_id() {
-            self.collected(ended);
+            self.take_finished(ended);
         }
     }
 
-    fn collected(&mut self, ended: Result<(task::Id, Attempt), task::JoinError>) {
+    fn take_finished(&mut self, ended: Result<(task::Id, Attempt), task::JoinError>) {
         match ended {
             Ok((id, attempt)) => {
                 self.running.remove(&id);
@@ -167,9 +165,9 @@ impl Dispatcher {
                 };
                 let outcome = || {
                     if error.is_panic() {
-                        Outcome::Failed(HookError::later("the hook panicked; see the log"))
+                        AttemptOutcome::Failed(HookError::later("the hook panicked; see the log"))
                     } else {
-                        Outcome::NotTried
+                        AttemptOutcome::NotTried
                     }
                 };
                 let results = batch
@@ -215,7 +213,7 @@ impl Dispatcher {
             outbox.finish(generations.clone());
             let name = &attempt.hook.subscription.hook;
             if let Some(queue) = self.queues.get_mut(name) {
-                queue.ended(generations);
+                queue.attempt_finished(generations);
             }
             let keys = attempt.results.iter().map(|(delivery, _)| &delivery.key);
             let by_id: HashMap<Generation, _> = attempt
@@ -244,14 +242,14 @@ impl Dispatcher {
         &self,
         hook: &HookConfig,
         delivery: &Delivery,
-        outcome: &Outcome,
+        outcome: &AttemptOutcome,
         now: Steady,
     ) -> Option<DeliveryOutcome> {
         let tries = delivery.tries.saturating_add(1);
         let (state, last_error, pause_ms) = match outcome {
-            Outcome::NotTried => return None,
-            Outcome::Done => (DeliveryState::Done, String::new(), 0),
-            Outcome::Failed(HookError { problem, retry }) => {
+            AttemptOutcome::NotTried => return None,
+            AttemptOutcome::Done => (DeliveryState::Done, String::new(), 0),
+            AttemptOutcome::Failed(HookError { problem, retry }) => {
                 #[allow(clippy::cast_possible_truncation, reason = "any 64 bits will do")]
                 let random = self.hooks.shared.machine.random() as u64;
                 let pause_ms = match retry {
@@ -335,20 +333,28 @@ impl Dispatcher {
             let Some(queue) = self.queues.get_mut(&name) else {
                 continue;
             };
-            let Some(wanted) = queue.wanted(now.steady, room) else {
+            let Some(count_to_read) = queue.count_to_read(now.steady, room) else {
                 continue;
             };
-            let (hook, after) = (name.clone(), queue.served.clone());
+            let (hook, after) = (name.clone(), queue.last_tenant.clone());
             let outbox = &self.hooks.shared.outbox;
             let found = outbox
-                .with_store(move |store| store.due(&hook, after.as_ref(), now.steady, wanted))
+                .with_store(move |store| {
+                    store.due(&hook, after.as_ref(), now.steady, count_to_read)
+                })
                 .await?;
             let Some(config) = queue.hook.clone() else {
                 continue;
             };
             self.starts += 1;
             let starts = self.starts;
-            for batch in queue.take(found, wanted, now.steady, room, self.waits_for_batches) {
+            for batch in queue.take(
+                found,
+                count_to_read,
+                now.steady,
+                room,
+                self.waits_for_batches,
+            ) {
                 let (hooks, content_bytes) = (self.hooks.clone(), self.config.content_bytes);
                 outbox.begin(&batch);
                 let attempting = attempt(hooks, config.clone(), batch.clone(), content_bytes);
@@ -366,12 +372,12 @@ impl Dispatcher {
         if !Arc::ptr_eq(&config, &self.config) {
             self.apply_config(config);
         }
-        self.collect();
+        self.take_all_finished();
         let recorded = self.record_outcomes().await;
         recorded.map_err(|error| WorkError(error.to_string()))?;
         let started = self.start_attempts().await;
         started.map_err(|error| WorkError(error.to_string()))?;
-        let told = self.tell_unknown().await;
+        let told = self.log_unknown_hooks().await;
         told.map_err(|error| WorkError(error.to_string()))
     }
 }
@@ -383,7 +389,7 @@ impl Worker for Dispatcher {
 
     async fn wait(&mut self) {
         // Outcomes that could not be written are retried right after the supervisor's backoff.
-        if !self.finished.is_empty() || self.tells_unknown {
+        if !self.finished.is_empty() || self.logs_unknown_hooks {
             return;
         }
         let now = self.hooks.shared.sessions.now().steady;
@@ -394,8 +400,8 @@ impl Worker for Dispatcher {
         // A round does everything there is to do, no matter which event triggered it.
         tokio::select! {
             biased;
-            () = shared.outbox.changed() => self.queues.values_mut().for_each(HookQueue::look_again),
-            Some(ended) = self.attempts.join_next_with_id() => self.collected(ended),
+            () = shared.outbox.changed() => self.queues.values_mut().for_each(HookQueue::check_now),
+            Some(ended) = self.attempts.join_next_with_id() => self.take_finished(ended),
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
         }
     }
@@ -412,33 +418,38 @@ impl Worker for Dispatcher {
             .await
             .is_ok();
         self.attempts.abort_all();
-        self.collect();
+        self.take_all_finished();
         if let Err(error) = self.record_outcomes().await {
-            warn!(%error, "what became of some deliveries could not be written down");
+            warn!(%error, "some delivery outcomes could not be written; these deliveries are made again");
         }
         let open = self.hooks.count_deliveries().await.unwrap_or_default();
         let pending: u64 = open
             .iter()
-            .filter(|of_hook| of_hook.state == DeliveryState::Pending)
-            .map(|of_hook| of_hook.count)
+            .filter(|count| count.state == DeliveryState::Pending)
+            .map(|count| count.count)
             .sum();
         match (pending, is_last_chance) {
             (0, _) => {}
-            (pending, true) => warn!(pending, drained, "deliveries are lost: there is no journal"),
-            (pending, false) => debug!(pending, "deliveries are owed; the next start makes them"),
+            (pending, true) => warn!(
+                pending,
+                drained, "pending deliveries are lost: there is no journal"
+            ),
+            (pending, false) => {
+                debug!(pending, "deliveries are pending; the next start makes them")
+            }
         }
     }
 }
 
 impl Dispatcher {
     async fn drain(&mut self, is_last_chance: bool) {
-        self.queues.values_mut().for_each(HookQueue::look_again);
+        self.queues.values_mut().for_each(HookQueue::check_now);
         self.waits_for_batches = false;
         loop {
             let round = if is_last_chance {
                 self.round().await
             } else {
-                self.collect();
+                self.take_all_finished();
                 let recorded = self.record_outcomes().await;
                 recorded.map_err(|error| WorkError(error.to_string()))
             };
@@ -449,7 +460,7 @@ impl Dispatcher {
             if is_last_chance && self.next_due().is_some() {
                 self.wait().await;
             } else if let Some(ended) = self.attempts.join_next_with_id().await {
-                self.collected(ended);
+                self.take_finished(ended);
             } else {
                 return;
             }
@@ -458,7 +469,7 @@ impl Dispatcher {
 }
 
 fn shortened(problem: &str) -> String {
-    let mut end = problem.len().min(PROBLEM_BYTES);
+    let mut end = problem.len().min(PROBLEM_BYTES_MAX);
     while !problem.is_char_boundary(end) {
         end -= 1;
     }

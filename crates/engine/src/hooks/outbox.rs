@@ -32,7 +32,7 @@ pub(crate) struct Outbox {
     /// Notified when a delivery may have become pending or due.
     changed: Notify,
     /// Generations in running attempts, with the number of deliveries.
-    under_way: Mutex<HashMap<Generation, usize>>,
+    running: Mutex<HashMap<Generation, usize>>,
     room: ContentRoom,
     /// Bytes retained in memory for hooks, as of the last count.
     retained_bytes: AtomicU64,
@@ -160,7 +160,7 @@ impl Outbox {
             memory,
             config: ArcSwap::from_pointee(config),
             changed: Notify::new(),
-            under_way: Mutex::default(),
+            running: Mutex::default(),
             room: ContentRoom::new(Arc::clone(counted)),
             retained_bytes: AtomicU64::new(0),
         }
@@ -205,20 +205,20 @@ impl Outbox {
 
     /// Records that attempts for these deliveries are about to start.
     pub(super) fn begin(&self, deliveries: &[Delivery]) {
-        let mut under_way = self.under_way();
+        let mut running = self.running();
         for delivery in deliveries {
-            *under_way.entry(delivery.id.generation).or_default() += 1;
+            *running.entry(delivery.id.generation).or_default() += 1;
         }
     }
 
     /// Records that the outcomes of attempts for these generations are written.
     pub(super) fn finish(&self, generations: impl Iterator<Item = Generation>) {
-        let mut under_way = self.under_way();
+        let mut running = self.running();
         for generation in generations {
-            if let Some(count) = under_way.get_mut(&generation) {
+            if let Some(count) = running.get_mut(&generation) {
                 *count -= 1;
                 if *count == 0 {
-                    under_way.remove(&generation);
+                    running.remove(&generation);
                 }
             }
         }
@@ -227,14 +227,14 @@ impl Outbox {
     /// Whether an attempt may be running for one of these generations.
     ///
     /// No attempt starts for a delivery that is no longer pending.
-    pub(crate) fn are_under_way(&self, mut generations: impl Iterator<Item = Generation>) -> bool {
-        let under_way = self.under_way();
-        !under_way.is_empty() && generations.any(|generation| under_way.contains_key(&generation))
+    pub(crate) fn are_running(&self, mut generations: impl Iterator<Item = Generation>) -> bool {
+        let running = self.running();
+        !running.is_empty() && generations.any(|generation| running.contains_key(&generation))
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<Generation, usize>> {
-        let under_way = self.under_way.lock();
-        under_way.unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, HashMap<Generation, usize>> {
+        let running = self.running.lock();
+        running.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the content of a batch, up to `bytes_max`, and which deliveries are no longer pending.
@@ -273,7 +273,7 @@ impl Outbox {
 }
 
 impl EndListener for Outbox {
-    fn owed_hooks(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]> {
+    fn hooks_for_end(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]> {
         let config = self.config.load();
         let wants = |hook: &&HookConfig| hook.subscription.wants(tenant, reason);
         let hooks = config.hooks.iter().filter(wants);
@@ -281,7 +281,7 @@ impl EndListener for Outbox {
     }
 
     /// Without a journal: retains the content of the session if there is room.
-    fn ending(&self, ending: &Ending<'_>, owed: &[HookName]) {
+    fn session_ending(&self, ending: &Ending<'_>, owed: &[HookName]) {
         let (Some(memory), Some(session)) = (&self.memory, ending.session) else {
             return;
         };
@@ -313,7 +313,7 @@ impl EndListener for Outbox {
         }
     }
 
-    fn deliveries_owed(&self) {
+    fn deliveries_added(&self) {
         self.notify();
     }
 }

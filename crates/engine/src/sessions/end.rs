@@ -30,13 +30,13 @@ pub struct EndedSession {
 /// Receives the ends of sessions.
 pub(crate) trait EndListener: Debug + Send + Sync + 'static {
     /// The hooks to deliver this end to.
-    fn owed_hooks(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]>;
+    fn hooks_for_end(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]>;
 
     /// Called with an ending session, under its lock. Without a journal, its content is then lost.
-    fn ending(&self, ending: &Ending<'_>, owed: &[HookName]);
+    fn session_ending(&self, ending: &Ending<'_>, owed: &[HookName]);
 
     /// Called when new pending deliveries are in the journal.
-    fn deliveries_owed(&self);
+    fn deliveries_added(&self);
 }
 
 /// An ending session, as far as it is in memory.
@@ -199,10 +199,10 @@ impl Sessions {
         let owed = if is_empty {
             Arc::default()
         } else {
-            listener.owed_hooks(&ending.key.tenant, ending.reason)
+            listener.hooks_for_end(&ending.key.tenant, ending.reason)
         };
         if !owed.is_empty() {
-            listener.ending(&ending, &owed);
+            listener.session_ending(&ending, &owed);
         }
         ending.head.end(ending.reason, ending.at, owed)
     }

@@ -13,11 +13,11 @@ use crate::machine::Stopwatch;
 
 pub(super) struct Attempt {
     pub(super) hook: HookConfig,
-    pub(super) results: Vec<(Delivery, Outcome)>,
+    pub(super) results: Vec<(Delivery, AttemptOutcome)>,
 }
 
 /// Result of an attempt for one delivery.
-pub(super) enum Outcome {
+pub(super) enum AttemptOutcome {
     Done,
     Failed(HookError),
     /// Its content had no room, or it is no longer pending. Does not count as an attempt.
@@ -48,9 +48,9 @@ pub(super) async fn attempt(
         .hooks
         .time(&hook.subscription.hook, watch.seconds());
     let outcomes = delivered.into_iter().map(|outcome| match outcome {
-        None => Outcome::NotTried,
-        Some(Ok(())) => Outcome::Done,
-        Some(Err(error)) => Outcome::Failed(error),
+        None => AttemptOutcome::NotTried,
+        Some(Ok(())) => AttemptOutcome::Done,
+        Some(Err(error)) => AttemptOutcome::Failed(error),
     });
     Attempt {
         hook,

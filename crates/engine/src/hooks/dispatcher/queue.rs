@@ -17,24 +17,24 @@ pub(super) struct HookQueue {
     running: HashSet<Generation>,
     attempts: usize,
     /// When to check for due deliveries. `None` means not before a notification.
-    look_at: Option<Steady>,
+    check_at: Option<Steady>,
     /// Value of the dispatcher's start counter when it last started an attempt.
     pub(super) started: u64,
-    /// Tenant served last. The next attempt starts with the tenants after it.
-    pub(super) served: Option<TenantId>,
+    /// Tenant last_tenant last. The next attempt starts with the tenants after it.
+    pub(super) last_tenant: Option<TenantId>,
     is_failing: bool,
 }
 
 impl HookQueue {
     pub(super) fn new(hook: HookConfig) -> Self {
-        let (running, look_at) = (HashSet::new(), Some(Steady(0)));
+        let (running, check_at) = (HashSet::new(), Some(Steady(0)));
         Self {
             hook: Some(hook),
             running,
             attempts: 0,
-            look_at,
+            check_at,
             started: 0,
-            served: None,
+            last_tenant: None,
             is_failing: false,
         }
     }
@@ -64,22 +64,23 @@ impl HookQueue {
         self.attempts == 0
     }
 
-    pub(super) fn look_again(&mut self) {
-        self.look_at = Some(Steady(0));
+    pub(super) fn check_now(&mut self) {
+        self.check_at = Some(Steady(0));
     }
 
     /// When to check for due deliveries, if there is room for another attempt.
-    pub(super) fn wants_at(&self) -> Option<Steady> {
-        self.room().and(self.look_at)
+    pub(super) fn next_check(&self) -> Option<Steady> {
+        self.room().and(self.check_at)
     }
 
     /// Number of due deliveries to read, including running ones, with room for `room` attempts.
     ///
     /// Returns `None` if no check is due.
-    pub(super) fn wanted(&self, now: Steady, room: usize) -> Option<usize> {
+    pub(super) fn count_to_read(&self, now: Steady, room: usize) -> Option<usize> {
         let own_room = self.room()?;
         let batch = self.batch_max();
-        self.look_at.filter(|look_at| *look_at <= now && room > 0)?;
+        self.check_at
+            .filter(|check_at| *check_at <= now && room > 0)?;
         Some(self.running.len() + own_room.min(room) * batch)
     }
 
@@ -87,13 +88,13 @@ impl HookQueue {
     pub(super) fn take(
         &mut self,
         found: DueDeliveries,
-        wanted: usize,
+        count_to_read: usize,
         now: Steady,
         room: usize,
         waits_for_batch: bool,
     ) -> Vec<Vec<Delivery>> {
-        let is_all = found.due.len() < wanted;
-        self.look_at = if is_all { found.next } else { Some(Steady(0)) };
+        let is_all = found.due.len() < count_to_read;
+        self.check_at = if is_all { found.next } else { Some(Steady(0)) };
         let mut free: Vec<_> = found
             .due
             .into_iter()
@@ -112,7 +113,7 @@ impl HookQueue {
         let is_fresh = |due: &Steady| is_all && now.since(*due) < wait_ms;
         if let Some(due) = oldest.filter(is_fresh) {
             let at = Steady(due.0.saturating_add(wait_ms));
-            self.look_at = Some(self.look_at.map_or(at, |next| next.min(at)));
+            self.check_at = Some(self.check_at.map_or(at, |next| next.min(at)));
             free.truncate(full);
         }
         let attempts = self.room().unwrap_or(0).min(room);
@@ -123,7 +124,7 @@ impl HookQueue {
             .collect();
         for batch in &batches {
             self.attempts += 1;
-            self.served = batch.last().map(|delivery| delivery.key.tenant.clone());
+            self.last_tenant = batch.last().map(|delivery| delivery.key.tenant.clone());
             self.running
                 .extend(batch.iter().map(|delivery| delivery.id.generation));
         }
@@ -131,12 +132,12 @@ impl HookQueue {
     }
 
     /// Records that the outcome of an attempt for these generations was written.
-    pub(super) fn ended(&mut self, generations: impl Iterator<Item = Generation>) {
+    pub(super) fn attempt_finished(&mut self, generations: impl Iterator<Item = Generation>) {
         for generation in generations {
             self.running.remove(&generation);
         }
         self.attempts = self.attempts.saturating_sub(1);
-        self.look_again();
+        self.check_now();
     }
 
     /// Number of attempts that may start, if any.
