@@ -35,7 +35,7 @@ pub use history::{HistoryPage, HistoryQuery, HistoryScope};
 pub use recall_tool::{RecallCall, RecallReply, RecallTool};
 pub use rewind::{RemovedTurns, RewindOutcome};
 pub use state::{PatchCommand, PatchOutcome};
-pub use update::{TurnName, TurnUpdateCommand, TurnUpdateOutcome};
+pub use update::{TurnRef, TurnUpdateCommand, TurnUpdateOutcome};
 
 /// Handle to the commands. Cheap to clone.
 #[derive(Clone, Debug)]

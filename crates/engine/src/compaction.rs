@@ -37,7 +37,7 @@ use crate::tenants::{Tenant, ms};
 pub(crate) use near_limit::NearLimit;
 pub(crate) use queue::{CompactionQueue, CompactionRequest};
 use remote_counts::RemoteCounts;
-pub use summarizer::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd};
+pub use summarizer::{Summarizer, SummarizerFuture, SummarizerReply, SummaryRequest, TextEnd};
 pub(crate) use worker::CompactionWorker;
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -540,7 +540,7 @@ impl ErasuresInner {
         }
         let scope = self.scope(&erasure).await?;
         let names = scope.generations.iter().map(|(name, _)| *name);
-        if self.outbox.are_under_way(names) {
+        if self.outbox.are_running(names) {
             return Ok(JobStep::Wait("a hook is processing one of the sessions"));
         }
         let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);

@@ -43,11 +43,11 @@ pub use cluster::Cluster;
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, CopyOutcome, HistoryPage,
     HistoryQuery, HistoryScope, PatchCommand, PatchOutcome, RecallCall, RecallReply, RecallTool,
-    RemovedTurns, RewindOutcome, TurnName, TurnUpdateCommand, TurnUpdateOutcome,
+    RemovedTurns, RewindOutcome, TurnRef, TurnUpdateCommand, TurnUpdateOutcome,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, Summarizer,
-    SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
+    SummarizerFuture, SummarizerReply, SummaryRequest, TextEnd,
 };
 pub use config::EngineConfig;
 pub use engine::Engine;

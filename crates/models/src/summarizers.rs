@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use memoird_core::compaction::prompt;
 use memoird_engine::{
-    FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
+    FaultKind, ModelFault, Summarizer, SummarizerFuture, SummarizerReply, SummaryRequest, TextEnd,
 };
 use serde_json::Value;
 
@@ -199,7 +199,7 @@ impl RemoteSummarizer {
         RemoteModel::webhook(Self::WHAT, config, api_key).map(Self)
     }
 
-    async fn answer(&self, request: &SummaryRequest) -> Result<SummarizerAnswer, ModelFault> {
+    async fn answer(&self, request: &SummaryRequest) -> Result<SummarizerReply, ModelFault> {
         let prompt = prompt::prompt(&prompt::Ask {
             previous: request.previous.as_deref(),
             pieces: &request.chunks,
@@ -222,7 +222,7 @@ impl RemoteSummarizer {
             for_service: &|| webhook::summary(request, &prompt),
         };
         let Reply { text, end, .. } = self.0.ask(&ask, &private).await?;
-        Ok(SummarizerAnswer::Text { text, end })
+        Ok(SummarizerReply::Text { text, end })
     }
 }
 

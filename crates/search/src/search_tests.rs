@@ -16,7 +16,7 @@ use memoird_core::session::{AppendCommand, RewindCommand};
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
     Blocking, Durability, EngineConfig, EraseRequest, EraseTarget, ErasedElsewhere, Eraser,
-    JournalConfig, SystemMachine, TenantConfig, TenantLimits, TurnName, TurnUpdateCommand, Worker,
+    JournalConfig, SystemMachine, TenantConfig, TenantLimits, TurnRef, TurnUpdateCommand, Worker,
 };
 use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tempfile::TempDir;
@@ -81,7 +81,7 @@ async fn say(engine: &Engine, of: &str, session: &str, texts: &[&str]) {
 /// Replaces the content of a turn.
 async fn update(engine: &Engine, of: &str, session: &str, seq: u64, turn: Turn) {
     let command = TurnUpdateCommand {
-        turn_name: TurnName::Seq(seq),
+        turn_name: TurnRef::Seq(seq),
         turn,
         expected_generation: None,
     };

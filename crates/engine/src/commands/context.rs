@@ -50,7 +50,7 @@ const FIXED_MAX: u64 = 1 << 62;
 /// The learned surcharge may use at most a quarter of a budget.
 const LEARNT_SHARE: u64 = 4;
 /// Minimum share of a budget by which the provider counts before the soft watermark is reached.
-const COUNTED_EARLIER: f64 = 0.15;
+const COUNT_EARLIER_SHARE: f64 = 0.15;
 /// Maximum rounds of counting new turns for one window, as clients may append concurrently.
 const COUNTING_ROUNDS_MAX: usize = 64;
 
@@ -76,7 +76,7 @@ struct Plan {
     counted_by_provider: Option<(String, String)>,
 }
 
-struct Built {
+struct BuiltWindow {
     window: Window,
     session: SessionView,
     memories: MemoryBlock,
@@ -87,9 +87,9 @@ struct Built {
     awaits_summary: bool,
 }
 
-enum Look {
+enum WindowAttempt {
     /// With a request for a compaction, if one is due.
-    Built(Box<Built>, Option<CompactionRequest>),
+    BuiltWindow(Box<BuiltWindow>, Option<CompactionRequest>),
     Refused(CoreError),
     Uncounted(Uncounted),
 }
@@ -214,7 +214,7 @@ impl Commands {
             soft_percent: compaction::soft_percent(
                 &compaction_policy,
                 self.shared.compaction_queue.is_local(),
-                is_counted.then(|| model.scale.margin().max(COUNTED_EARLIER)),
+                is_counted.then(|| model.scale.margin().max(COUNT_EARLIER_SHARE)),
             ),
             summary_tokens: compaction_policy
                 .enabled
@@ -254,24 +254,27 @@ impl Commands {
         self.shared.counting.count(tenant, bytes, count).await
     }
 
-    async fn window(&self, session: &SessionRef, plan: &Plan) -> Result<Built, EngineError> {
+    async fn window(&self, session: &SessionRef, plan: &Plan) -> Result<BuiltWindow, EngineError> {
         let counting = &self.shared.counting;
         let mut turn = None;
-        let (mut has_waited, mut has_awaited) = (false, false);
+        let (mut has_run_compaction, mut has_awaited_summary) = (false, false);
         for _ in 0..COUNTING_ROUNDS_MAX {
-            match self.look(session, plan, has_waited || has_awaited).await? {
-                Look::Built(built, None) => {
+            match self
+                .try_build(session, plan, has_run_compaction || has_awaited_summary)
+                .await?
+            {
+                WindowAttempt::BuiltWindow(built, None) => {
                     let queue = &self.shared.compaction_queue;
                     let may_wait = built.awaits_summary && queue.is_local();
-                    if !may_wait || std::mem::replace(&mut has_awaited, true) {
+                    if !may_wait || std::mem::replace(&mut has_awaited_summary, true) {
                         return Ok(*built);
                     }
                     queue.wait_for(session).await;
                 }
-                Look::Built(built, Some(request)) => {
+                WindowAttempt::BuiltWindow(built, Some(request)) => {
                     let queue = &self.shared.compaction_queue;
                     let is_urgent = request.trigger() == Trigger::Reactive && queue.is_local();
-                    if !is_urgent || std::mem::replace(&mut has_waited, true) {
+                    if !is_urgent || std::mem::replace(&mut has_run_compaction, true) {
                         queue.request(request);
                         return Ok(*built);
                     }
@@ -279,8 +282,8 @@ impl Commands {
                     // again.
                     queue.run_now(request).await;
                 }
-                Look::Refused(refusal) => return Err(refusal.into()),
-                Look::Uncounted(Uncounted {
+                WindowAttempt::Refused(refusal) => return Err(refusal.into()),
+                WindowAttempt::Uncounted(Uncounted {
                     turns,
                     version,
                     mark,
@@ -310,12 +313,12 @@ impl Commands {
     /// Builds the window, or returns the turns that must be counted first.
     ///
     /// `is_again` means that the previous window was not sent, so its effects are undone.
-    async fn look(
+    async fn try_build(
         &self,
         session: &SessionRef,
         plan: &Plan,
         is_again: bool,
-    ) -> Result<Look, EngineError> {
+    ) -> Result<WindowAttempt, EngineError> {
         let mut request = None;
         let built = self
             .shared
@@ -331,7 +334,7 @@ impl Commands {
                 let looked_at = plan.policy.looks_at(plan.input_budget);
                 let uncounted = update.session.uncounted(plan.model.scale_id, looked_at);
                 if !uncounted.is_empty() {
-                    let uncounted = Look::Uncounted(Uncounted {
+                    let uncounted = WindowAttempt::Uncounted(Uncounted {
                         turns: uncounted,
                         version: update.version,
                         mark: update.session.mark(),
@@ -343,10 +346,12 @@ impl Commands {
                 let last_charge = update.session.last_charge(&plan.model.profile.name);
                 let mark = update.session.mark();
                 let limits = update.session.limits(&update.policy.limits);
-                let ask = plan.ask(&limits, last_charge, mark, &weigh);
+                let ask = plan.plan_input(&limits, last_charge, mark, &weigh);
                 let mut window = match update.session.window(&ask) {
                     Ok(window) => window,
-                    Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
+                    Err(refusal) => {
+                        return Ok(Decision::unused(WindowAttempt::Refused(refusal), None));
+                    }
                 };
                 compaction::explain(&mut window, update.session, &update.policy.compaction);
                 plan.widen_margin(&mut window);
@@ -361,7 +366,7 @@ impl Commands {
                         plan.compaction_request(session, update, &window, memories.tokens, &ask);
                     effect = plan.note_use(update, &window, &ask);
                 }
-                let finished = Box::new(Built {
+                let finished = Box::new(BuiltWindow {
                     awaits_summary: !plan.peek
                         && compaction::awaits_summary(&window, update.session),
                     window,
@@ -376,7 +381,7 @@ impl Commands {
                         .unwrap_or_default(),
                     next_cut,
                 });
-                let built = Look::Built(finished, None);
+                let built = WindowAttempt::BuiltWindow(finished, None);
                 Ok(if plan.peek {
                     Decision::unused(built, None)
                 } else {
@@ -384,14 +389,14 @@ impl Commands {
                 })
             });
         Ok(match built.await? {
-            Look::Built(built, _) => Look::Built(built, request),
+            WindowAttempt::BuiltWindow(built, _) => WindowAttempt::BuiltWindow(built, request),
             other => other,
         })
     }
 }
 
 impl Plan {
-    fn ask<'a>(
+    fn plan_input<'a>(
         &'a self,
         limits: &'a Limits,
         last_charge: Option<(u64, u64)>,

@@ -60,7 +60,7 @@ pub struct CopyOutcome {
 }
 
 #[derive(Default)]
-struct Copied {
+struct CopiedContent {
     /// Turns without their content.
     turns: Vec<NewTurn>,
     /// Content of the turns, sealed with their seqs in the copy, from 1.
@@ -118,7 +118,7 @@ impl Commands {
         }
         let _own = tenant.copies.acquire().await.map_err(stopping)?;
         let _place = self.shared.copies.acquire().await.map_err(stopping)?;
-        let (copied, _room) = self.copied(&source, &command).await?;
+        let (copied, _room) = self.read_copied_content(&source, &command).await?;
         if copied.turns.is_empty() {
             let session = session.clone();
             return Err(EngineError::CopyEmpty { session });
@@ -171,11 +171,11 @@ impl Commands {
     }
 
     /// Reads the data to copy, consistent as of one moment.
-    async fn copied(
+    async fn read_copied_content(
         &self,
         source: &SessionRef,
         command: &CopyCommand,
-    ) -> Result<(Copied, CopyRoom<'_>), EngineError> {
+    ) -> Result<(CopiedContent, CopyRoom<'_>), EngineError> {
         let tenant = &source.tenant;
         let sessions = &self.shared.sessions;
         let through_seq = match command.through_seq {
@@ -211,7 +211,7 @@ impl Commands {
             let room = self.room(tenant, bytes_of(&turns)).await?;
             // Without a journal, nothing can be unloaded for it.
             tenant.check_memory_room(0)?;
-            let mut copied = Copied::of(&head, state);
+            let mut copied = CopiedContent::of(&head, state);
             for content in turns {
                 copied.add(&content);
             }
@@ -234,10 +234,11 @@ impl Commands {
             };
             let decided = live
                 .as_ref()
-                .map(|(head, state, _)| Copied::of(head, state.clone()));
+                .map(|(head, state, _)| CopiedContent::of(head, state.clone()));
             let key = source.key.clone();
-            let read =
-                move |store: &dyn Store| Copied::read(store, &key, generation, range, decided);
+            let read = move |store: &dyn Store| {
+                CopiedContent::read(store, &key, generation, range, decided)
+            };
             let copied = sessions.read_store(read).await?.ok_or_else(not_found)?;
             if !copied.is_cut {
                 room.shrink(bytes_of(&copied.contents));
@@ -270,7 +271,7 @@ fn stopping(_: AcquireError) -> EngineError {
     EngineError::Stopping
 }
 
-impl Copied {
+impl CopiedContent {
     /// State, subject and options of a session, without its turns.
     fn of(head: &Head, state: Option<State>) -> Self {
         Self {

@@ -66,13 +66,13 @@ pub struct RecallTool {
 }
 
 #[derive(Clone, Copy)]
-struct Point {
+struct RecallPoint {
     generation: Generation,
     newest_seq: u64,
     mark: Mark,
 }
 
-impl Point {
+impl RecallPoint {
     fn of(session: &Session) -> Self {
         let head = session.head();
         Self {
@@ -122,7 +122,7 @@ impl Commands {
             lower.clamp(RESULT_BYTES_MIN, bytes_allowed)
         });
         let session = SessionRef::new(tenant, session);
-        let point = self.point(&session).await?;
+        let point = self.recall_point(&session).await?;
         self.read_earlier_turns(&session, point, tool, &call.arguments_json, bytes_max)
             .await
     }
@@ -163,7 +163,7 @@ impl Commands {
             let turns = session.history().turns_after(before);
             let contents: Vec<Arc<[u8]>> = turns.map(|turn| Arc::clone(&turn.content)).collect();
             let is_partial = session.head().partial;
-            (!is_partial).then(|| (Point::of(session), contents))
+            (!is_partial).then(|| (RecallPoint::of(session), contents))
         };
         let Some((point, turns)) = self.shared.sessions.view(&session_ref, newest).await? else {
             return Ok(());
@@ -203,15 +203,15 @@ impl Commands {
         self.append(tenant, session, command).await.map(drop)
     }
 
-    async fn point(&self, session: &SessionRef) -> Result<Point, EngineError> {
-        let read = |session: &Session, _| Point::of(session);
+    async fn recall_point(&self, session: &SessionRef) -> Result<RecallPoint, EngineError> {
+        let read = |session: &Session, _| RecallPoint::of(session);
         self.shared.sessions.view(session, read).await
     }
 
     async fn read_earlier_turns(
         &self,
         session: &SessionRef,
-        point: Point,
+        point: RecallPoint,
         tool: &RecallTool,
         arguments_json: &str,
         bytes_max: usize,
@@ -239,7 +239,7 @@ impl Commands {
     async fn read_range(
         &self,
         session: &SessionRef,
-        point: Point,
+        point: RecallPoint,
         query: &EarlierTurnsQuery,
         bytes_max: usize,
     ) -> Result<RecallReply, EngineError> {
@@ -306,7 +306,7 @@ impl Commands {
     async fn search_turns(
         &self,
         session: &SessionRef,
-        point: Point,
+        point: RecallPoint,
         search: &dyn TranscriptSearch,
         words: &str,
         seqs: (u64, u64),

@@ -75,7 +75,9 @@ impl Commands {
             is_checked = true;
         };
         if let (true, Some(named)) = (outcome.duplicate, command.append.idempotency) {
-            outcome.removed = self.removed_by(&session, named.key, outcome.record).await?;
+            outcome.removed = self
+                .read_removed_turns(&session, named.key, outcome.record)
+                .await?;
         }
         Ok(outcome)
     }
@@ -104,7 +106,7 @@ impl Commands {
         }
         let (mut request, mut unloads) = (None, false);
         let rewound = self.shared.sessions.update(session, options, |update| {
-            if !is_checked && is_to_check(update, command) {
+            if !is_checked && needs_journal_check(update, command) {
                 return Ok::<_, EngineError>(Decision::intermediate(None));
             }
             let decision = decide(update, command, is_stored)?;
@@ -191,7 +193,7 @@ impl Commands {
     }
 
     /// The turns that the rewind with this key removed, as far as the journal has them.
-    async fn removed_by(
+    async fn read_removed_turns(
         &self,
         session: &SessionRef,
         key: Fingerprint,
@@ -238,7 +240,7 @@ impl Commands {
 }
 
 /// Whether the history has already dropped turns that the rewind removes.
-fn is_to_check(update: &Update<'_>, command: &RewindCommand) -> bool {
+fn needs_journal_check(update: &Update<'_>, command: &RewindCommand) -> bool {
     let Update { session, now, .. } = update;
     let history = session.history();
     history.has_dropped_after(command.after_seq, session.head().last_seq)
@@ -278,7 +280,7 @@ fn decide(
     let outcome = RewindOutcome {
         session: Some(update.view()),
         record,
-        removed: told(removed),
+        removed: limit_removed(removed),
         duplicate,
     };
     let effect = effect_of(changes, dropped_turns, must_reload);
@@ -305,7 +307,7 @@ pub(super) fn effect_of(
 }
 
 /// Limits the removed turns to those that are returned.
-fn told(removed: Vec<(u64, Arc<[u8]>)>) -> RemovedTurns {
+fn limit_removed(removed: Vec<(u64, Arc<[u8]>)>) -> RemovedTurns {
     let (count, mut bytes) = (removed.len() as u64, 0);
     let contents = removed.into_iter().rev().map(|(_, content)| content);
     let mut newest: Vec<_> = contents

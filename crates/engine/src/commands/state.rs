@@ -70,7 +70,7 @@ impl Commands {
         let patched = self.shared.sessions.update(&session, options, |update| {
             let (limits, now, named) = (&update.policy.limits, update.now, command.idempotency);
             if update.session.known_record(named, limits, now)?.is_some() {
-                return Ok(again(update));
+                return Ok(duplicate_reply(update));
             }
             let head = update.session.head();
             update.policy.check_class(&command.options, head)?;
@@ -98,7 +98,7 @@ impl Commands {
 }
 
 /// Reply to a duplicate patch.
-fn again(update: &mut Update<'_>) -> Decision<PatchOutcome> {
+fn duplicate_reply(update: &mut Update<'_>) -> Decision<PatchOutcome> {
     let outcome = PatchOutcome {
         state: update.session.state(),
         duplicate: true,

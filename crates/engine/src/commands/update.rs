@@ -17,14 +17,14 @@ use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions};
 use crate::tenants::Tenant;
 
 /// Attempts to update a turn from the journal. A new generation may start in between.
-const LOOKS_MAX: usize = 3;
+const ATTEMPTS_MAX: usize = 3;
 
 /// Turns and bytes read at once when searching for a client-assigned id.
-const LOOKED_THROUGH_TURNS: usize = 512;
-const LOOKED_THROUGH_BYTES: usize = 1 << 20;
+const SEARCH_PAGE_TURNS: usize = 512;
+const SEARCH_PAGE_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
-pub enum TurnName {
+pub enum TurnRef {
     Seq(u64),
     /// Client-assigned id.
     ClientId(String),
@@ -32,7 +32,7 @@ pub enum TurnName {
 
 #[derive(Clone, Debug)]
 pub struct TurnUpdateCommand {
-    pub turn_name: TurnName,
+    pub turn_name: TurnRef,
     /// The new turn. The pin is unchanged, and so are time and format unless the turn sets them.
     pub turn: Turn,
     /// Fail unless this is the live generation.
@@ -53,7 +53,7 @@ struct FoundTurn {
 }
 
 /// A turn that is only in the journal.
-struct Journaled {
+struct JournaledTurn {
     generation: Option<Generation>,
     content: Arc<[u8]>,
     is_removed: bool,
@@ -77,8 +77,8 @@ impl Commands {
         mut command: TurnUpdateCommand,
     ) -> Result<TurnUpdateOutcome, EngineError> {
         let seq = match &command.turn_name {
-            TurnName::Seq(seq) => *seq,
-            TurnName::ClientId(id) => {
+            TurnRef::Seq(seq) => *seq,
+            TurnRef::ClientId(id) => {
                 let found = self.find_client_id(tenant, session, id).await?;
                 command.expected_generation.get_or_insert(found.generation);
                 found.seq
@@ -86,12 +86,12 @@ impl Commands {
         };
         let session = SessionRef::new(tenant, session);
         let mut journaled = None;
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let updated = self.try_update(&session, seq, &command, journaled.as_ref());
             if let Some(outcome) = updated.await? {
                 return Ok(outcome);
             }
-            journaled = self.journaled(&session, seq).await?;
+            journaled = self.read_journaled_turn(&session, seq).await?;
             if journaled.is_none() {
                 break;
             }
@@ -113,8 +113,8 @@ impl Commands {
         let head = self.shared.sessions.head(&live).await?.head;
         let mut range = JournalRange {
             with_rewound: true,
-            turns_max: LOOKED_THROUGH_TURNS,
-            bytes_max: LOOKED_THROUGH_BYTES,
+            turns_max: SEARCH_PAGE_TURNS,
+            bytes_max: SEARCH_PAGE_BYTES,
             ..JournalRange::ALL
         };
         let (mut kept, mut rewound) = (Vec::new(), Vec::new());
@@ -162,7 +162,7 @@ impl Commands {
         session: &SessionRef,
         seq: u64,
         command: &TurnUpdateCommand,
-        journaled: Option<&Journaled>,
+        journaled: Option<&JournaledTurn>,
     ) -> Result<Option<TurnUpdateOutcome>, EngineError> {
         let is_stored = self.shared.sessions.have_journal();
         let bytes = encoding::encode(command.turn.clone()).body.len();
@@ -215,11 +215,11 @@ impl Commands {
     }
 
     /// Reads the turn from the journal.
-    async fn journaled(
+    async fn read_journaled_turn(
         &self,
         session: &SessionRef,
         seq: u64,
-    ) -> Result<Option<Journaled>, EngineError> {
+    ) -> Result<Option<JournaledTurn>, EngineError> {
         if seq == 0 || !self.shared.sessions.have_journal() {
             return Ok(None);
         }
@@ -233,7 +233,7 @@ impl Commands {
         let Some(mut page) = page.await? else {
             return Ok(None);
         };
-        Ok(page.turns.pop().map(|(_, content)| Journaled {
+        Ok(page.turns.pop().map(|(_, content)| JournaledTurn {
             generation: page.generation,
             content,
             is_removed: !page.rewound.is_empty(),

@@ -13,7 +13,7 @@ use memoird_core::session::{CompactionBlocked, Session, Snapshot};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::queue::{CompactionRequest, UnderWay};
+use super::queue::{CompactionRequest, RunningCompaction};
 use super::{Compaction, CompactionOutcome};
 use crate::error::EngineError;
 use crate::events::EventKind;
@@ -57,13 +57,13 @@ pub(super) struct NewSummary {
 
 /// Marks a session as being compacted, until dropped.
 #[derive(Debug)]
-struct Running {
+struct CompactingGuard {
     sessions: Sessions,
     session: SessionRef,
     version: SessionVersion,
 }
 
-impl Drop for Running {
+impl Drop for CompactingGuard {
     fn drop(&mut self) {
         let generation = self.version.generation;
         self.sessions
@@ -73,14 +73,14 @@ impl Drop for Running {
     }
 }
 
-enum Begun {
-    Started(Box<Snapshot>, Running),
+enum BeginOutcome {
+    Started(Box<Snapshot>, CompactingGuard),
     NothingToDo(Box<CompactionOutcome>),
 }
 
 impl Compaction {
     /// Executes a request, records and publishes the result, and replies to the caller.
-    pub(super) async fn run(self, request: CompactionRequest, _under_way: UnderWay) {
+    pub(super) async fn run(self, request: CompactionRequest, _under_way: RunningCompaction) {
         // The caller was cancelled. Do not pay for its summary.
         if request
             .reply
@@ -91,10 +91,10 @@ impl Compaction {
         }
         let result = self.compact(&request).await;
         let stats = &request.session.tenant.stats.compaction;
-        stats.count(request.trigger, counted_as(&result));
+        stats.count(request.trigger, result_label(&result));
         let Some(reply) = request.reply else { return };
         // The caller may have been cancelled.
-        let _ = reply.send(result.map_err(answer_of));
+        let _ = reply.send(result.map_err(engine_error));
     }
 
     async fn compact(
@@ -112,8 +112,8 @@ impl Compaction {
             return Err(CompactionError::Nothing);
         }
         let (snapshot, running) = match self.begin(request).await? {
-            Begun::Started(snapshot, running) => (snapshot, running),
-            Begun::NothingToDo(outcome) => return Ok(*outcome),
+            BeginOutcome::Started(snapshot, running) => (snapshot, running),
+            BeginOutcome::NothingToDo(outcome) => return Ok(*outcome),
         };
         let version = running.version;
         let result = match self.summarize(session, &snapshot).await {
@@ -144,7 +144,7 @@ impl Compaction {
     }
 
     /// Takes the snapshot and marks the session as being compacted.
-    async fn begin(&self, request: &CompactionRequest) -> Result<Begun, EngineError> {
+    async fn begin(&self, request: &CompactionRequest) -> Result<BeginOutcome, EngineError> {
         let session = &request.session;
         let begun = self
             .sessions()
@@ -158,18 +158,20 @@ impl Compaction {
                 );
                 let begun = match outcome {
                     Ok(snapshot) => {
-                        let running = Running {
+                        let running = CompactingGuard {
                             sessions: self.sessions().clone(),
                             session: session.clone(),
                             version: update.version,
                         };
-                        Begun::Started(Box::new(snapshot), running)
+                        BeginOutcome::Started(Box::new(snapshot), running)
                     }
                     Err(CompactionBlocked::Nothing) => {
                         let view = update.view();
-                        Begun::NothingToDo(Box::new(unchanged(update.session, view)))
+                        BeginOutcome::NothingToDo(Box::new(unchanged(update.session, view)))
                     }
-                    Err(CompactionBlocked::Running) => return Err(EngineError::CompactionRunning),
+                    Err(CompactionBlocked::Running) => {
+                        return Err(EngineError::CompactionRunning);
+                    }
                     Err(CompactionBlocked::Waiting) => return Err(EngineError::CallPending),
                 };
                 Ok(Decision::unused(begun, None))
@@ -314,33 +316,33 @@ impl Compaction {
     }
 }
 
-fn counted_as(result: &Result<CompactionOutcome, CompactionError>) -> CompactionResult {
+fn result_label(result: &Result<CompactionOutcome, CompactionError>) -> CompactionResult {
     match result {
         Ok(done) if done.is_new => CompactionResult::Made,
         Ok(_) | Err(CompactionError::Nothing | CompactionError::Refused(_)) => {
             CompactionResult::Nothing
         }
         Err(CompactionError::Discarded) => CompactionResult::Discarded,
-        Err(CompactionError::Failed(_, counted_as)) => *counted_as,
+        Err(CompactionError::Failed(_, label)) => *label,
         Err(CompactionError::ProviderDown | CompactionError::NotWritten(_)) => {
             CompactionResult::Failed
         }
     }
 }
 
-fn answer_of(error: CompactionError) -> EngineError {
+fn engine_error(error: CompactionError) -> EngineError {
     let failed = |reason, problem: &str| EngineError::CompactionFailed {
         reason,
         problem: problem.to_owned(),
     };
     match error {
         CompactionError::Nothing | CompactionError::Discarded => {
-            failed("discarded", "the session changed meanwhile; try again")
+            failed("discarded", "the session changed in the meantime; retry")
         }
         CompactionError::Failed(failure, _) => failed(failure.reason, &failure.problem),
         CompactionError::ProviderDown => failed(
             "provider_down",
-            "the summarizer failed again and again; try later",
+            "the summarizer failed repeatedly; retry later",
         ),
         CompactionError::Refused(error) | CompactionError::NotWritten(error) => error,
     }

@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 
 use super::Compaction;
 use super::attempt::CompactionError;
-use super::summarize::{Material, failed, failure_of};
-use super::summarizer::{Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
+use super::summarize::{SummaryInput, failed, failure_of};
+use super::summarizer::{Summarizer, SummarizerReply, SummaryRequest, TextEnd};
 use crate::model_fault::{FaultKind, ModelFault};
 use crate::stats::CompactionResult;
 
@@ -39,87 +39,104 @@ pub(super) struct SummarizerCalls<'a> {
 }
 
 /// Remaining budget of calls, halvings and tokens per call.
-struct Left {
+struct CallBudget {
     calls: u32,
     depth: u32,
     tokens_max: u64,
 }
 
-enum Missing {
+enum SummaryFailure {
     Error(CompactionError),
     TooLong(String),
 }
 
-type Answers<'a> = Pin<Box<dyn Future<Output = Result<Written, Missing>> + Send + 'a>>;
+type SummaryFuture<'a> = Pin<Box<dyn Future<Output = Result<Written, SummaryFailure>> + Send + 'a>>;
 
 impl SummarizerCalls<'_> {
-    pub(super) async fn written(&self, material: &Material) -> Result<Written, CompactionError> {
+    pub(super) async fn request_summary(
+        &self,
+        input: &SummaryInput,
+    ) -> Result<Written, CompactionError> {
         let tokens_max = self.summarizer.input_tokens_max();
-        let mut left = Left {
+        let mut budget = CallBudget {
             calls: CALLS_MAX,
             depth: DEPTH_MAX,
             tokens_max,
         };
-        let written = self.whole(Arc::clone(&material.turns), &mut left).await;
-        written.map_err(|missing| match missing {
-            Missing::Error(error) => error,
-            Missing::TooLong(problem) => failed("too_long", problem),
+        let written = self
+            .summarize_turns(Arc::clone(&input.turns), &mut budget)
+            .await;
+        written.map_err(|failure| match failure {
+            SummaryFailure::Error(error) => error,
+            SummaryFailure::TooLong(problem) => failed("too_long", problem),
         })
     }
 
     /// Summarizes these turns, in chunks if they exceed one call.
-    fn whole<'a>(&'a self, turns: Arc<[TranscriptTurn]>, left: &'a mut Left) -> Answers<'a> {
+    fn summarize_turns<'a>(
+        &'a self,
+        turns: Arc<[TranscriptTurn]>,
+        budget: &'a mut CallBudget,
+    ) -> SummaryFuture<'a> {
         Box::pin(async move {
-            let (previous, room) = self.previous(left);
+            let (previous, room) = self.previous(budget);
             if chunk_tokens(&turns) <= room {
                 let request = self.request(turns.clone(), Vec::new(), previous);
-                match self.call(request, left).await {
-                    Err(Missing::TooLong(problem)) => {
+                match self.call(request, budget).await {
+                    Err(SummaryFailure::TooLong(problem)) => {
                         let refused = chunk_tokens(&turns);
-                        return self.smaller(turns, refused, left, problem).await;
+                        return self
+                            .summarize_smaller(turns, refused, budget, problem)
+                            .await;
                     }
                     answered => return answered,
                 }
             }
             let mut bodies = Vec::new();
-            for chunk in split(&turns, left.tokens_max.max(CHUNK_TOKENS_MIN)) {
+            for chunk in split(&turns, budget.tokens_max.max(CHUNK_TOKENS_MIN)) {
                 let refused = chunk_tokens(&chunk);
                 let mut request = self.request(chunk.into(), Vec::new(), None);
                 // Limit the size, so that several of them fit into one call.
                 request.tokens_max = request
                     .tokens_max
-                    .min((left.tokens_max / 4).max(CHUNK_TOKENS_MIN));
-                match self.call(request, left).await {
-                    Err(Missing::TooLong(problem)) => {
-                        return self.smaller(turns, refused, left, problem).await;
+                    .min((budget.tokens_max / 4).max(CHUNK_TOKENS_MIN));
+                match self.call(request, budget).await {
+                    Err(SummaryFailure::TooLong(problem)) => {
+                        return self
+                            .summarize_smaller(turns, refused, budget, problem)
+                            .await;
                     }
                     answered => bodies.push(answered?),
                 }
             }
-            self.merge(bodies, left).await
+            self.merge(bodies, budget).await
         })
     }
 
     /// Summarizes again, in smaller chunks than the rejected one of `refused` tokens.
     ///
     /// Fails if chunks cannot become smaller.
-    async fn smaller(
+    async fn summarize_smaller(
         &self,
         turns: Arc<[TranscriptTurn]>,
         refused: u64,
-        left: &mut Left,
+        budget: &mut CallBudget,
         problem: String,
-    ) -> Result<Written, Missing> {
-        if left.depth == 0 || refused <= CHUNK_TOKENS_MIN {
-            return Err(Missing::TooLong(problem));
+    ) -> Result<Written, SummaryFailure> {
+        if budget.depth == 0 || refused <= CHUNK_TOKENS_MIN {
+            return Err(SummaryFailure::TooLong(problem));
         }
-        left.depth -= 1;
-        left.tokens_max = (refused / 2).max(CHUNK_TOKENS_MIN);
-        self.whole(turns, left).await
+        budget.depth -= 1;
+        budget.tokens_max = (refused / 2).max(CHUNK_TOKENS_MIN);
+        self.summarize_turns(turns, budget).await
     }
 
-    async fn merge(&self, mut bodies: Vec<Written>, left: &mut Left) -> Result<Written, Missing> {
-        let (previous, room) = self.previous(left);
+    async fn merge(
+        &self,
+        mut bodies: Vec<Written>,
+        budget: &mut CallBudget,
+    ) -> Result<Written, SummaryFailure> {
+        let (previous, room) = self.previous(budget);
         while bodies.len() > 1 {
             let groups = grouped(bodies, room);
             let is_last = groups.len() == 1;
@@ -128,27 +145,29 @@ impl SummarizerCalls<'_> {
                 // Include the previous summary only in the final merge.
                 let previous = previous.clone().filter(|_| is_last);
                 let request = self.request(Arc::from([]), group, previous);
-                merged.push(self.call(request, left).await?);
+                merged.push(self.call(request, budget).await?);
             }
             bodies = merged;
         }
-        bodies.pop().ok_or(Missing::Error(CompactionError::Nothing))
+        bodies
+            .pop()
+            .ok_or(SummaryFailure::Error(CompactionError::Nothing))
     }
 
     /// The previous summary for one call, and the tokens left for turns or chunks.
     ///
     /// A summary made for a large window may exceed a small model's input limit. It is shortened to
     /// half of that limit. The merge restores what is left out here.
-    fn previous(&self, left: &Left) -> (Option<Arc<Summary>>, u64) {
+    fn previous(&self, budget: &CallBudget) -> (Option<Arc<Summary>>, u64) {
         let previous = self.snapshot.previous.as_ref().map(|last| {
-            let tokens_max = left.tokens_max / 2;
+            let tokens_max = budget.tokens_max / 2;
             if tokens(&last.text) <= tokens_max {
                 return Arc::clone(last);
             }
             Arc::new(shortened(last, tokens_max))
         });
         let used = previous.as_ref().map_or(0, |last| tokens(&last.text));
-        let room = left.tokens_max.saturating_sub(used).max(CHUNK_TOKENS_MIN);
+        let room = budget.tokens_max.saturating_sub(used).max(CHUNK_TOKENS_MIN);
         (previous, room)
     }
 
@@ -179,58 +198,64 @@ impl SummarizerCalls<'_> {
         sessions.prompt_mark(snapshot.generation, snapshot.span.through_seq)
     }
 
-    async fn call(&self, request: SummaryRequest, left: &mut Left) -> Result<Written, Missing> {
-        if left.calls == 0 {
+    async fn call(
+        &self,
+        request: SummaryRequest,
+        budget: &mut CallBudget,
+    ) -> Result<Written, SummaryFailure> {
+        if budget.calls == 0 {
             let problem = format!("the span takes more than {CALLS_MAX} calls");
-            return Err(Missing::TooLong(problem));
+            return Err(SummaryFailure::TooLong(problem));
         }
-        left.calls -= 1;
+        budget.calls -= 1;
         if !self.may_call() {
-            return Err(Missing::Error(CompactionError::ProviderDown));
+            return Err(SummaryFailure::Error(CompactionError::ProviderDown));
         }
-        let Some(answered) = self.in_a_task(Arc::new(request)).await else {
+        let Some(answered) = self.call_in_task(Arc::new(request)).await else {
             let fault = ModelFault::new(FaultKind::Later, "the summarizer panicked");
             self.note_provider(Some(&fault));
-            return Err(Missing::Error(failed("panicked", fault.problem)));
+            return Err(SummaryFailure::Error(failed("panicked", fault.problem)));
         };
         self.note_provider(answered.as_ref().err());
         let rejected = |why: Rejection| {
-            Missing::Error(CompactionError::Failed(
+            SummaryFailure::Error(CompactionError::Failed(
                 failure_of(&why),
                 CompactionResult::Rejected,
             ))
         };
         match answered {
-            Ok(SummarizerAnswer::Written(written)) => Ok(written),
-            Ok(SummarizerAnswer::Text {
+            Ok(SummarizerReply::Written(written)) => Ok(written),
+            Ok(SummarizerReply::Text {
                 end: TextEnd::CutOff,
                 ..
             }) => Err(rejected(Rejection::CutOff)),
-            Ok(SummarizerAnswer::Text {
+            Ok(SummarizerReply::Text {
                 end: TextEnd::Refused,
                 ..
             }) => Err(rejected(Rejection::Refusal)),
-            Ok(SummarizerAnswer::Text {
+            Ok(SummarizerReply::Text {
                 text,
                 end: TextEnd::Complete,
             }) => parse_answer(&text).map_err(rejected),
-            Err(fault) if fault.kind == FaultKind::TooLong => Err(Missing::TooLong(fault.problem)),
+            Err(fault) if fault.kind == FaultKind::TooLong => {
+                Err(SummaryFailure::TooLong(fault.problem))
+            }
             Err(fault) => {
                 let reason = match fault.kind {
                     FaultKind::Later | FaultKind::Unusable => "provider_failed",
                     FaultKind::Misconfigured => "provider_misconfigured",
                     FaultKind::TooLong | FaultKind::Refused => "provider_refused",
                 };
-                Err(Missing::Error(failed(reason, fault.problem)))
+                Err(SummaryFailure::Error(failed(reason, fault.problem)))
             }
         }
     }
 
     /// Calls the summarizer in a separate task, to contain panics. Returns `None` if it panicked.
-    async fn in_a_task(
+    async fn call_in_task(
         &self,
         request: Arc<SummaryRequest>,
-    ) -> Option<Result<SummarizerAnswer, ModelFault>> {
+    ) -> Option<Result<SummarizerReply, ModelFault>> {
         let summarizer = Arc::clone(self.summarizer);
         // Dropping the set aborts the task.
         let mut task = JoinSet::new();

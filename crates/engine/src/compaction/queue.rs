@@ -40,21 +40,21 @@ struct Queue {
     known: HashSet<SessionKey>,
     by_tenant: HashMap<TenantId, usize>,
     /// Sessions whose requests were taken and are not finished.
-    under_way: Vec<SessionKey>,
+    running: Vec<SessionKey>,
     /// Set once the worker has stopped.
     is_closed: bool,
 }
 
 /// A request that was taken from the queue. Dropping this marks it as finished.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<CompactionQueue>, SessionKey);
+pub(super) struct RunningCompaction(Arc<CompactionQueue>, SessionKey);
 
-impl Drop for UnderWay {
+impl Drop for RunningCompaction {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
-        let mut under_way = queue.under_way.iter();
-        if let Some(place) = under_way.position(|key| *key == self.1) {
-            queue.under_way.swap_remove(place);
+        let mut running = queue.running.iter();
+        if let Some(index) = running.position(|key| *key == self.1) {
+            queue.running.swap_remove(index);
         }
         drop(queue);
         self.0.finished.notify_waiters();
@@ -150,7 +150,7 @@ impl CompactionQueue {
 
     pub(super) fn pending(&self) -> usize {
         let queue = self.lock();
-        queue.waiting.len() + queue.under_way.len()
+        queue.waiting.len() + queue.running.len()
     }
 
     /// Waits up to [`WAIT_MAX`] for a running compaction of a session.
@@ -158,7 +158,7 @@ impl CompactionQueue {
         let is_done = async {
             loop {
                 let finished = self.finished.notified();
-                if !self.lock().under_way.contains(&session.key) {
+                if !self.lock().running.contains(&session.key) {
                     return;
                 }
                 finished.await;
@@ -188,7 +188,7 @@ impl CompactionQueue {
         self: &Arc<Self>,
         running: &HashMap<TenantId, usize>,
         tenant_max: usize,
-    ) -> Option<(CompactionRequest, UnderWay)> {
+    ) -> Option<(CompactionRequest, RunningCompaction)> {
         let mut queue = self.lock();
         let load = |request: &CompactionRequest| running.get(request.tenant()).copied();
         let loads = queue
@@ -205,19 +205,19 @@ impl CompactionQueue {
             queue.known.remove(&request.session.key);
         }
         let key = request.session.key.clone();
-        queue.under_way.push(key.clone());
-        Some((request, UnderWay(Arc::clone(self), key)))
+        queue.running.push(key.clone());
+        Some((request, RunningCompaction(Arc::clone(self), key)))
     }
 
     /// Closes the queue at shutdown. Queued requests are dropped, later ones rejected.
     pub(super) fn close(&self) {
         let mut queue = self.lock();
-        let under_way = std::mem::take(&mut queue.under_way);
+        let running = std::mem::take(&mut queue.running);
         let dropped = std::mem::replace(
             &mut *queue,
             Queue {
                 is_closed: true,
-                under_way,
+                running,
                 ..Queue::default()
             },
         );

@@ -35,14 +35,14 @@ const NEEDED_TOKENS: u64 = 512;
 /// Initial estimate of bytes per token. Corrected when the summary is counted.
 const BYTES_PER_TOKEN: f64 = 4.0;
 /// Maximum attempts to shorten a summary until it fits.
-const FITS_MAX: usize = 4;
+const FIT_ATTEMPTS_MAX: usize = 4;
 
 /// Minimum bytes of a span to summarize if no turns would be left out without a summary.
 ///
 /// A summary of a shorter span would be longer than the span.
 const SPAN_BYTES_MIN: usize = 200;
 
-pub(super) struct Material {
+pub(super) struct SummaryInput {
     pub(super) turns: Arc<[TranscriptTurn]>,
     /// Turns that windows continue to show.
     following: Arc<[TranscriptTurn]>,
@@ -56,17 +56,17 @@ impl Compaction {
         session: &SessionRef,
         snapshot: &Snapshot,
     ) -> Result<NewSummary, CompactionError> {
-        let material = Arc::new(self.read_material(session, snapshot).await?);
-        let bytes: usize = material.turns.iter().map(|turn| turn.text.len()).sum();
+        let input = Arc::new(self.read_input(session, snapshot).await?);
+        let bytes: usize = input.turns.iter().map(|turn| turn.text.len()).sum();
         let is_too_short =
             snapshot.previous.is_none() && bytes < SPAN_BYTES_MIN && !snapshot.is_needed;
-        if material.turns.is_empty() || is_too_short {
+        if input.turns.is_empty() || is_too_short {
             return Err(CompactionError::Nothing);
         }
         let scale = snapshot.scale;
         let validator = Validator {
             snapshot: Arc::new(snapshot.clone()),
-            material: Arc::clone(&material),
+            input: Arc::clone(&input),
             scale: scale.and_then(|id| self.shared.models.current().scale(id)),
             now: self.sessions().now().wall,
             threads: self.shared.threads.clone(),
@@ -87,7 +87,7 @@ impl Compaction {
         let watch = Stopwatch::start();
         let written = if summarizer.is_remote() {
             Some(
-                self.written(session, snapshot, &summarizer, &material)
+                self.write_summary(session, snapshot, &summarizer, &input)
                     .await?,
             )
         } else {
@@ -106,12 +106,12 @@ impl Compaction {
         })
     }
 
-    async fn written(
+    async fn write_summary(
         &self,
         session: &SessionRef,
         snapshot: &Snapshot,
         summarizer: &Arc<dyn Summarizer>,
-        material: &Material,
+        input: &SummaryInput,
     ) -> Result<Written, CompactionError> {
         let calls = SummarizerCalls {
             compaction: self,
@@ -120,7 +120,7 @@ impl Compaction {
             summarizer,
         };
         let timeout = self.config().timeout;
-        let Ok(written) = tokio::time::timeout(timeout, calls.written(material)).await else {
+        let Ok(written) = tokio::time::timeout(timeout, calls.request_summary(input)).await else {
             let problem = format!("no summary within {timeout:?}");
             let fault = ModelFault::new(FaultKind::Later, problem);
             calls.note_provider(Some(&fault));
@@ -130,11 +130,11 @@ impl Compaction {
     }
 
     /// Reads the turns to summarize, as text.
-    async fn read_material(
+    async fn read_input(
         &self,
         session: &SessionRef,
         snapshot: &Snapshot,
-    ) -> Result<Material, CompactionError> {
+    ) -> Result<SummaryInput, CompactionError> {
         let config = self.config();
         let summarizer = config.summarizer.as_ref();
         let tokens_max = summarizer.map_or(u64::MAX, |summarizer| summarizer.input_tokens_max());
@@ -149,18 +149,18 @@ impl Compaction {
             };
             // Damaged turns are skipped.
             let turns: Arc<[TranscriptTurn]> = turns.iter().filter_map(text).collect();
-            Material {
+            SummaryInput {
                 turns,
                 following: shown.iter().filter_map(text).collect(),
                 through_seq,
             }
         };
-        let material = self
+        let input = self
             .shared
             .threads
             .run(Some(&session.tenant.id), decode)
             .await;
-        material.map_err(|_| panicked())
+        input.map_err(|_| panicked())
     }
 }
 
@@ -228,7 +228,7 @@ fn room_within(
 #[derive(Clone)]
 struct Validator {
     snapshot: Arc<Snapshot>,
-    material: Arc<Material>,
+    input: Arc<SummaryInput>,
     scale: Option<Scale>,
     now: Timestamp,
     threads: Executor,
@@ -254,31 +254,31 @@ impl Validator {
         by: Box<str>,
     ) -> Result<NewSummary, Rejection> {
         let snapshot = &self.snapshot;
-        let material = &self.material;
+        let input = &self.input;
         let previous = snapshot.previous.as_deref();
-        let turns = previous.map_or(0, |last| last.turns) + material.turns.len() as u64;
+        let turns = previous.map_or(0, |last| last.turns) + input.turns.len() as u64;
         if let Some(written) = written {
             check_written(written, turns)?;
         }
         let body = previous.map(|last| &last.body);
-        let mut merged = merge(body, &material.turns, &material.following);
+        let mut merged = merge(body, &input.turns, &input.following);
         if let Some(written) = written {
             merged = merged.with_written(written, body);
         }
         let covered = Covered {
-            through_seq: material.through_seq,
+            through_seq: input.through_seq,
             turns,
         };
-        let spans = material.turns.iter().map(|turn| self.tokens_of(turn));
+        let spans = input.turns.iter().map(|turn| self.tokens_of(turn));
         let span_tokens: u64 = spans.sum();
         let overhead = self.turn_tokens(&acknowledgement()).unwrap_or(16);
         let previous_tokens = previous.map_or(0, |last| self.text_tokens(&last.text) + overhead);
         let tokens_before = span_tokens + previous_tokens;
-        let body = self.fitted(&merged, covered, tokens_before);
+        let body = self.fit_to_budget(&merged, covered, tokens_before);
         let summary = Summary {
             number: snapshot.number,
             first_seq: snapshot.span.first_seq,
-            through_seq: material.through_seq,
+            through_seq: input.through_seq,
             turns,
             made_at: self.now,
             by,
@@ -315,7 +315,7 @@ impl Validator {
     /// Fits the sections into the summary's budget.
     ///
     /// If no turns would be left out without a summary, it must be shorter than its input.
-    fn fitted(&self, merged: &Merged, covered: Covered, tokens_before: u64) -> Body {
+    fn fit_to_budget(&self, merged: &Merged, covered: Covered, tokens_before: u64) -> Body {
         let budget = self.snapshot.budget;
         let mut tokens_max = budget.total();
         if !self.snapshot.is_needed {
@@ -325,7 +325,7 @@ impl Validator {
         }
         let mut bytes_per_token = BYTES_PER_TOKEN;
         let mut body = Body::default();
-        for _ in 0..FITS_MAX {
+        for _ in 0..FIT_ATTEMPTS_MAX {
             body = merged.fit(room_within(merged, budget, tokens_max, bytes_per_token));
             let text = body.text(covered);
             let counted = text.len() as f64 / self.text_tokens(&text).max(1) as f64;

@@ -53,7 +53,7 @@ pub struct SummaryRequest {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum SummarizerAnswer {
+pub enum SummarizerReply {
     Written(Written),
     /// Text of a model, to be parsed by `core::compaction::prompt::parse_answer`.
     Text {
@@ -73,4 +73,4 @@ pub enum TextEnd {
 }
 
 pub type SummarizerFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<SummarizerAnswer, ModelFault>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<SummarizerReply, ModelFault>> + Send + 'a>>;

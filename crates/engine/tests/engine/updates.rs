@@ -4,7 +4,7 @@ use memoird_core::CoreError;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    CopyCommand, CopyOutcome, Durability, EngineConfig, EngineError, TurnName, TurnUpdateCommand,
+    CopyCommand, CopyOutcome, Durability, EngineConfig, EngineError, TurnRef, TurnUpdateCommand,
     TurnUpdateOutcome,
 };
 use memoird_store::encoding;
@@ -24,13 +24,13 @@ impl Bot {
         seq: u64,
         text: &str,
     ) -> Result<TurnUpdateOutcome, EngineError> {
-        self.update_named(session, TurnName::Seq(seq), text).await
+        self.update_named(session, TurnRef::Seq(seq), text).await
     }
 
     async fn update_named(
         &self,
         session: &str,
-        turn_name: TurnName,
+        turn_name: TurnRef,
         text: &str,
     ) -> Result<TurnUpdateOutcome, EngineError> {
         let part = PartKind::Text(format!("[[{text}]]"));
@@ -115,7 +115,7 @@ async fn turn_is_found_by_unique_client_id() {
             ..AppendCommand::default()
         };
         bot.append("a", command).await.unwrap();
-        let by_id = |id: &str| TurnName::ClientId(id.into());
+        let by_id = |id: &str| TurnRef::ClientId(id.into());
         bot.update_named("a", by_id("m2"), "two").await.unwrap();
         let live = ["of m0", "two", "of m1", "of m4"];
         assert_eq!(bot.live("a").await.unwrap(), live);

@@ -18,7 +18,7 @@ use memoird_core::time::{Steady, Timestamp};
 use memoird_core::turn::{MessageFormat, NewTurn, Turn};
 use memoird_engine::{
     CopyCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand, SessionListPosition,
-    SessionOrder, SessionQuery, TurnName, TurnUpdateCommand,
+    SessionOrder, SessionQuery, TurnRef, TurnUpdateCommand,
 };
 use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
@@ -267,8 +267,8 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
         refused(CoreError::TurnInvalid { index: 0, problem })
     })?;
     let turn_name = match (request.seq, request.client_id) {
-        (seq, id) if id.is_empty() => TurnName::Seq(seq),
-        (0, id) => TurnName::ClientId(id),
+        (seq, id) if id.is_empty() => TurnRef::Seq(seq),
+        (0, id) => TurnRef::ClientId(id),
         _ => {
             let problem = "seq and client_id both name a turn; give one of them";
             return Err(status::invalid("TURN_INVALID", "client_id", problem));

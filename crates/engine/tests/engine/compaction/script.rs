@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use memoird_core::compaction::Written;
 use memoird_core::compaction::prompt::as_json;
 use memoird_engine::{
-    FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
+    FaultKind, ModelFault, Summarizer, SummarizerFuture, SummarizerReply, SummaryRequest, TextEnd,
 };
 use tokio::sync::Notify;
 
@@ -143,25 +143,25 @@ impl Summarizer for Script {
                 ));
             }
             match does {
-                Does::Well => Ok(SummarizerAnswer::Written(all_of(&ask))),
+                Does::Well => Ok(SummarizerReply::Written(all_of(&ask))),
                 Does::Waits(allowed) => {
                     allowed.notified().await;
-                    Ok(SummarizerAnswer::Written(all_of(&ask)))
+                    Ok(SummarizerReply::Written(all_of(&ask)))
                 }
                 Does::Never => std::future::pending().await,
-                Does::Writes(text) => Ok(SummarizerAnswer::Text {
+                Does::Writes(text) => Ok(SummarizerReply::Text {
                     text: text.to_owned(),
                     end: TextEnd::Complete,
                 }),
-                Does::CutOff => Ok(SummarizerAnswer::Text {
+                Does::CutOff => Ok(SummarizerReply::Text {
                     text: "{\"detai".to_owned(),
                     end: TextEnd::CutOff,
                 }),
-                Does::Details(details) => Ok(SummarizerAnswer::Written(Written {
+                Does::Details(details) => Ok(SummarizerReply::Written(Written {
                     details,
                     ..Written::default()
                 })),
-                Does::Answers(written) => Ok(SummarizerAnswer::Written(written)),
+                Does::Answers(written) => Ok(SummarizerReply::Written(written)),
                 Does::Fails(error) => Err(error),
                 Does::Panics => panic!("as it was told"),
             }

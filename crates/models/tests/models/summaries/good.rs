@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::compaction::prompt;
-use memoird_engine::{Summarizer, SummarizerAnswer, TextEnd};
+use memoird_engine::{Summarizer, SummarizerReply, TextEnd};
 use memoird_models::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, RemoteSummarizer, TokenLimit,
     WebhookSummarizerConfig,
@@ -21,7 +21,7 @@ const GOOD: &str =
     r#"{"standing_instructions":["tea only"],"details":"They want tea. Größe: 2 🦀"}"#;
 
 fn text(text: &str, end: TextEnd) -> Outcome {
-    Ok(SummarizerAnswer::Text {
+    Ok(SummarizerReply::Text {
         text: text.to_owned(),
         end,
     })

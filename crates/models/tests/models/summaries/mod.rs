@@ -15,7 +15,7 @@ use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::mark::Mark;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
-use memoird_engine::{FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummaryRequest};
+use memoird_engine::{FaultKind, ModelFault, Summarizer, SummarizerReply, SummaryRequest};
 use memoird_models::{
     AnthropicSummarizerConfig, ApiKey, OpenAiSummarizerConfig, RemoteSummarizer,
     WebhookSummarizerConfig,
@@ -34,7 +34,7 @@ const CHATTY: &str = r#"{"type":"error","error":{"type":"some_error",
 /// Timeout of all attempts and pauses of a summary.
 const LIMIT: Duration = Duration::from_secs(20);
 
-type Outcome = Result<SummarizerAnswer, ModelFault>;
+type Outcome = Result<SummarizerReply, ModelFault>;
 
 /// Protocol of the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
