@@ -88,7 +88,7 @@ impl Blocking {
         };
         tokio::task::spawn_blocking(action)
             .await
-            .map_err(|error| EngineError::JournalFailed {
+            .map_err(|error| EngineError::BlockingCallFailed {
                 detail: error.to_string(),
             })
     }

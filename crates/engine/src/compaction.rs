@@ -288,9 +288,9 @@ impl Compaction {
                     .undo_compaction(is_stored)
                     .ok_or(EngineError::JournalOff)?;
                 let outcome = (update.view(), restored, number);
-                let effect = Effect::ChangeAndUnload {
-                    changes: vec![change],
-                    dropped_turns: 0,
+                let effect = Effect {
+                    unloads: true,
+                    ..Effect::change(change)
                 };
                 Ok(Decision::unused(outcome, Some(effect)))
             });

@@ -240,7 +240,9 @@ impl Engine {
     pub fn journal_failure(&self) -> Option<String> {
         let failure = self.sessions.journal_failure()?;
         Some(match failure {
-            EngineError::JournalFailed { detail } => detail,
+            EngineError::JournalFailed { detail } | EngineError::BlockingCallFailed { detail } => {
+                detail
+            }
             other => other.to_string(),
         })
     }

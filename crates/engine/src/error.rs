@@ -24,15 +24,15 @@ pub enum EngineError {
         seq: u64,
     },
     /// No turn of the live generation has this client-assigned id.
-    #[error("session {session} has no turn whose client_id is {client_id:?}")]
+    #[error("session {session} has no turn with client_id {client_id:?}")]
     ClientIdNotFound {
         session: SessionId,
         client_id: String,
     },
     /// Several turns have this client-assigned id.
     #[error(
-        "session {session} has several turns whose client_id is {client_id:?}, such as {first} and \
-         {second}; name one by its seq"
+        "session {session} has several turns with client_id {client_id:?}, for example {first} and \
+         {second}; select one by its seq"
     )]
     ClientIdNotUnique {
         session: SessionId,
@@ -41,7 +41,7 @@ pub enum EngineError {
         second: u64,
     },
     /// The copy requires that its target is absent, but the target is live.
-    #[error("session {session} lives; name another target, or say that it is not to be absent")]
+    #[error("session {session} is live; use another target, or allow it to be replaced")]
     TargetLives {
         /// The client's session id.
         session: SessionId,
@@ -54,7 +54,7 @@ pub enum EngineError {
     },
     /// The source exceeds the limits of a copy.
     #[error(
-        "session {session} has more turns than one copy takes: {turns_max}, or {bytes_max} bytes"
+        "session {session} is too large to copy: the limits are {turns_max} turns and {bytes_max} bytes"
     )]
     CopyTooLarge {
         session: SessionId,
@@ -62,76 +62,82 @@ pub enum EngineError {
         bytes_max: usize,
     },
     /// The generation never existed, or its retention has ended.
-    #[error("session {session} has no such generation, or its retention is over")]
+    #[error("session {session} has no such generation, or its retention has ended")]
     GenerationNotFound {
         session: SessionId,
         /// `None` if the call did not name one.
         generation: Option<Generation>,
     },
     /// No delivery has this id: it was dropped, or its retention has ended.
-    #[error("there is no delivery {id}; it was dropped, or its retention is over")]
+    #[error("no delivery {id}; it was dropped, or its retention has ended")]
     DeliveryNotFound {
         /// The id in the call.
         id: DeliveryId,
     },
     /// The tenant has no erasure with this id.
-    #[error("there is no erasure {id}; it was done very long ago, or is another tenant's")]
+    #[error("no erasure {id}; it finished long ago, or belongs to another tenant")]
     ErasureNotFound {
         /// The id in the call.
         id: ErasureId,
     },
     /// The tenant's limit on concurrent erasures is reached.
-    #[error("too many erasures are under way; try again when one is done")]
+    #[error("too many erasures are in progress; retry when one is done")]
     ErasuresTooMany,
     /// The call needs a journal, but durability is `off`.
-    #[error("there is no journal (durability: off); only the live history can be read")]
+    #[error("no journal (durability: off); only the live history can be read")]
     JournalOff,
     /// The journal queue had no room within the configured wait, or too many reads are queued.
-    #[error("too much waits for the journal; try again")]
+    #[error("journal queue is full; retry later")]
     JournalBusy,
     /// A memory limit is reached, and no idle content can be unloaded.
     #[error(
-        "no memory is left: {used_bytes} of {limit_bytes} bytes ({whose}) are used; end \
-         sessions, or try again later; nothing was changed"
+        "memory limit {setting} is reached: {used_bytes} of {limit_bytes} bytes are used; end \
+         sessions, or retry later; nothing was changed"
     )]
     MemoryFull {
         /// Configuration path of the limit.
-        whose: &'static str,
+        setting: &'static str,
         used_bytes: u64,
         limit_bytes: u64,
     },
     /// The tenant's or the global limit on turns in the journal is reached.
     #[error(
-        "the journal has {used_bytes} of {limit_bytes} bytes that it may have (journal_bytes, \
-         {whose}); erase sessions, or ask your operator for more room or a shorter journal.retention"
+        "limit journal_bytes ({scope}) is reached: {used_bytes} of {limit_bytes} bytes are used; \
+         erase sessions, or ask your operator for a higher limit or a shorter journal.retention"
     )]
     JournalQuota {
         /// `tenant` or `all`.
-        whose: &'static str,
+        scope: &'static str,
         used_bytes: u64,
         limit_bytes: u64,
     },
-    #[error("no room is left for the journal; nothing was changed")]
+    #[error("the disk of the journal is full; nothing was changed")]
     JournalFull,
     #[error("the journal cannot be read or written; nothing was changed")]
     JournalFailed {
         /// For the log.
         detail: String,
     },
+    /// A call on another thread panicked, or no thread could be started.
+    #[error("an internal call failed; see the daemon's log")]
+    BlockingCallFailed {
+        /// For the log.
+        detail: String,
+    },
     /// A change that this call was based on could not be written.
-    #[error("an earlier change of the session was not written; nothing was changed, try again")]
+    #[error("an earlier change of the session was not written; nothing was changed, retry")]
     SessionReloaded,
     /// A session cap is reached, and every eviction candidate was used or ended in the meantime.
-    #[error("no room for a session could be made; try again")]
+    #[error("the session limit is reached, and no session could be evicted; retry")]
     NoRoomForSession,
     /// Concurrent changes to the session made this call fail repeatedly.
-    #[error("others kept changing the session; try again")]
+    #[error("too much contention on this session; retry")]
     RetriesExhausted,
     /// Compaction is impossible while a tool call has no result or a reply is streaming.
-    #[error("a call waits for its result, or a reply is streaming; append it first")]
+    #[error("a tool call has no result, or a reply is streaming; append it first")]
     CallPending,
     /// Another compaction of the session is in progress.
-    #[error("a compaction of the session is being made; try again")]
+    #[error("another compaction of the session is in progress; retry later")]
     CompactionRunning,
     /// No summary could be made. Nothing was changed.
     #[error("no summary could be made ({reason}): {problem}; nothing was changed")]

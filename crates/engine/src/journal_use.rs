@@ -42,11 +42,11 @@ impl JournalUse {
             tenant.policy().journal_bytes,
         );
         let all = ("all", read(&self.used), read(&self.limit));
-        for (whose, used_bytes, limit_bytes) in [own, all] {
+        for (scope, used_bytes, limit_bytes) in [own, all] {
             if limit_bytes > 0 && used_bytes.saturating_add(more) > limit_bytes {
                 self.refused.notify_one();
                 return Err(EngineError::JournalQuota {
-                    whose,
+                    scope,
                     used_bytes,
                     limit_bytes,
                 });

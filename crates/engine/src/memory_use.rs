@@ -251,7 +251,7 @@ fn limit(configured: u64) -> u64 {
 
 fn full(now: MemorySnapshot, used_bytes: u64) -> EngineError {
     EngineError::MemoryFull {
-        whose: "limits.memory",
+        setting: "limits.memory",
         used_bytes,
         limit_bytes: now.limit_bytes,
     }

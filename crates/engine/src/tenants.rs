@@ -304,7 +304,7 @@ impl Tenant {
             (self.stats.bytes_loaded(), self.policy.load().memory_bytes);
         if limit_bytes > 0 && used_bytes.saturating_add(more) > limit_bytes {
             return Err(EngineError::MemoryFull {
-                whose: "tenants[].limits.memory_bytes",
+                setting: "tenants[].limits.memory_bytes",
                 used_bytes,
                 limit_bytes,
             });

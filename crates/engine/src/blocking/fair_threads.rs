@@ -116,7 +116,7 @@ impl FairThreads {
         caller.number = None;
         match answer {
             Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(_)) => Err(failed("a blocking call panicked".to_owned())),
+            Ok(Err(_)) => Err(call_failed("a blocking call panicked".to_owned())),
             Err(_) => Err(EngineError::Stopping),
         }
     }
@@ -162,7 +162,7 @@ impl FairThreads {
         let mut state = self.shared.lock();
         state.threads -= 1;
         match state.threads {
-            0 => Err(failed(format!("no thread can be started: {error}"))),
+            0 => Err(call_failed(format!("no thread can be started: {error}"))),
             _ => Ok(()),
         }
     }
@@ -205,8 +205,8 @@ impl PoolInner {
     }
 }
 
-fn failed(detail: String) -> EngineError {
-    EngineError::JournalFailed { detail }
+fn call_failed(detail: String) -> EngineError {
+    EngineError::BlockingCallFailed { detail }
 }
 
 #[cfg(test)]
@@ -248,7 +248,10 @@ mod tests {
         let panicked: Result<(), _> = threads
             .run(None, || std::panic::resume_unwind(Box::new("a test's")))
             .await;
-        assert!(matches!(panicked, Err(EngineError::JournalFailed { .. })));
+        assert!(matches!(
+            panicked,
+            Err(EngineError::BlockingCallFailed { .. })
+        ));
         let meeting = Arc::new(Barrier::new(2));
         let meet = |meeting: &Arc<Barrier>| {
             let meeting = Arc::clone(meeting);

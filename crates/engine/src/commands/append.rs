@@ -101,10 +101,7 @@ impl Commands {
             record,
             duplicate,
         };
-        let effect = (!changes.is_empty()).then_some(Effect::Change {
-            changes,
-            dropped_turns,
-        });
+        let effect = (!changes.is_empty()).then(|| Effect::new(changes, dropped_turns));
         Ok(Decision::used(outcome, effect))
     }
 

@@ -386,9 +386,6 @@ fn decide(
         return Ok(Decision::unused(Some(outcome), None));
     }
     let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
-    let effect = (!changes.is_empty()).then_some(Effect::Change {
-        changes,
-        dropped_turns,
-    });
+    let effect = (!changes.is_empty()).then(|| Effect::new(changes, dropped_turns));
     Ok(Decision::used(Some(outcome), effect))
 }

@@ -43,10 +43,7 @@ impl Commands {
             .update(&session, UpdateOptions::of_live(0), |update| {
                 let ended = update.session.head().generation;
                 let changes = update.restart(run_hooks);
-                let effect = Effect::Change {
-                    changes,
-                    dropped_turns: 0,
-                };
+                let effect = Effect::new(changes, 0);
                 let outcome = (update.view(), ended);
                 Ok::<_, EngineError>(Decision::used(outcome, Some(effect)))
             });

@@ -110,7 +110,10 @@ impl Commands {
                 return Ok::<_, EngineError>(Decision::intermediate(None));
             }
             let decision = decide(update, command, is_stored)?;
-            unloads = matches!(decision.effect, Some(Effect::ChangeAndUnload { .. }));
+            unloads = decision
+                .effect
+                .as_ref()
+                .is_some_and(|effect| effect.unloads);
             let Update { now, policy, .. } = *update;
             let session = &mut *update.session;
             request = session.consider_append(now.steady, &policy.compaction, &policy.limits);
@@ -293,17 +296,10 @@ pub(super) fn effect_of(
     dropped_turns: u64,
     must_reload: bool,
 ) -> Option<Effect> {
-    if must_reload {
-        Some(Effect::ChangeAndUnload {
-            changes,
-            dropped_turns,
-        })
-    } else {
-        (!changes.is_empty()).then_some(Effect::Change {
-            changes,
-            dropped_turns,
-        })
-    }
+    (must_reload || !changes.is_empty()).then(|| Effect {
+        unloads: must_reload,
+        ..Effect::new(changes, dropped_turns)
+    })
 }
 
 /// Limits the removed turns to those that are returned.

@@ -83,10 +83,7 @@ impl Commands {
                 }
             };
             let decided = patched.map(|decided| update.session.set_options(decided));
-            let effect = Effect::Change {
-                changes: [change].into_iter().chain(decided).collect(),
-                dropped_turns: 0,
-            };
+            let effect = Effect::new([change].into_iter().chain(decided).collect(), 0);
             let outcome = PatchOutcome {
                 state,
                 duplicate: false,
@@ -107,9 +104,8 @@ fn duplicate_reply(update: &mut Update<'_>) -> Decision<PatchOutcome> {
         // The original's generation has ended. Do not start a new one for a duplicate.
         return Decision::unused(outcome, None);
     }
-    let note = update.may_note_use.then(|| Effect::Change {
-        changes: vec![update.session.touch(update.now)],
-        dropped_turns: 0,
-    });
+    let note = update
+        .may_note_use
+        .then(|| Effect::change(update.session.touch(update.now)));
     Decision::used(outcome, note)
 }

@@ -54,9 +54,10 @@ impl Sessions {
             sessions: self,
         })?;
         let outcome = decision.outcome;
-        let Some(Effect::Change {
+        let Some(Effect {
             mut changes,
             dropped_turns,
+            ..
         }) = decision.effect
         else {
             let wait = WaitFor::Nothing;

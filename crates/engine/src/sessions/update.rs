@@ -92,17 +92,13 @@ pub(crate) struct Decision<T> {
     pub(crate) is_answer: bool,
 }
 
-pub(crate) enum Effect {
-    /// Writes the changes. They remove `dropped_turns` turns from the history.
-    Change {
-        changes: Vec<Change>,
-        dropped_turns: u64,
-    },
-    /// Like `Change`, and then unloads the session's content.
-    ChangeAndUnload {
-        changes: Vec<Change>,
-        dropped_turns: u64,
-    },
+/// Changes of a decision to write.
+pub(crate) struct Effect {
+    pub(crate) changes: Vec<Change>,
+    /// Number of turns that the changes remove from the history.
+    pub(crate) dropped_turns: u64,
+    /// Whether to unload the session's content afterwards.
+    pub(crate) unloads: bool,
 }
 
 impl<T> Decision<T> {
@@ -132,11 +128,16 @@ impl<T> Decision<T> {
 }
 
 impl Effect {
-    pub(crate) fn change(change: Change) -> Self {
-        Self::Change {
-            changes: vec![change],
-            dropped_turns: 0,
+    pub(crate) fn new(changes: Vec<Change>, dropped_turns: u64) -> Self {
+        Self {
+            changes,
+            dropped_turns,
+            unloads: false,
         }
+    }
+
+    pub(crate) fn change(change: Change) -> Self {
+        Self::new(vec![change], 0)
     }
 }
 
@@ -460,27 +461,15 @@ impl Sessions {
         effect: Effect,
         permit: Permit,
     ) -> Submitted {
-        match effect {
-            Effect::Change {
-                changes,
-                dropped_turns,
-            } => {
-                let mut submission = Submission::new(changes);
-                submission.dropped_turns = dropped_turns;
-                self.submit(slot, inner, permit, submission)
-            }
-            Effect::ChangeAndUnload {
-                changes,
-                dropped_turns,
-            } => {
-                let mut submission = Submission::new(changes);
-                submission.dropped_turns = dropped_turns;
-                let submitted = self.submit(slot, inner, permit, submission);
-                if let (true, Some(head)) = (self.shared.journal.is_on(), inner.head().cloned()) {
-                    inner.set_state(&slot.tenant, SlotState::OnDisk(Box::new(head)));
-                }
-                submitted
-            }
+        let mut submission = Submission::new(effect.changes);
+        submission.dropped_turns = effect.dropped_turns;
+        let submitted = self.submit(slot, inner, permit, submission);
+        if effect.unloads
+            && self.shared.journal.is_on()
+            && let Some(head) = inner.head().cloned()
+        {
+            inner.set_state(&slot.tenant, SlotState::OnDisk(Box::new(head)));
         }
+        submitted
     }
 }

@@ -115,7 +115,7 @@ async fn durability_off_tenant_over_memory_limit_is_refused_alone() {
     let refused = acme.say("more", &long("hello")).await.unwrap_err();
     let is_own = matches!(
         refused,
-        EngineError::MemoryFull { whose, limit_bytes: 50_000, .. } if whose.starts_with("tenants")
+        EngineError::MemoryFull { setting, limit_bytes: 50_000, .. } if setting.starts_with("tenants")
     );
     assert!(is_own, "{refused:?}");
     for number in 0..10 {
@@ -287,14 +287,14 @@ async fn journal_quota_refuses_appends_until_retention_frees_space() {
     let own_limit = matches!(
         refusal,
         EngineError::JournalQuota {
-            whose: "tenant",
+            scope: "tenant",
             ..
         }
     );
     assert!(own_limit, "{refusal:?}");
     let (taken, refusal) = fill(&large).await;
     assert!((14..=15).contains(&taken), "{taken}");
-    let of_all = matches!(refusal, EngineError::JournalQuota { whose: "all", .. });
+    let of_all = matches!(refusal, EngineError::JournalQuota { scope: "all", .. });
     assert!(of_all, "{refusal:?}");
     assert_eq!(
         large.live("0").await.unwrap(),

@@ -205,7 +205,7 @@ async fn updates_count_against_journal_quota() {
     let is_full = matches!(
         refused,
         EngineError::JournalQuota {
-            whose: "tenant",
+            scope: "tenant",
             ..
         }
     );

@@ -61,6 +61,11 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
             error!(detail, "a call failed at the journal");
             (Unavailable, "JOURNAL_FAILED", LATER)
         }
+        // Clients know no other reason for it.
+        EngineError::BlockingCallFailed { detail } => {
+            error!(detail, "a call on another thread failed");
+            (Unavailable, "JOURNAL_FAILED", LATER)
+        }
         EngineError::CallPending => (FailedPrecondition, "CALL_PENDING", None),
         EngineError::CompactionRunning => (Aborted, "COMPACTION_RUNNING", LATER),
         EngineError::CompactionFailed { .. } => (Unavailable, "COMPACTION_FAILED", None),

@@ -424,9 +424,9 @@ fn check_error(say: &Say, error: &EngineError) {
         EngineError::JournalFull | EngineError::SessionReloaded => {}
         // An injected read failure.
         EngineError::JournalFailed { .. } => {}
-        EngineError::JournalQuota { whose, .. } => {
+        EngineError::JournalQuota { scope, .. } => {
             assert_eq!(
-                (*whose, say.key.tenant.as_str()),
+                (*scope, say.key.tenant.as_str()),
                 ("tenant", JOURNAL_BYTES.0)
             );
         }
