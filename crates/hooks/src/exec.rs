@@ -70,7 +70,7 @@ pub struct ExecHook {
 }
 
 /// Maximum characters of standard error in an error message.
-const SAID_CHARS_MAX: usize = 400;
+const STDERR_CHARS_MAX: usize = 400;
 /// Maximum characters of the program's name in an error message.
 const NAME_CHARS_MAX: usize = 200;
 
@@ -100,14 +100,14 @@ impl ExecHook {
         let input = payload_aside(call, String::into_bytes).await?;
         let process =
             Process::start(&self.config, &self.env).map_err(|error| self.not_started(&error))?;
-        let (status, said) = process
+        let (status, stderr_excerpt) = process
             .finish(&input)
             .await
             .map_err(|error| HookError::later(format!("cannot wait for the program: {error}")))?;
         if status.success() {
             Ok(())
         } else {
-            Err(HookError::later(failed(status, &said)))
+            Err(HookError::later(failed(status, &stderr_excerpt)))
         }
     }
 
@@ -159,15 +159,15 @@ impl fmt::Debug for ExecConfig {
 }
 
 /// Describes how the program ended, with an excerpt of its standard error.
-fn failed(status: ExitStatus, said: &Excerpt) -> String {
+fn failed(status: ExitStatus, stderr_excerpt: &Excerpt) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}{}", signal_name(signal)),
         (None, None) => "it did not end by itself".to_owned(),
     };
-    match said.line(SAID_CHARS_MAX) {
-        said if said.is_empty() => how,
-        said => format!("{how}: {said}"),
+    match stderr_excerpt.line(STDERR_CHARS_MAX) {
+        stderr_excerpt if stderr_excerpt.is_empty() => how,
+        stderr_excerpt => format!("{how}: {stderr_excerpt}"),
     }
 }
 

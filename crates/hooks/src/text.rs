@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_one_line_that_cannot_move_the_cursor() {
+    fn control_characters_are_escaped_in_line() {
         let said = b"  \x1b[2Jgone\r\nline 2\x07\t\xff \xe2\x80\xae \n";
         assert_eq!(line(said, 400), r"\u{1b}[2Jgone\r\nline 2\u{7}\t� \u{202e}");
         assert_eq!(
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn of_something_long_both_ends_are_shown() {
+    fn long_text_shows_both_ends() {
         let shown = line_of_ends(b"first words", b"and the last words", 30);
         assert_eq!(shown, "first word … nd the last words");
         assert_eq!(line_of_ends(&[1; 999], &[2; 999], 400).chars().count(), 400);

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_as_people_write_them() {
+    fn timestamps_are_formatted() {
         let at = Timestamp::new(1_795_341_723, 45_600_000).unwrap();
         assert_eq!(rfc3339(at), "2026-11-22T10:02:03.045Z");
         assert_eq!(readable(at), "2026-11-22 10:02:03");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_two_units_at_most() {
+    fn durations_have_at_most_two_units() {
         let cases = [
             (0, "0s"),
             (59, "59s"),

@@ -230,7 +230,7 @@ mod tests {
 
     /// Bypasses [`WebhookHook::new`], which rejects this host name.
     #[tokio::test]
-    async fn a_name_that_leads_into_the_house_is_not_spoken_to() {
+    async fn host_resolving_to_private_address_is_rejected() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!(
             "http://localhost:{}/a?token=b",

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_keeps_both_ends_whatever_the_pieces() {
+    fn long_output_keeps_first_and_last_bytes() {
         let all: Vec<u8> = (0..20_000_u32)
             .map(|n| b'a' + u8::try_from(n % 23).unwrap())
             .collect();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_kept_whole() {
+    fn short_output_is_kept_whole() {
         let mut excerpt = Excerpt::default();
         assert_eq!(excerpt.line(400), "");
         excerpt.put(b"a\n");

@@ -59,7 +59,7 @@ impl Process {
     /// # Errors
     /// If waiting for the child fails.
     pub(super) async fn finish(mut self, input: &[u8]) -> io::Result<(ExitStatus, Excerpt)> {
-        let mut said = Excerpt::default();
+        let mut stderr_excerpt = Excerpt::default();
         let stdin = self.child.stdin.take();
         let stdout = self.child.stdout.take();
         let stderr = self.child.stderr.take();
@@ -69,7 +69,7 @@ impl Process {
                 tokio::join!(
                     feed(stdin, input),
                     drain(stdout, |_| {}),
-                    drain(stderr, |bytes| said.put(bytes))
+                    drain(stderr, |bytes| stderr_excerpt.put(bytes))
                 )
             };
             let mut talk = pin!(talking);
@@ -84,7 +84,7 @@ impl Process {
             }
         }
         self.kill_group();
-        Ok((self.child.wait().await?, said))
+        Ok((self.child.wait().await?, stderr_excerpt))
     }
 
     /// Waits until the child has ended, without reaping it.

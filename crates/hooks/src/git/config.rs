@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_work_tree_is_refused_with_what_to_do() {
+    fn work_tree_is_rejected_with_advice() {
         let config = GitConfig {
             worktree: true,
             ..GitConfig::default()
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_would_refuse_is_refused_before() {
+    fn settings_that_git_rejects_are_rejected() {
         assert_eq!(GitConfig::default().problem(), None);
         for branch in ["team/checkpoints", "main-2", "ä"] {
             let config = GitConfig {

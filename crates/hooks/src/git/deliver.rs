@@ -18,7 +18,7 @@ use super::GitConfig;
 use super::erase::MARK;
 use super::error::GitError;
 use super::existing::{self, packs_to_merge};
-use super::lock::{OwnLock, Stop};
+use super::lock::{CancelSignal, RepositoryLock};
 use super::pack::Objects;
 use super::repo::{Repo, sync_dir, write};
 use super::tree::Trees;
@@ -61,10 +61,10 @@ pub(super) fn deliver(
     batch: &[&SessionContent],
     at: Timestamp,
     is_first: bool,
-    stop: &Stop,
+    stop: &CancelSignal,
 ) -> Result<(), GitError> {
     let repo = Repo::open_or_create(config, tenant, stop)?;
-    let lock = OwnLock::acquire(&repo, stop)?;
+    let lock = RepositoryLock::acquire(&repo, stop)?;
     // Sorted and without duplicates.
     let batch: BTreeMap<_, _> = batch
         .iter()
@@ -85,8 +85,8 @@ pub(super) fn deliver(
 struct Delivery<'a> {
     config: &'a GitConfig,
     repo: &'a Repo,
-    lock: &'a OwnLock,
-    stop: &'a Stop,
+    lock: &'a RepositoryLock,
+    stop: &'a CancelSignal,
     at: Timestamp,
     is_first: bool,
     batch: Vec<Checkpoint<'a>>,

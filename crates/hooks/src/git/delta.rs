@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delta_makes_the_one_of_the_other() {
+    fn delta_reconstructs_new_tree() {
         let whole = tree(0..3_000);
         let cases = [
             tree(0..3_000),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_little_in_common_stays_whole() {
+    fn dissimilar_trees_get_no_delta() {
         assert_eq!(between(&tree(0..100), &tree(200..300)), None);
         assert_eq!(between(b"", &tree(0..9)), None);
         assert_eq!(between(b"not a tree", b"nor this"), None);

@@ -18,8 +18,8 @@ use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere};
 
 use super::GitConfig;
 use super::config::EraseMode;
-use super::error::{Doing, GitError};
-use super::lock::{OwnLock, Stop};
+use super::error::{GitError, IoContext};
+use super::lock::{CancelSignal, RepositoryLock};
 use super::message;
 use super::names;
 use super::pack::Objects;
@@ -44,18 +44,18 @@ const ERASED: &[u8] = b"Erased\n";
 pub(super) fn erase(
     config: &GitConfig,
     request: &EraseRequest,
-    stop: &Stop,
+    stop: &CancelSignal,
 ) -> Result<ErasedElsewhere, GitError> {
     let opened_repo = match Repo::open(config, &request.tenant) {
         Err(GitError::Missing { .. }) => return Ok(ErasedElsewhere::default()),
         opened => opened?,
     };
-    let lock = OwnLock::acquire(&opened_repo, stop)?;
+    let lock = RepositoryLock::acquire(&opened_repo, stop)?;
     let checkpoints = Checkpoints { repo: opened_repo };
-    let Covered {
+    let ErasureTargets {
         generations,
         sessions,
-    } = covered(&checkpoints, request)?;
+    } = find_targets(&checkpoints, request)?;
     let repo = &checkpoints.repo;
     let mark = repo.git_dir.join(MARK);
     if generations.is_empty() && !mark.exists() {
@@ -75,7 +75,7 @@ pub(super) fn erase(
         new: NewObjects::new(repo),
     };
     if config.erase == EraseMode::Tombstone || has_others {
-        return history.bury(config, &lock, has_others);
+        return history.tombstone(config, &lock, has_others);
     }
     history.rewrite()?;
     if history.commits.is_empty() && !mark.exists() {
@@ -90,7 +90,7 @@ pub(super) fn erase(
     // Reopen: libgit2 must not use cached objects.
     let repo = Repo::open(config, &request.tenant)?;
     sweep(&repo, stop)?;
-    fs::remove_file(&mark).doing("remove", &mark)?;
+    fs::remove_file(&mark).io_context("remove", &mark)?;
     Ok(ErasedElsewhere {
         commits,
         ..ErasedElsewhere::default()
@@ -99,14 +99,17 @@ pub(super) fn erase(
 
 /// Scope of the erasure: the requested generations, and older ones found on the branch.
 #[derive(Default)]
-struct Covered {
+struct ErasureTargets {
     generations: HashSet<Generation>,
     /// Sessions that are erased completely, as they appear in commit messages.
     sessions: BTreeSet<String>,
 }
 
-fn covered(checkpoints: &Checkpoints, request: &EraseRequest) -> Result<Covered, GitError> {
-    let mut covered = Covered::default();
+fn find_targets(
+    checkpoints: &Checkpoints,
+    request: &EraseRequest,
+) -> Result<ErasureTargets, GitError> {
+    let mut covered = ErasureTargets::default();
     let mut take = |generation: Generation, session: &SessionId| {
         covered.generations.insert(generation);
         covered.sessions.insert(message::shortened(session));
@@ -146,7 +149,7 @@ struct NewObjects<'a> {
 
 struct History<'a> {
     repo: &'a Repo,
-    stop: &'a Stop,
+    stop: &'a CancelSignal,
     generations: &'a HashSet<Generation>,
     sessions: BTreeSet<String>,
     /// Replacements of commits that change.
@@ -180,12 +183,12 @@ impl<'a> NewObjects<'a> {
         Ok(id)
     }
 
-    fn flush_when_full(&mut self, stop: &Stop) -> Result<(), GitError> {
+    fn flush_when_full(&mut self, stop: &CancelSignal) -> Result<(), GitError> {
         let is_full = self.objects.count() >= OBJECTS_MAX || self.objects.bytes() >= BYTES_MAX;
         if is_full { self.flush(stop) } else { Ok(()) }
     }
 
-    fn flush(&mut self, stop: &Stop) -> Result<(), GitError> {
+    fn flush(&mut self, stop: &CancelSignal) -> Result<(), GitError> {
         if self.objects.count() > 0 {
             let pack_dir = self.repo.pack_dir();
             self.objects.write(&pack_dir, &[], &mut self.trees, stop)?;
@@ -200,8 +203,8 @@ impl History<'_> {
         for id in self.all_commits()? {
             self.stop.check()?;
             let (tree, parents) = self.tree_and_parents(id)?;
-            let new_parents: Vec<Oid> = parents.iter().map(|id| self.now(*id)).collect();
-            let new_tree = self.without(tree)?;
+            let new_parents: Vec<Oid> = parents.iter().map(|id| self.replacement_of(*id)).collect();
+            let new_tree = self.tree_without(tree)?;
             if new_tree == tree && new_parents == parents {
                 continue;
             }
@@ -247,12 +250,12 @@ impl History<'_> {
     }
 
     /// The replacement of a commit, or the commit itself.
-    fn now(&self, id: Oid) -> Oid {
+    fn replacement_of(&self, id: Oid) -> Oid {
         self.commits.get(&id).copied().unwrap_or(id)
     }
 
     /// Returns a tree without the erased files, and without subtrees that become empty.
-    fn without(&mut self, id: Oid) -> Result<Oid, GitError> {
+    fn tree_without(&mut self, id: Oid) -> Result<Oid, GitError> {
         if let Some(known) = self.folders.get(&id) {
             return Ok(*known);
         }
@@ -264,7 +267,7 @@ impl History<'_> {
         for entry in entries.by_ref() {
             if entry.is_folder() {
                 let was = self.repo.id(entry.id)?;
-                let is = self.without(was)?;
+                let is = self.tree_without(was)?;
                 if is != empty || was == empty {
                     entry.write_with(is, &mut new);
                 }
@@ -345,11 +348,11 @@ impl History<'_> {
     }
 
     /// Moves every ref whose commit was replaced, and empties the reflogs.
-    fn move_refs(&mut self, lock: &OwnLock) -> Result<(), GitError> {
+    fn move_refs(&mut self, lock: &RepositoryLock) -> Result<(), GitError> {
         for (name, target) in self.repo.refs()? {
             let place = match self.repo.git.find_object(target, None).map(|it| it.kind()) {
                 Ok(Some(ObjectType::Tag)) => self.tag(target)?,
-                _ => self.now(target),
+                _ => self.replacement_of(target),
             };
             if place != target {
                 self.new.flush(self.stop)?;
@@ -359,7 +362,13 @@ impl History<'_> {
         empty_logs(&self.repo.git_dir.join("logs"))
     }
 
-    fn move_ref(&self, lock: &OwnLock, name: &str, from: Oid, to: Oid) -> Result<(), GitError> {
+    fn move_ref(
+        &self,
+        lock: &RepositoryLock,
+        name: &str,
+        from: Oid,
+        to: Oid,
+    ) -> Result<(), GitError> {
         let path = self.repo.git_dir.join(name);
         let held = lock.take(&path, &format!("{to}\n"))?;
         if self.repo.target(name)? != Some(from) {
@@ -375,7 +384,7 @@ impl History<'_> {
         let Some(commit) = self.repo.peeled(id) else {
             return Ok(id);
         };
-        let place = self.now(commit);
+        let place = self.replacement_of(commit);
         if place == commit {
             return Ok(id);
         }
@@ -392,17 +401,17 @@ impl History<'_> {
     }
 
     /// Keeps the history: removes the files with a new commit, and reports who still has them.
-    fn bury(
+    fn tombstone(
         mut self,
         config: &GitConfig,
-        lock: &OwnLock,
+        lock: &RepositoryLock,
         has_others: bool,
     ) -> Result<ErasedElsewhere, GitError> {
         for id in self.all_commits()? {
             self.stop.check()?;
             let (tree, _) = self.tree_and_parents(id)?;
             let known = self.removed.len();
-            self.without(tree)?;
+            self.tree_without(tree)?;
             if self.removed.len() > known {
                 self.holding.push(id);
             }
@@ -414,7 +423,7 @@ impl History<'_> {
         self.folders.clear();
         if let Some(tip) = self.repo.tip()? {
             let (tree, _) = self.tree_and_parents(tip)?;
-            let new_tree = self.without(tree)?;
+            let new_tree = self.tree_without(tree)?;
             if new_tree != tree {
                 let at = self.repo.commit(tip)?.time().seconds();
                 let who = message::committer(config);
@@ -449,14 +458,14 @@ impl History<'_> {
 fn empty_logs(folder: &Path) -> Result<(), GitError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.doing("read", folder)?,
+        entries => entries.io_context("read", folder)?,
     };
     for entry in entries {
-        let path = entry.doing("read", folder)?.path();
+        let path = entry.io_context("read", folder)?.path();
         if path.is_dir() {
             empty_logs(&path)?;
         } else {
-            fs::write(&path, b"").doing("write", &path)?;
+            fs::write(&path, b"").io_context("write", &path)?;
         }
     }
     Ok(())
@@ -502,7 +511,7 @@ impl Repo {
         let linked = self.git_dir.join("worktrees");
         let is_linked = match fs::read_dir(&linked) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            entries => entries.doing("read", &linked)?.next().is_some(),
+            entries => entries.io_context("read", &linked)?.next().is_some(),
         };
         let others = ["index", "shallow", "objects/info/alternates"];
         let has = |name: &str| self.git_dir.join(name).exists();

@@ -10,9 +10,9 @@ use thiserror::Error;
 /// Why checkpoints could not be written or read.
 #[derive(Debug, Error)]
 pub enum GitError {
-    #[error("cannot {doing} {}: {}", path.display(), describe(source))]
+    #[error("cannot {operation} {}: {}", path.display(), describe(source))]
     Io {
-        doing: &'static str,
+        operation: &'static str,
         path: PathBuf,
         source: io::Error,
     },
@@ -76,14 +76,14 @@ impl From<GitError> for HookError {
 }
 
 /// Adds the operation and the path to an error.
-pub(super) trait Doing<T> {
-    fn doing(self, doing: &'static str, path: &Path) -> Result<T, GitError>;
+pub(super) trait IoContext<T> {
+    fn io_context(self, operation: &'static str, path: &Path) -> Result<T, GitError>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
-    fn doing(self, doing: &'static str, path: &Path) -> Result<T, GitError> {
+impl<T> IoContext<T> for io::Result<T> {
+    fn io_context(self, operation: &'static str, path: &Path) -> Result<T, GitError> {
         self.map_err(|source| GitError::Io {
-            doing,
+            operation,
             path: path.to_owned(),
             source,
         })

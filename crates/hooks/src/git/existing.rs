@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use git2::Oid;
 
-use super::error::{Doing, GitError};
+use super::error::{GitError, IoContext};
 use super::pack::{INDEX_HEAD, OFFSET_END, OFS_DELTA, REF_DELTA, TEMPORARY, TREE};
 
 /// Packs with fewer objects are always merged: about sixty commits of one session.
@@ -43,16 +43,16 @@ pub(super) struct PackEntry {
     pub(super) id: Oid,
     /// Checksum of the entry's bytes in the pack.
     pub(super) crc32: u32,
-    pub(super) content: Content,
+    pub(super) kind: PackEntryKind,
     /// Byte range in the pack.
     pub(super) range: Range<usize>,
 }
 
-/// Content of a pack entry.
+/// Kind of a pack entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum PackEntryKind {
     /// A complete tree.
-    Folder,
+    Tree,
     /// Another complete object.
     Other,
     /// A delta against another object.
@@ -69,7 +69,7 @@ pub(super) struct ExistingPack {
 
 /// A pack with an index and no other companion files.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
+struct PackOnDisk {
     objects: u64,
     bytes: u64,
     path: PathBuf,
@@ -97,12 +97,12 @@ pub(super) fn packs_to_merge(
 }
 
 /// The packs without companion files other than the index, smallest first.
-fn packs_by_size(pack_dir: &Path) -> Result<Vec<Found>, GitError> {
-    let entries = fs::read_dir(pack_dir).doing("read", pack_dir)?;
+fn packs_by_size(pack_dir: &Path) -> Result<Vec<PackOnDisk>, GitError> {
+    let entries = fs::read_dir(pack_dir).io_context("read", pack_dir)?;
     let read_names: io::Result<BTreeSet<String>> = entries
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect();
-    let names = read_names.doing("read", pack_dir)?;
+    let names = read_names.io_context("read", pack_dir)?;
     // A multi-pack index would list objects of packs that were merged away.
     if names
         .iter()
@@ -123,7 +123,7 @@ fn packs_by_size(pack_dir: &Path) -> Result<Vec<Found>, GitError> {
             let path = pack_dir.join(name);
             let index_bytes = length(&path.with_extension("idx"))?;
             let tables = index_bytes.saturating_sub((TABLES_OFFSET + 2 * HASH_BYTES) as u64);
-            found.push(Found {
+            found.push(PackOnDisk {
                 objects: tables / ROW_BYTES as u64,
                 bytes: length(&path)?,
                 path,
@@ -135,7 +135,7 @@ fn packs_by_size(pack_dir: &Path) -> Result<Vec<Found>, GitError> {
 }
 
 fn length(path: &Path) -> Result<u64, GitError> {
-    let metadata = fs::metadata(path).doing("read", path)?;
+    let metadata = fs::metadata(path).io_context("read", path)?;
     Ok(metadata.len())
 }
 
@@ -155,7 +155,7 @@ impl ExistingPack {
         let index = match fs::read(&index_path) {
             // The pack was never finished, or is being deleted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            index => index.doing("read", &index_path)?,
+            index => index.io_context("read", &index_path)?,
         };
         parse_ids(&index).ok_or_else(|| {
             let path = index_path.display();
@@ -172,12 +172,12 @@ impl ExistingPack {
     /// Reads the index of a pack and the types of its entries. `None` if git wrote the pack.
     pub(super) fn open(path: PathBuf) -> Result<Option<Self>, GitError> {
         let index_path = path.with_extension("idx");
-        let index = fs::read(&index_path).doing("read", &index_path)?;
+        let index = fs::read(&index_path).io_context("read", &index_path)?;
         let Some(mut entries) = parse_index(&index) else {
             return Ok(None);
         };
         entries.sort_unstable_by_key(|entry| entry.range.start);
-        let file = File::open(&path).doing("read", &path)?;
+        let file = File::open(&path).io_context("read", &path)?;
         let mut end = usize::try_from(length(&path)?).unwrap_or(usize::MAX);
         end = end.saturating_sub(HASH_BYTES);
         for entry in entries.iter_mut().rev() {
@@ -185,12 +185,12 @@ impl ExistingPack {
             end = entry.range.start;
             let mut first = [0];
             let read = file.read_exact_at(&mut first, entry.range.start as u64);
-            read.doing("read", &path)?;
-            entry.content = match first[0] >> 4 & 7 {
+            read.io_context("read", &path)?;
+            entry.kind = match first[0] >> 4 & 7 {
                 OFS_DELTA => return Ok(None),
-                REF_DELTA => Content::Delta,
-                TREE => Content::Folder,
-                _ => Content::Other,
+                REF_DELTA => PackEntryKind::Delta,
+                TREE => PackEntryKind::Tree,
+                _ => PackEntryKind::Other,
             };
         }
         Ok(Some(Self {
@@ -206,7 +206,7 @@ impl ExistingPack {
         let read = self
             .file
             .read_exact_at(&mut bytes, entry.range.start as u64);
-        read.doing("read", &self.path)?;
+        read.io_context("read", &self.path)?;
         if crc32fast::hash(&bytes) == entry.crc32 {
             Ok(bytes)
         } else {
@@ -256,7 +256,7 @@ fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
         Some(PackEntry {
             id,
             crc32: number(index, crcs + row * 4)?,
-            content: Content::Other,
+            kind: PackEntryKind::Other,
             range: offset..offset,
         })
     };

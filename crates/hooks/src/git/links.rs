@@ -7,7 +7,7 @@
 const KNOWN: [&str; 3] = ["http:", "https:", "mailto:"];
 
 /// Whether a link target may have another scheme, however it is encoded.
-pub(super) fn is_strange(target: &str) -> bool {
+pub(super) fn has_unsafe_scheme(target: &str) -> bool {
     let ends = [' ', '\t', '\n', '\r', ')', '>', '/', '?', '#', '"', '\''];
     let head = target.split(ends).next().unwrap_or_default();
     // An entity or an escape may encode the colon.
@@ -22,19 +22,19 @@ pub(super) fn is_strange(target: &str) -> bool {
 /// Makes links with other schemes relative, so that they lead nowhere, and escapes HTML.
 ///
 /// Lines end with `\n` only.
-pub(super) fn inert(said: &str) -> String {
-    let said = with_relative_links(said);
-    let mut text = String::with_capacity(said.len());
+pub(super) fn neutralize_links(input: &str) -> String {
+    let input = with_relative_links(input);
+    let mut text = String::with_capacity(input.len());
     let mut code = Code::default();
-    for line in said.split_inclusive('\n') {
+    for line in input.split_inclusive('\n') {
         code.put(&mut text, line);
     }
     text
 }
 
-fn with_relative_links(said: &str) -> String {
-    let mut text = String::with_capacity(said.len());
-    let mut rest = said;
+fn with_relative_links(input: &str) -> String {
+    let mut text = String::with_capacity(input.len());
+    let mut rest = input;
     while let Some(at) = rest.find(']') {
         let (before, here) = rest.split_at(at);
         text.push_str(before);
@@ -44,7 +44,7 @@ fn with_relative_links(said: &str) -> String {
             let target = here[2..].trim_start_matches(is_gap);
             let start = here.len() - target.len();
             text.push_str(&here[..start]);
-            if is_strange(target) {
+            if has_unsafe_scheme(target) {
                 text.push_str("./");
             }
             rest = target;
@@ -148,7 +148,7 @@ fn is_tag(after: &str) -> bool {
     let ends = |char: char| char.is_whitespace() || matches!(char, '<' | '>' | '`');
     let target = after.split(ends).next().unwrap_or_default();
     let is_closed = after[target.len()..].starts_with('>');
-    let is_link = is_closed && target.contains(':') && !is_strange(target);
+    let is_link = is_closed && target.contains(':') && !has_unsafe_scheme(target);
     !is_link
         && after.starts_with(|first: char| first.is_ascii_alphabetic() || "/!?".contains(first))
 }
@@ -158,8 +158,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_of_unknown_schemes_are_not_live() {
-        for (said, shown) in [
+    fn links_with_unknown_schemes_are_neutralized() {
+        for (input, shown) in [
             ("[a](javascript:alert(1))", "[a](./javascript:alert(1))"),
             ("[a](<JavaScript:x>)", "[a](<./JavaScript:x>)"),
             ("[a](\n  data:text/html,x)", "[a](\n  ./data:text/html,x)"),
@@ -175,13 +175,13 @@ mod tests {
             ("<img src=data:x>", "&lt;img src=data:x>"),
             ("[a](<javascript:x>)<b>", "[a](<./javascript:x>)&lt;b>"),
         ] {
-            assert_eq!(inert(said), shown);
+            assert_eq!(neutralize_links(input), shown);
         }
     }
 
     #[test]
-    fn all_other_text_stays_as_it_was_said() {
-        for said in [
+    fn other_text_is_unchanged() {
+        for input in [
             "",
             "a < b, 1 <2, <- and a[0](x), list[i]: 5 and [x]: note",
             "[a](https://a.example/b:c) <http://a.example> [b](HTTP://x)",
@@ -191,13 +191,13 @@ mod tests {
             "~~~\n<b>\n```\n<i>\n~~~~\n",
             "````\n```\n<b>\n````\n`<b>`",
         ] {
-            assert_eq!(inert(said), said);
+            assert_eq!(neutralize_links(input), input);
         }
     }
 
     #[test]
-    fn html_is_shown_and_does_nothing() {
-        for (said, shown) in [
+    fn html_is_escaped() {
+        for (input, shown) in [
             (
                 "<script>alert(1)</script>",
                 "&lt;script>alert(1)&lt;/script>",
@@ -216,13 +216,13 @@ mod tests {
             ("<https://a", "&lt;https://a"),
             ("<details open ontoggle=x>", "&lt;details open ontoggle=x>"),
         ] {
-            assert_eq!(inert(said), shown);
+            assert_eq!(neutralize_links(input), shown);
         }
     }
 
     #[test]
-    fn what_is_not_surely_code_has_no_tags() {
-        for said in [
+    fn tags_outside_certain_code_are_escaped() {
+        for input in [
             "an open ` here\n`<b>`",
             "\\`<b>`",
             "``<b>`",
@@ -239,12 +239,16 @@ mod tests {
             "``~ x\n``<b>``",
             "```~\n<i>\n```\n<b>",
         ] {
-            let shown = inert(said);
-            assert!(!shown.contains("<b>"), "{said:?} is {shown:?}");
-            assert_eq!(shown.replace("&lt;", "<"), said);
+            let shown = neutralize_links(input);
+            assert!(!shown.contains("<b>"), "{input:?} is {shown:?}");
+            assert_eq!(shown.replace("&lt;", "<"), input);
         }
-        assert_eq!(inert("`<i>` `<b>|`"), "`<i>` `&lt;b>|`");
+        assert_eq!(neutralize_links("`<i>` `<b>|`"), "`<i>` `&lt;b>|`");
         let next = "an open ` here\n\n`<b>`";
-        assert_eq!(inert(next), next, "a paragraph ends what was open in it");
+        assert_eq!(
+            neutralize_links(next),
+            next,
+            "a paragraph ends what was open in it"
+        );
     }
 }

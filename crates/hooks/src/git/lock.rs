@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::error::{Doing, GitError};
+use super::error::{GitError, IoContext};
 use super::pack::TEMPORARY;
 use super::repo::{Repo, write};
 
@@ -25,9 +25,9 @@ const STALE: Duration = Duration::from_secs(10 * 60);
 
 /// Tells blocking work to stop after the future waiting for it was dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Stop(Weak<()>);
+pub(super) struct CancelSignal(Weak<()>);
 
-impl Stop {
+impl CancelSignal {
     /// Returns a guard, and a value that signals when the guard is dropped.
     pub(super) fn on_drop() -> (Arc<()>, Self) {
         let waiting = Arc::new(());
@@ -45,34 +45,34 @@ impl Stop {
 }
 
 /// Exclusive write access to a repository among memoird processes.
-pub(super) struct OwnLock {
+pub(super) struct RepositoryLock {
     /// Closing the file releases the lock.
     _file: File,
     /// Current time of the file system's clock.
     now: SystemTime,
     /// The claim file of the git lock being acquired.
     pending: PathBuf,
-    stop: Stop,
+    stop: CancelSignal,
 }
 
-impl OwnLock {
+impl RepositoryLock {
     /// Waits for the lock, then cleans up after a crash.
-    pub(super) fn acquire(repo: &Repo, stop: &Stop) -> Result<Self, GitError> {
+    pub(super) fn acquire(repo: &Repo, stop: &CancelSignal) -> Result<Self, GitError> {
         let path = repo.git_dir.join("memoird.lock");
         let opened = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .open(&path);
-        let file = opened.doing("open", &path)?;
-        hold(&file, &path, stop)?;
+        let file = opened.io_context("open", &path)?;
+        lock_file(&file, &path, stop)?;
         // The modification time of a write has the same clock as lock files.
         let mut writer = &file;
         let now = file
             .set_len(0)
             .and_then(|()| writer.write_all(b"memoird\n"))
             .and_then(|()| file.metadata()?.modified())
-            .doing("write", &path)?;
+            .io_context("write", &path)?;
         let pending = repo.git_dir.join("memoird.claim");
         let lock = Self {
             _file: file,
@@ -90,7 +90,7 @@ impl OwnLock {
     pub(super) fn take(&self, path: &Path, content: &str) -> Result<GitLock, GitError> {
         let lock_path = path.with_added_extension("lock");
         if let Some(folder) = lock_path.parent() {
-            fs::create_dir_all(folder).doing("create", folder)?;
+            fs::create_dir_all(folder).io_context("create", folder)?;
         }
         self.remove_pending()?;
         write(&self.pending, content.as_bytes())?;
@@ -108,7 +108,7 @@ impl OwnLock {
                         self.remove_stale(&lock_path)?;
                         Ok(false)
                     }
-                    Err(error) => Err(error).doing("create", &lock_path),
+                    Err(error) => Err(error).io_context("create", &lock_path),
                 }
             },
         )?;
@@ -127,18 +127,18 @@ impl OwnLock {
                 let lock_path = file.with_added_extension("lock");
                 if fs::read(&lock_path).is_ok_and(|content| content == pending) {
                     tracing::warn!(path = %lock_path.display(), "removing the lock of a crash");
-                    fs::remove_file(&lock_path).doing("remove", &lock_path)?;
+                    fs::remove_file(&lock_path).io_context("remove", &lock_path)?;
                 }
             }
             self.remove_pending()?;
         }
-        clear_packs(&repo.pack_dir())
+        remove_unfinished_packs(&repo.pack_dir())
     }
 
     fn remove_pending(&self) -> Result<(), GitError> {
         match fs::remove_file(&self.pending) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).doing("remove", &self.pending)
+                Err(error).io_context("remove", &self.pending)
             }
             _ => Ok(()),
         }
@@ -150,13 +150,13 @@ impl OwnLock {
         };
         if self.now.duration_since(made).is_ok_and(|age| age > STALE) {
             tracing::warn!(path = %lock_path.display(), "removing a lock that nobody holds");
-            fs::remove_file(lock_path).doing("remove", lock_path)?;
+            fs::remove_file(lock_path).io_context("remove", lock_path)?;
         }
         Ok(())
     }
 }
 
-impl Drop for OwnLock {
+impl Drop for RepositoryLock {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.pending);
     }
@@ -172,7 +172,7 @@ pub(super) struct GitLock {
 impl GitLock {
     /// Replaces the locked file by the lock file.
     pub(super) fn commit(mut self) -> Result<(), GitError> {
-        fs::rename(&self.lock_path, &self.path).doing("write", &self.path)?;
+        fs::rename(&self.lock_path, &self.path).io_context("write", &self.path)?;
         self.is_held = false;
         Ok(())
     }
@@ -187,18 +187,18 @@ impl Drop for GitLock {
 }
 
 /// Waits for the advisory lock of a file or directory. Closing it releases the lock.
-pub(super) fn hold(file: &File, path: &Path, stop: &Stop) -> Result<(), GitError> {
+pub(super) fn lock_file(file: &File, path: &Path, stop: &CancelSignal) -> Result<(), GitError> {
     let busy = || GitError::contended(format!("{} is held by another memoird", path.display()));
     poll(stop, busy, || match file.try_lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error).doing("lock", path),
+        Err(TryLockError::Error(error)) => Err(error).io_context("lock", path),
     })
 }
 
 /// Retries until it succeeds, for at most ten seconds.
 fn poll(
-    stop: &Stop,
+    stop: &CancelSignal,
     timeout: impl Fn() -> GitError,
     attempt: impl Fn() -> Result<bool, GitError>,
 ) -> Result<(), GitError> {
@@ -229,10 +229,10 @@ fn create(path: &Path, content: &str) -> io::Result<()> {
 /// Removes unfinished packs.
 ///
 /// An unfinished index names a pack that was being created or deleted. No branch needs it.
-fn clear_packs(pack_dir: &Path) -> Result<(), GitError> {
-    let entries = fs::read_dir(pack_dir).doing("read", pack_dir)?;
+fn remove_unfinished_packs(pack_dir: &Path) -> Result<(), GitError> {
+    let entries = fs::read_dir(pack_dir).io_context("read", pack_dir)?;
     for entry in entries {
-        let entry = entry.doing("read", pack_dir)?;
+        let entry = entry.io_context("read", pack_dir)?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(name) = name.strip_prefix(TEMPORARY) else {
             continue;
@@ -240,10 +240,10 @@ fn clear_packs(pack_dir: &Path) -> Result<(), GitError> {
         if let Some(pack) = name.strip_suffix(".idx") {
             let [pack, index] = ["pack", "idx"].map(|end| pack_dir.join(format!("{pack}.{end}")));
             if pack.exists() && !index.exists() {
-                fs::remove_file(&pack).doing("remove", &pack)?;
+                fs::remove_file(&pack).io_context("remove", &pack)?;
             }
         }
-        fs::remove_file(entry.path()).doing("remove", &entry.path())?;
+        fs::remove_file(entry.path()).io_context("remove", &entry.path())?;
     }
     Ok(())
 }

@@ -84,8 +84,8 @@ fn string(value: &str) -> String {
     let mut line = String::with_capacity(value.len() + 2);
     for char in Value::from(value).to_string().chars() {
         let code = u32::from(char);
-        let is_strange = matches!(char, '<' | '\u{fffe}' | '\u{ffff}');
-        if char.is_control() || is_hidden(char) || is_strange {
+        let is_unprintable = matches!(char, '<' | '\u{fffe}' | '\u{ffff}');
+        if char.is_control() || is_hidden(char) || is_unprintable {
             // Longer than in JSON, as in YAML.
             let _ = if code > 0xffff {
                 write!(line, "\\U{code:08x}")
@@ -113,7 +113,7 @@ fn section<'a>(text: &mut String, seq: u64, turn: &'a Turn, tools: &mut HashMap<
 
 fn put_part<'a>(text: &mut String, part: &'a Part, tools: &mut HashMap<&'a str, &'a str>) {
     match &part.kind {
-        PartKind::Text(said) => quoted(text, said),
+        PartKind::Text(input) => quoted(text, input),
         PartKind::ToolUse {
             id,
             name,
@@ -176,7 +176,7 @@ fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) 
         MediaSource::Data(data) => {
             write!(text, "\n\\[{kind}, {}\\]{gap}{name}\n", size(data.len()))
         }
-        MediaSource::Uri(uri) if links::is_strange(uri) => {
+        MediaSource::Uri(uri) if links::has_unsafe_scheme(uri) => {
             write!(text, "\n\\[{kind}\\] {}{gap}{name}\n", inline(uri))
         }
         MediaSource::Uri(uri) => write!(text, "\n[{kind}](<{}>){gap}{name}\n", target(uri)),
@@ -184,14 +184,14 @@ fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) 
 }
 
 /// Prefixes each line with `>`, which confines Markdown and HTML to the quote.
-fn quoted(text: &mut String, said: &str) {
+fn quoted(text: &mut String, input: &str) {
     text.push('\n');
-    for line in links::inert(&visible(said)).lines() {
+    for line in links::neutralize_links(&visible(input)).lines() {
         text.push_str(if line.is_empty() { ">" } else { "> " });
         text.push_str(line);
         text.push('\n');
     }
-    if said.is_empty() {
+    if input.is_empty() {
         text.push_str(">\n");
     }
 }

@@ -4,13 +4,13 @@
 //! work runs on blocking threads, one delivery per repository at a time; see `deliver`.
 //! [`Checkpoints`] reads the files.
 
+mod branch_tips;
 mod config;
 mod deliver;
 mod delta;
 mod erase;
 mod error;
 mod existing;
-mod heads;
 mod jsonl;
 mod links;
 mod lock;
@@ -35,10 +35,10 @@ use memoird_engine::{
     SessionContent, run_in_background,
 };
 
+pub use branch_tips::{BranchTip, branch_tips};
 pub use config::{EraseMode, GitConfig};
 pub use error::GitError;
-pub use heads::{Head, heads};
-use lock::Stop;
+use lock::CancelSignal;
 pub use log::LogEntry;
 pub use read::{CheckpointEntry, Checkpoints};
 
@@ -87,7 +87,7 @@ impl GitHook {
     ) -> Result<(), HookError> {
         let guard = self.busy_of(&tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
-        let (_waiting, stop) = Stop::on_drop();
+        let (_waiting, stop) = CancelSignal::on_drop();
         let work = run_in_background("git hook", move || {
             // The thread holds the lock, so that an aborted delivery keeps it until the thread has
             // ended.
@@ -106,7 +106,7 @@ impl GitHook {
     async fn erase_all(&self, request: EraseRequest) -> Result<ErasedElsewhere, String> {
         let guard = self.busy_of(&request.tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
-        let (_waiting, stop) = Stop::on_drop();
+        let (_waiting, stop) = CancelSignal::on_drop();
         let work = run_in_background("git hook", move || {
             let _guard = guard;
             erase::erase(&config, &request, &stop)

@@ -71,12 +71,12 @@ pub(super) fn folders(ended_at: Timestamp) -> [String; 4] {
     [ROOT.to_owned(), year, month, day]
 }
 
-fn encoded(id: &str, may_stand: impl Fn(u8) -> bool) -> String {
+fn encoded(id: &str, is_allowed: impl Fn(u8) -> bool) -> String {
     let mut name = String::with_capacity(id.len() + 8);
     for (index, byte) in id.bytes().enumerate() {
         let is_safe = byte.is_ascii_alphanumeric() || b"._@+=-".contains(&byte);
         let is_hidden = index == 0 && b".-".contains(&byte);
-        if is_safe && !is_hidden && may_stand(byte) {
+        if is_safe && !is_hidden && is_allowed(byte) {
             name.push(char::from(byte));
         } else {
             // Writing to a String does not fail.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_readable_and_safe() {
+    fn ids_become_readable_safe_names() {
         assert_eq!(session_of("telegram:4711"), "telegram%3A4711");
         assert_eq!(session_of("../../etc"), "%2E.%2F..%2Fetc");
         assert_eq!(session_of("-rf"), "%2Drf");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_escapes() {
+    fn long_name_is_cut_between_escapes() {
         for ahead in 0..4 {
             let name = session_of(&format!("{}{}", "x".repeat(ahead), ":".repeat(200)));
             assert!((118..=120).contains(&name.len()), "{name}");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn two_tenants_never_share_a_name() {
+    fn different_tenants_get_different_names() {
         let long = "t".repeat(200);
         let ids = [
             "a",
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_tells_its_generation() {
+    fn file_name_contains_generation() {
         let generation = Generation::new(1_469_918_176_385, 7);
         let name = format!(
             "{}.md",

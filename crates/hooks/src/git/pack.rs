@@ -18,9 +18,9 @@ use git2::{ObjectType, Oid};
 use sha1dc::Hasher;
 
 use super::delta;
-use super::error::{Doing, GitError};
-use super::existing::{Content, ExistingPack, PackEntry};
-use super::lock::Stop;
+use super::error::{GitError, IoContext};
+use super::existing::{ExistingPack, PackEntry, PackEntryKind};
+use super::lock::CancelSignal;
 use super::repo::{Repo, sync_dir};
 use super::tree::Trees;
 
@@ -109,9 +109,9 @@ impl Objects {
         self.entries.push(PackEntry {
             id,
             crc32: crc32fast::hash(&self.body[start..]),
-            content: match kind {
-                ObjectType::Tree => Content::Folder,
-                _ => Content::Other,
+            kind: match kind {
+                ObjectType::Tree => PackEntryKind::Tree,
+                _ => PackEntryKind::Other,
             },
             range: start..self.body.len(),
         });
@@ -124,7 +124,7 @@ impl Objects {
         pack_dir: &Path,
         old: &[ExistingPack],
         trees: &mut Trees<'_>,
-        stop: &Stop,
+        stop: &CancelSignal,
     ) -> Result<PathBuf, GitError> {
         let new = self.entries.iter().map(|entry| (None, entry));
         let old = old.iter().flat_map(|pack| {
@@ -137,7 +137,7 @@ impl Objects {
         let mut chosen: HashMap<Oid, &PackEntry> = HashMap::new();
         for &(_, entry) in &all {
             let known = chosen.entry(entry.id).or_insert(entry);
-            if known.content == Content::Delta {
+            if known.kind == PackEntryKind::Delta {
                 *known = entry;
             }
         }
@@ -179,16 +179,16 @@ pub(super) fn write_part(
     repo: &Repo,
     old: &ExistingPack,
     kept: &HashSet<Oid>,
-    stop: &Stop,
+    stop: &CancelSignal,
 ) -> Result<(), GitError> {
     let here: HashSet<Oid> = old.entries.iter().map(|entry| entry.id).collect();
     let mut whole = Vec::new();
     let mut copied = Vec::new();
     for entry in old.entries.iter().filter(|entry| kept.contains(&entry.id)) {
         stop.check()?;
-        let base = match entry.content {
-            Content::Delta => Some(base_of(&old.read(entry)?, repo, entry.id)?),
-            Content::Folder | Content::Other => None,
+        let base = match entry.kind {
+            PackEntryKind::Delta => Some(base_of(&old.read(entry)?, repo, entry.id)?),
+            PackEntryKind::Tree | PackEntryKind::Other => None,
         };
         if base.is_none_or(|base| kept.contains(&base) && here.contains(&base)) {
             copied.push(entry);
@@ -229,11 +229,11 @@ fn base_of(entry: &[u8], repo: &Repo, id: Oid) -> Result<Oid, GitError> {
 fn deltas(
     chosen: &HashMap<Oid, &PackEntry>,
     trees: &mut Trees<'_>,
-    stop: &Stop,
+    stop: &CancelSignal,
 ) -> Result<HashMap<Oid, Vec<u8>>, GitError> {
     let mut folders = Vec::new();
     for (id, entry) in chosen {
-        if entry.content == Content::Folder {
+        if entry.kind == PackEntryKind::Tree {
             stop.check()?;
             trees.load(*id)?;
             folders.push((Reverse(trees.bytes(*id).len()), *id));
@@ -264,14 +264,14 @@ fn deltas(
 /// A pack being written, under a temporary name that git ignores.
 struct NewPack {
     pack_dir: PathBuf,
-    temporary: Temporary,
+    temporary: TemporaryFile,
     out: BufWriter<File>,
     hasher: Hasher,
     offset: u64,
-    written: Vec<Written>,
+    written: Vec<WrittenEntry>,
 }
 
-struct Written {
+struct WrittenEntry {
     id: Oid,
     crc32: u32,
     offset: u64,
@@ -280,7 +280,7 @@ struct Written {
 impl NewPack {
     /// Starts a pack with this number of objects.
     fn create(pack_dir: &Path, objects: usize) -> Result<Self, GitError> {
-        let temporary = Temporary(pack_dir.join(format!("{TEMPORARY}pack")));
+        let temporary = TemporaryFile(pack_dir.join(format!("{TEMPORARY}pack")));
         let file = create_read_only(&temporary.0)?;
         let mut pack = Self {
             pack_dir: pack_dir.to_owned(),
@@ -297,14 +297,16 @@ impl NewPack {
 
     fn put(&mut self, id: Oid, crc32: u32, entry: &[u8]) -> Result<(), GitError> {
         let offset = self.offset;
-        self.written.push(Written { id, crc32, offset });
+        self.written.push(WrittenEntry { id, crc32, offset });
         self.write(entry)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), GitError> {
         self.hasher.update(bytes);
         self.offset += bytes.len() as u64;
-        self.out.write_all(bytes).doing("write", &self.temporary.0)
+        self.out
+            .write_all(bytes)
+            .io_context("write", &self.temporary.0)
     }
 
     /// Syncs pack and index and renames them, the index last. Returns the path of the pack.
@@ -312,27 +314,27 @@ impl NewPack {
     /// Git sees the pack once its index exists.
     fn finish(mut self) -> Result<PathBuf, GitError> {
         let path = &self.temporary.0;
-        let checksum = finish(self.hasher).doing("write", path)?;
+        let checksum = finish(self.hasher).io_context("write", path)?;
         let written = self.out.write_all(checksum.as_bytes());
         written
             .and_then(|()| self.out.flush())
             .and_then(|()| self.out.get_ref().sync_all())
-            .doing("write", path)?;
+            .io_context("write", path)?;
 
         let name = format!("pack-{checksum}");
         // After a crash, this name tells which pack was never finished.
-        let index = Temporary(self.pack_dir.join(format!("{TEMPORARY}{name}.idx")));
-        let content = index_content(&mut self.written, checksum).doing("write", &index.0)?;
+        let index = TemporaryFile(self.pack_dir.join(format!("{TEMPORARY}{name}.idx")));
+        let content = index_content(&mut self.written, checksum).io_context("write", &index.0)?;
         let mut file = create_read_only(&index.0)?;
         file.write_all(&content)
             .and_then(|()| file.sync_all())
-            .doing("write", &index.0)?;
+            .io_context("write", &index.0)?;
 
         let [pack_path, index_path] =
             ["pack", "idx"].map(|ending| self.pack_dir.join(format!("{name}.{ending}")));
         if !(index_path.exists() && pack_path.exists()) {
-            fs::rename(path, &pack_path).doing("create", &pack_path)?;
-            fs::rename(&index.0, &index_path).doing("create", &index_path)?;
+            fs::rename(path, &pack_path).io_context("create", &pack_path)?;
+            fs::rename(&index.0, &index_path).io_context("create", &index_path)?;
         }
         sync_dir(&self.pack_dir)?;
         Ok(pack_path)
@@ -340,9 +342,9 @@ impl NewPack {
 }
 
 /// A file that is deleted on drop unless it was renamed.
-struct Temporary(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -355,7 +357,7 @@ fn create_read_only(path: &Path) -> Result<File, GitError> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o444);
-    options.open(path).doing("create", path)
+    options.open(path).io_context("create", path)
 }
 
 /// The hash, or an error if the content is a SHA-1 collision attack.
@@ -397,7 +399,7 @@ fn put_head(body: &mut Vec<u8>, number: u8, size: usize) {
 /// Formats an index of version 2, sorted by id.
 ///
 /// It has a table with the number of ids up to each first byte, then ids, checksums and offsets.
-fn index_content(written: &mut [Written], pack: Oid) -> io::Result<Vec<u8>> {
+fn index_content(written: &mut [WrittenEntry], pack: Oid) -> io::Result<Vec<u8>> {
     written.sort_unstable_by_key(|entry| entry.id);
     let mut content = Vec::with_capacity(1_100 + written.len() * 28);
     content.extend_from_slice(INDEX_HEAD);

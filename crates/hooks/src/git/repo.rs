@@ -10,8 +10,8 @@ use git2::{Commit, Config, ErrorCode, ObjectType, Oid, Repository};
 use memoird_core::ids::TenantId;
 
 use super::GitConfig;
-use super::error::{Doing, GitError};
-use super::lock::{self, Stop};
+use super::error::{GitError, IoContext};
+use super::lock::{self, CancelSignal};
 use super::names;
 
 const CONFIG: &[u8] = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
@@ -40,7 +40,7 @@ impl Repo {
     pub(super) fn open_or_create(
         config: &GitConfig,
         tenant: &TenantId,
-        stop: &Stop,
+        stop: &CancelSignal,
     ) -> Result<Self, GitError> {
         let git_dir = git_dir(config, tenant);
         if is_vacant(&git_dir)? {
@@ -186,15 +186,15 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             Err(no_repository(path, &"a file has its name"))
         }
-        Err(error) => Err(error).doing("read", path),
+        Err(error) => Err(error).io_context("read", path),
     }
 }
 
 /// Builds a bare repository in a temporary directory and renames it to `path`.
-fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
+fn create(config: &GitConfig, path: &Path, stop: &CancelSignal) -> Result<(), GitError> {
     create_private(&config.dir)?;
-    let folder = File::open(&config.dir).doing("open", &config.dir)?;
-    lock::hold(&folder, &config.dir, stop)?;
+    let folder = File::open(&config.dir).io_context("open", &config.dir)?;
+    lock::lock_file(&folder, &config.dir, stop)?;
     // Another process may have created it while this one waited for the lock.
     if !is_vacant(path)? {
         return Ok(());
@@ -203,7 +203,7 @@ fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> 
     // Left over after a crash. The next attempt uses the same name and clears it first.
     let new = config.dir.join(format!(".new-{name}"));
     let built = build(config, &new).and_then(|()| {
-        fs::rename(&new, path).doing("create", path)?;
+        fs::rename(&new, path).io_context("create", path)?;
         sync_dir(&config.dir)
     });
     match &built {
@@ -219,20 +219,20 @@ fn create_private(path: &Path) -> Result<(), GitError> {
     private.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
-    private.create(path).doing("create", path)
+    private.create(path).io_context("create", path)
 }
 
 fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {
     match fs::remove_dir_all(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).doing("remove", new);
+            return Err(error).io_context("remove", new);
         }
         _ => {}
     }
     create_private(new)?;
     let folders = ["objects/info", "objects/pack", "refs/heads", "refs/tags"];
     for folder in folders.map(|folder| new.join(folder)) {
-        fs::create_dir_all(&folder).doing("create", &folder)?;
+        fs::create_dir_all(&folder).io_context("create", &folder)?;
     }
     write(&new.join("config"), CONFIG)?;
     let head = format!("ref: refs/heads/{}\n", config.branch);
@@ -245,14 +245,14 @@ fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {
 
 /// Creates a file and syncs it to disk.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), GitError> {
-    let mut file = File::create(path).doing("create", path)?;
-    file.write_all(content).doing("write", path)?;
-    file.sync_all().doing("write", path)
+    let mut file = File::create(path).io_context("create", path)?;
+    file.write_all(content).io_context("write", path)?;
+    file.sync_all().io_context("write", path)
 }
 
 /// Syncs a directory, which makes created and renamed entries durable.
 pub(super) fn sync_dir(path: &Path) -> Result<(), GitError> {
     File::open(path)
         .and_then(|folder| folder.sync_all())
-        .doing("write", path)
+        .io_context("write", path)
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use git2::{ObjectType, Oid};
 
-use super::error::{Doing, GitError};
+use super::error::{GitError, IoContext};
 use super::existing::ExistingPack;
-use super::lock::Stop;
+use super::lock::CancelSignal;
 use super::pack::{self, Objects};
 use super::repo::{Repo, sync_dir};
 use super::tree::{Entries, Trees};
@@ -19,7 +19,7 @@ const OBJECTS_MAX: usize = 20_000;
 const BYTES_MAX: usize = 64 << 20;
 
 /// Deletes unreachable objects. The caller must have exclusive write access to the repository.
-pub(super) fn sweep(repo: &Repo, stop: &Stop) -> Result<(), GitError> {
+pub(super) fn sweep(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
     let reachable = reachable(repo, stop)?;
     let pack_dir = repo.pack_dir();
     remove_derived(repo)?;
@@ -43,7 +43,7 @@ pub(super) fn sweep(repo: &Repo, stop: &Stop) -> Result<(), GitError> {
     remove_loose(&repo.git_dir.join("objects"), &reachable)
 }
 
-fn reachable(repo: &Repo, stop: &Stop) -> Result<HashSet<Oid>, GitError> {
+fn reachable(repo: &Repo, stop: &CancelSignal) -> Result<HashSet<Oid>, GitError> {
     let mut reachable = HashSet::new();
     let mut left: Vec<Oid> = Vec::new();
     for (_, target) in repo.refs()? {
@@ -99,7 +99,7 @@ fn walk(repo: &Repo, root: Oid, reachable: &mut HashSet<Oid>) -> Result<(), GitE
 }
 
 /// Rewrites objects of a pack written by git as packs of complete objects.
-fn copy_whole(repo: &Repo, kept: &[Oid], stop: &Stop) -> Result<(), GitError> {
+fn copy_whole(repo: &Repo, kept: &[Oid], stop: &CancelSignal) -> Result<(), GitError> {
     let mut kept = kept.iter().peekable();
     while kept.peek().is_some() {
         let mut objects = Objects::new();
@@ -117,8 +117,8 @@ fn copy_whole(repo: &Repo, kept: &[Oid], stop: &Stop) -> Result<(), GitError> {
 
 fn packs(pack_dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     let mut packs = Vec::new();
-    for entry in fs::read_dir(pack_dir).doing("read", pack_dir)? {
-        let path = entry.doing("read", pack_dir)?.path();
+    for entry in fs::read_dir(pack_dir).io_context("read", pack_dir)? {
+        let path = entry.io_context("read", pack_dir)?.path();
         if path.extension().is_some_and(|ending| ending == "pack") {
             packs.push(path);
         }
@@ -142,13 +142,13 @@ fn remove_derived(repo: &Repo) -> Result<(), GitError> {
     let graphs = objects.join("info/commit-graphs");
     match fs::remove_dir_all(&graphs) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).doing("remove", &graphs);
+            return Err(error).io_context("remove", &graphs);
         }
         _ => {}
     }
     let pack_dir = repo.pack_dir();
-    for entry in fs::read_dir(&pack_dir).doing("read", &pack_dir)? {
-        let entry = entry.doing("read", &pack_dir)?;
+    for entry in fs::read_dir(&pack_dir).io_context("read", &pack_dir)? {
+        let entry = entry.io_context("read", &pack_dir)?;
         if entry
             .file_name()
             .as_encoded_bytes()
@@ -161,8 +161,8 @@ fn remove_derived(repo: &Repo) -> Result<(), GitError> {
 }
 
 fn remove_loose(objects: &Path, reachable: &HashSet<Oid>) -> Result<(), GitError> {
-    for folder in fs::read_dir(objects).doing("read", objects)? {
-        let folder = folder.doing("read", objects)?.path();
+    for folder in fs::read_dir(objects).io_context("read", objects)? {
+        let folder = folder.io_context("read", objects)?.path();
         let name = folder
             .file_name()
             .unwrap_or_default()
@@ -171,8 +171,8 @@ fn remove_loose(objects: &Path, reachable: &HashSet<Oid>) -> Result<(), GitError
         if name.len() != 2 || !folder.is_dir() {
             continue;
         }
-        for file in fs::read_dir(&folder).doing("read", &folder)? {
-            let path = file.doing("read", &folder)?.path();
+        for file in fs::read_dir(&folder).io_context("read", &folder)? {
+            let path = file.io_context("read", &folder)?.path();
             let rest = path
                 .file_name()
                 .unwrap_or_default()
@@ -189,7 +189,9 @@ fn remove_loose(objects: &Path, reachable: &HashSet<Oid>) -> Result<(), GitError
 
 fn remove_file(path: &Path) -> Result<(), GitError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).doing("remove", path),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).io_context("remove", path)
+        }
         _ => Ok(()),
     }
 }

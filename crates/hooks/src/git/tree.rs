@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn new_entries_come_where_git_sorts_them() {
+    fn new_entries_are_sorted_like_git() {
         let old = [
             (MODE_FILE, "a.md", 1),
             (MODE_FOLDER, "a", 2),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_ends_the_entries() {
+    fn malformed_entry_ends_iteration() {
         let mut bytes = folder(&[(MODE_FILE, "a", 1), (MODE_FILE, "b", 2)]);
         bytes.pop();
         let mut entries = Entries::of(&bytes);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_some_statuses_may_pass() {
+    fn only_transient_statuses_are_retried() {
         for (number, passes) in [
             (400, false),
             (401, false),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_as_the_libraries_of_standard_webhooks_do() {
+    fn signature_matches_standard_webhooks_libraries() {
         let secret = WebhookSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let body = br#"{"test": 2432232314}"#;
         assert_eq!(
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_text_or_base64_and_never_shown() {
+    fn secret_is_text_or_base64_and_hidden_in_debug() {
         let plain = WebhookSecret::parse("open sesame").unwrap();
         let encoded = WebhookSecret::parse("whsec_b3BlbiBzZXNhbWU=").unwrap();
         assert_eq!(plain, encoded);

@@ -45,7 +45,7 @@ fn is_tidy(repository: &Path) {
 }
 
 #[tokio::test]
-async fn a_crash_while_packs_are_written_leaves_nothing_that_matters() {
+async fn crash_while_writing_pack_leaves_no_unfinished_pack() {
     let house = begun().await;
     let pack_dir = house.bare().join("objects/pack");
     // Donates a pack that no branch of this repository needs.
@@ -95,7 +95,7 @@ async fn a_crash_while_packs_are_written_leaves_nothing_that_matters() {
 }
 
 #[tokio::test]
-async fn a_crash_with_the_branch_locked_is_recovered_from_at_once() {
+async fn crash_with_locked_branch_is_recovered_immediately() {
     let house = begun().await;
     let [claim, lock] = ["memoird.claim", "refs/heads/main.lock"].map(|it| house.bare().join(it));
     let id = format!("{}\n", "7".repeat(40));
@@ -123,7 +123,7 @@ async fn a_crash_with_the_branch_locked_is_recovered_from_at_once() {
 }
 
 #[tokio::test]
-async fn a_crash_while_packs_are_merged_is_recovered_from() {
+async fn crash_while_merging_packs_is_recovered() {
     let house = House::new();
     for one in sessions(0, 15).chunks(1) {
         house.deliver(one).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_crash_while_packs_are_merged_is_recovered_from() {
 }
 
 #[tokio::test]
-async fn a_crash_while_the_repository_is_made_leaves_no_half_of_one() {
+async fn crash_while_creating_repository_leaves_none() {
     let house = House::new();
     let new = house.config.dir.join(".new-acme.git");
     fs::create_dir_all(new.join("objects/pack")).unwrap();
@@ -169,7 +169,7 @@ async fn a_crash_while_the_repository_is_made_leaves_no_half_of_one() {
 }
 
 #[tokio::test]
-async fn the_lock_of_a_persons_git_is_waited_for() {
+async fn delivery_waits_for_git_lock() {
     let house = begun().await;
     let lock = house.bare().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();
@@ -190,7 +190,7 @@ async fn the_lock_of_a_persons_git_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_is_told_and_one_that_is_old_is_removed() {
+async fn held_lock_is_reported_and_stale_lock_is_removed() {
     let house = begun().await;
     let lock = house.bare().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();
@@ -209,7 +209,7 @@ async fn a_lock_that_is_held_is_told_and_one_that_is_old_is_removed() {
 }
 
 #[tokio::test]
-async fn commits_of_people_stay_and_are_built_upon() {
+async fn commits_of_users_are_preserved() {
     let house = begun().await;
     let home = tempfile::tempdir().unwrap();
     let clone = home.path().join("clone");
@@ -255,7 +255,7 @@ async fn commits_of_people_stay_and_are_built_upon() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_way_is_named() {
+async fn blocking_path_is_named_in_error() {
     let house = begun().await;
     let home = tempfile::tempdir().unwrap();
     git(
@@ -277,7 +277,7 @@ async fn what_is_in_the_way_is_named() {
 }
 
 #[tokio::test]
-async fn a_repository_that_was_deleted_is_made_again() {
+async fn deleted_repository_is_created_again() {
     let house = begun().await;
     fs::remove_dir_all(house.bare()).unwrap();
     house.deliver(&sessions(0, 3)).await.unwrap();
@@ -290,7 +290,7 @@ async fn a_repository_that_was_deleted_is_made_again() {
 type Damage = fn(&Path);
 
 #[tokio::test]
-async fn what_is_no_repository_is_left_alone_and_named() {
+async fn non_repository_is_unchanged_and_named_in_error() {
     let damages: [(&str, Damage); 5] = [
         ("is no git repository", |bare| {
             fs::remove_file(bare.join("HEAD")).unwrap();
@@ -326,7 +326,7 @@ async fn what_is_no_repository_is_left_alone_and_named() {
 }
 
 #[tokio::test]
-async fn two_daemons_take_turns() {
+async fn concurrent_daemons_take_turns() {
     let house = House::new();
     let other = house.restarted();
     let (ours, theirs) = (sessions(0, 200), sessions(100, 200));
@@ -341,7 +341,7 @@ async fn two_daemons_take_turns() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_nobody_waits_for_ends_and_the_next_one_does_it() {
+async fn cancelled_delivery_stops_and_next_one_commits() {
     let house = begun().await;
     let lock = house.bare().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();
@@ -379,11 +379,11 @@ impl Drop for Small {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_forgotten_when_it_has_room_again() {
+async fn full_disk_is_reported_and_delivery_succeeds_later() {
     let house = House::new();
     let Some(_small) = Small::mounted(&house.config.dir) else {
         skip(
-            "bad_days::a_full_disk_is_told_and_forgotten_when_it_has_room_again",
+            "bad_days::full_disk_is_reported_and_delivery_succeeds_later",
             "mount-rights",
         );
         return;
@@ -418,7 +418,7 @@ async fn a_full_disk_is_told_and_forgotten_when_it_has_room_again() {
 }
 
 #[tokio::test]
-async fn old_leftovers_of_the_clock_do_not_matter() {
+async fn leftover_clock_files_are_ignored() {
     let house = begun().await;
     let lock = house.bare().join("memoird.lock");
     let file = fs::File::options().write(true).open(lock).unwrap();

@@ -11,7 +11,7 @@ use memoird_engine::{Hook, SessionContent};
 use crate::kit::*;
 
 #[tokio::test]
-async fn a_batch_is_one_commit_with_two_files_a_session() {
+async fn batch_is_one_commit_with_two_files_per_session() {
     let house = House::new();
     let batch = sessions(0, 40);
     house.deliver(&batch).await.unwrap();
@@ -37,7 +37,7 @@ async fn a_batch_is_one_commit_with_two_files_a_session() {
 }
 
 #[tokio::test]
-async fn what_is_delivered_again_is_not_committed_again() {
+async fn repeated_delivery_is_not_committed_again() {
     let house = House::new();
     let batch = sessions(0, 10);
     house.deliver(&batch).await.unwrap();
@@ -53,7 +53,7 @@ async fn what_is_delivered_again_is_not_committed_again() {
 }
 
 #[tokio::test]
-async fn each_tenant_has_a_repository_of_its_own() {
+async fn each_tenant_has_its_own_repository() {
     let house = House::new();
     let of = |tenant: &str| {
         let tenant = TenantId::parse(tenant).unwrap();
@@ -86,7 +86,7 @@ async fn each_tenant_has_a_repository_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_repository_is_for_the_daemons_user_only_also_in_a_folder_that_others_may_read() {
+async fn repository_is_private_even_in_readable_directory() {
     let house = House::new();
     std::fs::create_dir(&house.config.dir).unwrap();
     let readable = Permissions::from_mode(0o755);
@@ -100,7 +100,7 @@ async fn a_repository_is_for_the_daemons_user_only_also_in_a_folder_that_others_
 }
 
 #[tokio::test]
-async fn any_characters_make_files_that_stay_apart() {
+async fn ids_with_any_characters_get_distinct_files() {
     let house = House::new();
     let long = "x".repeat(255);
     let ids = [
@@ -137,7 +137,7 @@ async fn any_characters_make_files_that_stay_apart() {
 }
 
 #[tokio::test]
-async fn messages_tell_what_ended() {
+async fn commit_messages_name_ended_sessions() {
     let house = House::new();
     house.deliver(&sessions(0, 1)).await.unwrap();
     let message = git(&house.bare(), &["log", "-1", "--format=%B"]);
@@ -192,7 +192,7 @@ async fn messages_tell_what_ended() {
 }
 
 #[tokio::test]
-async fn sessions_lie_in_the_folder_of_the_day_they_ended() {
+async fn files_are_in_directory_of_end_day() {
     let house = House::new();
     let days = [0, 1, 2, 40, 400].map(|days| {
         let ended_at = at(NOON + days * 86_400);

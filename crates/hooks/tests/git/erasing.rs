@@ -62,7 +62,7 @@ fn is_gone(repository: &Path, texts: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_session_leaves_every_commit_and_every_pack() {
+async fn erased_session_is_gone_from_commits_and_packs() {
     let house = House::new();
     let marked = says(40, "zq-marked-qz");
     let other = sessions(0, 30);
@@ -102,7 +102,7 @@ async fn a_session_leaves_every_commit_and_every_pack() {
 }
 
 #[tokio::test]
-async fn what_the_journal_forgot_is_found_by_its_session_and_its_subject() {
+async fn pruned_generations_are_erased_by_session_and_subject() {
     let house = House::new();
     let mut eve = session(3);
     eve.subject = Some(memoird_core::ids::Subject::parse("eve").unwrap());
@@ -127,7 +127,7 @@ async fn what_the_journal_forgot_is_found_by_its_session_and_its_subject() {
 
 /// Its objects are in a pack, but on no branch.
 #[tokio::test]
-async fn what_a_delivery_that_failed_has_written_is_erased() {
+async fn objects_of_failed_delivery_are_erased() {
     let house = House::new();
     house.deliver(&sessions(0, 3)).await.unwrap();
     let lock = house.bare().join("refs/heads/main.lock");
@@ -149,7 +149,7 @@ async fn what_a_delivery_that_failed_has_written_is_erased() {
 }
 
 #[tokio::test]
-async fn a_first_commit_with_nothing_else_stays_empty() {
+async fn only_commit_becomes_empty_after_erasure() {
     let house = House::new();
     let marked = says(1, "zq-marked-qz");
     house.deliver(&[Arc::clone(&marked)]).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_first_commit_with_nothing_else_stays_empty() {
 }
 
 #[tokio::test]
-async fn refs_of_people_and_what_git_packed_are_cleaned_as_well() {
+async fn erasure_covers_foreign_refs_and_git_packs() {
     let house = House::new();
     let repository = house.bare();
     let marked = says(40, "zq-marked-qz");
@@ -237,7 +237,7 @@ fn add_folder(repository: &Path, name: &str, entries: &str) {
 }
 
 #[tokio::test]
-async fn what_git_packed_is_copied_in_parts() {
+async fn git_packs_are_copied_in_parts() {
     let house = House::new();
     let repository = house.bare();
     let marked = says(40, "zq-marked-qz");
@@ -268,7 +268,7 @@ async fn what_git_packed_is_copied_in_parts() {
 }
 
 #[tokio::test]
-async fn a_pack_of_more_than_two_gibibytes_is_written_anew() {
+async fn pack_larger_than_two_gibibytes_is_rewritten() {
     let house = House::new();
     let repository = house.bare();
     let marked = says(40, "zq-marked-qz");
@@ -297,7 +297,7 @@ async fn a_pack_of_more_than_two_gibibytes_is_written_anew() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_is_swept_by_the_next_one() {
+async fn leftovers_of_crash_are_swept_by_next_erasure() {
     let house = House::new();
     let marked = says(40, "zq-marked-qz");
     let other = sessions(0, 6);
@@ -318,7 +318,7 @@ async fn what_a_crash_left_is_swept_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_tombstone_keeps_the_history_and_says_who_still_has_it() {
+async fn tombstone_keeps_history_and_names_commits() {
     let house = House::with(|config| config.erase = EraseMode::Tombstone);
     let marked = says(40, "zq-marked-qz");
     house.deliver(&sessions(0, 3)).await.unwrap();
@@ -345,7 +345,7 @@ async fn deliver_in_1970(house: &House, ended: &Arc<SessionContent>) {
 }
 
 #[tokio::test]
-async fn what_was_committed_by_a_wrong_clock_is_erased_as_well() {
+async fn session_committed_with_wrong_clock_is_erased() {
     for later in [0, 3] {
         let house = House::new();
         let marked = says(40, "zq-marked-qz");
@@ -361,7 +361,7 @@ async fn what_was_committed_by_a_wrong_clock_is_erased_as_well() {
 }
 
 #[tokio::test]
-async fn a_tombstone_names_what_was_committed_by_a_wrong_clock() {
+async fn tombstone_names_commits_with_wrong_clock() {
     let house = House::with(|config| config.erase = EraseMode::Tombstone);
     let marked = says(40, "zq-marked-qz");
     deliver_in_1970(&house, &marked).await;
@@ -374,7 +374,7 @@ async fn a_tombstone_names_what_was_committed_by_a_wrong_clock() {
 }
 
 #[tokio::test]
-async fn without_a_repository_there_is_nothing_and_none_is_made() {
+async fn erasure_without_repository_creates_none() {
     let house = House::new();
     let marked = says(1, "zq-marked-qz");
     let erased = erase(&house, all_of(&marked), &[&marked]).await;

@@ -25,7 +25,7 @@ async fn many_small_batches_leave_few_packs() {
 
 /// A retry may have no time to rewrite them.
 #[tokio::test]
-async fn a_delivery_that_failed_before_leaves_other_packs_alone() {
+async fn retried_delivery_leaves_other_packs_unchanged() {
     let house = House::new();
     house.deliver(&sessions(0, 3)).await.unwrap();
     let again = HookCall {
@@ -40,7 +40,7 @@ async fn a_delivery_that_failed_before_leaves_other_packs_alone() {
 }
 
 #[tokio::test]
-async fn a_crowded_day_that_gets_a_commit_at_a_time_does_not_fill_the_disk() {
+async fn many_single_commits_of_a_day_use_little_space() {
     let house = House::new();
     house.deliver(&sessions(0, 1_000)).await.unwrap();
     let bytes = || -> u64 {
@@ -66,7 +66,7 @@ async fn a_crowded_day_that_gets_a_commit_at_a_time_does_not_fill_the_disk() {
 }
 
 #[tokio::test]
-async fn packs_that_git_made_or_that_are_kept_stay_as_they_are() {
+async fn foreign_and_keep_packs_are_unchanged() {
     let house = House::new();
     for one in sessions(0, 3).chunks(1) {
         house.deliver(one).await.unwrap();
@@ -100,7 +100,7 @@ async fn packs_that_git_made_or_that_are_kept_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn git_may_repack_in_between() {
+async fn deliveries_succeed_after_git_repack() {
     let house = House::new();
     for round in 0..6 {
         for one in sessions(round * 10, 10).chunks(1) {

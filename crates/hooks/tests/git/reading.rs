@@ -185,7 +185,7 @@ end
 "##;
 
 #[tokio::test]
-async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
+async fn document_contains_all_content_escaped() {
     let house = House::new();
     let ended = Arc::new(rich());
     house.deliver(&[Arc::clone(&ended)]).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
 }
 
 #[tokio::test]
-async fn what_hides_itself_is_seen_and_links_and_html_that_run_something_are_not_live() {
+async fn hidden_text_is_visible_and_active_content_is_neutralized() {
     let house = House::new();
     let said = "\u{202e}txt.exe a\u{e0041}b [x](javascript:alert(1)) [y](https://a.example)";
     let image = PartKind::Media {
@@ -252,7 +252,7 @@ async fn what_hides_itself_is_seen_and_links_and_html_that_run_something_are_not
 
 /// The summary must not break out of its section either, and the turns must still be parsed.
 #[tokio::test]
-async fn a_summary_heads_both_files_and_changes_nothing_else() {
+async fn summary_is_first_in_both_files() {
     let house = House::new();
     let summary = Summary {
         number: 2,
@@ -307,7 +307,7 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
 }
 
 #[tokio::test]
-async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
+async fn lists_are_newest_first_and_limited() {
     let house = House::new();
     let days: Vec<Arc<SessionContent>> = (0..30)
         .map(|number| {
@@ -360,7 +360,7 @@ async fn lists_begin_with_the_newest_and_are_as_long_as_asked_for() {
 }
 
 #[tokio::test]
-async fn ids_that_are_cut_to_the_same_name_are_told_apart() {
+async fn ids_truncated_to_same_name_are_distinguished() {
     let house = House::new();
     let long = |last: &str| id(&format!("{}{last}", "x".repeat(200)));
     let [one, two] = [(1, "1"), (2, "2")].map(|(number, last)| {
@@ -380,7 +380,7 @@ async fn ids_that_are_cut_to_the_same_name_are_told_apart() {
 }
 
 #[tokio::test]
-async fn the_log_tells_of_everybodys_commits() {
+async fn log_lists_commits_of_all_authors() {
     let house = House::new();
     house.deliver(&sessions(0, 60)).await.unwrap();
     let home = tempfile::tempdir().unwrap();
@@ -419,7 +419,7 @@ async fn the_log_tells_of_everybodys_commits() {
 }
 
 #[test]
-fn where_nothing_was_committed_nothing_is_found() {
+fn empty_repository_has_no_checkpoints() {
     let house = House::new();
     let opened = Checkpoints::open(&house.config, &TenantId::parse("acme").unwrap());
     let error = opened.err().unwrap();

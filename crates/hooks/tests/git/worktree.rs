@@ -52,7 +52,7 @@ impl Desk {
 }
 
 #[tokio::test]
-async fn commits_go_on_and_the_files_stay_at_the_commit_that_they_show() {
+async fn checked_out_files_stay_while_branch_moves() {
     let desk = Desk::new().await;
     let shown = desk.git(&["rev-parse", "HEAD"]);
     desk.deliver(&sessions(3, 20)).await;
@@ -86,7 +86,7 @@ async fn commits_go_on_and_the_files_stay_at_the_commit_that_they_show() {
 }
 
 #[tokio::test]
-async fn what_a_person_changed_or_staged_stays() {
+async fn local_and_staged_changes_are_preserved() {
     let desk = Desk::new().await;
     let [first, _, third] = &sessions(0, 3)[..] else {
         panic!("three")
@@ -109,7 +109,7 @@ async fn what_a_person_changed_or_staged_stays() {
 }
 
 #[tokio::test]
-async fn another_branch_that_is_checked_out_is_not_touched() {
+async fn other_checked_out_branch_is_unchanged() {
     let desk = Desk::new().await;
     desk.git(&["checkout", "-q", "-b", "work"]);
     desk.deliver(&sessions(3, 3)).await;
@@ -126,7 +126,7 @@ async fn another_branch_that_is_checked_out_is_not_touched() {
 }
 
 #[tokio::test]
-async fn the_locks_that_a_crash_of_an_older_version_left_are_removed() {
+async fn locks_left_by_older_version_are_removed() {
     let desk = Desk::new().await;
     let of_git = |name: &str| desk.dir.join(".git").join(name);
     let (claim, lock) = (of_git("memoird.claim"), of_git("index.lock"));
@@ -141,7 +141,7 @@ async fn the_locks_that_a_crash_of_an_older_version_left_are_removed() {
 }
 
 #[tokio::test]
-async fn a_head_that_a_persons_git_has_locked_is_named() {
+async fn locked_head_is_named_in_error() {
     let desk = Desk::new().await;
     let lock = desk.dir.join(".git/HEAD.lock");
     fs::write(&lock, "").unwrap();
@@ -154,7 +154,7 @@ async fn a_head_that_a_persons_git_has_locked_is_named() {
 }
 
 #[tokio::test]
-async fn a_link_does_not_lead_files_out_of_the_work_tree() {
+async fn symlink_cannot_write_outside_work_tree() {
     let desk = Desk::new().await;
     let outside = tempfile::tempdir().unwrap();
     fs::remove_dir_all(desk.dir.join("sessions")).unwrap();

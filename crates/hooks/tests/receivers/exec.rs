@@ -41,7 +41,7 @@ async fn problem(script_text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_program_gets_the_payload_on_its_standard_input() {
+async fn program_receives_payload_on_stdin() {
     let dir = tempdir().unwrap();
     let hook = script("cat > got", dir.path());
     assert_eq!(deliver(&hook, call()).await, Ok(()));
@@ -49,7 +49,7 @@ async fn a_program_gets_the_payload_on_its_standard_input() {
 }
 
 #[tokio::test]
-async fn a_program_that_prints_before_it_reads_gets_it_all() {
+async fn program_that_prints_first_receives_whole_payload() {
     let dir = tempdir().unwrap();
     let prints = "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; cat > got; echo; echo";
     assert_eq!(
@@ -60,7 +60,7 @@ async fn a_program_that_prints_before_it_reads_gets_it_all() {
 }
 
 #[tokio::test]
-async fn a_program_need_not_read_its_input() {
+async fn program_that_ignores_stdin_succeeds() {
     for ignores in [
         "exit 0",
         "exec 0<&-; echo closed > done",
@@ -77,7 +77,7 @@ async fn a_program_need_not_read_its_input() {
 }
 
 #[tokio::test]
-async fn a_program_sees_the_allowed_variables_and_no_others() {
+async fn program_sees_only_allowed_variables() {
     let dir = tempdir().unwrap();
     let mut config = config(&["dd", "if=/proc/self/environ", "of=seen"], dir.path());
     config.env.push("TOKEN".to_owned());
@@ -90,7 +90,7 @@ async fn a_program_sees_the_allowed_variables_and_no_others() {
 }
 
 #[tokio::test]
-async fn arguments_arrive_as_they_are() {
+async fn arguments_are_passed_verbatim() {
     let dir = tempdir().unwrap();
     let print = r#"printf '%s|' "$@" > got"#;
     let hook = hook(
@@ -102,7 +102,7 @@ async fn arguments_arrive_as_they_are() {
 }
 
 #[tokio::test]
-async fn any_exit_code_but_zero_is_tried_again_and_told_with_what_was_said() {
+async fn nonzero_exit_is_retried_and_reported_with_stderr() {
     assert_eq!(problem("exit 1").await, "exit code 1");
     assert_eq!(problem("exit 75").await, "exit code 75");
     assert_eq!(
@@ -112,7 +112,7 @@ async fn any_exit_code_but_zero_is_tried_again_and_told_with_what_was_said() {
 }
 
 #[tokio::test]
-async fn a_program_that_dies_of_a_signal_is_tried_again() {
+async fn program_killed_by_signal_is_retried() {
     assert_eq!(problem("kill -9 $$").await, "killed by signal 9 (SIGKILL)");
     assert_eq!(
         problem("echo oh >&2; kill -15 $$").await,
@@ -121,12 +121,12 @@ async fn a_program_that_dies_of_a_signal_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_a_program_says_on_standard_output_is_not_told() {
+async fn stdout_is_not_reported() {
     assert_eq!(problem("cat; exit 1").await, "exit code 1");
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_be_started_is_named() {
+async fn unstartable_program_is_named_in_error() {
     let dir = tempdir().unwrap();
     let plain_path = dir.path().join("plain");
     std::fs::write(&plain_path, "no program").unwrap();
@@ -152,7 +152,7 @@ async fn a_program_that_cannot_be_started_is_named() {
 }
 
 #[tokio::test]
-async fn a_repetition_has_the_same_delivery_and_the_next_attempt() {
+async fn retry_has_same_delivery_id_and_next_attempt() {
     let dir = tempdir().unwrap();
     let hook = script(
         "cat >> got; echo >> got; test $(wc -l < got) -ge 2",
@@ -184,7 +184,7 @@ async fn a_repetition_has_the_same_delivery_and_the_next_attempt() {
 }
 
 #[test]
-fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
+fn invalid_configuration_is_rejected_without_secrets() {
     let new = |argv: &[&str], name: &str| {
         let mut config = config(argv, Path::new("."));
         config.env.push(name.to_owned());

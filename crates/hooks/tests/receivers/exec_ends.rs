@@ -13,7 +13,7 @@ use crate::kit::{call, deliver, in_time, is_alive, large_call, read, until};
 const WITH_CHILD: &str = "sleep 1000 & echo $$ $! > pids.tmp; mv pids.tmp pids; ";
 
 #[tokio::test]
-async fn a_program_that_hangs_is_killed_with_all_its_children_when_it_is_cancelled() {
+async fn cancelled_program_is_killed_with_children() {
     for hangs in [
         "wait",
         "cat > got; wait",
@@ -40,7 +40,7 @@ async fn a_program_that_hangs_is_killed_with_all_its_children_when_it_is_cancell
 }
 
 #[tokio::test]
-async fn a_program_that_is_killed_is_reaped() {
+async fn killed_program_is_reaped() {
     let dir = tempdir().unwrap();
     let hook = script(
         "echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 1000",
@@ -58,7 +58,7 @@ async fn a_program_that_is_killed_is_reaped() {
 }
 
 #[tokio::test]
-async fn a_program_that_ends_takes_along_whom_it_left_behind_with_its_pipes() {
+async fn children_holding_pipes_are_killed_after_exit() {
     for (end, is_made) in [("exit 0", true), ("exit 9", false)] {
         let dir = tempdir().unwrap();
         let hook = script(&[WITH_CHILD, "echo bye >&2; ", end].concat(), dir.path());
@@ -74,7 +74,7 @@ async fn a_program_that_ends_takes_along_whom_it_left_behind_with_its_pipes() {
 }
 
 #[tokio::test]
-async fn a_program_that_floods_its_outputs_costs_no_memory() {
+async fn flood_of_output_uses_bounded_memory() {
     let dir = tempdir().unwrap();
     let floods = "echo the beginning >&2; head -c 300000000 /dev/zero; \
                   head -c 300000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo end >&2; exit 3";
@@ -97,7 +97,7 @@ async fn a_program_that_floods_its_outputs_costs_no_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_programs_at_once_each_get_their_own_answer() {
+async fn concurrent_programs_get_their_own_outcomes() {
     let dir = tempdir().unwrap();
     let mut deliveries = JoinSet::new();
     for code in 0..24_u8 {

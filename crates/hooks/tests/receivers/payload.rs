@@ -27,7 +27,7 @@ fn with(call: HookCall, change: impl FnOnce(&mut memoird_engine::SessionContent)
 }
 
 #[test]
-fn it_says_all_that_is_known_of_the_session() {
+fn payload_contains_all_session_fields() {
     let expected = json!({
         "version": 1,
         "delivery": format!("{}/receiver", call().content.generation),
@@ -59,7 +59,7 @@ fn it_says_all_that_is_known_of_the_session() {
 }
 
 #[test]
-fn a_summary_is_given_with_all_that_it_says() {
+fn payload_contains_whole_summary() {
     let lines = |what: &str| vec![what.to_owned(), format!("\"{what}\"\n")];
     let summary = Summary {
         number: 3,
@@ -121,7 +121,7 @@ fn a_summary_is_given_with_all_that_it_says() {
 }
 
 #[test]
-fn a_turn_keeps_every_part_and_leaves_out_what_it_has_not() {
+fn turn_has_all_parts_and_no_empty_fields() {
     let image = PartKind::Media {
         media_type: "image/png".into(),
         source: MediaSource::Data(vec![255, 254, 253, 0]),
@@ -194,7 +194,7 @@ fn a_turn_keeps_every_part_and_leaves_out_what_it_has_not() {
 }
 
 #[test]
-fn a_session_of_nobody_without_turns_is_one_too() {
+fn session_without_subject_and_turns_is_valid() {
     let names = [
         (EndReason::Expired, "expired"),
         (EndReason::Evicted, "evicted"),
@@ -219,7 +219,7 @@ fn a_session_of_nobody_without_turns_is_one_too() {
 }
 
 #[test]
-fn a_state_that_is_damaged_does_not_damage_the_rest() {
+fn damaged_state_does_not_affect_other_fields() {
     let damaged = with(call(), |ended| ended.state.json = "{\"a".into());
     let shown = parsed(&damaged);
     assert_eq!(shown["state"], Value::Null);

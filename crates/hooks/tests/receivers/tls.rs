@@ -55,7 +55,7 @@ async fn delivered() -> Result<(), HookError> {
 }
 
 #[tokio::test]
-async fn a_service_that_the_system_does_not_trust_gets_nothing() {
+async fn untrusted_service_receives_nothing() {
     let error = delivered().await.unwrap_err();
     assert_eq!(error.retry, Retry::Later);
     assert!(
@@ -71,7 +71,7 @@ async fn with_another_environment() {
 }
 
 #[test]
-fn a_service_that_the_system_trusts_gets_the_payload() {
+fn trusted_service_receives_payload() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/receivers/certificates");
     let again = std::env::current_exe().expect("this test");
     let output = Command::new(again)

@@ -51,7 +51,7 @@ async fn refused(status: &str, more: &str, body: &str) -> HookError {
 }
 
 #[tokio::test]
-async fn a_service_gets_the_payload_with_its_headers() {
+async fn service_receives_payload_and_headers() {
     let service = Service::bind().await;
     let headers = [("Authorization", "Bearer t"), ("X-Team", "blue")];
     let hook = new(&WebhookConfig {
@@ -102,7 +102,7 @@ fn signature(key: &str, got: &Request) -> String {
 }
 
 #[tokio::test]
-async fn without_a_secret_nothing_is_signed() {
+async fn request_without_secret_is_unsigned() {
     let service = Service::bind().await;
     let hook = hook(service.url("/"));
     let (answer, got) = exchange(
@@ -117,7 +117,7 @@ async fn without_a_secret_nothing_is_signed() {
 }
 
 #[tokio::test]
-async fn a_service_that_fails_is_asked_again_and_sees_the_same_id() {
+async fn failed_request_is_retried_with_same_id() {
     let service = Service::bind().await;
     let hook = hook(service.url("/"));
     let (answer, first) = exchange(
@@ -138,7 +138,7 @@ async fn a_service_that_fails_is_asked_again_and_sees_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_service_that_asks_for_a_pause_gets_it() {
+async fn retry_after_is_respected() {
     let error = refused("429 Slow Down", "retry-after: 7\r\n", "").await;
     assert_eq!(error.problem, "429 Too Many Requests");
     assert_eq!(error.retry, Retry::After(Duration::from_secs(7)));
@@ -149,7 +149,7 @@ async fn a_service_that_asks_for_a_pause_gets_it() {
 }
 
 #[tokio::test]
-async fn a_service_that_refuses_for_good_is_not_asked_again() {
+async fn permanent_rejection_is_not_retried() {
     for status in [
         "404 Not Found",
         "410 Gone",
@@ -167,7 +167,7 @@ async fn a_service_that_refuses_for_good_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_redirect_on_the_same_host_is_followed_with_the_body() {
+async fn redirect_on_same_host_is_followed_with_body() {
     let service = Service::bind().await;
     let hook = hook(service.url("/old"));
     let (answer, (first, second, third)) = exchange(&hook, call(), async {
@@ -187,7 +187,7 @@ async fn a_redirect_on_the_same_host_is_followed_with_the_body() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_elsewhere_is_told_and_not_followed() {
+async fn redirect_to_other_host_is_reported_and_not_followed() {
     let (service, other) = (Service::bind().await, Service::bind().await);
     let hook = hook(service.url("/"));
     let places = [
@@ -211,7 +211,7 @@ async fn a_redirect_to_elsewhere_is_told_and_not_followed() {
 }
 
 #[tokio::test]
-async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_not_followed() {
+async fn redirect_that_loses_body_is_not_followed() {
     for status in ["301 Moved", "302 Found", "303 See Other"] {
         let error = refused(status, "location: /new\r\n", "").await;
         assert_eq!(error.retry, Retry::Later);
@@ -236,7 +236,7 @@ async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_not_followed() 
 }
 
 #[test]
-fn a_configuration_that_cannot_work_is_refused() {
+fn invalid_configuration_is_rejected() {
     let new = |url: &str| new(&config(url)).map(|_| ());
     for (url, problem) in [
         ("not a url", "the URL of the webhook is none: "),
@@ -276,7 +276,7 @@ fn a_configuration_that_cannot_work_is_refused() {
 }
 
 #[test]
-fn a_private_address_in_the_url_is_refused_unless_it_is_meant() {
+fn private_address_in_url_is_rejected_unless_allowed() {
     for host in [
         "127.0.0.1",
         "127.1",
@@ -311,7 +311,7 @@ fn a_private_address_in_the_url_is_refused_unless_it_is_meant() {
 }
 
 #[test]
-fn secrets_are_not_shown() {
+fn secrets_are_hidden_in_debug() {
     let config = WebhookConfig {
         secret: Some(variable("TOKEN")),
         headers: [("authorization".to_owned(), "hunter2".to_owned())].into(),

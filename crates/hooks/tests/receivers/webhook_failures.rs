@@ -26,7 +26,7 @@ fn is_later(answer: Result<(), HookError>, why: &str) {
 }
 
 #[tokio::test]
-async fn a_service_that_hangs_is_let_go_when_the_delivery_is_cancelled() {
+async fn cancelled_delivery_closes_connection_to_hanging_service() {
     let service = Service::bind().await;
     let hook = hook(service.url("/"));
     let mut delivery = hook.deliver(vec![call()]);
@@ -43,7 +43,7 @@ async fn a_service_that_hangs_is_let_go_when_the_delivery_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_service_that_closes_before_or_in_its_answer_is_asked_again() {
+async fn connection_closed_before_or_in_response_is_retried() {
     is_later(after("").await, "no answer from http://127.0.0.1:");
     is_later(
         after("HTTP/1.1 200 OK\r\ncontent-le").await,
@@ -53,7 +53,7 @@ async fn a_service_that_closes_before_or_in_its_answer_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_service_that_closes_in_the_request_is_asked_again() {
+async fn connection_closed_in_request_is_retried() {
     let service = Service::bind().await;
     let hook = hook(service.url("/"));
     let (answer, ()) = exchange(&hook, large_call(20_000_000), async {
@@ -68,13 +68,13 @@ async fn a_service_that_closes_in_the_request_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_service_that_said_it_is_done_is_believed_when_it_then_breaks_off() {
+async fn success_status_counts_despite_broken_body() {
     let broken = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf";
     assert_eq!(after(broken).await, Ok(()));
 }
 
 #[tokio::test]
-async fn a_failure_is_known_by_its_status_when_its_text_breaks_off_or_hangs() {
+async fn error_status_counts_despite_broken_or_hanging_body() {
     let broken = "HTTP/1.1 503 Busy\r\nretry-after: 3\r\ncontent-length: 100\r\n\r\nhalf";
     let expected = HookError {
         problem: "503 Service Unavailable: half".to_owned(),
@@ -93,7 +93,7 @@ async fn a_failure_is_known_by_its_status_when_its_text_breaks_off_or_hangs() {
 }
 
 #[tokio::test]
-async fn a_service_that_never_stops_talking_is_not_listened_to() {
+async fn endless_response_is_aborted() {
     for (status, is_made) in [("200 OK", true), ("404 Not Found", false)] {
         let service = Service::bind().await;
         let hook = hook(service.url("/"));
@@ -119,7 +119,7 @@ async fn a_service_that_never_stops_talking_is_not_listened_to() {
 }
 
 #[tokio::test]
-async fn headers_without_end_are_not_kept() {
+async fn endless_headers_are_aborted() {
     let service = Service::bind().await;
     let hook = hook(service.url("/"));
     let (answer, sent) = exchange(&hook, call(), async {
@@ -140,7 +140,7 @@ async fn headers_without_end_are_not_kept() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_is_asked_again() {
+async fn refused_connection_is_retried() {
     let service = Service::bind().await;
     let url = service.url("/hook?token=hunter2");
     drop(service);
@@ -152,7 +152,7 @@ async fn a_service_that_is_not_there_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_service_that_hangs_in_the_handshake_is_given_up_in_time() {
+async fn hanging_tls_handshake_times_out() {
     let service = Service::bind().await;
     let hook = new(&WebhookConfig {
         connect_timeout: Duration::from_millis(50),

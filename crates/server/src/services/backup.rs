@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memoird_hooks::git::heads;
+use memoird_hooks::git::branch_tips;
 use memoird_proto::v1::backup_response::Step;
 use memoird_proto::v1::{BackupBlock, BackupFile, BackupManifest, BackupResponse, CheckpointHead};
 use memoird_store::encoding::timestamp_to_proto;
@@ -172,10 +172,10 @@ fn checkpoint_heads(config: Option<&Path>) -> Result<Vec<CheckpointHead>, Mainte
     })?;
     let mut all = Vec::new();
     for hook in &hooks {
-        all.extend(heads(hook)?.into_iter().map(|head| CheckpointHead {
-            repository: head.repository.display().to_string(),
-            branch: head.branch,
-            commit: head.commit,
+        all.extend(branch_tips(hook)?.into_iter().map(|tip| CheckpointHead {
+            repository: tip.repository.display().to_string(),
+            branch: tip.branch,
+            commit: tip.commit,
         }));
     }
     Ok(all)

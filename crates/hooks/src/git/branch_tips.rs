@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use git2::Repository;
 
 use super::GitConfig;
-use super::error::{Doing, GitError};
+use super::error::{GitError, IoContext};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct BranchTip {
     /// Absolute path.
     pub repository: PathBuf,
     pub branch: String,
@@ -22,22 +22,22 @@ pub struct Head {
 ///
 /// # Errors
 /// If the directory of the repositories cannot be read.
-pub fn heads(config: &GitConfig) -> Result<Vec<Head>, GitError> {
-    let dir = std::path::absolute(&config.dir).doing("find", &config.dir)?;
+pub fn branch_tips(config: &GitConfig) -> Result<Vec<BranchTip>, GitError> {
+    let dir = std::path::absolute(&config.dir).io_context("find", &config.dir)?;
     let entries = match std::fs::read_dir(&dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.doing("list", &dir)?,
+        entries => entries.io_context("list", &dir)?,
     };
-    let mut heads = Vec::new();
+    let mut tips = Vec::new();
     for entry in entries {
-        let path = entry.doing("list", &dir)?.path();
-        heads.extend(head(&path, &config.branch));
+        let path = entry.io_context("list", &dir)?.path();
+        tips.extend(branch_tip(&path, &config.branch));
     }
-    heads.sort_by(|left, right| left.repository.cmp(&right.repository));
-    Ok(heads)
+    tips.sort_by(|left, right| left.repository.cmp(&right.repository));
+    Ok(tips)
 }
 
-fn head(repository: &Path, branch: &str) -> Option<Head> {
+fn branch_tip(repository: &Path, branch: &str) -> Option<BranchTip> {
     let work_tree = repository.join(".git");
     let git_dir = if work_tree.exists() {
         &*work_tree
@@ -46,7 +46,7 @@ fn head(repository: &Path, branch: &str) -> Option<Head> {
     };
     let git = Repository::open_bare(git_dir).ok()?;
     let tip = git.find_reference(&format!("refs/heads/{branch}")).ok()?;
-    Some(Head {
+    Some(BranchTip {
         repository: repository.to_owned(),
         branch: branch.to_owned(),
         commit: tip.target()?.to_string(),
