@@ -35,7 +35,7 @@ use memoird_core::config::Environment;
 use memoird_engine::{Hook, HookCall, HookError, HookFuture};
 use serde::{Deserialize, Serialize};
 
-use crate::payload::payload_aside;
+use crate::payload::payload_on_blocking_thread;
 use crate::text::line;
 use excerpt::Excerpt;
 use process::Process;
@@ -97,7 +97,7 @@ impl ExecHook {
     }
 
     async fn run(&self, call: &HookCall) -> Result<(), HookError> {
-        let input = payload_aside(call, String::into_bytes).await?;
+        let input = payload_on_blocking_thread(call, String::into_bytes).await?;
         let process =
             Process::start(&self.config, &self.env).map_err(|error| self.not_started(&error))?;
         let (status, stderr_excerpt) = process

@@ -85,7 +85,7 @@ pub fn payload(call: &HookCall) -> String {
 ///
 /// # Errors
 /// A [`HookError`] that is retried, if the runtime is stopping.
-pub(crate) async fn payload_aside<T: Send + 'static>(
+pub(crate) async fn payload_on_blocking_thread<T: Send + 'static>(
     call: &HookCall,
     then: impl FnOnce(String) -> T + Send + 'static,
 ) -> Result<T, HookError> {

@@ -34,9 +34,9 @@
 //! proxies, cookies or compression. TLS uses the system's trust store: an organization installs its
 //! own CA once for all programs, and revocations arrive with the system's updates.
 
-mod answer;
 mod client;
 mod redirect;
+mod response;
 mod sign;
 
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use serde::{Deserialize, Serialize};
 
-use crate::payload::payload_aside;
+use crate::payload::payload_on_blocking_thread;
 use crate::text::line;
 use redirect::{redirect, shown};
 pub use sign::WebhookSecret;
@@ -148,7 +148,7 @@ impl WebhookHook {
     async fn post(&self, call: &HookCall) -> Result<(), HookError> {
         let (id, timestamp) = (call.delivery.to_string(), call.at.seconds());
         let (secret, signed_id) = (self.secret.clone(), id.clone());
-        let signed = payload_aside(call, move |body| {
+        let signed = payload_on_blocking_thread(call, move |body| {
             let sign =
                 |secret: WebhookSecret| secret.signature(&signed_id, timestamp, body.as_bytes());
             (secret.map(sign), Bytes::from(body))
@@ -174,7 +174,7 @@ impl WebhookHook {
                 .map_err(|error| unreachable(&url, error))?;
             match redirect(&url, &answer)? {
                 Some(next) => url = next,
-                None => return answer::judge(answer, call.at).await,
+                None => return response::check_response(answer, call.at).await,
             }
         }
         Err(HookError::later(format!(

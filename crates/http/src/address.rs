@@ -49,7 +49,7 @@ pub fn parse_url(text: &str) -> Result<Url, UrlInvalid> {
 
 /// Why a name has no address to connect to.
 #[derive(Debug, Error)]
-enum NoAddress {
+enum ResolveError {
     #[error("{host} resolves to a private address; set allow_private: true if that is meant")]
     Private { host: String },
     #[error("{host} cannot be resolved: {problem}")]
@@ -61,7 +61,7 @@ impl Resolve for PublicResolver {
         let host = name.as_str().to_owned();
         Box::pin(async move {
             let outcome = tokio::net::lookup_host((host.as_str(), 0)).await;
-            let unresolved = |problem: String| NoAddress::Unresolved {
+            let unresolved = |problem: String| ResolveError::Unresolved {
                 host: host.clone(),
                 problem,
             };
@@ -74,17 +74,17 @@ impl Resolve for PublicResolver {
     }
 }
 
-fn public_of(host: String, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, NoAddress> {
+fn public_of(host: String, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, ResolveError> {
     if found.is_empty() {
         let problem = "it has no address".to_owned();
-        return Err(NoAddress::Unresolved { host, problem });
+        return Err(ResolveError::Unresolved { host, problem });
     }
     let public: Vec<SocketAddr> = found
         .into_iter()
         .filter(|address| is_public(address.ip()))
         .collect();
     if public.is_empty() {
-        Err(NoAddress::Private { host })
+        Err(ResolveError::Private { host })
     } else {
         Ok(public)
     }

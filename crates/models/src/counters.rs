@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, Tries, with_key};
+use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, RetryLimits, with_key};
 
 /// Counts tokens by a request to Anthropic, OpenAI or vLLM.
 ///
@@ -60,7 +60,7 @@ struct Count {
 }
 
 /// Maximum bytes of a response. vLLM lists all tokens.
-const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl RemoteCounter {
     /// Creates a counter for a model of Anthropic. Nothing is sent yet.
@@ -77,8 +77,14 @@ impl RemoteCounter {
         config.check()?;
         let base = http::above_v1(http::base(&config.base_url)?);
         let auth = Auth::anthropic(api_key);
-        let tries = Tries::within(1, config.timeout);
-        let provider = Provider::new("counts", &base, "/v1/messages/count_tokens", auth, tries)?;
+        let retry_limits = RetryLimits::within(1, config.timeout);
+        let provider = Provider::new(
+            "counts",
+            &base,
+            "/v1/messages/count_tokens",
+            auth,
+            retry_limits,
+        )?;
         let model = config.model.as_deref().unwrap_or_default();
         Ok(Self {
             provider,
@@ -106,8 +112,8 @@ impl RemoteCounter {
             _ => (http::above_v1(base), "/tokenize"),
         };
         let auth = Auth::bearer(api_key);
-        let tries = Tries::within(1, config.timeout);
-        let provider = Provider::new("counts", &base, path, auth, tries)?;
+        let retry_limits = RetryLimits::within(1, config.timeout);
+        let provider = Provider::new("counts", &base, path, auth, retry_limits)?;
         let model = config.model.as_deref().unwrap_or_default();
         Ok(Self {
             provider,
@@ -126,7 +132,7 @@ impl RemoteCounter {
                 &request.tools_json,
                 &request.messages_json,
             ],
-            bytes_max: ANSWER_BYTES_MAX,
+            bytes_max: RESPONSE_BYTES_MAX,
             optional_field: None,
         };
         self.provider.send(&post, |answer| self.read(answer)).await

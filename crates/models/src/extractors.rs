@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::error::ModelError;
 use crate::http::{ApiKey, with_key};
-use crate::summarizers::{Ask, RemoteModel, Reply};
+use crate::summarizers::{ModelReply, ModelRequest, RemoteModel};
 use crate::{AnthropicSummarizerConfig, OpenAiSummarizerConfig, WebhookSummarizerConfig};
 
 /// The version of the format above.
@@ -154,13 +154,13 @@ impl RemoteExtractor {
             .chain(recalled)
             .chain(known)
             .collect();
-        let ask = Ask {
+        let ask = ModelRequest {
             system: None,
             prompt: &request.prompt,
             tokens_max: request.tokens_max,
             for_service: &|| for_service(request),
         };
-        let Reply { text, end, tokens } = self.0.ask(&ask, &private).await?;
+        let ModelReply { text, end, tokens } = self.0.ask(&ask, &private).await?;
         Ok(ExtractorAnswer { text, end, tokens })
     }
 }

@@ -3,8 +3,8 @@
 mod base;
 mod key;
 mod problem;
+mod retry_limits;
 mod settings;
-mod tries;
 
 use std::fmt;
 use std::time::Duration;
@@ -20,11 +20,11 @@ pub use key::ApiKey;
 #[cfg(test)]
 pub(crate) use key::Hunter2;
 pub(crate) use key::with_key;
-pub(crate) use problem::refusal_inside;
-use problem::{is_unknown_field, refusal};
+pub(crate) use problem::error_in_success_body;
+use problem::{error_response, is_unknown_field};
+pub(crate) use retry_limits::{RetryLimits, TimeLimit};
 pub use settings::BaseUrl;
 pub(crate) use settings::{check, model, timeout_limit, tries_limit};
-pub(crate) use tries::{TimeLimit, Tries};
 
 /// One endpoint of a provider. `Debug` does not print its key.
 pub(crate) struct Provider {
@@ -33,7 +33,7 @@ pub(crate) struct Provider {
     url: Url,
     client: Client,
     api_key: Option<ApiKey>,
-    tries: Tries,
+    retry_limits: RetryLimits,
 }
 
 /// Authentication of requests.
@@ -54,8 +54,8 @@ pub(crate) struct Request<'a> {
     pub(crate) optional_field: Option<&'static str>,
 }
 
-pub(crate) enum Outcome<T> {
-    Answer(T),
+pub(crate) enum SendOutcome<T> {
+    Response(T),
     /// The provider rejects [`Request::optional_field`].
     UnknownField(ModelFault),
 }
@@ -63,7 +63,7 @@ pub(crate) enum Outcome<T> {
 /// The version of Anthropic's API, not of its models.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// Maximum bytes to read of an error response.
-const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// Timeout for name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -97,7 +97,7 @@ impl Provider {
         base: &Url,
         path: &str,
         auth: Auth,
-        tries: Tries,
+        retry_limits: RetryLimits,
     ) -> Result<Self, ModelError> {
         let url = base::below(base, path);
         let client = ClientConfig {
@@ -112,7 +112,7 @@ impl Provider {
             url,
             client: client.build()?,
             api_key: auth.api_key,
-            tries,
+            retry_limits,
         })
     }
 
@@ -126,8 +126,8 @@ impl Provider {
         read: impl Fn(&[u8]) -> Result<T, ModelFault>,
     ) -> Result<T, ModelFault> {
         match self.try_send(request, read).await? {
-            Outcome::Answer(answer) => Ok(answer),
-            Outcome::UnknownField(fault) => Err(fault),
+            SendOutcome::Response(answer) => Ok(answer),
+            SendOutcome::UnknownField(fault) => Err(fault),
         }
     }
 
@@ -139,36 +139,38 @@ impl Provider {
         &self,
         request: &Request<'_>,
         read: impl Fn(&[u8]) -> Result<T, ModelFault>,
-    ) -> Result<Outcome<T>, ModelFault> {
+    ) -> Result<SendOutcome<T>, ModelFault> {
         let named = |fault: ModelFault| ModelFault {
             problem: format!("{}: {}", self.name, fault.problem),
             ..fault
         };
         let attempt = || async {
             Ok(match self.exchange(request).await? {
-                Outcome::Answer(body) => Outcome::Answer(read(&body)?),
-                Outcome::UnknownField(fault) => Outcome::UnknownField(named(fault)),
+                SendOutcome::Response(body) => SendOutcome::Response(read(&body)?),
+                SendOutcome::UnknownField(fault) => SendOutcome::UnknownField(named(fault)),
             })
         };
-        self.tries.make(attempt).await.map_err(named)
+        self.retry_limits.make(attempt).await.map_err(named)
     }
 
-    async fn exchange(&self, request: &Request<'_>) -> Result<Outcome<Vec<u8>>, ModelFault> {
+    async fn exchange(&self, request: &Request<'_>) -> Result<SendOutcome<Vec<u8>>, ModelFault> {
         let post = self.client.post(self.url.clone());
         let sent = post.body(request.body.clone()).send().await;
         let answer = sent.map_err(broken)?;
         let status = answer.status();
         if status.is_success() {
-            return Ok(Outcome::Answer(body(answer, request.bytes_max).await?));
+            return Ok(SendOutcome::Response(
+                body(answer, request.bytes_max).await?,
+            ));
         }
         let headers = answer.headers().clone();
-        let excerpt = excerpt(answer, REFUSAL_BYTES_MAX).await;
+        let excerpt = excerpt(answer, ERROR_BYTES_MAX).await;
         let key = self.api_key.as_ref().map(ApiKey::as_str);
         let private = key.into_iter().chain(request.private.iter().copied());
-        let fault = refusal(status, &headers, &excerpt, &private);
+        let fault = error_response(status, &headers, &excerpt, &private);
         let is_unknown = |field| is_unknown_field(status, &excerpt, field);
         if request.optional_field.is_some_and(is_unknown) {
-            Ok(Outcome::UnknownField(fault))
+            Ok(SendOutcome::UnknownField(fault))
         } else {
             Err(fault)
         }

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use crate::error::ModelError;
-use folder::Folder;
+use folder::ModelFolder;
 use model::Model;
 
 /// A BERT model in the format of sentence-transformers, such as all-MiniLM-L6-v2.
@@ -42,7 +42,7 @@ impl LocalEmbedder {
     /// # Errors
     /// [`ModelError`] if the directory has no supported model.
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
-        let folder = Folder::read(dir)?;
+        let folder = ModelFolder::read(dir)?;
         let name = format!("local:bert:{}", folder.digest);
         let model = Arc::new(Model::new(folder)?);
         Ok(Self {
@@ -59,10 +59,13 @@ impl LocalEmbedder {
     ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let mut vectors = vec![Vec::new(); texts.len()];
         let passes = self
-            .aside(move |model| model.passes(purpose, &texts))
+            .run_exclusively(move |model| model.passes(purpose, &texts))
             .await?;
         for pass in passes {
-            for (index, vector) in self.aside(move |model| model.compute(&pass)).await? {
+            for (index, vector) in self
+                .run_exclusively(move |model| model.compute(&pass))
+                .await?
+            {
                 vectors[index] = vector;
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! For example OpenAI, Ollama, vLLM, text-embeddings-inference and many more.
 
-mod answer;
+mod response;
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, TimeLimit, Tries};
-use answer::DIMENSIONS_MAX;
+use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, RetryLimits, TimeLimit};
+use response::DIMENSIONS_MAX;
 
 /// Embeds texts by requests to a provider.
 ///
@@ -41,7 +41,7 @@ struct Batch<'a> {
 }
 
 /// A text that no content filter rejects.
-const HARMLESS: &str = "memory";
+const PROBE_TEXT: &str = "memory";
 /// Length of the digest that distinguishes prefixes.
 const DIGEST_BYTES: usize = 4;
 
@@ -57,11 +57,11 @@ impl OpenAiEmbedder {
         config.check()?;
         let base = http::base(&config.base_url)?;
         let auth = Auth::bearer(api_key);
-        let tries = Tries {
+        let retry_limits = RetryLimits {
             max: config.tries_max,
             limit: TimeLimit::Each(config.timeout),
         };
-        let provider = Provider::new("embeddings", &base, "/embeddings", auth, tries)?;
+        let provider = Provider::new("embeddings", &base, "/embeddings", auth, retry_limits)?;
         let model = name(config, &base);
         Ok(Self {
             provider,
@@ -124,7 +124,7 @@ impl OpenAiEmbedder {
                 Err(fault) if !fault.is_refusal() => return Err(fault),
                 Err(fault) => match batch.smaller() {
                     Some(smaller) => waiting.extend(smaller),
-                    None => return Err(self.blame(fault.problem).await),
+                    None => return Err(self.find_cause(fault.problem).await),
                 },
             }
         }
@@ -134,11 +134,11 @@ impl OpenAiEmbedder {
     /// Determines whether the text or the configuration was rejected.
     ///
     /// Some providers reply 400 to a wrong key or model.
-    async fn blame(&self, problem: String) -> ModelFault {
-        let texts = [HARMLESS.to_owned()];
+    async fn find_cause(&self, problem: String) -> ModelFault {
+        let texts = [PROBE_TEXT.to_owned()];
         let batch = Batch {
             texts: &texts,
-            text_bytes_max: TEXT_BYTES_LEAST,
+            text_bytes_max: TEXT_BYTES_MIN,
         };
         match self.request(&batch).await {
             Ok(_) => ModelFault::new(FaultKind::Refused, problem),
@@ -152,7 +152,7 @@ impl OpenAiEmbedder {
 
     async fn request(&self, batch: &Batch<'_>) -> Result<Vec<Vec<f32>>, ModelFault> {
         let private: Vec<&str> = batch.texts.iter().map(String::as_str).collect();
-        let bytes_max = answer::bytes_max(batch.texts.len());
+        let bytes_max = response::bytes_max(batch.texts.len());
         let request = Request {
             body: self.body(batch),
             private: &private,
@@ -160,7 +160,7 @@ impl OpenAiEmbedder {
             optional_field: None,
         };
         let read = |body: &[u8]| {
-            let vectors = answer::vectors(body, batch.texts.len())?;
+            let vectors = response::vectors(body, batch.texts.len())?;
             self.check_dimensions(vectors.first().map_or(0, Vec::len))?;
             Ok(vectors)
         };
@@ -220,11 +220,11 @@ impl<'a> Batch<'a> {
             text_bytes_max,
         };
         match self.texts {
-            [text] if text.len().min(text_bytes_max) > TEXT_BYTES_LEAST => {
+            [text] if text.len().min(text_bytes_max) > TEXT_BYTES_MIN => {
                 let quarter = text.len().min(text_bytes_max) / 4;
                 Some(vec![Batch {
                     texts: self.texts,
-                    text_bytes_max: quarter.max(TEXT_BYTES_LEAST),
+                    text_bytes_max: quarter.max(TEXT_BYTES_MIN),
                 }])
             }
             [] | [_] => None,
@@ -299,11 +299,11 @@ pub struct OpenAiEmbedderConfig {
 }
 
 /// Minimum bytes of a truncated text.
-const TEXT_BYTES_LEAST: usize = 256;
+const TEXT_BYTES_MIN: usize = 256;
 const PREFIX_BYTES_MAX: usize = 4 * 1024;
 const BATCH_MAX: usize = 2_048;
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
-const TEXT_BYTES_MOST: usize = 1024 * 1024;
+const TEXT_BYTES_MAX: usize = 1024 * 1024;
 
 fn batch() -> usize {
     64
@@ -333,7 +333,7 @@ impl OpenAiEmbedderConfig {
         let dimensions = self
             .dimensions
             .is_none_or(|n| usize::try_from(n).is_ok_and(|n| (1..=DIMENSIONS_MAX).contains(&n)));
-        let text = (TEXT_BYTES_LEAST..=TEXT_BYTES_MOST).contains(&self.text_bytes_max);
+        let text = (TEXT_BYTES_MIN..=TEXT_BYTES_MAX).contains(&self.text_bytes_max);
         http::check([
             http::model(&self.model),
             (dimensions, "dimensions", "1 to 8192"),
@@ -372,7 +372,7 @@ mod tests {
             ("batch_bytes", |c| c.batch_bytes = 0),
             ("batch_bytes", |c| c.batch_bytes = BATCH_BYTES_MAX + 1),
             ("text_bytes_max", |c| c.text_bytes_max = 255),
-            ("text_bytes_max", |c| c.text_bytes_max = TEXT_BYTES_MOST + 1),
+            ("text_bytes_max", |c| c.text_bytes_max = TEXT_BYTES_MAX + 1),
             ("timeout", |c| c.timeout = Duration::from_millis(9)),
             ("timeout", |c| c.timeout = Duration::from_secs(601)),
             ("tries_max", |c| c.tries_max = 0),

@@ -3,7 +3,7 @@
 //! They have a `/rerank` in the format of Jina, Cohere, vLLM and llama.cpp, or of
 //! text-embeddings-inference.
 
-mod answer;
+mod response;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, Tries, with_key};
+use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, RetryLimits, with_key};
 
 /// Maximum bytes of a text: about what a model of 512 tokens reads along with a query.
 const DOCUMENT_BYTES_MAX: usize = 1_500;
 /// Maximum number of texts per request.
-const DOCUMENTS_MOST: usize = 100;
+const DOCUMENTS_MAX: usize = 100;
 
 /// Which reranker judges how well memories match a query.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -165,21 +165,21 @@ impl RemoteReranker {
         timeout: Duration,
         model: Option<String>,
     ) -> Result<Self, ModelError> {
-        let is_in_range = (1..=DOCUMENTS_MOST).contains(&documents_max);
+        let is_in_range = (1..=DOCUMENTS_MAX).contains(&documents_max);
         http::check([
             (is_in_range, "documents", "1 to 100"),
             http::timeout_limit(timeout),
         ])?;
         let base = http::base(base_url)?;
         // A second attempt would come too late for the recall.
-        let tries = Tries::within(1, timeout);
+        let retry_limits = RetryLimits::within(1, timeout);
         let name = match &model {
             Some(model) => format!("{}:{model}", http::shown(&base)),
             None => http::shown(&base),
         };
         let auth = Auth::bearer(api_key);
         Ok(Self {
-            provider: Provider::new("reranking", &base, "/rerank", auth, tries)?,
+            provider: Provider::new("reranking", &base, "/rerank", auth, retry_limits)?,
             name,
             documents_max,
             model,
@@ -192,10 +192,10 @@ impl RemoteReranker {
         let request = Request {
             body: self.body(query, &documents).to_string(),
             private: &private,
-            bytes_max: answer::bytes_max(&documents),
+            bytes_max: response::bytes_max(&documents),
             optional_field: None,
         };
-        let read = |body: &[u8]| answer::scores(body, documents.len());
+        let read = |body: &[u8]| response::scores(body, documents.len());
         self.provider.send(&request, read).await
     }
 

@@ -15,7 +15,7 @@ use memoird_engine::{
 use serde_json::Value;
 
 use crate::error::ModelError;
-use crate::http::{self, ApiKey, Auth, Outcome, Provider, Request, Tries};
+use crate::http::{self, ApiKey, Auth, Provider, Request, RetryLimits, SendOutcome};
 pub use config::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, SummarizerSpec, TokenLimit,
     WebhookSummarizerConfig,
@@ -35,7 +35,7 @@ pub(crate) struct RemoteModel {
 }
 
 /// A prompt for a model, or the same as data for a service.
-pub(crate) struct Ask<'a> {
+pub(crate) struct ModelRequest<'a> {
     /// The part of the prompt before the conversation, if there is one.
     pub(crate) system: Option<&'a str>,
     pub(crate) prompt: &'a str,
@@ -45,7 +45,7 @@ pub(crate) struct Ask<'a> {
 }
 
 /// A model's reply.
-pub(crate) struct Reply {
+pub(crate) struct ModelReply {
     pub(crate) text: String,
     pub(crate) end: TextEnd,
     /// Tokens of the prompt and of the reply, if the provider counts them.
@@ -55,7 +55,7 @@ pub(crate) struct Reply {
 /// Request and response format of a provider.
 trait Protocol: fmt::Debug + Send + Sync {
     /// Formats the body of the request.
-    fn body(&self, ask: &Ask<'_>) -> Value;
+    fn body(&self, ask: &ModelRequest<'_>) -> Value;
 
     /// Current name of the field that limits the reply, if it has two names.
     fn limit_field(&self) -> Option<&'static str> {
@@ -63,14 +63,14 @@ trait Protocol: fmt::Debug + Send + Sync {
     }
 
     /// Switches to the other name.
-    fn refuse_limit_field(&self, _field: &'static str) {}
+    fn switch_limit_field(&self, _field: &'static str) {}
 
     /// Parses the body of a response.
-    fn read(&self, body: &[u8]) -> Result<Reply, ModelFault>;
+    fn read(&self, body: &[u8]) -> Result<ModelReply, ModelFault>;
 }
 
 /// Maximum bytes of a response. A summary has a hundredth of it; the rest is for reasoning models.
-const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
 impl RemoteModel {
     /// Uses a model of Anthropic for `what`. Nothing is sent yet.
@@ -81,11 +81,11 @@ impl RemoteModel {
     ) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::above_v1(http::base(&config.base_url)?);
-        let tries = Tries::within(config.tries_max, config.timeout);
+        let retry_limits = RetryLimits::within(config.tries_max, config.timeout);
         let auth = Auth::anthropic(api_key);
         let model = config.model.clone();
         Ok(Self {
-            provider: Provider::new(what, &base, "/v1/messages", auth, tries)?,
+            provider: Provider::new(what, &base, "/v1/messages", auth, retry_limits)?,
             name: format!("anthropic:{model}"),
             input_tokens_max: config.input_tokens_max,
             protocol: Box::new(anthropic::Messages { model }),
@@ -100,10 +100,10 @@ impl RemoteModel {
     ) -> Result<Self, ModelError> {
         config.check()?;
         let base = http::base(&config.base_url)?;
-        let tries = Tries::within(config.tries_max, config.timeout);
+        let retry_limits = RetryLimits::within(config.tries_max, config.timeout);
         let auth = Auth::bearer(api_key);
         Ok(Self {
-            provider: Provider::new(what, &base, "/chat/completions", auth, tries)?,
+            provider: Provider::new(what, &base, "/chat/completions", auth, retry_limits)?,
             name: format!("openai:{}", config.model),
             input_tokens_max: config.input_tokens_max,
             protocol: Box::new(openai::ChatCompletions::new(config, &base)),
@@ -117,11 +117,11 @@ impl RemoteModel {
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
         config.check()?;
-        let tries = Tries::within(config.tries_max, config.timeout);
+        let retry_limits = RetryLimits::within(config.tries_max, config.timeout);
         let base = http::base(&config.url)?;
         let auth = Auth::bearer(api_key);
         Ok(Self {
-            provider: Provider::new(what, &base, "", auth, tries)?,
+            provider: Provider::new(what, &base, "", auth, retry_limits)?,
             name: "webhook".to_owned(),
             input_tokens_max: config.input_tokens_max,
             protocol: Box::new(webhook::Webhook),
@@ -132,11 +132,15 @@ impl RemoteModel {
     ///
     /// If the provider rejects the field that limits the reply, the request is repeated with its
     /// other name.
-    pub(crate) async fn ask(&self, ask: &Ask<'_>, private: &[&str]) -> Result<Reply, ModelFault> {
+    pub(crate) async fn ask(
+        &self,
+        ask: &ModelRequest<'_>,
+        private: &[&str],
+    ) -> Result<ModelReply, ModelFault> {
         let post = || Request {
             body: self.protocol.body(ask).to_string(),
             private,
-            bytes_max: ANSWER_BYTES_MAX,
+            bytes_max: RESPONSE_BYTES_MAX,
             optional_field: self.protocol.limit_field(),
         };
         let read = |body: &[u8]| self.protocol.read(body);
@@ -145,12 +149,12 @@ impl RemoteModel {
             self.provider.try_send(&first, read).await?,
             first.optional_field,
         ) {
-            (Outcome::Answer(reply), _) => Ok(reply),
-            (Outcome::UnknownField(_), Some(field)) => {
-                self.protocol.refuse_limit_field(field);
+            (SendOutcome::Response(reply), _) => Ok(reply),
+            (SendOutcome::UnknownField(_), Some(field)) => {
+                self.protocol.switch_limit_field(field);
                 self.provider.send(&post(), read).await
             }
-            (Outcome::UnknownField(fault), None) => Err(fault),
+            (SendOutcome::UnknownField(fault), None) => Err(fault),
         }
     }
 }
@@ -215,13 +219,13 @@ impl RemoteSummarizer {
             .chain(previous)
             .chain(turns)
             .collect();
-        let ask = Ask {
+        let ask = ModelRequest {
             system: Some(prompt::system()),
             prompt: &prompt,
             tokens_max: request.tokens_max,
             for_service: &|| webhook::summary(request, &prompt),
         };
-        let Reply { text, end, .. } = self.0.ask(&ask, &private).await?;
+        let ModelReply { text, end, .. } = self.0.ask(&ask, &private).await?;
         Ok(SummarizerReply::Text { text, end })
     }
 }
@@ -260,7 +264,7 @@ fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
         .ok_or_else(|| unexpected("is no JSON object", api))?;
     match answer.get("error") {
         None | Some(Value::Null) => Ok(answer),
-        Some(_) => Err(http::refusal_inside(body)),
+        Some(_) => Err(http::error_in_success_body(body)),
     }
 }
 

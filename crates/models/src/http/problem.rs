@@ -15,7 +15,7 @@ const AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum bytes of an error code.
 const CODE_BYTES_MAX: usize = 64;
 /// Minimum bytes of a private text to search for in an error code.
-const PRIVATE_BYTES_LEAST: usize = 4;
+const PRIVATE_BYTES_MIN: usize = 4;
 
 /// Codes for a request that is too long: of OpenAI and compatible servers, llama.cpp and Anthropic.
 const TOO_LONG_CODES: [&str; 4] = [
@@ -58,13 +58,13 @@ const WRONG_CODES: [&str; 8] = [
 const WRONG_WORDS: [&str; 2] = ["credit balance is too low", "api key"];
 
 /// Converts an error response to a fault whose message repeats nothing of `private`.
-pub(crate) fn refusal<'a>(
+pub(crate) fn error_response<'a>(
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
     private: &(impl Iterator<Item = &'a str> + Clone),
 ) -> ModelFault {
-    let refusal = Refusal::read(body);
+    let refusal = ErrorResponse::read(body);
     let mut problem = status_text(status);
     let codes = refusal.shown(private);
     if !codes.is_empty() {
@@ -120,8 +120,8 @@ pub(crate) fn is_unknown_field(status: StatusCode, body: &[u8], field: &str) -> 
 }
 
 /// Converts an error in the body of a response with status 200, as some gateways send it.
-pub(crate) fn refusal_inside(body: &[u8]) -> ModelFault {
-    let kind = if Refusal::read(body).is_too_long() {
+pub(crate) fn error_in_success_body(body: &[u8]) -> ModelFault {
+    let kind = if ErrorResponse::read(body).is_too_long() {
         FaultKind::TooLong
     } else {
         FaultKind::Unusable
@@ -130,13 +130,13 @@ pub(crate) fn refusal_inside(body: &[u8]) -> ModelFault {
 }
 
 /// A parsed error response.
-struct Refusal {
+struct ErrorResponse {
     codes: Vec<String>,
     /// In lower case. Only searched, never displayed.
     message: String,
 }
 
-impl Refusal {
+impl ErrorResponse {
     /// Parses an error in the format of OpenAI, Anthropic, vLLM, Ollama and TEI, or Gemini's list.
     ///
     /// A body that is not JSON becomes the message.
@@ -170,11 +170,11 @@ impl Refusal {
 
     /// Its codes, such as `invalid_request_error, model_not_found`, except those with private text.
     fn shown<'a>(&self, private: &(impl Iterator<Item = &'a str> + Clone)) -> String {
-        let codes = self
-            .codes
-            .iter()
-            .map(String::as_str)
-            .filter(|word| !private.clone().any(|private| meet(private, word)));
+        let codes = self.codes.iter().map(String::as_str).filter(|word| {
+            !private
+                .clone()
+                .any(|private| repeats_private_text(private, word))
+        });
         codes.collect::<Vec<_>>().join(", ")
     }
 
@@ -200,8 +200,8 @@ fn is_code(word: &str) -> bool {
 }
 
 /// Whether a code repeats private text. Very short texts are ignored, as they occur in every code.
-fn meet(private: &str, word: &str) -> bool {
-    private.contains(word) || (private.len() >= PRIVATE_BYTES_LEAST && word.contains(private))
+fn repeats_private_text(private: &str, word: &str) -> bool {
+    private.contains(word) || (private.len() >= PRIVATE_BYTES_MIN && word.contains(private))
 }
 
 #[cfg(test)]
@@ -217,14 +217,14 @@ mod tests {
                 .into_iter()
                 .collect();
             let none = std::iter::empty();
-            let fault = refusal(StatusCode::TOO_MANY_REQUESTS, &headers, b"", &none);
+            let fault = error_response(StatusCode::TOO_MANY_REQUESTS, &headers, b"", &none);
             assert_eq!(fault.after, Some(Duration::from_secs(seconds)));
         }
     }
 
     fn refused(number: u16, body: &str) -> ModelFault {
         let status = StatusCode::from_u16(number).expect("a status");
-        refusal(
+        error_response(
             status,
             &HeaderMap::new(),
             body.as_bytes(),
@@ -389,16 +389,16 @@ mod tests {
     #[test]
     fn an_error_within_a_good_answer_is_an_error() {
         let problem = "the answer is an error";
-        let busy = refusal_inside(br#"{"error":{"type":"rate_limited"}}"#);
+        let busy = error_in_success_body(br#"{"error":{"type":"rate_limited"}}"#);
         assert_eq!(busy, ModelFault::new(FaultKind::Unusable, problem));
-        let long = refusal_inside(br#"{"error":{"message":"prompt is too long"}}"#);
+        let long = error_in_success_body(br#"{"error":{"message":"prompt is too long"}}"#);
         assert_eq!(long, ModelFault::new(FaultKind::TooLong, problem));
     }
 
     #[test]
     fn codes_are_told_and_messages_are_not() {
         let of = |body: &str, private: &str| {
-            Refusal::read(body.as_bytes()).shown(&[private].into_iter())
+            ErrorResponse::read(body.as_bytes()).shown(&[private].into_iter())
         };
         let openai = r#"{"error":{"message":"Incorrect key: sk-123","type":"invalid_request_error",
             "param":null,"code":"invalid_api_key"}}"#;

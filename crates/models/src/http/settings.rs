@@ -18,9 +18,9 @@ pub struct BaseUrl(String);
 pub(crate) type Check = (bool, &'static str, &'static str);
 
 const MODEL_BYTES_MAX: usize = 256;
-const TIMEOUT_LEAST: Duration = Duration::from_millis(10);
-const TIMEOUT_MOST: Duration = Duration::from_secs(600);
-const TRIES_MOST: u32 = 10;
+const TIMEOUT_MIN: Duration = Duration::from_millis(10);
+const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+const TRIES_MAX: u32 = 10;
 
 impl BaseUrl {
     pub(crate) fn anthropic() -> Self {
@@ -65,11 +65,11 @@ pub(crate) fn model(model: &str) -> Check {
 }
 
 pub(crate) fn timeout_limit(timeout: Duration) -> Check {
-    let is_good = (TIMEOUT_LEAST..=TIMEOUT_MOST).contains(&timeout);
+    let is_good = (TIMEOUT_MIN..=TIMEOUT_MAX).contains(&timeout);
     (is_good, "timeout", "10ms to 10m")
 }
 
 pub(crate) fn tries_limit(tries_max: u32) -> Check {
-    let is_good = (1..=TRIES_MOST).contains(&tries_max);
+    let is_good = (1..=TRIES_MAX).contains(&tries_max);
     (is_good, "tries_max", "1 to 10")
 }

@@ -18,10 +18,10 @@ const JSON_BYTES_MAX: u64 = 1024 * 1024;
 /// Length of the digest in the model's name.
 const DIGEST_BYTES: usize = 8;
 /// Minimum tokens per text. With fewer, all of them would be special tokens.
-const TOKENS_LEAST: usize = 8;
+const TOKENS_MIN: usize = 8;
 
 /// Configuration and files of a model.
-pub(super) struct Folder {
+pub(super) struct ModelFolder {
     pub(super) config: Config,
     pub(super) pooling: Pooling,
     pub(super) prompts: Prompts,
@@ -34,26 +34,26 @@ pub(super) struct Folder {
 }
 
 /// A JSON file, with its path for errors.
-pub(super) struct Json {
+pub(super) struct JsonFile {
     path: PathBuf,
     pub(super) value: Value,
 }
 
 /// Reads files and hashes them.
-struct Reader<'a> {
+struct HashingReader<'a> {
     dir: &'a Path,
     digest: Sha256,
 }
 
-impl Folder {
+impl ModelFolder {
     /// # Errors
     /// [`ModelError`] if the directory has no supported model.
     pub(super) fn read(dir: &Path) -> Result<Self, ModelError> {
-        let mut reader = Reader {
+        let mut reader = HashingReader {
             dir,
             digest: Sha256::new(),
         };
-        let bytes = reader.needed("config.json", JSON_BYTES_MAX)?;
+        let bytes = reader.require_file("config.json", JSON_BYTES_MAX)?;
         let config = bert_config(&reader.parsed("config.json", &bytes)?)?;
         let folder = match reader.json("modules.json")? {
             Some(modules) => pooling_folder(&modules)?,
@@ -67,14 +67,14 @@ impl Folder {
             .json("sentence_bert_config.json")?
             .and_then(|own| own.value["max_seq_length"].as_u64())
             .and_then(|own| usize::try_from(own).ok())
-            .filter(|own| *own >= TOKENS_LEAST);
+            .filter(|own| *own >= TOKENS_MIN);
         let prompts = match reader.json("config_sentence_transformers.json")? {
             Some(config) => Prompts::read(&config)?,
             None => Prompts::default(),
         };
         let positions = config.max_position_embeddings;
-        let weights = reader.needed("model.safetensors", WEIGHTS_BYTES_MAX)?;
-        let tokenizer = reader.needed("tokenizer.json", TOKENIZER_BYTES_MAX)?;
+        let weights = reader.require_file("model.safetensors", WEIGHTS_BYTES_MAX)?;
+        let tokenizer = reader.require_file("tokenizer.json", TOKENIZER_BYTES_MAX)?;
         let tokens_max = own.unwrap_or(positions).min(positions);
         let digest = hex::encode(&reader.digest.finalize()[..DIGEST_BYTES]);
         Ok(Self {
@@ -89,7 +89,7 @@ impl Folder {
     }
 }
 
-impl Json {
+impl JsonFile {
     pub(super) fn invalid(&self, problem: String) -> ModelError {
         ModelError::ModelInvalid {
             path: self.path.clone(),
@@ -105,7 +105,7 @@ impl Json {
     }
 }
 
-impl Reader<'_> {
+impl HashingReader<'_> {
     /// Reads a file. `None` if it does not exist.
     fn file(&mut self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ModelError> {
         let content = match read_file(&self.dir.join(name), bytes_max) {
@@ -122,23 +122,23 @@ impl Reader<'_> {
         Ok(Some(content))
     }
 
-    fn needed(&mut self, name: &str, bytes_max: u64) -> Result<Vec<u8>, ModelError> {
+    fn require_file(&mut self, name: &str, bytes_max: u64) -> Result<Vec<u8>, ModelError> {
         let path = self.dir.join(name);
         self.file(name, bytes_max)?
             .ok_or(ModelError::ModelIncomplete { path })
     }
 
-    fn json(&mut self, name: &str) -> Result<Option<Json>, ModelError> {
+    fn json(&mut self, name: &str) -> Result<Option<JsonFile>, ModelError> {
         let content = self.file(name, JSON_BYTES_MAX)?;
         content
             .map(|content| self.parsed(name, &content))
             .transpose()
     }
 
-    fn parsed(&self, name: &str, content: &[u8]) -> Result<Json, ModelError> {
+    fn parsed(&self, name: &str, content: &[u8]) -> Result<JsonFile, ModelError> {
         let path = self.dir.join(name);
         match serde_json::from_slice(content) {
-            Ok(value) => Ok(Json { path, value }),
+            Ok(value) => Ok(JsonFile { path, value }),
             Err(error) => Err(ModelError::ModelInvalid {
                 path,
                 problem: error.to_string(),

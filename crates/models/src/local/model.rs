@@ -7,7 +7,7 @@ use memoird_engine::{FaultKind, ModelFault};
 use memoird_memories::Purpose;
 use tokenizers::{Tokenizer, TruncationParams};
 
-use super::folder::Folder;
+use super::folder::ModelFolder;
 use super::settings::{Pooling, Prompts};
 use crate::error::ModelError;
 use crate::tokenizer::{PROBE, parse};
@@ -30,17 +30,17 @@ pub(super) struct Model {
 }
 
 /// Index of a text in the caller's order, and its tokens.
-type Indexed = (usize, Vec<u32>);
+type IndexedTokens = (usize, Vec<u32>);
 
 /// Texts of similar length, computed together.
-pub(super) struct Pass {
-    texts: Vec<Indexed>,
+pub(super) struct ForwardPass {
+    texts: Vec<IndexedTokens>,
 }
 
 impl Model {
     /// # Errors
     /// [`ModelError`] if the files are inconsistent, or produce no vector.
-    pub(super) fn new(folder: Folder) -> Result<Self, ModelError> {
+    pub(super) fn new(folder: ModelFolder) -> Result<Self, ModelError> {
         let tokenizer = tokenizer(&folder)?;
         let weights = VarBuilder::from_slice_safetensors(&folder.weights, DType::F32, &Device::Cpu);
         let bert = weights
@@ -70,8 +70,8 @@ impl Model {
         &self,
         purpose: Purpose,
         texts: &[String],
-    ) -> Result<Vec<Pass>, ModelFault> {
-        let mut indexed: Vec<Indexed> = texts
+    ) -> Result<Vec<ForwardPass>, ModelFault> {
+        let mut indexed: Vec<IndexedTokens> = texts
             .iter()
             .enumerate()
             .map(|(index, text)| {
@@ -80,14 +80,14 @@ impl Model {
             })
             .collect::<Result<_, ModelFault>>()?;
         indexed.sort_by_key(|(_, tokens)| tokens.len());
-        let mut passes: Vec<Pass> = Vec::new();
+        let mut passes: Vec<ForwardPass> = Vec::new();
         for text in indexed {
             let length = text.1.len();
             match passes.last_mut() {
                 Some(pass) if (pass.texts.len() + 1) * length <= PASS_TOKENS_MAX => {
                     pass.texts.push(text);
                 }
-                _ => passes.push(Pass { texts: vec![text] }),
+                _ => passes.push(ForwardPass { texts: vec![text] }),
             }
         }
         Ok(passes)
@@ -112,7 +112,7 @@ impl Model {
     }
 
     /// The vectors of a pass, each with its index.
-    pub(super) fn compute(&self, pass: &Pass) -> Result<Vec<(usize, Vec<f32>)>, ModelFault> {
+    pub(super) fn compute(&self, pass: &ForwardPass) -> Result<Vec<(usize, Vec<f32>)>, ModelFault> {
         let pooled = self
             .pooled(pass)
             .map_err(|error| refused(&error.to_string()))?;
@@ -123,7 +123,7 @@ impl Model {
         vectors.collect()
     }
 
-    fn pooled(&self, pass: &Pass) -> CandleResult<Vec<Vec<f32>>> {
+    fn pooled(&self, pass: &ForwardPass) -> CandleResult<Vec<Vec<f32>>> {
         let texts = pass.texts.len();
         let lengths = pass.texts.iter().map(|(_, tokens)| tokens.len());
         let longest = lengths.max().unwrap_or(0);
@@ -153,7 +153,7 @@ impl Model {
 }
 
 /// The tokenizer, which truncates to the model's maximum input.
-fn tokenizer(folder: &Folder) -> Result<Tokenizer, ModelError> {
+fn tokenizer(folder: &ModelFolder) -> Result<Tokenizer, ModelError> {
     let cut = TruncationParams {
         max_length: folder.tokens_max,
         ..TruncationParams::default()

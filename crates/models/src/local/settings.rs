@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use candle_transformers::models::bert::{Config, HiddenAct};
 use serde_json::Value;
 
-use super::folder::Json;
+use super::folder::JsonFile;
 use crate::error::ModelError;
 
 /// Maximum bytes of a prompt.
@@ -29,7 +29,7 @@ pub(super) struct Prompts {
 }
 
 /// Parses the shape of the model from its `config.json`.
-pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
+pub(super) fn bert_config(config: &JsonFile) -> Result<Config, ModelError> {
     let said = |name: &str| config.value[name].as_str();
     let family = said("model_type").unwrap_or("nothing");
     if family != "bert" {
@@ -75,7 +75,7 @@ pub(super) fn bert_config(config: &Json) -> Result<Config, ModelError> {
 }
 
 /// Finds the directory of the pooling module in `modules.json`.
-pub(super) fn pooling_folder(modules: &Json) -> Result<String, ModelError> {
+pub(super) fn pooling_folder(modules: &JsonFile) -> Result<String, ModelError> {
     let mut folder = None;
     for module in modules.value.as_array().into_iter().flatten() {
         let kind = module["type"].as_str().unwrap_or_default();
@@ -91,7 +91,7 @@ pub(super) fn pooling_folder(modules: &Json) -> Result<String, ModelError> {
 }
 
 /// Parses the pooling from its `config.json`.
-pub(super) fn pooling(config: &Json) -> Result<Pooling, ModelError> {
+pub(super) fn pooling(config: &JsonFile) -> Result<Pooling, ModelError> {
     let mut modes: Vec<&str> = Vec::new();
     for (name, value) in config.value.as_object().into_iter().flatten() {
         match (name.as_str(), value) {
@@ -114,7 +114,7 @@ impl Prompts {
     /// Reads prompts from `config_sentence_transformers.json`.
     ///
     /// The names are those that sentence-transformers uses in `encode_query` and `encode_document`.
-    pub(super) fn read(config: &Json) -> Result<Self, ModelError> {
+    pub(super) fn read(config: &JsonFile) -> Result<Self, ModelError> {
         let usual = config.value["default_prompt_name"].as_str();
         let prompt = |names: &[&str]| {
             let names = names.iter().copied().chain(usual);

@@ -3,7 +3,7 @@
 use memoird_engine::{ModelFault, TextEnd};
 use serde_json::{Value, json};
 
-use super::{Ask, Protocol, Reply};
+use super::{ModelReply, ModelRequest, Protocol};
 
 /// `POST /v1/messages` with this model.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) struct Messages {
 const API: &str = "Anthropic's Messages API";
 
 impl Protocol for Messages {
-    fn body(&self, ask: &Ask<'_>) -> Value {
+    fn body(&self, ask: &ModelRequest<'_>) -> Value {
         let mut body = json!({
             "model": self.model,
             "max_tokens": super::reply_tokens(ask.tokens_max),
@@ -26,7 +26,7 @@ impl Protocol for Messages {
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<Reply, ModelFault> {
+    fn read(&self, body: &[u8]) -> Result<ModelReply, ModelFault> {
         let answer = super::object(body, API)?;
         if !answer["content"].is_array() {
             return Err(super::unexpected("has no list named content", API));
@@ -37,7 +37,7 @@ impl Protocol for Messages {
             Some("refusal") => TextEnd::Refused,
             _ => TextEnd::Complete,
         };
-        Ok(Reply {
+        Ok(ModelReply {
             text: super::texts(&answer["content"]),
             end,
             tokens: super::tokens(&answer["usage"], "input_tokens", "output_tokens"),

@@ -6,7 +6,7 @@ use memoird_engine::{ModelFault, TextEnd};
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use super::{Ask, OpenAiSummarizerConfig, Protocol, Reply, TokenLimit};
+use super::{ModelReply, ModelRequest, OpenAiSummarizerConfig, Protocol, TokenLimit};
 use crate::http;
 
 /// `POST /chat/completions` with this model.
@@ -23,7 +23,7 @@ pub(super) struct ChatCompletions {
 const LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 const API: &str = "an OpenAI-compatible server";
 /// Tags around a model's reasoning, which some servers leave in the reply.
-const THOUGHTS: [&str; 2] = ["<think>", "</think>"];
+const REASONING_TAGS: [&str; 2] = ["<think>", "</think>"];
 
 impl ChatCompletions {
     pub(super) fn new(config: &OpenAiSummarizerConfig, base: &Url) -> Self {
@@ -47,12 +47,12 @@ impl Protocol for ChatCompletions {
         Some(self.limit())
     }
 
-    fn refuse_limit_field(&self, field: &'static str) {
+    fn switch_limit_field(&self, field: &'static str) {
         self.is_limit_new
             .store(field == LIMITS[0], Ordering::Relaxed);
     }
 
-    fn body(&self, ask: &Ask<'_>) -> Value {
+    fn body(&self, ask: &ModelRequest<'_>) -> Value {
         let tokens = super::reply_tokens(ask.tokens_max);
         let system = ask.system.iter();
         let mut messages: Vec<Value> = system
@@ -70,7 +70,7 @@ impl Protocol for ChatCompletions {
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<Reply, ModelFault> {
+    fn read(&self, body: &[u8]) -> Result<ModelReply, ModelFault> {
         let answer = super::object(body, API)?;
         let choice = &answer["choices"][0];
         let message = &choice["message"];
@@ -87,10 +87,10 @@ impl Protocol for ChatCompletions {
         };
         let text = match &message["content"] {
             Value::Null => refusal.to_owned(),
-            content => without_thoughts(super::texts(content)),
+            content => without_reasoning(super::texts(content)),
         };
         let tokens = super::tokens(&answer["usage"], "prompt_tokens", "completion_tokens");
-        Ok(Reply { text, end, tokens })
+        Ok(ModelReply { text, end, tokens })
     }
 }
 
@@ -106,8 +106,8 @@ fn is_limit_new(configured: TokenLimit, base: &Url) -> bool {
 ///
 /// With a chat template that adds the opening tag to the prompt, the reply has only the closing
 /// one.
-fn without_thoughts(text: String) -> String {
-    let [begin, end] = THOUGHTS;
+fn without_reasoning(text: String) -> String {
+    let [begin, end] = REASONING_TAGS;
     let said = text.trim_start();
     let begins = said.starts_with(begin);
     let is_answer = said.starts_with(['{', '[', '`']);
@@ -157,7 +157,7 @@ mod tests {
             ("Well, {\"a\":2}? No.\n</think>\n\n{\"a\":1}", "{\"a\":1}"),
             ("{\"a\":\"</think>\"}", "{\"a\":\"</think>\"}"),
         ] {
-            assert_eq!(without_thoughts(text.to_owned()), expected);
+            assert_eq!(without_reasoning(text.to_owned()), expected);
         }
     }
 }

@@ -24,7 +24,7 @@ use memoird_core::time::Timestamp;
 use memoird_engine::{FaultKind, ModelFault, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
-use super::{Ask, Protocol, Reply};
+use super::{ModelReply, ModelRequest, Protocol};
 
 /// The format above.
 #[derive(Debug)]
@@ -33,16 +33,16 @@ pub(super) struct Webhook;
 const VERSION: u32 = 2;
 
 impl Protocol for Webhook {
-    fn body(&self, ask: &Ask<'_>) -> Value {
+    fn body(&self, ask: &ModelRequest<'_>) -> Value {
         (ask.for_service)()
     }
 
     /// Returns the body as text. It is parsed and validated like a model's reply.
-    fn read(&self, body: &[u8]) -> Result<Reply, ModelFault> {
+    fn read(&self, body: &[u8]) -> Result<ModelReply, ModelFault> {
         let text = str::from_utf8(body).map_err(|_| {
             ModelFault::new(FaultKind::Unusable, "the answer is no text; it takes JSON")
         })?;
-        Ok(Reply {
+        Ok(ModelReply {
             text: text.to_owned(),
             end: TextEnd::Complete,
             tokens: None,

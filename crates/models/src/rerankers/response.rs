@@ -3,7 +3,7 @@
 use memoird_engine::{FaultKind, ModelFault};
 use serde_json::Value;
 
-use crate::http::refusal_inside;
+use crate::http::error_in_success_body;
 
 /// Maximum bytes around all texts, if a service returns them.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -19,9 +19,9 @@ pub(super) fn bytes_max(documents: &[&str]) -> usize {
 
 /// Parses the scores of all texts, in order, each from 0 to 1.
 pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFault> {
-    let answer: Value = serde_json::from_slice(body).map_err(|_| strange("is no JSON"))?;
+    let answer: Value = serde_json::from_slice(body).map_err(|_| invalid_response("is no JSON"))?;
     if answer.get("error").is_some_and(|error| !error.is_null()) {
-        return Err(refusal_inside(body));
+        return Err(error_in_success_body(body));
     }
     // Jina, Cohere, vLLM and llama.cpp; others like Voyage; text-embeddings-inference.
     let list = ["results", "data"]
@@ -29,10 +29,10 @@ pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFau
         .find_map(|name| answer.get(name))
         .unwrap_or(&answer)
         .as_array()
-        .ok_or_else(|| strange("has no list of results"))?;
+        .ok_or_else(|| invalid_response("has no list of results"))?;
     if list.len() != documents {
         let problem = format!("has {} scores for {documents} texts", list.len());
-        return Err(strange(&problem));
+        return Err(invalid_response(&problem));
     }
     let mut slots = vec![None; documents];
     for item in list {
@@ -42,13 +42,13 @@ pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFau
         let slot = index
             .and_then(|index| slots.get_mut(index))
             .filter(|slot| slot.is_none())
-            .ok_or_else(|| strange("numbers its scores wrongly"))?;
+            .ok_or_else(|| invalid_response("numbers its scores wrongly"))?;
         let score = ["relevance_score", "score"]
             .into_iter()
             .find_map(|name| item.get(name))
             .and_then(Value::as_f64)
             .filter(|score| score.is_finite());
-        *slot = Some(score.ok_or_else(|| strange("has a score that is no number"))?);
+        *slot = Some(score.ok_or_else(|| invalid_response("has a score that is no number"))?);
     }
     let scores: Vec<f64> = slots.into_iter().flatten().collect();
     // Scores outside 0 to 1 are logits.
@@ -64,7 +64,7 @@ fn probability(logit: f64) -> f64 {
 }
 
 /// An invalid response: truncated, or of another API.
-fn strange(what: &str) -> ModelFault {
+fn invalid_response(what: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of a service that reranks?");
     ModelFault::new(FaultKind::Unusable, problem)
 }

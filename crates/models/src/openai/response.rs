@@ -27,13 +27,14 @@ pub(super) fn bytes_max(texts: usize) -> usize {
 
 /// Parses the vectors of `texts` texts, in order, normalized and with equal dimensions.
 pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelFault> {
-    let answer: Object = serde_json::from_slice(body).map_err(|_| strange("is no JSON object"))?;
+    let answer: Object =
+        serde_json::from_slice(body).map_err(|_| invalid_response("is no JSON object"))?;
     let data = answer
         .get("data")
         .and_then(|data| from_str::<Vec<Object>>(data.get()).ok())
-        .ok_or_else(|| strange("has no list named data"))?;
+        .ok_or_else(|| invalid_response("has no list named data"))?;
     if data.len() != texts {
-        return Err(strange(&format!(
+        return Err(invalid_response(&format!(
             "has {} vectors for {texts} texts",
             data.len()
         )));
@@ -48,7 +49,7 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelF
         let slot = slots
             .get_mut(index)
             .filter(|slot| slot.is_none())
-            .ok_or_else(|| strange("numbers its vectors wrongly"))?;
+            .ok_or_else(|| invalid_response("numbers its vectors wrongly"))?;
         *slot = Some(vector(item)?);
     }
     let vectors: Vec<Vec<f32>> = slots.into_iter().flatten().collect();
@@ -56,7 +57,7 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelF
     if vectors.iter().all(|vector| vector.len() == dimensions) {
         Ok(vectors)
     } else {
-        Err(strange("has vectors of different dimensions"))
+        Err(invalid_response("has vectors of different dimensions"))
     }
 }
 
@@ -65,7 +66,7 @@ fn vector(item: &Object) -> Result<Vec<f32>, ModelFault> {
         .get("embedding")
         .and_then(|numbers| from_str::<Vec<Option<f32>>>(numbers.get()).ok())
         .filter(|numbers| (1..=DIMENSIONS_MAX).contains(&numbers.len()))
-        .ok_or_else(|| strange("has an embedding that is no list of numbers"))?;
+        .ok_or_else(|| invalid_response("has an embedding that is no list of numbers"))?;
     // Some servers write null for what their model could not compute. A retry would not help.
     let numbers: Option<Vec<f32>> = nullable.into_iter().collect();
     numbers.and_then(unit).ok_or_else(|| {
@@ -75,7 +76,7 @@ fn vector(item: &Object) -> Result<Vec<f32>, ModelFault> {
 }
 
 /// An invalid response, such as from a proxy or a server that is starting.
-fn strange(what: &str) -> ModelFault {
+fn invalid_response(what: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of an OpenAI-compatible server?");
     ModelFault::new(FaultKind::Later, problem)
 }

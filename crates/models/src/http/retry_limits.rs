@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Limits of retries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tries {
+pub(crate) struct RetryLimits {
     /// Maximum number of attempts. At least 1.
     pub(crate) max: u32,
     pub(crate) limit: TimeLimit,
@@ -28,7 +28,7 @@ const PAUSE_FIRST: Duration = Duration::from_millis(500);
 /// Longest pause, unless the provider requests a longer one that ends before the limit.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-impl Tries {
+impl RetryLimits {
     /// Attempts with a common time limit.
     pub(crate) fn within(max: u32, limit: Duration) -> Self {
         let limit = TimeLimit::All(limit);
@@ -47,14 +47,14 @@ impl Tries {
             TimeLimit::Each(limit) => {
                 let attempt = || {
                     let made = timeout(limit, attempt());
-                    async move { made.await.unwrap_or_else(|_| Err(late(limit))) }
+                    async move { made.await.unwrap_or_else(|_| Err(timed_out(limit))) }
                 };
                 self.repeat(None, attempt).await
             }
             TimeLimit::All(limit) => {
                 let end = sleep(limit).deadline();
                 let made = timeout_at(end, self.repeat(Some(end), attempt)).await;
-                made.unwrap_or_else(|_| Err(late(limit)))
+                made.unwrap_or_else(|_| Err(timed_out(limit)))
             }
         }
     }
@@ -89,7 +89,7 @@ impl Tries {
     }
 }
 
-fn late(limit: Duration) -> ModelFault {
+fn timed_out(limit: Duration) -> ModelFault {
     ModelFault::new(FaultKind::Later, format!("no answer within {limit:?}"))
 }
 
@@ -111,25 +111,25 @@ mod tests {
         })
     }
 
-    fn each(max: u32) -> Tries {
-        Tries {
+    fn each(max: u32) -> RetryLimits {
+        RetryLimits {
             max,
             limit: TimeLimit::Each(Duration::from_secs(60)),
         }
     }
 
-    fn all(max: u32, limit_ms: u64) -> Tries {
-        Tries {
+    fn all(max: u32, limit_ms: u64) -> RetryLimits {
+        RetryLimits {
             max,
             limit: TimeLimit::All(Duration::from_millis(limit_ms)),
         }
     }
 
     /// Times of the attempts in milliseconds, and the final outcome.
-    async fn run(tries: Tries, script: &[Outcome]) -> (Vec<u128>, Outcome) {
+    async fn run(retry_limits: RetryLimits, script: &[Outcome]) -> (Vec<u128>, Outcome) {
         let start = Instant::now();
         let times = RefCell::new(Vec::new());
-        let outcome = tries
+        let outcome = retry_limits
             .make(|| async {
                 times.borrow_mut().push(start.elapsed().as_millis());
                 script[times.borrow().len() - 1].clone()
@@ -141,8 +141,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pauses_double_up_to_a_bound() {
         let script: Vec<_> = (0..8).map(|_| later(None)).collect();
-        for tries in [each(8), all(8, 60_000)] {
-            let (times, outcome) = run(tries, &script).await;
+        for retry_limits in [each(8), all(8, 60_000)] {
+            let (times, outcome) = run(retry_limits, &script).await;
             assert_eq!(times, [0, 500, 1_500, 3_500, 7_500, 15_500, 25_500, 35_500]);
             assert_eq!(outcome, later(None));
         }
@@ -169,12 +169,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_hangs_is_given_up_when_the_time_is_over() {
-        for (tries, problem, waited_ms) in [
+        for (retry_limits, problem, waited_ms) in [
             (all(3, 900), "no answer within 900ms", 900),
             (each(2), "no answer within 60s", 120_500),
         ] {
             let start = Instant::now();
-            let outcome: Outcome = tries.make(std::future::pending).await;
+            let outcome: Outcome = retry_limits.make(std::future::pending).await;
             let late = ModelFault::new(FaultKind::Later, problem);
             assert_eq!(
                 (outcome, start.elapsed().as_millis()),

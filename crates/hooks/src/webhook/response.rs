@@ -15,13 +15,16 @@ const EXCERPT_BYTES_MAX: usize = 1_024;
 const EXCERPT_CHARS_MAX: usize = 200;
 
 /// Decides by the status alone. The body of a successful response is not read.
-pub(super) async fn judge(answer: Response, at: Timestamp) -> Result<(), HookError> {
+pub(super) async fn check_response(answer: Response, at: Timestamp) -> Result<(), HookError> {
     let status = answer.status();
     if status.is_success() {
         return Ok(());
     }
     let now = UNIX_EPOCH + Duration::new(at.seconds().unsigned_abs(), at.nanos());
-    let retry = match (may_pass(status), retry_after(answer.headers(), Some(now))) {
+    let retry = match (
+        is_transient(status),
+        retry_after(answer.headers(), Some(now)),
+    ) {
         (false, _) => Retry::Never,
         (true, None) => Retry::Later,
         (true, Some(pause)) => Retry::After(pause),
@@ -36,7 +39,7 @@ pub(super) async fn judge(answer: Response, at: Timestamp) -> Result<(), HookErr
 }
 
 /// Statuses for which a retry may succeed.
-fn may_pass(status: StatusCode) -> bool {
+fn is_transient(status: StatusCode) -> bool {
     let waits = [
         StatusCode::REQUEST_TIMEOUT,
         StatusCode::TOO_EARLY,
@@ -69,7 +72,7 @@ mod tests {
             (101, false),
         ] {
             assert_eq!(
-                may_pass(StatusCode::from_u16(number).unwrap()),
+                is_transient(StatusCode::from_u16(number).unwrap()),
                 passes,
                 "{number}"
             );
