@@ -29,7 +29,7 @@ pub struct EngineConfig {
     /// Secret for deriving the nonces in windows. Read only when the engine is opened.
     ///
     /// `None` generates one, so nonces do not survive a restart.
-    pub mark_secret: Option<MarkSecret>,
+    pub nonce_secret: Option<MarkSecret>,
     /// Set if other daemons share the journal. Read only when the engine is opened.
     pub cluster: Option<Cluster>,
 }

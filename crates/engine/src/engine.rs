@@ -128,7 +128,7 @@ impl Engine {
                 end_listener: Arc::clone(&outbox) as _,
                 event_signal: Arc::clone(&event_signal),
                 idempotency_ms: config.limits.idempotency_ms,
-                mark_secret: config.mark_secret.clone(),
+                nonce_secret: config.nonce_secret.clone(),
                 cluster: config.cluster.clone(),
             },
             config.sessions.max_sessions,

@@ -60,7 +60,7 @@ pub use hooks::{
     SessionContent,
 };
 pub use journal::{Durability, JournalConfig};
-pub use machine::{Machine, Stopwatch, SystemMachine, new_mark_secret};
+pub use machine::{Machine, Stopwatch, SystemMachine, new_nonce_secret};
 pub use memoird_core::window::{WindowTurn, WindowTurns};
 pub use memoird_store::{EraseTarget, JournalRange};
 pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};

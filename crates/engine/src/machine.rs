@@ -112,7 +112,7 @@ impl Machine for SystemMachine {
     }
 }
 
-pub fn new_mark_secret(machine: &dyn Machine) -> MarkSecret {
+pub fn new_nonce_secret(machine: &dyn Machine) -> MarkSecret {
     let mut bytes = [0; 32];
     bytes[..16].copy_from_slice(&machine.random().to_le_bytes());
     bytes[16..].copy_from_slice(&machine.random().to_le_bytes());

@@ -100,7 +100,7 @@ struct SessionsInner {
     ended_keys: EndedKeys,
     end_listener: Arc<dyn EndListener>,
     event_signal: Arc<EventSignal>,
-    mark_secret: MarkSecret,
+    nonce_secret: MarkSecret,
 }
 
 pub(crate) struct SessionParts {
@@ -112,7 +112,7 @@ pub(crate) struct SessionParts {
     /// How long idempotency keys are valid, in milliseconds.
     pub(crate) idempotency_ms: u64,
     /// Secret for deriving the nonces of sessions.
-    pub(crate) mark_secret: Option<MarkSecret>,
+    pub(crate) nonce_secret: Option<MarkSecret>,
     /// Set if other daemons share the journal.
     pub(crate) cluster: Option<Cluster>,
 }
@@ -164,11 +164,11 @@ impl SessionRef {
 
 impl Sessions {
     pub(crate) fn new(parts: SessionParts, max_sessions: usize) -> Self {
-        let mark_secret = parts
-            .mark_secret
-            .unwrap_or_else(|| machine::new_mark_secret(&*parts.machine));
+        let nonce_secret = parts
+            .nonce_secret
+            .unwrap_or_else(|| machine::new_nonce_secret(&*parts.machine));
         let shared = SessionsInner {
-            mark_secret,
+            nonce_secret,
             tenants: parts.tenants,
             machine: parts.machine,
             ids: Ids::default(),
@@ -191,8 +191,8 @@ impl Sessions {
     }
 
     /// Nonce for a prompt about the turns of a generation up to `through_seq`.
-    pub fn prompt_mark(&self, generation: Generation, through_seq: u64) -> Mark {
-        let secret = &self.shared.mark_secret;
+    pub fn prompt_nonce(&self, generation: Generation, through_seq: u64) -> Mark {
+        let secret = &self.shared.nonce_secret;
         secret.prompt_mark(generation, through_seq)
     }
 
@@ -331,7 +331,7 @@ impl Sessions {
     fn begin(&self, key: &SessionKey, now: Now) -> (Session, Change) {
         let generation = self.new_generation(now);
         let (mut fresh, begin) = Session::begin(key, generation, now);
-        fresh.set_mark(self.shared.mark_secret.mark(generation));
+        fresh.set_mark(self.shared.nonce_secret.mark(generation));
         (fresh, begin)
     }
 

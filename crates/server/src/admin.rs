@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::connections::serve::{Io, Protocol, http1};
 use crate::connections::{Connection, ConnectionsConfig, now};
-use crate::journal_place::Members;
+use crate::journal_location::Members;
 
 /// Minimum interval between two renderings of the metrics page.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);
@@ -31,34 +31,34 @@ const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// An empty metrics page.
-const NOTHING_COUNTED: &[u8] = b"# EOF\n";
+const EMPTY_METRICS: &[u8] = b"# EOF\n";
 
 /// State of the admin port, which answers before the rest of the daemon is up.
 #[derive(Clone, Debug)]
-pub(crate) struct Admin(Arc<Shared>);
+pub(crate) struct Admin(Arc<AdminInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct AdminInner {
     ready: AtomicBool,
     /// Name of the daemon that holds the journal, while this one is on standby.
     waits_for: watch::Receiver<Option<String>>,
     /// Set once the sessions are loaded.
-    opened: OnceLock<Opened>,
+    opened: OnceLock<OpenState>,
 }
 
 /// State that exists once the journal is open.
 #[derive(Debug)]
-struct Opened {
+struct OpenState {
     journal_away: watch::Receiver<Option<String>>,
     members: Members,
     engine: Engine,
     registry: Registry,
-    metrics: SharedPage,
+    metrics: MetricsPage,
 }
 
 /// A metrics page shared by all concurrent requests. Never older than the request.
 #[derive(Debug, Default)]
-struct SharedPage {
+struct MetricsPage {
     /// The last page, and when its rendering started.
     last: Mutex<Option<(Instant, Bytes)>>,
 }
@@ -66,7 +66,7 @@ struct SharedPage {
 impl Admin {
     /// `waits_for` is the daemon that holds the journal, while this one is on standby.
     pub(crate) fn new(waits_for: watch::Receiver<Option<String>>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(AdminInner {
             ready: AtomicBool::new(false),
             waits_for,
             opened: OnceLock::new(),
@@ -83,12 +83,12 @@ impl Admin {
         journal_away: watch::Receiver<Option<String>>,
         members: Members,
     ) {
-        let opened = Opened {
+        let opened = OpenState {
             journal_away,
             members,
             engine,
             registry,
-            metrics: SharedPage::default(),
+            metrics: MetricsPage::default(),
         };
         // The journal is opened only once, so this cannot fail.
         let _ = self.0.opened.set(opened);
@@ -158,7 +158,7 @@ impl Protocol for Pages {
     type Serving = hyper::server::conn::http1::Connection<Io, PageService>;
 
     // hyper's timeout for the request head also covers the first bytes.
-    const SAYS_HELLO: bool = false;
+    const CLIENT_SPEAKS_FIRST: bool = false;
 
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
         let service = PageService {
@@ -185,7 +185,7 @@ impl hyper::service::Service<Request<Incoming>> for PageService {
     }
 }
 
-impl Shared {
+impl AdminInner {
     fn readyz(&self) -> Page {
         match self.problem() {
             None => text(StatusCode::OK, self.ready_page()),
@@ -197,7 +197,7 @@ impl Shared {
         let page = match self.opened.get() {
             Some(opened) => opened.metrics.get(opened.encode_metrics()).await,
             // Succeed before the journal is open, because the daemon itself is up.
-            None => Some(Bytes::from_static(NOTHING_COUNTED)),
+            None => Some(Bytes::from_static(EMPTY_METRICS)),
         };
         match page {
             Some(page) => {
@@ -242,7 +242,7 @@ impl Shared {
     }
 }
 
-impl Opened {
+impl OpenState {
     async fn encode_metrics(&self) -> Option<Bytes> {
         // On failure the page shows the previous counts: other metrics matter while the journal is
         // down.
@@ -259,7 +259,7 @@ impl Opened {
     }
 }
 
-impl SharedPage {
+impl MetricsPage {
     /// Returns a page whose rendering started after this call. Renders one if there is none.
     async fn get(&self, make: impl Future<Output = Option<Bytes>>) -> Option<Bytes> {
         let asked = now();
@@ -308,7 +308,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_page_is_made_for_all_who_wait_for_it_and_is_never_old() {
-        let (page, made) = (Arc::<SharedPage>::default(), Arc::<AtomicUsize>::default());
+        let (page, made) = (Arc::<MetricsPage>::default(), Arc::<AtomicUsize>::default());
         let get = || {
             let (page, made) = (Arc::clone(&page), Arc::clone(&made));
             async move {

@@ -5,7 +5,7 @@
 
 pub(crate) mod body;
 pub(crate) mod schedule;
-pub(crate) mod taken;
+pub(crate) mod send_progress;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::wire::status;
-use schedule::{Lane, Owner, Schedule};
+use schedule::{Lane, Schedule, TaskOwner};
 
 /// Requests and responses may use 1/`MEMORY_SHARE` of `limits.memory`.
 const MEMORY_SHARE: u64 = 4;
@@ -27,37 +27,37 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Admits calls. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
-    shared: Arc<Shared>,
+    shared: Arc<AdmissionInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct AdmissionInner {
     calls_max: usize,
     memory: Arc<MemoryUse>,
     schedule: Arc<Schedule>,
-    counts: Mutex<Counts>,
+    counts: Mutex<AdmissionCounts>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct AdmissionCounts {
     calls: usize,
     bytes: u64,
-    by_lane: Vec<Held>,
+    by_lane: Vec<LaneUsage>,
     lanes: HashMap<TenantId, Lane>,
 }
 
 /// Resources held by the calls of one tenant.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct LaneUsage {
     calls: usize,
     bytes: u64,
 }
 
 /// Permit of a call, held until its response is sent.
 #[derive(Debug)]
-pub(crate) struct CallPlace {
-    shared: Arc<Shared>,
+pub(crate) struct CallPermit {
+    shared: Arc<AdmissionInner>,
     lane: Lane,
     /// Whether several tenants share the daemon.
     is_shared: bool,
@@ -68,7 +68,7 @@ pub(crate) struct CallPlace {
 impl Admission {
     /// Limits concurrent calls to `calls_max`, over all tenants.
     pub(crate) fn new(calls_max: usize, memory: Arc<MemoryUse>, schedule: Arc<Schedule>) -> Self {
-        let shared = Shared {
+        let shared = AdmissionInner {
             calls_max,
             memory,
             schedule,
@@ -81,7 +81,7 @@ impl Admission {
     }
 
     /// Number of calls that have not sent their complete response.
-    pub(crate) fn calls_under_way(&self) -> usize {
+    pub(crate) fn calls_in_progress(&self) -> usize {
         self.shared.counts().calls
     }
 
@@ -90,7 +90,7 @@ impl Admission {
     }
 
     /// Assigns a connection and its calls to the queue of a tenant.
-    pub(crate) fn wait_in_turn(&self, connection: &Owner, tenant: &Tenant) {
+    pub(crate) fn assign_lane(&self, connection: &TaskOwner, tenant: &Tenant) {
         let lane = self.lane(&tenant.id);
         let weight = tenant.policy().weight;
         self.shared.schedule.set_weight(lane, weight);
@@ -98,7 +98,7 @@ impl Admission {
     }
 
     /// Admits or rejects a call. `is_shared` is whether several tenants may call.
-    pub(crate) fn enter(&self, tenant: &Tenant, is_shared: bool) -> Result<CallPlace, Status> {
+    pub(crate) fn enter(&self, tenant: &Tenant, is_shared: bool) -> Result<CallPermit, Status> {
         let lane = self.lane(&tenant.id);
         self.enter_lane(lane, tenant.policy().calls_in_flight, is_shared)
     }
@@ -118,7 +118,7 @@ impl Admission {
         lane: Lane,
         own_max: Option<usize>,
         is_shared: bool,
-    ) -> Result<CallPlace, Status> {
+    ) -> Result<CallPermit, Status> {
         let calls_max = self.shared.calls_max;
         let mut counts = self.shared.counts();
         let (free, own) = (
@@ -131,7 +131,7 @@ impl Admission {
         }
         counts.calls += 1;
         counts.of(lane).calls += 1;
-        Ok(CallPlace {
+        Ok(CallPermit {
             shared: Arc::clone(&self.shared),
             lane,
             is_shared,
@@ -140,8 +140,8 @@ impl Admission {
     }
 }
 
-impl Shared {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+impl AdmissionInner {
+    fn counts(&self) -> MutexGuard<'_, AdmissionCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,17 +154,17 @@ impl Shared {
     }
 }
 
-impl Counts {
-    fn of(&mut self, lane: Lane) -> &mut Held {
+impl AdmissionCounts {
+    fn of(&mut self, lane: Lane) -> &mut LaneUsage {
         let index = lane.index();
         if self.by_lane.len() <= index {
-            self.by_lane.resize(index + 1, Held::default());
+            self.by_lane.resize(index + 1, LaneUsage::default());
         }
         &mut self.by_lane[index]
     }
 }
 
-impl CallPlace {
+impl CallPermit {
     /// Adds bytes of the request.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl CallPlace {
     ///
     /// # Errors
     /// If other calls do not release enough within [`ROOM_WAIT_MAX`].
-    pub(crate) async fn reserve_answer(&self, bytes_max: u64) -> Result<(), Status> {
+    pub(crate) async fn reserve_response(&self, bytes_max: u64) -> Result<(), Status> {
         // One response reserves at most a quarter of the pool.
         let wanted = bytes_max.min(self.shared.bytes_max() / MEMORY_SHARE);
         // Fast path without a timer: usually there is room.
@@ -232,7 +232,7 @@ impl CallPlace {
         is_taken
     }
 
-    fn change(&self, counts: &mut Counts, held: &mut u64, bytes: u64) {
+    fn change(&self, counts: &mut AdmissionCounts, held: &mut u64, bytes: u64) {
         let before = std::mem::replace(held, bytes);
         counts.bytes = counts.bytes - before + bytes;
         let own = counts.of(self.lane);
@@ -253,7 +253,7 @@ impl CallPlace {
     }
 }
 
-impl Drop for CallPlace {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         let mut held = self.held();
         let mut counts = self.shared.counts();
@@ -271,7 +271,7 @@ mod tests {
         Admission::new(calls_max, Arc::default(), Arc::default())
     }
 
-    fn fill(admission: &Admission, lane: Lane, is_shared: bool) -> Vec<CallPlace> {
+    fn fill(admission: &Admission, lane: Lane, is_shared: bool) -> Vec<CallPermit> {
         std::iter::from_fn(|| admission.enter_lane(lane, None, is_shared).ok()).collect()
     }
 
@@ -287,7 +287,7 @@ mod tests {
         assert!(!fill(&admission, lanes[2], true).is_empty());
         assert!(admission.enter_lane(lanes[0], None, true).is_err());
         drop((first, second));
-        assert_eq!(admission.calls_under_way(), 0);
+        assert_eq!(admission.calls_in_progress(), 0);
         assert_eq!(
             fill(&admission, lanes[0], false).len(),
             12,

@@ -1,7 +1,7 @@
 //! The three states of the process.
 //!
 //! A configuration becomes an `App`, with bound sockets and only the admin port answering. That
-//! becomes a `Running` daemon, which can be drained.
+//! becomes a running daemon ([`RunningApp`]), which can be drained.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as StdMutex};
@@ -24,7 +24,7 @@ use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Pages};
 use crate::admission::Admission;
-use crate::admission::schedule::{InTurn, Schedule};
+use crate::admission::schedule::{Schedule, ScheduledExecutor};
 use crate::auth::{AuthLayer, AuthService, Keyring};
 use crate::config::{Config, FilesRead, ServerConfig, UnixConfig};
 use crate::connections::serve::{Io, Port, Protocol, http2};
@@ -34,11 +34,11 @@ use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
 use crate::health::{Health, JournalFollower};
 use crate::heavy::HeavyWork;
-use crate::journal_place::{self, Keeper, OpenJournal};
+use crate::journal_location::{self, JournalResources, OpenJournal};
 use crate::learnt_charges::LearntCharges;
 use crate::logging::LogControl;
-use crate::mark_secret;
 use crate::metrics::{self, CallMetrics, Sources};
+use crate::nonce_secret;
 use crate::process;
 use crate::rates::Rates;
 use crate::reload::{ReloadCounts, Reloader};
@@ -49,8 +49,8 @@ use crate::tls::{Tls, TlsPort};
 /// Maximum time for finishing admin requests at shutdown.
 const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
 /// Draining ends when this many polls in a row see only event streams.
-const WATCHERS_LOOKS: u32 = 10;
-const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
+const WATCHER_POLLS: u32 = 10;
+const WATCHER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum size of an AdminService request in bytes.
 ///
@@ -67,7 +67,7 @@ pub(crate) struct App {
     admin: Admin,
     connections: Ports,
     tls: Option<Arc<Tls>>,
-    keeper: Keeper,
+    journal_resources: JournalResources,
     grpc: Listener,
     pages: TaskTracker,
     /// Cancelled when remaining calls are cut off.
@@ -92,13 +92,13 @@ struct Grpc {
 }
 
 impl Protocol for Grpc {
-    type Serving = hyper::server::conn::http2::Connection<Io, AuthService, InTurn>;
+    type Serving = hyper::server::conn::http2::Connection<Io, AuthService, ScheduledExecutor>;
 
-    const SAYS_HELLO: bool = true;
+    const CLIENT_SPEAKS_FIRST: bool = true;
 
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
         let service = self.auth_layer.service(self.routes.clone(), connection);
-        let in_turn = InTurn {
+        let in_turn = ScheduledExecutor {
             owner: Arc::clone(&connection.owner),
             write_timeout: self.write_timeout,
         };
@@ -107,7 +107,7 @@ impl Protocol for Grpc {
 }
 
 /// A daemon that accepts calls.
-pub(crate) struct Running {
+pub(crate) struct RunningApp {
     api: Api,
     auth_layer: AuthLayer,
     admin: Admin,
@@ -118,7 +118,7 @@ pub(crate) struct Running {
     abort: CancellationToken,
     calls: TaskTracker,
     pages: TaskTracker,
-    keeper: Keeper,
+    journal_resources: JournalResources,
     endpoints: PathBuf,
 }
 
@@ -183,22 +183,25 @@ impl App {
         let OpenJournal {
             store: journal,
             machine,
-            keeper,
-        } = journal_place::open(&config, key, waits_for).await?;
+            journal_resources,
+        } = journal_location::open(&config, key, waits_for).await?;
         let admin_addr = admin_addr?;
         data_files.remove_copies();
-        let files = Arc::new(journal_place::open_memories(&config, key).await?);
-        let elsewhere = journal.clone().filter(|_| config.journal.is_elsewhere());
+        let files = Arc::new(journal_location::open_memories(&config, key).await?);
+        let elsewhere = journal
+            .clone()
+            .filter(|_| config.journal.is_outside_data_dir());
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
         let mut engine_config = config.engine.clone();
         let machine = Arc::new(machine);
-        engine_config.cluster = keeper.cluster();
+        engine_config.cluster = journal_resources.cluster();
         let is_in_cluster = engine_config.cluster.is_some();
-        engine_config.mark_secret = match (&journal, keeper.mark_secret(&*machine).await?) {
-            (None, _) => None,
-            (Some(_), Some(shared)) => Some(shared),
-            (Some(_), None) => Some(mark_secret::of_dir(&config.data_dir, &*machine)),
-        };
+        engine_config.nonce_secret =
+            match (&journal, journal_resources.nonce_secret(&*machine).await?) {
+                (None, _) => None,
+                (Some(_), Some(shared)) => Some(shared),
+                (Some(_), None) => Some(nonce_secret::of_dir(&config.data_dir, &*machine)),
+            };
         let engine = Engine::open(engine_config, journal.clone(), machine, Blocking::Threads)
             .await
             .map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
@@ -213,10 +216,10 @@ impl App {
         let search = Search::open(engine.clone(), &config.data_dir, search_config, key);
         let mut erasers: Vec<Arc<dyn Eraser>> =
             vec![Arc::new(search.clone()), Arc::new(memories.clone())];
-        erasers.extend(keeper.eraser());
+        erasers.extend(journal_resources.eraser());
         engine.start_erasing(erasers);
-        keeper.watch(&engine);
-        let members = keeper.members();
+        journal_resources.watch(&engine);
+        let members = journal_resources.members();
         members.follow(&engine);
         let new_keyring =
             Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
@@ -237,10 +240,10 @@ impl App {
                 keyring: Arc::clone(&keyring),
                 log,
                 config: ArcSwap::from_pointee(config),
-                told_settings: keeper.settings(),
+                published_settings: journal_resources.settings(),
                 counts: ReloadCounts::default(),
                 turn: Mutex::default(),
-                seen: StdMutex::new(files_read),
+                last_files: StdMutex::new(files_read),
                 tasks: TaskTracker::new(),
             }),
             members: members.clone(),
@@ -265,12 +268,12 @@ impl App {
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,
-            journal_away: keeper.away(),
+            journal_away: journal_resources.away(),
             calls,
             auth_layer: auth_layer.clone(),
             connections: connections.clone(),
         });
-        admin.open(engine, registry, keeper.away(), members);
+        admin.open(engine, registry, journal_resources.away(), members);
         Ok(Self {
             server,
             request_bytes,
@@ -280,7 +283,7 @@ impl App {
             admin,
             connections,
             tls,
-            keeper,
+            journal_resources,
             grpc,
             pages,
             abort,
@@ -298,7 +301,7 @@ impl App {
     }
 
     /// Starts accepting calls.
-    pub(crate) fn serve(self) -> Result<Running, CliError> {
+    pub(crate) fn serve(self) -> Result<RunningApp, CliError> {
         let (stop, abort) = (self.stop, self.abort);
         let calls = TaskTracker::new();
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -337,7 +340,7 @@ impl App {
         });
         self.admin.set_ready(true);
         write_endpoints(&self.endpoints, &self.grpc_addr, &self.admin_addr);
-        Ok(Running {
+        Ok(RunningApp {
             api: self.api,
             auth_layer: self.auth_layer,
             admin: self.admin,
@@ -346,17 +349,17 @@ impl App {
             abort,
             calls,
             pages: self.pages,
-            keeper: self.keeper,
+            journal_resources: self.journal_resources,
             endpoints: self.endpoints,
         })
     }
 }
 
-impl Running {
+impl RunningApp {
     /// Reports SERVING to health checks, and then follows the state of the journal.
     pub(crate) async fn announce(&self) {
         self.health.begin().await;
-        let away = self.keeper.away();
+        let away = self.journal_resources.away();
         let follower = JournalFollower::new(self.health.clone(), away);
         self.api.engine.run_worker(follower);
     }
@@ -372,7 +375,7 @@ impl Running {
 
     /// Cancelled when another daemon has taken over the journal.
     pub(crate) fn lost(&self) -> CancellationToken {
-        self.keeper.lost()
+        self.journal_resources.lost()
     }
 
     /// Sum of all time limits in [`Self::drain`].
@@ -398,7 +401,7 @@ impl Running {
                 Ok(()) => info!("all calls are finished"),
                 Err(_) => warn!(?grace, "calls were cut off"),
             },
-            () = self.only_watchers() => info!("watchers that read nothing were cut off"),
+            () = self.wait_for_watchers_only() => info!("watchers that read nothing were cut off"),
         }
         self.abort.cancel();
         self.calls.wait().await;
@@ -407,7 +410,7 @@ impl Running {
             Ok(()) => info!("all changes are written"),
             Err(_) => error!(?grace, "changes could not be written in time"),
         }
-        std::mem::take(&mut self.keeper).release().await;
+        std::mem::take(&mut self.journal_resources).release().await;
         self.pages.close();
         let _ = tokio::time::timeout(PAGES_TIME_MAX, self.pages.wait()).await;
     }
@@ -415,11 +418,11 @@ impl Running {
     /// Waits until only event streams have been open for a while.
     ///
     /// The daemon has ended these streams, so their clients do not read them.
-    async fn only_watchers(&self) {
+    async fn wait_for_watchers_only(&self) {
         let mut looks = 0;
-        while looks < WATCHERS_LOOKS {
-            tokio::time::sleep(WATCHERS_PAUSE).await;
-            let is_so = self.api.watching.count() > 0 && self.auth_layer.calls_under_way() == 0;
+        while looks < WATCHER_POLLS {
+            tokio::time::sleep(WATCHER_POLL_INTERVAL).await;
+            let is_so = self.api.watching.count() > 0 && self.auth_layer.calls_in_progress() == 0;
             looks = if is_so { looks + 1 } else { 0 };
         }
     }

@@ -25,8 +25,8 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tracing::warn;
 
-use crate::admission::body::{CountedRequest, HeldAnswer};
-use crate::admission::{Admission, CallPlace};
+use crate::admission::body::{CountedRequest, PermitBody};
+use crate::admission::{Admission, CallPermit};
 use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKeys};
 use crate::metrics::{CallMetrics, CallTimer};
 use crate::rates::{Rates, RequestMeter};
@@ -79,7 +79,7 @@ pub(crate) enum Keyring {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
+pub(crate) enum AuthError {
     /// No `authorization: Bearer <key>` header.
     NoKey,
     /// The key is not configured.
@@ -94,7 +94,7 @@ pub(crate) enum Denied {
 
 /// Callers that need no key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Keyless {
+pub(crate) struct KeylessCallers {
     /// Tenants that a certificate may name.
     pub(crate) by_certificate: Vec<TenantId>,
     /// Users of this machine, over a Unix socket.
@@ -107,7 +107,7 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 }
 
 /// Whether several tenants may call.
-pub(crate) fn are_several(keys: &[Key], keyless: &Keyless) -> bool {
+pub(crate) fn are_several(keys: &[Key], keyless: &KeylessCallers) -> bool {
     let of_users = keyless.by_uid.iter().map(|(_, tenant, _)| tenant);
     let of_keys = keys.iter().map(|key| &key.tenant);
     let tenants = of_keys.chain(&keyless.by_certificate).chain(of_users);
@@ -120,7 +120,7 @@ impl Keyring {
     /// Credentials also in `before` keep their validity, so that their calls continue.
     pub(crate) fn new(
         keys: &[Key],
-        keyless: &Keyless,
+        keyless: &KeylessCallers,
         engine: &Engine,
         before: Option<&Self>,
     ) -> Option<Self> {
@@ -134,7 +134,7 @@ impl Keyring {
                 key,
             })
         };
-        if keys.is_empty() && *keyless == Keyless::default() {
+        if keys.is_empty() && *keyless == KeylessCallers::default() {
             return Some(Self::Open(caller(
                 &TenantId::default_tenant(),
                 Role::Admin,
@@ -241,10 +241,10 @@ impl Keyring {
         &self,
         authorization: Option<&[u8]>,
         connection: &Connection,
-    ) -> Result<&Caller, Denied> {
+    ) -> Result<&Caller, AuthError> {
         let (by_prefix, by_name, by_uid) = match self {
             // A client that sends a key expects authentication, and to be its tenant.
-            Self::Open(_) if authorization.is_some() => return Err(Denied::NoKeysHere),
+            Self::Open(_) if authorization.is_some() => return Err(AuthError::NoKeysHere),
             Self::Open(caller) => return Ok(caller),
             Self::Keys {
                 by_prefix,
@@ -255,16 +255,16 @@ impl Keyring {
         };
         let Some(authorization) = authorization else {
             if let Some(names) = connection.certificate() {
-                return one_named(names, by_name).ok_or(Denied::WrongCertificate);
+                return one_named(names, by_name).ok_or(AuthError::WrongCertificate);
             }
             let caller = connection.peer.uid.and_then(|uid| by_uid.get(&uid));
-            return caller.ok_or(Denied::NoKey);
+            return caller.ok_or(AuthError::NoKey);
         };
-        let key = bearer(authorization).ok_or(Denied::NoKey)?;
+        let key = bearer(authorization).ok_or(AuthError::NoKey)?;
         let presented = digest(key);
         let mut candidates = by_prefix.get(&prefix(&presented)).into_iter().flatten();
         let found = candidates.find(|(known, _)| known.ct_eq(&presented).into());
-        found.map(|(_, caller)| caller).ok_or(Denied::WrongKey)
+        found.map(|(_, caller)| caller).ok_or(AuthError::WrongKey)
     }
 }
 
@@ -277,7 +277,7 @@ fn one_named<'a>(names: &[String], by_name: &'a HashMap<String, Caller>) -> Opti
 }
 
 fn prefix(digest: &KeyDigest) -> [u8; 8] {
-    std::array::from_fn(|place| digest[place])
+    std::array::from_fn(|index| digest[index])
 }
 
 fn bearer(header: &[u8]) -> Option<&[u8]> {
@@ -298,11 +298,11 @@ pub(crate) struct DeniedCounts {
 /// Authenticates and admits every call before its message is read.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthLayer {
-    shared: Arc<Shared>,
+    shared: Arc<AuthInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct AuthInner {
     keyring: Arc<ArcSwap<Keyring>>,
     admission: Admission,
     rates: Rates,
@@ -316,8 +316,8 @@ struct Shared {
     probe_timeout: Duration,
 }
 
-struct LetIn {
-    place: Arc<CallPlace>,
+struct AdmittedCall {
+    permit: Arc<CallPermit>,
     meter: RequestMeter,
 }
 
@@ -329,27 +329,27 @@ pub(crate) struct AuthService {
     connection: Arc<Connection>,
 }
 
-enum Refusal {
-    Denied(Denied),
+enum CallRejection {
+    AuthError(AuthError),
     Status(Status),
 }
 
 /// The error that resets the stream of a call without a response.
 #[derive(Debug, thiserror::Error)]
-#[error("too much was refused on this connection")]
-pub(crate) struct Unanswered(#[source] h2::Error);
+#[error("too many calls were rejected on this connection")]
+pub(crate) struct StreamReset(#[source] h2::Error);
 
-impl From<Infallible> for Unanswered {
+impl From<Infallible> for StreamReset {
     fn from(never: Infallible) -> Self {
         match never {}
     }
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Unanswered>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, StreamReset>> + Send>>;
 
 /// Resets the stream, because the connection has had too many rejections.
-fn unanswered() -> Answering {
-    let reset = Unanswered(h2::Reason::ENHANCE_YOUR_CALM.into());
+fn reset_stream() -> ResponseFuture {
+    let reset = StreamReset(h2::Reason::ENHANCE_YOUR_CALM.into());
     Box::pin(std::future::ready(Err(reset)))
 }
 
@@ -362,7 +362,7 @@ impl AuthLayer {
         limits: &ConnectionsConfig,
         is_in_cluster: bool,
     ) -> Self {
-        let shared = Shared {
+        let shared = AuthInner {
             keyring,
             admission,
             rates,
@@ -379,8 +379,8 @@ impl AuthLayer {
     }
 
     /// Number of calls without a sent response. A stream counts until its response begins.
-    pub(crate) fn calls_under_way(&self) -> usize {
-        self.shared.admission.calls_under_way()
+    pub(crate) fn calls_in_progress(&self) -> usize {
+        self.shared.admission.calls_in_progress()
     }
 
     pub(crate) fn denied(&self) -> &DeniedCounts {
@@ -389,8 +389,8 @@ impl AuthLayer {
 
     pub(crate) fn service(&self, routes: Routes, connection: &Arc<Connection>) -> AuthService {
         if self.shared.keyring.load().is_shared() {
-            let strangers = self.shared.admission.schedule().strangers();
-            connection.owner.enter(strangers);
+            let unauthenticated = self.shared.admission.schedule().unauthenticated_lane();
+            connection.owner.enter(unauthenticated);
         }
         AuthService {
             layer: self.clone(),
@@ -400,7 +400,7 @@ impl AuthLayer {
     }
 }
 
-impl Shared {
+impl AuthInner {
     /// Admits a call, and stores its caller and permit in the request's extensions.
     ///
     /// Nothing of a call is retained before its key is verified.
@@ -409,13 +409,13 @@ impl Shared {
         request: &mut Request<Body>,
         call: Call,
         connection: &Connection,
-    ) -> Result<LetIn, Refusal> {
+    ) -> Result<AdmittedCall, CallRejection> {
         let keyring = self.keyring.load();
-        let authorization = authorization(request).map_err(Refusal::Denied)?;
+        let authorization = authorization(request).map_err(CallRejection::AuthError)?;
         let caller = keyring
             .caller(authorization, connection)
-            .map_err(Refusal::Denied)?;
-        self.recognise(connection, &caller.tenant, &keyring);
+            .map_err(CallRejection::AuthError)?;
+        self.mark_authenticated(connection, &caller.tenant, &keyring);
         if call.is_admin() && caller.role != Role::Admin {
             return Err(status::role_required().into());
         }
@@ -433,37 +433,37 @@ impl Shared {
         let caller = caller.clone();
         // Limits on the number of a tenant's calls belong before this line, where no permit is
         // taken yet.
-        let place = self
+        let permit = self
             .admission
             .enter(&caller.tenant, keyring.is_shared())
             .map(Arc::new)?;
         request.extensions_mut().insert(caller);
-        request.extensions_mut().insert(Arc::clone(&place));
-        Ok(LetIn { place, meter })
+        request.extensions_mut().insert(Arc::clone(&permit));
+        Ok(AdmittedCall { permit, meter })
     }
 
     /// Records that the connection has shown a valid credential of a tenant.
-    fn recognise(&self, connection: &Connection, tenant: &Tenant, keyring: &Keyring) {
+    fn mark_authenticated(&self, connection: &Connection, tenant: &Tenant, keyring: &Keyring) {
         connection.show_key();
         if keyring.is_shared() {
-            self.admission.wait_in_turn(&connection.owner, tenant);
+            self.admission.assign_lane(&connection.owner, tenant);
         }
     }
 
     /// Counts a denied call and returns the delay of its response, if it gets one.
-    fn count_denied(&self, denied: Denied, connection: &Connection) -> Option<Duration> {
+    fn count_denied(&self, denied: AuthError, connection: &Connection) -> Option<Duration> {
         let is_answered = connection.count_refusal();
         let delay = match denied {
-            Denied::NoKey => {
+            AuthError::NoKey => {
                 self.denied.no_key.fetch_add(1, Ordering::Relaxed);
                 Some(Duration::ZERO)
             }
             // Not a guess: the client does not match the configuration, or sends a malformed call.
-            Denied::NoKeysHere | Denied::SeveralKeys => {
+            AuthError::NoKeysHere | AuthError::SeveralKeys => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
                 Some(Duration::ZERO)
             }
-            Denied::WrongKey => {
+            AuthError::WrongKey => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
                 let Peer { address, uid } = connection.peer;
                 warn!(?address, ?uid, "a call came with a wrong key");
@@ -472,7 +472,7 @@ impl Shared {
                     None => Some(Duration::ZERO),
                 }
             }
-            Denied::WrongCertificate => {
+            AuthError::WrongCertificate => {
                 let count = &self.denied.wrong_certificate;
                 count.fetch_add(1, Ordering::Relaxed);
                 let names = connection.certificate();
@@ -485,7 +485,7 @@ impl Shared {
     }
 }
 
-impl From<Status> for Refusal {
+impl From<Status> for CallRejection {
     fn from(status: Status) -> Self {
         Self::Status(status)
     }
@@ -493,44 +493,44 @@ impl From<Status> for Refusal {
 
 impl hyper::service::Service<Request<Incoming>> for AuthService {
     type Response = Response<Body>;
-    type Error = Unanswered;
-    type Future = Answering;
+    type Error = StreamReset;
+    type Future = ResponseFuture;
 
-    fn call(&self, request: Request<Incoming>) -> Answering {
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         if self.connection.is_closing() {
-            return unanswered();
+            return reset_stream();
         }
-        if let Some(status) = no_grpc(&request) {
-            return self.refuse_http(status);
+        if let Some(status) = non_grpc_status(&request) {
+            return self.reject_http(status);
         }
         let call = Call::of(request.uri().path());
         let timer = self.layer.shared.metrics.start(call);
         match call {
-            Call::Health => self.probe(request, timer),
-            _ => self.keyed(request.map(Body::new), call, timer),
+            Call::Health => self.serve_health_check(request, timer),
+            _ => self.serve_with_key(request.map(Body::new), call, timer),
         }
     }
 }
 
 impl AuthService {
     /// Serves a call that needs a key, if keys are configured.
-    fn keyed(&self, mut request: Request<Body>, call: Call, timer: CallTimer) -> Answering {
+    fn serve_with_key(&self, mut request: Request<Body>, call: Call, timer: CallTimer) -> ResponseFuture {
         let shared = &self.layer.shared;
         let reply_bytes_max = match reply_limit::of_call(request.headers()) {
             Ok(bytes_max) => bytes_max,
-            Err(refused) => return self.refuse(refused.into(), timer),
+            Err(refused) => return self.reject(refused.into(), timer),
         };
-        let LetIn { place, meter } = match shared.admit(&mut request, call, &self.connection) {
-            Ok(let_in) => let_in,
-            Err(refusal) => return self.refuse(refusal, timer),
+        let AdmittedCall { permit, meter } = match shared.admit(&mut request, call, &self.connection) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return self.reject(refusal, timer),
         };
         let is_reflection = matches!(call, Call::Reflection);
-        if is_reflection && let Err(refused) = place.add_bytes(UNREAD_BYTES_MAX) {
-            return self.refuse(refused.into(), timer);
+        if is_reflection && let Err(refused) = permit.add_bytes(UNREAD_BYTES_MAX) {
+            return self.reject(refused.into(), timer);
         }
         let open = self.connection.begin_call();
         let deadline = deadline(request.headers());
-        let counted = Arc::clone(&place);
+        let counted = Arc::clone(&permit);
         // Reflection streams stay open, so they have no timeout.
         let request_timeout = (!is_reflection).then_some(shared.request_timeout);
         let request = request
@@ -544,33 +544,33 @@ impl AuthService {
                     Err(_) => status::deadline_exceeded().into_http(),
                 },
             };
-            explain(&mut answer);
+            add_error_details(&mut answer);
             if !is_reflection && !call.has_stream() {
                 answer = reply_limit::checked(answer, reply_bytes_max).await;
             }
             timer.stop(&answer);
             Ok(answer.map(|body| {
                 if is_reflection {
-                    Body::new(HeldAnswer::new(body, (open, place)))
+                    Body::new(PermitBody::new(body, (open, permit)))
                 } else if call.has_stream() {
                     // It lasts as long as its client wants, and buffers little at any time.
-                    Body::new(HeldAnswer::new(body, open))
+                    Body::new(PermitBody::new(body, open))
                 } else {
-                    Body::new(HeldAnswer::counted(body, place, open))
+                    Body::new(PermitBody::counted(body, permit, open))
                 }
             }))
         })
     }
 
     /// Rejects a call. Delays responses to wrong keys to slow down guessing.
-    fn refuse(&self, refusal: Refusal, timer: CallTimer) -> Answering {
+    fn reject(&self, refusal: CallRejection, timer: CallTimer) -> ResponseFuture {
         let (status, delay) = match refusal {
-            Refusal::Status(status) => (status, Duration::ZERO),
-            Refusal::Denied(denied) => {
+            CallRejection::Status(status) => (status, Duration::ZERO),
+            CallRejection::AuthError(denied) => {
                 let shared = &self.layer.shared;
                 let Some(delay) = shared.count_denied(denied, &self.connection) else {
-                    self.connection.finish_if_stranger();
-                    return unanswered();
+                    self.connection.finish_if_unauthenticated();
+                    return reset_stream();
                 };
                 (status::denied(denied), delay)
             }
@@ -585,9 +585,9 @@ impl AuthService {
         })
     }
 
-    fn refuse_http(&self, status: StatusCode) -> Answering {
+    fn reject_http(&self, status: StatusCode) -> ResponseFuture {
         if !self.connection.count_refusal() {
-            return unanswered();
+            return reset_stream();
         }
         let mut answer = Response::new(Body::empty());
         *answer.status_mut() = status;
@@ -599,30 +599,30 @@ impl AuthService {
     /// The request is small, and until it is complete it uses only its connection's share of
     /// resources. The same holds for `Watch` streams: when there is no room, the oldest connection
     /// without a valid key is closed, with its streams.
-    fn probe(&self, request: Request<Incoming>, timer: CallTimer) -> Answering {
+    fn serve_health_check(&self, request: Request<Incoming>, timer: CallTimer) -> ResponseFuture {
         let shared = &self.layer.shared;
         let keyring = shared.keyring.load();
         let caller = authorization(&request)
             .and_then(|authorization| keyring.caller(authorization, &self.connection));
         match caller {
-            Ok(caller) => shared.recognise(&self.connection, &caller.tenant, &keyring),
+            Ok(caller) => shared.mark_authenticated(&self.connection, &caller.tenant, &keyring),
             // Health checks must not help to guess keys either.
-            Err(denied @ (Denied::WrongKey | Denied::SeveralKeys)) => {
-                return self.refuse(Refusal::Denied(denied), timer);
+            Err(denied @ (AuthError::WrongKey | AuthError::SeveralKeys)) => {
+                return self.reject(CallRejection::AuthError(denied), timer);
             }
             Err(_) => {}
         }
         let Some(call) = self.connection.begin_keyless_call() else {
             return if self.connection.count_refusal() {
-                self.refuse(status::too_many_calls().into(), timer)
+                self.reject(status::too_many_calls().into(), timer)
             } else {
-                unanswered()
+                reset_stream()
             };
         };
         let this = self.clone();
         Box::pin(async move {
             let answer = this
-                .answer_probe(request, call)
+                .run_health_check(request, call)
                 .await
                 .unwrap_or_else(Status::into_http);
             timer.stop(&answer);
@@ -630,7 +630,7 @@ impl AuthService {
         })
     }
 
-    async fn answer_probe(
+    async fn run_health_check(
         self,
         request: Request<Incoming>,
         call: OpenCall,
@@ -638,11 +638,11 @@ impl AuthService {
         let limit = self.layer.shared.probe_timeout;
         // Keep nothing else of the head while it waits.
         let path: Uri = request.uri().path().parse().unwrap_or_default();
-        let reading = Limited::new(request.into_body(), PROBE_BYTES_MAX).collect();
+        let reading = Limited::new(request.into_body(), HEALTH_CHECK_BYTES_MAX).collect();
         let body = tokio::time::timeout(limit, reading)
             .await
             .map_err(|_| status::request_too_slow())?
-            .map_err(|_| status::probe_too_large(PROBE_BYTES_MAX))?;
+            .map_err(|_| status::probe_too_large(HEALTH_CHECK_BYTES_MAX))?;
         let mut request = Request::new(Body::new(Full::new(body.to_bytes())));
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, path);
         let grpc = HeaderValue::from_static(GRPC);
@@ -652,12 +652,12 @@ impl AuthService {
             .answer(request)
             .await
             .unwrap_or_else(|never| match never {});
-        Ok(answer.map(|body| Body::new(HeldAnswer::new(body, call))))
+        Ok(answer.map(|body| Body::new(PermitBody::new(body, call))))
     }
 }
 
 /// Why a request is not gRPC, if so.
-fn no_grpc<B>(request: &Request<B>) -> Option<StatusCode> {
+fn non_grpc_status<B>(request: &Request<B>) -> Option<StatusCode> {
     if request.method() != Method::POST {
         return Some(StatusCode::METHOD_NOT_ALLOWED);
     }
@@ -672,11 +672,11 @@ fn no_grpc<B>(request: &Request<B>) -> Option<StatusCode> {
     }
 }
 
-fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, Denied> {
-    let mut said = request.headers().get_all(AUTHORIZATION).iter();
-    let first = said.next().map(HeaderValue::as_bytes);
-    match said.next() {
-        Some(_) => Err(Denied::SeveralKeys),
+fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, AuthError> {
+    let mut values = request.headers().get_all(AUTHORIZATION).iter();
+    let first = values.next().map(HeaderValue::as_bytes);
+    match values.next() {
+        Some(_) => Err(AuthError::SeveralKeys),
         None => Ok(first),
     }
 }
@@ -685,7 +685,7 @@ fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, Denied> {
 const GRPC: &str = "application/grpc";
 
 /// Maximum size in bytes of a health check request, which contains a service name.
-const PROBE_BYTES_MAX: usize = 1 << 10;
+const HEALTH_CHECK_BYTES_MAX: usize = 1 << 10;
 /// Bytes that hyper buffers of a response stream if the client does not read.
 const UNREAD_BYTES_MAX: u64 = 400 << 10;
 
@@ -707,7 +707,7 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Adds the usual error details to errors of the gRPC library, such as malformed messages.
-fn explain(answer: &mut Response<Body>) {
+fn add_error_details(answer: &mut Response<Body>) {
     let headers = answer.headers_mut();
     if !headers.contains_key(Status::GRPC_STATUS)
         || headers.contains_key(Status::GRPC_STATUS_DETAILS)

@@ -37,7 +37,7 @@ use crate::connections::ConnectionsConfig;
 use crate::connections::socket::{FileMode, ListenAddress};
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
-use crate::journal_place::JournalPlace;
+use crate::journal_location::JournalLocation;
 use crate::process;
 use crate::rpc::Role;
 use crate::tls::{Loaded, Tls, TlsConfig};
@@ -66,13 +66,13 @@ pub(crate) struct Config {
     pub(crate) server: ServerConfig,
     pub(crate) log: LogConfig,
     pub(crate) engine: EngineConfig,
-    pub(crate) journal: JournalPlace,
+    pub(crate) journal: JournalLocation,
     /// Limits and workers of long-term memory.
     pub(crate) memories: MemoriesConfig,
     pub(crate) long_term: LongTerm,
     pub(crate) search: SearchConfig,
     pub(crate) keys: Vec<Key>,
-    pub(crate) keyless: Keyless,
+    pub(crate) keyless: KeylessCallers,
     /// Contents of the TLS files.
     pub(crate) tls: Option<Loaded>,
     /// Whether the file states its version.
@@ -228,7 +228,7 @@ impl Config {
 
     /// Whether callers need no credentials.
     pub(crate) fn is_open(&self) -> bool {
-        self.keys.is_empty() && self.keyless == Keyless::default()
+        self.keys.is_empty() && self.keyless == KeylessCallers::default()
     }
 
     /// Takes over the listeners of a running daemon, which do not change before a restart.
@@ -266,11 +266,11 @@ pub(crate) fn data_files(path: &Path) -> Result<DataFiles, CliError> {
 }
 
 /// Like [`data_files`], with the location of the journal.
-pub(crate) fn data_place(path: &Path) -> Result<(DataFiles, JournalPlace), CliError> {
+pub(crate) fn data_location(path: &Path) -> Result<(DataFiles, JournalLocation), CliError> {
     let journal = read(path, |text| {
         let file = File::parse(text)?;
         let mut problems = Problems::default();
-        let journal = problems.within("journal", |problems| journal_place(&file, problems));
+        let journal = problems.within("journal", |problems| journal_location(&file, problems));
         problems.or(journal)
     })?;
     Ok((data_files(path)?, journal))
@@ -398,7 +398,7 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
                          the disk of all";
         warnings.push(unbounded.to_owned());
     }
-    if keys.is_empty() && keyless == Keyless::default() {
+    if keys.is_empty() && keyless == KeylessCallers::default() {
         let open = "no keys are configured: everybody on this machine is the operator of `default` \
                     (server.allow_without_keys)";
         warnings.push(open.to_owned());
@@ -424,8 +424,8 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
         memories(&file, environment, problems)
     });
     let long_term = long_term_files(&file, &mut problems);
-    let journal = problems.within("journal", |problems| journal_place(&file, problems));
-    if journal.is_elsewhere() && file.server.data_key.is_some() {
+    let journal = problems.within("journal", |problems| journal_location(&file, problems));
+    if journal.is_outside_data_dir() && file.server.data_key.is_some() {
         let plain = "server.data_key encrypts the files of data_dir; the journal is in the database \
                      of journal.postgres, and is not encrypted by it";
         warnings.push(plain.to_owned());
@@ -450,9 +450,9 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
 }
 
 /// Returns the location of the journal. It applies at startup, so its secrets are not watched.
-fn journal_place(file: &File, problems: &mut Problems) -> JournalPlace {
+fn journal_location(file: &File, problems: &mut Problems) -> JournalLocation {
     let Some(spec) = &file.journal.second.postgres else {
-        return JournalPlace::DataDir;
+        return JournalLocation::DataDir;
     };
     problems.unless(
         file.journal.first.durability == Durability::Sync,
@@ -470,7 +470,11 @@ fn has_keyless(server: &ServerConfig) -> bool {
 }
 
 /// Returns the callers of these tenants that need no key.
-fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Problems) -> Keyless {
+fn keyless(
+    server: &ServerConfig,
+    tenants: &[TenantConfig],
+    problems: &mut Problems,
+) -> KeylessCallers {
     let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
     let ids = || tenants.iter().map(|tenant| tenant.id.clone());
     if has_keyless(server) && tenants.is_empty() {
@@ -492,7 +496,7 @@ fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Probl
             }
         }
     }
-    Keyless {
+    KeylessCallers {
         by_certificate: if takes_certificates {
             ids().collect()
         } else {
@@ -603,7 +607,7 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
             ..file.limits.second.clone()
         },
         tenants: tenants::tenants(&file.tenants, problems),
-        mark_secret: None,
+        nonce_secret: None,
         cluster: None,
     }
 }

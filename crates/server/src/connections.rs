@@ -1,10 +1,10 @@
 //! Connection table of a port, with limits on count, handshake, idle time and age.
 //!
-//! Counts are limited in total and per address. A connection is unauthenticated (a "stranger" in
+//! Counts are limited in total and per address. A connection is unauthenticated (a "unauthenticated" in
 //! names) until it shows a valid key. When there is no room, the oldest of these is closed.
 
 pub(crate) mod config;
-mod gathered;
+mod deferred_poll;
 mod io;
 pub(crate) mod serve;
 pub(crate) mod socket;
@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::admission::schedule::{Owner, Schedule};
-use io::BytesLeft;
+use crate::admission::schedule::{Schedule, TaskOwner};
+use io::PollBudget;
 
 pub(crate) use config::ConnectionsConfig;
 pub(crate) use socket::Peer;
@@ -35,18 +35,18 @@ const REFUSALS_ANSWERED: u32 = 16;
 const REFUSALS_MAX: u32 = 64;
 
 /// Maximum number of displaced connections in excess of the connection limit.
-const LEAVING_MAX: usize = 64;
+const DISPLACED_MAX: usize = 64;
 
 /// Bytes that an unauthenticated connection may read per poll. A call can have only 15 bytes.
-const STRANGER_BYTES_AT_ONCE: usize = 1 << 10;
+const UNAUTHENTICATED_BYTES_PER_POLL: usize = 1 << 10;
 /// The same for other connections, if tenants share the scheduler.
 ///
 /// Small calls cost much more per byte than large responses.
-const BYTES_IN_TURN: usize = 8 << 10;
+const SHARED_BYTES_PER_POLL: usize = 8 << 10;
 /// The same if there is a single tenant.
-const BYTES_AT_ONCE: usize = 64 << 10;
+const BYTES_PER_POLL: usize = 64 << 10;
 /// Bytes that a connection may write per poll, if tenants share the scheduler.
-const WRITTEN_BYTES_IN_TURN: usize = 128 << 10;
+const SHARED_WRITTEN_BYTES_PER_POLL: usize = 128 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -54,7 +54,7 @@ pub(crate) struct Connections {
     max_per_address: usize,
     calls_without_key: usize,
     schedule: Arc<Schedule>,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
     closed: Notify,
     pub(crate) counts: ConnectionCounts,
 }
@@ -79,23 +79,23 @@ pub(crate) struct ConnectionCounts {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     open: usize,
     /// Displaced connections that are still open, included in `open`.
-    leaving: usize,
+    displaced: usize,
     next_number: u64,
-    strangers: BTreeMap<u64, Arc<Connection>>,
-    by_address: HashMap<IpAddr, OfAddress>,
+    unauthenticated: BTreeMap<u64, Arc<Connection>>,
+    by_address: HashMap<IpAddr, AddressConnections>,
 }
 
 #[derive(Debug, Default)]
-struct OfAddress {
+struct AddressConnections {
     open: usize,
-    leaving: usize,
-    strangers: BTreeSet<u64>,
+    displaced: usize,
+    unauthenticated: BTreeSet<u64>,
 }
 
-enum Entered {
+enum EnterOutcome {
     Yes(Arc<Connection>),
     /// No room until another connection is closed.
     NotYet,
@@ -110,16 +110,16 @@ pub(crate) struct Connection {
     number: u64,
     pub(crate) peer: Peer,
     /// Determines the queue for the tasks of the connection and its calls.
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) owner: Arc<TaskOwner>,
     /// Names in the client's certificate. Unset if there is none.
     certificate: OnceLock<Vec<String>>,
     /// Set after the first bytes of its protocol.
-    has_said_hello: AtomicBool,
+    has_spoken: AtomicBool,
     /// Set after the first valid key.
     has_key: AtomicBool,
     /// Bytes it may still read and write in this poll.
-    readable: BytesLeft,
-    writable: BytesLeft,
+    readable: PollBudget,
+    writable: PollBudget,
     /// Number of calls so far, and of open ones.
     calls_begun: AtomicU64,
     calls: AtomicUsize,
@@ -127,14 +127,14 @@ pub(crate) struct Connection {
     keyless_calls: AtomicUsize,
     /// Calls rejected without a valid key.
     refusals: AtomicU32,
-    /// The current [`Order`].
+    /// The current [`CloseOrder`].
     order: AtomicU8,
     ordered: Notify,
 }
 
 /// An instruction to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Order {
+enum CloseOrder {
     /// Continue.
     None,
     /// Close when its calls are done.
@@ -151,7 +151,7 @@ pub(crate) struct OpenCall {
 
 /// The entry of a connection in the table, removed on drop.
 #[derive(Debug)]
-struct Seat(Arc<Connection>);
+struct TableEntry(Arc<Connection>);
 
 impl Connections {
     /// At most `max` connections, with tasks scheduled in `schedule`.
@@ -177,15 +177,15 @@ impl Connections {
     }
 
     /// Adds a connection once there is room. `None` if its address has reached the limit.
-    async fn enter(self: &Arc<Self>, peer: Peer) -> Option<Seat> {
+    async fn enter(self: &Arc<Self>, peer: Peer) -> Option<TableEntry> {
         loop {
             let closed = self.closed.notified();
             tokio::pin!(closed);
             closed.as_mut().enable();
             match self.try_enter(peer) {
-                Entered::Yes(connection) => return Some(Seat(connection)),
-                Entered::NotYet => closed.await,
-                Entered::Never => {
+                EnterOutcome::Yes(connection) => return Some(TableEntry(connection)),
+                EnterOutcome::NotYet => closed.await,
+                EnterOutcome::Never => {
                     count(&self.counts.over_address);
                     return None;
                 }
@@ -194,28 +194,28 @@ impl Connections {
     }
 
     /// Adds a connection, and closes the oldest unauthenticated one if necessary.
-    fn try_enter(self: &Arc<Self>, peer: Peer) -> Entered {
+    fn try_enter(self: &Arc<Self>, peer: Peer) -> EnterOutcome {
         let mut table = self.table();
         let of_address = peer
             .address
             .and_then(|address| table.by_address.get(&address));
-        let full = of_address.filter(|of| of.open - of.leaving >= self.max_per_address);
+        let full = of_address.filter(|of| of.open - of.displaced >= self.max_per_address);
         let is_address_full = full.is_some();
-        if is_address_full || table.open - table.leaving >= self.max {
+        if is_address_full || table.open - table.displaced >= self.max {
             let oldest = match full {
-                Some(of_address) => of_address.strangers.first(),
-                None => table.strangers.keys().next(),
+                Some(of_address) => of_address.unauthenticated.first(),
+                None => table.unauthenticated.keys().next(),
             };
             match oldest.copied() {
-                None if is_address_full => return Entered::Never,
-                Some(oldest) if table.leaving < LEAVING_MAX => table.displace(oldest),
-                _ => return Entered::NotYet,
+                None if is_address_full => return EnterOutcome::Never,
+                Some(oldest) if table.displaced < DISPLACED_MAX => table.displace(oldest),
+                _ => return EnterOutcome::NotYet,
             }
         }
-        Entered::Yes(table.add(self, peer))
+        EnterOutcome::Yes(table.add(self, peer))
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -235,7 +235,7 @@ impl ConnectionCounts {
     }
 }
 
-impl Table {
+impl ConnectionTable {
     fn add(&mut self, connections: &Arc<Connections>, peer: Peer) -> Arc<Connection> {
         let number = self.next_number;
         self.next_number += 1;
@@ -243,70 +243,70 @@ impl Table {
             connections: Arc::clone(connections),
             number,
             peer,
-            owner: Arc::new(Owner::nobody(Arc::clone(&connections.schedule))),
+            owner: Arc::new(TaskOwner::unscheduled(Arc::clone(&connections.schedule))),
             certificate: OnceLock::new(),
-            has_said_hello: AtomicBool::new(false),
+            has_spoken: AtomicBool::new(false),
             has_key: AtomicBool::new(false),
-            readable: BytesLeft::default(),
-            writable: BytesLeft::default(),
+            readable: PollBudget::default(),
+            writable: PollBudget::default(),
             calls_begun: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
             keyless_calls: AtomicUsize::new(0),
             refusals: AtomicU32::new(0),
-            order: AtomicU8::new(Order::None as u8),
+            order: AtomicU8::new(CloseOrder::None as u8),
             ordered: Notify::new(),
         });
         self.open += 1;
-        self.strangers.insert(number, Arc::clone(&connection));
+        self.unauthenticated.insert(number, Arc::clone(&connection));
         if let Some(address) = peer.address {
             let of_address = self.by_address.entry(address).or_default();
             of_address.open += 1;
-            of_address.strangers.insert(number);
+            of_address.unauthenticated.insert(number);
         }
         connection
     }
 
     /// Closes an unauthenticated connection to make room.
     fn displace(&mut self, number: u64) {
-        let Some(connection) = self.forget_stranger(number) else {
+        let Some(connection) = self.remove_unauthenticated(number) else {
             return;
         };
-        self.leaving += 1;
+        self.displaced += 1;
         if let Some(of_address) = self.of(&connection) {
-            of_address.leaving += 1;
+            of_address.displaced += 1;
         }
         count(&connection.connections.counts.displaced);
-        connection.tell(Order::Close);
+        connection.order_close(CloseOrder::Close);
     }
 
-    fn forget_stranger(&mut self, number: u64) -> Option<Arc<Connection>> {
-        let connection = self.strangers.remove(&number)?;
+    fn remove_unauthenticated(&mut self, number: u64) -> Option<Arc<Connection>> {
+        let connection = self.unauthenticated.remove(&number)?;
         if let Some(of_address) = self.of(&connection) {
-            of_address.strangers.remove(&number);
+            of_address.unauthenticated.remove(&number);
         }
         Some(connection)
     }
 
     fn remove(&mut self, connection: &Connection) {
-        let was_displaced =
-            connection.is_stranger() && self.forget_stranger(connection.number).is_none();
-        self.forget_stranger(connection.number);
+        let was_displaced = connection.is_unauthenticated()
+            && self.remove_unauthenticated(connection.number).is_none();
+        self.remove_unauthenticated(connection.number);
         let leaves = usize::from(was_displaced);
         self.open -= 1;
-        self.leaving -= leaves;
+        self.displaced -= leaves;
         let Some(address) = connection.peer.address else {
             return;
         };
         if let Some(of_address) = self.by_address.get_mut(&address) {
             of_address.open -= 1;
-            of_address.leaving -= leaves;
+            of_address.displaced -= leaves;
             if of_address.open == 0 {
                 self.by_address.remove(&address);
             }
         }
     }
 
-    fn of(&mut self, connection: &Connection) -> Option<&mut OfAddress> {
+    fn of(&mut self, connection: &Connection) -> Option<&mut AddressConnections> {
         self.by_address.get_mut(&connection.peer.address?)
     }
 }
@@ -318,24 +318,24 @@ impl Connection {
     }
 
     /// Whether it has not shown a valid key yet.
-    pub(crate) fn is_stranger(&self) -> bool {
+    pub(crate) fn is_unauthenticated(&self) -> bool {
         !self.has_key.load(Ordering::Relaxed)
     }
 
     /// Whether it was told to close, and so sends no more responses.
     pub(crate) fn is_closing(&self) -> bool {
-        self.order.load(Ordering::Relaxed) >= Order::Close as u8
+        self.order.load(Ordering::Relaxed) >= CloseOrder::Close as u8
     }
 
     /// Sets how much it may read and write in the following poll.
-    fn begin_turn(&self) {
-        let (readable, writable) = if self.owner.is_nobody() {
-            (BYTES_AT_ONCE, usize::MAX)
+    fn begin_poll(&self) {
+        let (readable, writable) = if self.owner.is_unscheduled() {
+            (BYTES_PER_POLL, usize::MAX)
         } else {
-            (BYTES_IN_TURN, WRITTEN_BYTES_IN_TURN)
+            (SHARED_BYTES_PER_POLL, SHARED_WRITTEN_BYTES_PER_POLL)
         };
-        self.readable.set(if self.is_stranger() {
-            STRANGER_BYTES_AT_ONCE
+        self.readable.set(if self.is_unauthenticated() {
+            UNAUTHENTICATED_BYTES_PER_POLL
         } else {
             readable
         });
@@ -343,12 +343,12 @@ impl Connection {
     }
 
     pub(crate) fn show_key(&self) {
-        if !self.is_stranger() {
+        if !self.is_unauthenticated() {
             return;
         }
         let mut table = self.connections.table();
         // A displaced connection closes in any case.
-        if table.forget_stranger(self.number).is_some() {
+        if table.remove_unauthenticated(self.number).is_some() {
             self.has_key.store(true, Ordering::Relaxed);
         }
     }
@@ -362,7 +362,7 @@ impl Connection {
         let others = self.keyless_calls.fetch_add(1, Ordering::Relaxed);
         let call = self.begin(true);
         let is_one_more = others < self.connections.calls_without_key;
-        (is_one_more || !self.is_stranger()).then_some(call)
+        (is_one_more || !self.is_unauthenticated()).then_some(call)
     }
 
     fn begin(self: &Arc<Self>, is_keyless: bool) -> OpenCall {
@@ -376,16 +376,16 @@ impl Connection {
 
     /// Counts a rejected call. Returns false if there were too many, so that it gets no response.
     pub(crate) fn count_refusal(&self) -> bool {
-        if !self.is_stranger() {
+        if !self.is_unauthenticated() {
             return true;
         }
         let refusals = self.refusals.fetch_add(1, Ordering::Relaxed) + 1;
         match refusals {
             REFUSALS_ANSWERED => {
                 count(&self.connections.counts.refused);
-                self.tell(Order::Finish);
+                self.order_close(CloseOrder::Finish);
             }
-            REFUSALS_MAX.. => self.tell(Order::Close),
+            REFUSALS_MAX.. => self.order_close(CloseOrder::Close),
             _ => {}
         }
         refusals <= REFUSALS_ANSWERED
@@ -394,19 +394,19 @@ impl Connection {
     /// Closes the connection when its calls are done, unless it has shown a valid key.
     ///
     /// A connection with a valid key may be shared by other clients.
-    pub(crate) fn finish_if_stranger(&self) {
-        if self.is_stranger() {
-            self.tell(Order::Finish);
+    pub(crate) fn finish_if_unauthenticated(&self) {
+        if self.is_unauthenticated() {
+            self.order_close(CloseOrder::Finish);
         }
     }
 
-    fn tell(&self, order: Order) {
+    fn order_close(&self, order: CloseOrder) {
         self.order.fetch_max(order as u8, Ordering::Relaxed);
         self.ordered.notify_waiters();
     }
 
     /// Waits until it gets an order stronger than `known`.
-    async fn told_more_than(&self, known: Order) {
+    async fn wait_for_stronger_order(&self, known: CloseOrder) {
         loop {
             let ordered = self.ordered.notified();
             tokio::pin!(ordered);
@@ -430,7 +430,7 @@ impl Drop for OpenCall {
     }
 }
 
-impl Drop for Seat {
+impl Drop for TableEntry {
     fn drop(&mut self) {
         let connections = &self.0.connections;
         connections.table().remove(&self.0);
@@ -480,14 +480,14 @@ mod tests {
         }
     }
 
-    fn enter(connections: &Arc<Connections>, last: u8) -> Option<Seat> {
+    fn enter(connections: &Arc<Connections>, last: u8) -> Option<TableEntry> {
         match connections.try_enter(peer(last)) {
-            Entered::Yes(connection) => Some(Seat(connection)),
-            Entered::NotYet | Entered::Never => None,
+            EnterOutcome::Yes(connection) => Some(TableEntry(connection)),
+            EnterOutcome::NotYet | EnterOutcome::Never => None,
         }
     }
 
-    fn is_closed(seat: &Seat) -> bool {
+    fn is_closed(seat: &TableEntry) -> bool {
         seat.0.is_closing()
     }
 
@@ -505,25 +505,28 @@ mod tests {
         for seat in seats.iter().chain([&fourth]) {
             seat.0.show_key();
         }
-        assert!(matches!(connections.try_enter(peer(10)), Entered::NotYet));
+        assert!(matches!(
+            connections.try_enter(peer(10)),
+            EnterOutcome::NotYet
+        ));
         assert!(!seats.iter().any(is_closed));
         drop((seats, fourth));
         let table = connections.table();
-        assert_eq!((table.open, table.leaving), (0, 0));
-        assert!(table.strangers.is_empty() && table.by_address.is_empty());
+        assert_eq!((table.open, table.displaced), (0, 0));
+        assert!(table.unauthenticated.is_empty() && table.by_address.is_empty());
     }
 
     #[test]
     fn strangers_that_go_are_few_above_the_limit() {
         let connections = connections(100, 200);
         let seats: Vec<_> = std::iter::from_fn(|| enter(&connections, 1)).collect();
-        assert_eq!(seats.len(), 100 + LEAVING_MAX);
+        assert_eq!(seats.len(), 100 + DISPLACED_MAX);
         assert_eq!(
             seats.iter().filter(|seat| is_closed(seat)).count(),
-            LEAVING_MAX
+            DISPLACED_MAX
         );
         drop(seats);
-        assert_eq!(connections.table().leaving, 0);
+        assert_eq!(connections.table().displaced, 0);
     }
 
     #[test]
@@ -536,9 +539,12 @@ mod tests {
         let third = enter(&connections, 2).expect("a place");
         assert!(is_closed(&second) && !is_closed(&first) && !is_closed(&other));
         third.0.show_key();
-        assert!(matches!(connections.try_enter(peer(2)), Entered::Never));
+        assert!(matches!(
+            connections.try_enter(peer(2)),
+            EnterOutcome::Never
+        ));
         drop((first, second, third, other));
-        assert_eq!(connections.table().leaving, 0);
+        assert_eq!(connections.table().displaced, 0);
     }
 
     #[test]
@@ -558,8 +564,11 @@ mod tests {
             "they may be of many clients"
         );
         assert!((0..2 * REFUSALS_MAX).all(|_| shared.0.count_refusal()));
-        shared.0.finish_if_stranger();
-        assert_eq!(shared.0.order.load(Ordering::Relaxed), Order::None as u8);
+        shared.0.finish_if_unauthenticated();
+        assert_eq!(
+            shared.0.order.load(Ordering::Relaxed),
+            CloseOrder::None as u8
+        );
         let refusals = (0..REFUSALS_MAX).map(|_| seat.0.count_refusal());
         let answered = refusals.filter(|is_answered| *is_answered).count();
         assert_eq!(answered, REFUSALS_ANSWERED as usize);

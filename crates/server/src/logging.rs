@@ -31,14 +31,14 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// Counters of dropped lines.
 #[derive(Debug, Default)]
-pub(crate) struct LostLines {
+pub(crate) struct DroppedLines {
     /// Could not be written: the disk is full, or the pipe has no reader.
     pub(crate) unwritable: AtomicU64,
     /// Exceeded `log.lines_per_minute` of their kind.
     pub(crate) over_limit: AtomicU64,
 }
 
-impl LostLines {
+impl DroppedLines {
     fn count(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ impl LostLines {
 /// Changes logging at runtime. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct LogControl {
-    pub(crate) lost: Arc<LostLines>,
+    pub(crate) lost: Arc<DroppedLines>,
     limit: LineLimit,
     filter: Handle<EnvFilter, tracing_subscriber::Registry>,
 }
@@ -71,7 +71,7 @@ impl LogControl {
 }
 
 pub(crate) fn init(config: &LogConfig) -> Result<LogControl, CliError> {
-    let lost = Arc::<LostLines>::default();
+    let lost = Arc::<DroppedLines>::default();
     let limit = LineLimit::new(config.lines_per_minute, Arc::clone(&lost));
     let (filter_layer, filter) = reload::Layer::new(filter(config)?);
     registry()

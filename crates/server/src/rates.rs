@@ -25,7 +25,7 @@ const SMALL_REQUEST_BYTES: u64 = 64 << 10;
 /// Maximum size in bytes of requests with a text.
 const TEXT_REQUEST_BYTES: u64 = 256 << 10;
 /// Allowance in bytes for the gRPC message header, and the ids next to a patch.
-const BESIDE_BYTES: u64 = 4 << 10;
+const REQUEST_OVERHEAD_BYTES: u64 = 4 << 10;
 /// Length of the gRPC message header in bytes: a compression flag and a length.
 const MESSAGE_HEAD_BYTES: usize = 5;
 
@@ -49,11 +49,11 @@ pub(crate) struct Rates {
 struct TenantRates {
     calls: Option<Bucket>,
     bytes: Option<Bucket>,
-    refused: Arc<Refused>,
+    refused: Arc<RejectedCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Refused {
+struct RejectedCounts {
     calls: AtomicU64,
     bytes: AtomicU64,
 }
@@ -150,7 +150,7 @@ impl Rates {
         };
         RequestMeter {
             // Services enforce the operator's limit, which may be lower.
-            bytes_left: bytes_max.saturating_add(BESIDE_BYTES),
+            bytes_left: bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES),
             bytes_max,
             is_large: size == RequestSize::Large,
             has_begun: false,
@@ -190,7 +190,9 @@ impl Rates {
         before: Option<&TenantRates>,
         (calls, bytes): (Option<NonZeroU32>, Option<NonZeroU32>),
     ) -> TenantRates {
-        let wanted = self.request_bytes_max.saturating_add(BESIDE_BYTES);
+        let wanted = self
+            .request_bytes_max
+            .saturating_add(REQUEST_OVERHEAD_BYTES);
         let request = u32::try_from(wanted).unwrap_or(u32::MAX);
         let bucket = |was: Option<&Bucket>, per_second: Option<NonZeroU32>, burst_min: u32| {
             let per_second = per_second?;
@@ -228,7 +230,7 @@ impl TenantRates {
     }
 }
 
-impl Refused {
+impl RejectedCounts {
     fn of(&self, limit: RateLimit) -> &AtomicU64 {
         match limit {
             RateLimit::Calls => &self.calls,

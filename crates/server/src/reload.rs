@@ -22,7 +22,7 @@ use crate::logging::LogControl;
 use crate::tls::Tls;
 
 /// Interval for polling the files.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why a reload was rejected. The current configuration stays.
 #[derive(Debug, Error)]
@@ -64,12 +64,12 @@ pub(crate) struct Reloader {
     pub(crate) log: LogControl,
     pub(crate) config: ArcSwap<Config>,
     /// Digests of the settings, published to the other cluster members.
-    pub(crate) told_settings: watch::Sender<Vec<u8>>,
+    pub(crate) published_settings: watch::Sender<Vec<u8>>,
     pub(crate) counts: ReloadCounts,
     /// Serializes reloads.
     pub(crate) turn: Mutex<()>,
     /// The files as last read, also by a rejected reload.
-    pub(crate) seen: std::sync::Mutex<FilesRead>,
+    pub(crate) last_files: std::sync::Mutex<FilesRead>,
     pub(crate) tasks: TaskTracker,
 }
 
@@ -104,7 +104,7 @@ impl Reloader {
     ///
     /// # Errors
     /// Those of [`Self::reload`].
-    pub(crate) async fn reload_aside(
+    pub(crate) async fn reload_in_task(
         self: Arc<Self>,
         why: &'static str,
     ) -> Result<Reloaded, ReloadError> {
@@ -124,7 +124,7 @@ impl Reloader {
         // Keep file reads and certificate parsing off the async workers.
         let loaded = tokio::task::spawn_blocking(move || config::load_noting(&path)).await;
         let (parsed, files) = loaded.map_err(|error| invalid(error.to_string()))?;
-        *self.seen() = files;
+        *self.last_files() = files;
         let mut config = parsed.map_err(|error| invalid(error.to_string()))?;
         if !config.is_versioned {
             let problem = "version is missing: the file is empty or cut off, or lacks `version: 1`";
@@ -152,7 +152,7 @@ impl Reloader {
             // The paths from startup: a changed `server.tls` needs a restart.
             let loaded = tokio::task::spawn_blocking(move || config::reload_tls(&tls)).await;
             let (loaded, files) = loaded.map_err(|error| invalid(error.to_string()))?;
-            self.seen().extend(files);
+            self.last_files().extend(files);
             match loaded {
                 // The rest of the new file still applies.
                 Err(problem) if has_other_tls => {
@@ -178,7 +178,8 @@ impl Reloader {
         let refused = difference.at_start.into_iter().map(stays).collect();
         let settings = std::mem::take(&mut config.settings);
         config.settings = settings.applied_to(&running.settings);
-        self.told_settings.send_replace(config.settings.digests());
+        self.published_settings
+            .send_replace(config.settings.digests());
         self.config.store(Arc::new(config));
         self.engine.enforce_limits().await;
         Ok(Reloaded { applied, refused })
@@ -187,13 +188,13 @@ impl Reloader {
     /// Replaces the credentials if they have changed.
     ///
     /// Ends the streams of all watchers, and calls with a removed key.
-    fn set_keys(&self, was: &Config, is: &Config) {
-        if was.keys == is.keys && was.keyless == is.keyless {
+    fn set_keys(&self, old: &Config, new: &Config) {
+        if old.keys == new.keys && old.keyless == new.keyless {
             return;
         }
         // The engine has just adopted every tenant that a key names.
         let before = self.keyring.load_full();
-        let next = Keyring::new(&is.keys, &is.keyless, &self.engine, Some(&before));
+        let next = Keyring::new(&new.keys, &new.keyless, &self.engine, Some(&before));
         if let Some(next) = next.map(Arc::new) {
             self.keyring.store(Arc::clone(&next));
             before.revoke(&next);
@@ -202,7 +203,7 @@ impl Reloader {
 
     /// Reloads the configuration if its files have changed.
     pub(crate) async fn catch_up(&self) {
-        if self.path.is_some() && self.look().await.1 {
+        if self.path.is_some() && self.read_files().await.1 {
             // The outcome is logged. [`Self::follow_file`] reads a file again that is being
             // written.
             let _ = self
@@ -218,10 +219,10 @@ impl Reloader {
         if self.path.is_none() {
             return std::future::pending().await;
         }
-        let mut last = self.seen().clone();
+        let mut last = self.last_files().clone();
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let (now, is_new) = self.look().await;
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let (now, is_new) = self.read_files().await;
             if is_new && now == last {
                 // The outcome is logged. A rejected file is tried again when it changes.
                 let _ = self.reload("the file changed").await;
@@ -230,21 +231,21 @@ impl Reloader {
         }
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, FilesRead> {
-        self.seen
+    fn last_files(&self) -> std::sync::MutexGuard<'_, FilesRead> {
+        self.last_files
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Reads the files after a running reload. Returns whether they have changed.
-    async fn look(&self) -> (FilesRead, bool) {
+    async fn read_files(&self) -> (FilesRead, bool) {
         let _turn = self.turn.lock().await;
-        let seen = self.seen().clone();
-        let look = seen.clone();
-        let now = tokio::task::spawn_blocking(move || look.again())
+        let last = self.last_files().clone();
+        let files = last.clone();
+        let now = tokio::task::spawn_blocking(move || files.again())
             .await
             .unwrap_or_default();
-        let is_new = now != seen;
+        let is_new = now != last;
         (now, is_new)
     }
 }

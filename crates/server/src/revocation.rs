@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tonic::Status;
 
-use crate::auth::Denied;
+use crate::auth::AuthError;
 use crate::wire::status;
 
 /// Validity of a key, shared with the calls it admitted.
@@ -33,7 +33,7 @@ impl KeyValidity {
     /// If the key was revoked.
     pub(crate) fn check(&self) -> Result<(), Status> {
         if self.0.load(Ordering::Acquire) {
-            Err(status::denied(Denied::WrongKey))
+            Err(status::denied(AuthError::WrongKey))
         } else {
             Ok(())
         }

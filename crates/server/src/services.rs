@@ -16,10 +16,10 @@ use memoird_memories::{Memories, MemoryError};
 use memoird_search::Search;
 use tonic::{Request, Response, Status};
 
-use crate::admission::CallPlace;
+use crate::admission::CallPermit;
 use crate::auth::Caller;
 use crate::heavy::HeavyWork;
-use crate::journal_place::Members;
+use crate::journal_location::Members;
 use crate::rates::Rates;
 use crate::reload::Reloader;
 use crate::wire::status;
@@ -64,14 +64,14 @@ fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     caller(request).map(|(caller, message)| (caller.tenant, message))
 }
 
-fn place<T>(request: &Request<T>) -> Result<Arc<CallPlace>, Status> {
-    let place = request.extensions().get::<Arc<CallPlace>>();
+fn place<T>(request: &Request<T>) -> Result<Arc<CallPermit>, Status> {
+    let place = request.extensions().get::<Arc<CallPermit>>();
     place.map(Arc::clone).ok_or_else(status::no_caller)
 }
 
 /// Like [`split`], after reserving room for a page.
 async fn split_for_page<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
-    place(&request)?.reserve_answer(PAGE_BYTES_MAX).await?;
+    place(&request)?.reserve_response(PAGE_BYTES_MAX).await?;
     split(request)
 }
 

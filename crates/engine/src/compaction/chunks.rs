@@ -188,14 +188,14 @@ impl SummarizerCalls<'_> {
             chunks,
             turns,
             tokens_max,
-            mark: self.prompt_mark(),
+            mark: self.prompt_nonce(),
         }
     }
 
-    fn prompt_mark(&self) -> Mark {
+    fn prompt_nonce(&self) -> Mark {
         let snapshot = self.snapshot;
         let sessions = self.compaction.sessions();
-        sessions.prompt_mark(snapshot.generation, snapshot.span.through_seq)
+        sessions.prompt_nonce(snapshot.generation, snapshot.span.through_seq)
     }
 
     async fn call(

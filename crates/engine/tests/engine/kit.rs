@@ -132,7 +132,7 @@ impl World {
         let (base_config, machine) = (self.config.clone(), self.machine.clone());
         let config = EngineConfig {
             // The secret survives restarts, like the journal.
-            mark_secret: Some(MarkSecret::new([7; 32])),
+            nonce_secret: Some(MarkSecret::new([7; 32])),
             ..base_config
         };
         Engine::open(config, Some(store), machine, self.blocking)

@@ -279,7 +279,7 @@ impl Memories {
             manifest: &manifest.text,
             turns: &said,
             recalled: told,
-            mark: mark.prompt_mark(unread.generation, to_seq),
+            mark: mark.prompt_nonce(unread.generation, to_seq),
         };
         let said_at = turns
             .iter()

@@ -11,8 +11,8 @@ use tokio::time::Sleep;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::CallPlace;
-use super::taken::Taken;
+use super::CallPermit;
+use super::send_progress::SendProgress;
 use crate::connections::OpenCall;
 use crate::rates::RequestMeter;
 use crate::wire::status;
@@ -20,7 +20,7 @@ use crate::wire::status;
 /// A request body that fails if it is too large or too slow.
 pub(crate) struct CountedRequest {
     inner: Body,
-    place: Arc<CallPlace>,
+    permit: Arc<CallPermit>,
     meter: RequestMeter,
     /// Total time the daemon waits for the body.
     timeout: Option<Duration>,
@@ -29,40 +29,40 @@ pub(crate) struct CountedRequest {
 }
 
 /// A response body in parts. Holds the resources of its call until all are sent or dropped.
-pub(crate) struct HeldAnswer<T> {
+pub(crate) struct PermitBody<T> {
     inner: Body,
     held: Arc<T>,
     /// Data from `inner` that has not been returned yet.
     rest: Bytes,
     bytes: u64,
-    taken: Arc<Taken>,
+    progress: Arc<SendProgress>,
     /// Trailers, held back until the data is sent.
     end: Option<Frame<Bytes>>,
-    place: Option<Arc<CallPlace>>,
+    permit: Option<Arc<CallPermit>>,
 }
 
 /// A part on its way to a client, which may stay queued long after the body has ended.
-struct Unsent<T> {
+struct UnsentPart<T> {
     data: Bytes,
     _held: Arc<T>,
-    taken: Arc<Taken>,
+    progress: Arc<SendProgress>,
 }
 
 /// Size of a part in bytes: an HTTP/2 frame, unless the client allows larger ones.
 const PART_BYTES: usize = 16 << 10;
 
-type Polled = Poll<Option<Result<Frame<Bytes>, Status>>>;
+type PolledFrame = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
 impl CountedRequest {
     pub(crate) fn new(
         inner: Body,
-        place: Arc<CallPlace>,
+        permit: Arc<CallPermit>,
         meter: RequestMeter,
         timeout: Option<Duration>,
     ) -> Self {
         Self {
             inner,
-            place,
+            permit,
             meter,
             timeout,
             late: None,
@@ -71,11 +71,11 @@ impl CountedRequest {
 
     fn add(&mut self, data: &Bytes) -> Result<(), Status> {
         self.meter.add(data)?;
-        self.place.add_bytes(data.len() as u64)
+        self.permit.add_bytes(data.len() as u64)
     }
 
     /// Returns pending until `timeout` has passed, then an error.
-    fn wait(&mut self, context: &mut Context<'_>) -> Polled {
+    fn wait(&mut self, context: &mut Context<'_>) -> PolledFrame {
         let Some(timeout) = self.timeout else {
             return Poll::Pending;
         };
@@ -88,33 +88,33 @@ impl CountedRequest {
     }
 }
 
-impl HeldAnswer<(OpenCall, Arc<CallPlace>)> {
+impl PermitBody<(OpenCall, Arc<CallPermit>)> {
     /// Creates a response body that updates the byte count of `place`.
-    pub(crate) fn counted(inner: Body, place: Arc<CallPlace>, call: OpenCall) -> Self {
+    pub(crate) fn counted(inner: Body, permit: Arc<CallPermit>, call: OpenCall) -> Self {
         Self {
-            place: Some(Arc::clone(&place)),
-            ..Self::new(inner, (call, place))
+            permit: Some(Arc::clone(&permit)),
+            ..Self::new(inner, (call, permit))
         }
     }
 }
 
-impl<T> HeldAnswer<T> {
+impl<T> PermitBody<T> {
     pub(crate) fn new(inner: Body, held: T) -> Self {
         Self {
             inner,
             held: Arc::new(held),
             rest: Bytes::new(),
             bytes: 0,
-            taken: Taken::of_this_call(),
+            progress: SendProgress::of_this_call(),
             end: None,
-            place: None,
+            permit: None,
         }
     }
 
     fn take(&mut self, data: Bytes) {
         self.bytes += data.len() as u64;
-        if let Some(place) = &self.place {
-            place.set_bytes(self.bytes);
+        if let Some(permit) = &self.permit {
+            permit.set_bytes(self.bytes);
         }
         self.rest = data;
     }
@@ -128,15 +128,15 @@ impl<T> HeldAnswer<T> {
     }
 }
 
-impl<T> AsRef<[u8]> for Unsent<T> {
+impl<T> AsRef<[u8]> for UnsentPart<T> {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-impl<T> Drop for Unsent<T> {
+impl<T> Drop for UnsentPart<T> {
     fn drop(&mut self) {
-        self.taken.note_sent();
+        self.progress.note_sent();
     }
 }
 
@@ -144,7 +144,7 @@ impl HttpBody for CountedRequest {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> PolledFrame {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         if polled.is_pending() {
             return self.wait(context);
@@ -167,11 +167,11 @@ impl HttpBody for CountedRequest {
     }
 }
 
-impl<T: Send + Sync + 'static> HttpBody for HeldAnswer<T> {
+impl<T: Send + Sync + 'static> HttpBody for PermitBody<T> {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> PolledFrame {
         let this = &mut *self;
         while this.rest.is_empty() && this.end.is_none() {
             let frame = match ready!(Pin::new(&mut this.inner).poll_frame(context)) {
@@ -185,16 +185,16 @@ impl<T: Send + Sync + 'static> HttpBody for HeldAnswer<T> {
         }
         if this.rest.is_empty() {
             if this.end_waits() {
-                ready!(this.taken.poll_sent(context));
+                ready!(this.progress.poll_sent(context));
             }
             return Poll::Ready(this.end.take().map(Ok));
         }
         let part = this.rest.split_to(this.rest.len().min(PART_BYTES));
-        this.taken.note_given();
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(Unsent {
+        this.progress.note_produced();
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(UnsentPart {
             data: part,
             _held: Arc::clone(&this.held),
-            taken: Arc::clone(&this.taken),
+            progress: Arc::clone(&this.progress),
         })))))
     }
 

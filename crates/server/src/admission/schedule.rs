@@ -15,7 +15,7 @@ use std::time::Duration;
 use hyper::rt::Executor;
 use hyper_util::rt::TokioExecutor;
 
-use super::taken::TakenInTime;
+use super::send_progress::StallTimeout;
 
 /// Permits per core: one task runs while the executor already has the next.
 const TASKS_PER_CORE: usize = 2;
@@ -32,27 +32,27 @@ pub(crate) struct Lane(usize);
 
 /// The tenant of a task. A connection belongs to a tenant from its first valid key on.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct TaskOwner {
     schedule: Arc<Schedule>,
-    /// Index of a queue, or [`NOBODY`].
+    /// Index of a queue, or [`UNSCHEDULED`].
     lane: AtomicUsize,
 }
 
 /// Tasks that bypass the scheduler, because the daemon has a single tenant.
-const NOBODY: usize = usize::MAX;
+const UNSCHEDULED: usize = usize::MAX;
 
 #[derive(Debug)]
 struct Queues {
     free: usize,
     lanes: Vec<Queue>,
     /// Queues with waiting tasks, by the start tag of their next permit.
-    in_turn: BTreeSet<(u64, usize)>,
-    /// Start tag of the most recent permit (the virtual time), in units of [`TURN`].
+    by_start_tag: BTreeSet<(u64, usize)>,
+    /// Start tag of the most recent permit (the virtual time), in units of [`PERMIT_VIRTUAL_TIME`].
     now: u64,
 }
 
 /// Virtual time of one permit in a queue of weight 1. Unrelated to real time.
-const TURN: u64 = 1 << 20;
+const PERMIT_VIRTUAL_TIME: u64 = 1 << 20;
 
 #[derive(Debug)]
 struct Queue {
@@ -65,19 +65,19 @@ struct Queue {
 
 #[derive(Debug)]
 struct Task {
-    owner: Arc<Owner>,
+    owner: Arc<TaskOwner>,
     state: Mutex<TaskState>,
 }
 
 #[derive(Debug)]
 struct TaskState {
-    step: Step,
+    step: TaskStep,
     /// Wakes the underlying task.
     waker: Option<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum TaskStep {
     /// Waiting for I/O or another event.
     Waiting,
     /// Woken, and queued for a permit.
@@ -101,8 +101,8 @@ pub(crate) struct Scheduled<F: Future> {
 
 /// Runs each call of a connection in its own [`Scheduled`] task.
 #[derive(Clone, Debug)]
-pub(crate) struct InTurn {
-    pub(crate) owner: Arc<Owner>,
+pub(crate) struct ScheduledExecutor {
+    pub(crate) owner: Arc<TaskOwner>,
     /// Maximum time a client may read nothing of a response.
     pub(crate) write_timeout: Duration,
 }
@@ -126,7 +126,7 @@ impl Schedule {
         let queues = Queues {
             free,
             lanes: vec![Queue::default()],
-            in_turn: BTreeSet::new(),
+            by_start_tag: BTreeSet::new(),
             now: 0,
         };
         Self {
@@ -135,7 +135,7 @@ impl Schedule {
     }
 
     /// The queue of connections without a tenant.
-    pub(crate) fn strangers(&self) -> Lane {
+    pub(crate) fn unauthenticated_lane(&self) -> Lane {
         Lane(0)
     }
 
@@ -163,14 +163,14 @@ impl Schedule {
         if queue.tasks.is_empty() {
             // An idle queue resumes at the current virtual time, so credit does not accumulate.
             let begins = queue.ended.max(queues.now);
-            queues.in_turn.insert((begins, lane));
+            queues.by_start_tag.insert((begins, lane));
         }
         queue.tasks.push_back(Arc::clone(task));
         false
     }
 
     /// Releases a permit and grants it to the next queued task, if any.
-    fn give_back(&self) {
+    fn release(&self) {
         loop {
             let next = self.queues().next();
             if next.is_none_or(|next| next.grant()) {
@@ -197,27 +197,27 @@ impl Default for Queue {
 impl Queues {
     /// Dequeues the task for the next permit. Without one, the permit becomes free.
     fn next(&mut self) -> Option<Arc<Task>> {
-        let Some((begins, lane)) = self.in_turn.pop_first() else {
+        let Some((begins, lane)) = self.by_start_tag.pop_first() else {
             self.free += 1;
             return None;
         };
         let queue = &mut self.lanes[lane];
         let task = queue.tasks.pop_front();
         self.now = begins;
-        queue.ended = begins + TURN / u64::from(queue.weight);
+        queue.ended = begins + PERMIT_VIRTUAL_TIME / u64::from(queue.weight);
         if !queue.tasks.is_empty() {
-            self.in_turn.insert((queue.ended, lane));
+            self.by_start_tag.insert((queue.ended, lane));
         }
         task
     }
 }
 
-impl Owner {
+impl TaskOwner {
     /// An owner without a tenant, whose tasks bypass the scheduler.
-    pub(crate) fn nobody(schedule: Arc<Schedule>) -> Self {
+    pub(crate) fn unscheduled(schedule: Arc<Schedule>) -> Self {
         Self {
             schedule,
-            lane: AtomicUsize::new(NOBODY),
+            lane: AtomicUsize::new(UNSCHEDULED),
         }
     }
 
@@ -227,7 +227,7 @@ impl Owner {
     }
 
     /// A copy that does not follow later changes of this owner.
-    fn as_now(&self) -> Self {
+    fn snapshot(&self) -> Self {
         Self {
             schedule: Arc::clone(&self.schedule),
             lane: AtomicUsize::new(self.lane.load(Ordering::Relaxed)),
@@ -235,23 +235,23 @@ impl Owner {
     }
 
     /// Whether its tasks bypass the scheduler.
-    pub(crate) fn is_nobody(&self) -> bool {
-        self.lane.load(Ordering::Relaxed) == NOBODY
+    pub(crate) fn is_unscheduled(&self) -> bool {
+        self.lane.load(Ordering::Relaxed) == UNSCHEDULED
     }
 }
 
-impl<F> Executor<F> for InTurn
+impl<F> Executor<F> for ScheduledExecutor
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, call: F) {
         let tokio = TokioExecutor::new();
-        let call = TakenInTime::new(call, self.write_timeout);
-        if self.owner.is_nobody() {
+        let call = StallTimeout::new(call, self.write_timeout);
+        if self.owner.is_unscheduled() {
             return tokio.execute(call);
         }
         // A snapshot, because the next call on the connection may belong to another tenant.
-        let owner = Arc::new(self.owner.as_now());
+        let owner = Arc::new(self.owner.snapshot());
         tokio.execute(Scheduled::new(owner, call));
     }
 }
@@ -260,10 +260,10 @@ impl Task {
     /// Passes a permit to the task. Returns false if the task is no longer queued.
     fn grant(&self) -> bool {
         let mut state = self.state();
-        if state.step != Step::Ready {
+        if state.step != TaskStep::Ready {
             return false;
         }
-        state.step = Step::Granted;
+        state.step = TaskStep::Granted;
         let waker = state.waker.clone();
         drop(state);
         if let Some(waker) = waker {
@@ -276,7 +276,7 @@ impl Task {
     fn ready(self: &Arc<Self>) {
         let schedule = &self.owner.schedule;
         if schedule.take_or_queue(self) && !self.grant() {
-            schedule.give_back();
+            schedule.release();
         }
     }
 
@@ -293,12 +293,12 @@ impl Wake for Task {
     fn wake_by_ref(self: &Arc<Self>) {
         let mut state = self.state();
         match state.step {
-            Step::Waiting => state.step = Step::Ready,
-            Step::Running => {
-                state.step = Step::RunningAgain;
+            TaskStep::Waiting => state.step = TaskStep::Ready,
+            TaskStep::Running => {
+                state.step = TaskStep::RunningAgain;
                 return;
             }
-            Step::Ready | Step::Granted | Step::RunningAgain | Step::Done => return,
+            TaskStep::Ready | TaskStep::Granted | TaskStep::RunningAgain | TaskStep::Done => return,
         }
         drop(state);
         self.ready();
@@ -306,9 +306,9 @@ impl Wake for Task {
 }
 
 impl<F: Future> Scheduled<F> {
-    pub(crate) fn new(owner: Arc<Owner>, inner: F) -> Self {
+    pub(crate) fn new(owner: Arc<TaskOwner>, inner: F) -> Self {
         let state = TaskState {
-            step: Step::Waiting,
+            step: TaskStep::Waiting,
             waker: None,
         };
         let task = Arc::new(Task {
@@ -327,25 +327,27 @@ impl<F: Future> Scheduled<F> {
     }
 
     /// Starts a poll if the task holds a permit or acquires one. Returns whether it does.
-    fn begins(&mut self, context: &Context<'_>) -> bool {
+    fn acquire_permit(&mut self, context: &Context<'_>) -> bool {
         let mut state = self.task.state();
         match &mut state.waker {
             Some(known) => known.clone_from(context.waker()),
             None => state.waker = Some(context.waker().clone()),
         }
         match state.step {
-            Step::Granted => {
-                state.step = Step::Running;
+            TaskStep::Granted => {
+                state.step = TaskStep::Running;
                 return true;
             }
             // First poll, or the enclosing task was woken by another future.
-            Step::Waiting => state.step = Step::Ready,
-            Step::Ready | Step::Running | Step::RunningAgain | Step::Done => return false,
+            TaskStep::Waiting => state.step = TaskStep::Ready,
+            TaskStep::Ready | TaskStep::Running | TaskStep::RunningAgain | TaskStep::Done => {
+                return false;
+            }
         }
         drop(state);
         let is_its_turn = self.task.owner.schedule.take_or_queue(&self.task);
         if is_its_turn {
-            self.task.state().step = Step::Running;
+            self.task.state().step = TaskStep::Running;
         }
         is_its_turn
     }
@@ -356,10 +358,10 @@ impl<F: Future> Future for Scheduled<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        if this.task.owner.is_nobody() {
+        if this.task.owner.is_unscheduled() {
             return this.inner.as_mut().poll(context);
         }
-        if !this.begins(context) {
+        if !this.acquire_permit(context) {
             return Poll::Pending;
         }
         let polled = this
@@ -367,28 +369,31 @@ impl<F: Future> Future for Scheduled<F> {
             .as_mut()
             .poll(&mut Context::from_waker(&this.waker));
         let mut state = this.task.state();
-        let could_go_on = state.step == Step::RunningAgain;
+        let could_go_on = state.step == TaskStep::RunningAgain;
         state.step = match (&polled, could_go_on) {
-            (Poll::Ready(_), _) => Step::Done,
-            (Poll::Pending, true) => Step::Ready,
-            (Poll::Pending, false) => Step::Waiting,
+            (Poll::Ready(_), _) => TaskStep::Done,
+            (Poll::Pending, true) => TaskStep::Ready,
+            (Poll::Pending, false) => TaskStep::Waiting,
         };
         drop(state);
         if polled.is_pending() && could_go_on {
             // Queue it after the tasks that already wait.
             this.task.ready();
         }
-        this.task.owner.schedule.give_back();
+        this.task.owner.schedule.release();
         polled
     }
 }
 
 impl<F: Future> Drop for Scheduled<F> {
     fn drop(&mut self) {
-        let step = std::mem::replace(&mut self.task.state().step, Step::Done);
+        let step = std::mem::replace(&mut self.task.state().step, TaskStep::Done);
         // Also runs if `poll` panicked, so the permit is not leaked.
-        if matches!(step, Step::Granted | Step::Running | Step::RunningAgain) {
-            self.task.owner.schedule.give_back();
+        if matches!(
+            step,
+            TaskStep::Granted | TaskStep::Running | TaskStep::RunningAgain
+        ) {
+            self.task.owner.schedule.release();
         }
     }
 }
@@ -402,8 +407,8 @@ mod tests {
 
     use super::*;
 
-    fn in_turn<F: Future>(schedule: &Arc<Schedule>, lane: Lane, work: F) -> Scheduled<F> {
-        let owner = Owner::nobody(Arc::clone(schedule));
+    fn by_start_tag<F: Future>(schedule: &Arc<Schedule>, lane: Lane, work: F) -> Scheduled<F> {
+        let owner = TaskOwner::unscheduled(Arc::clone(schedule));
         owner.enter(lane);
         Scheduled::new(Arc::new(owner), work)
     }
@@ -432,7 +437,7 @@ mod tests {
         let mut calls = JoinSet::new();
         let mut start = |lane, name, times| {
             let work = work(name, times, Arc::clone(&order));
-            calls.spawn(in_turn(&schedule, lane, work));
+            calls.spawn(by_start_tag(&schedule, lane, work));
         };
         (0..100).for_each(|_| start(flood, "flood", 10));
         start(victim, "victim", 5);
@@ -448,10 +453,10 @@ mod tests {
         let schedule = Arc::new(Schedule::of(0));
         let lanes = [(); 2].map(|()| schedule.add_lane());
         let [flood, victim] = lanes.map(|lane| {
-            let owner = Owner::nobody(Arc::clone(&schedule));
+            let owner = TaskOwner::unscheduled(Arc::clone(&schedule));
             owner.enter(lane);
             let state = TaskState {
-                step: Step::Ready,
+                step: TaskStep::Ready,
                 waker: None,
             };
             Arc::new(Task {
@@ -478,7 +483,7 @@ mod tests {
         for (lane, name) in [(light, "light"), (heavy, "heavy")] {
             for _ in 0..20 {
                 let work = work(name, 20, Arc::clone(&order));
-                calls.spawn(in_turn(&schedule, lane, work));
+                calls.spawn(by_start_tag(&schedule, lane, work));
             }
         }
         calls.join_all().await;
@@ -509,7 +514,7 @@ mod tests {
                 }
                 done.fetch_add(1, Ordering::Relaxed);
             };
-            let call = in_turn(&schedule, lanes[number % 4], work);
+            let call = by_start_tag(&schedule, lanes[number % 4], work);
             calls.spawn(async move {
                 // Drop some of the calls midway.
                 match number % 7 {
@@ -524,21 +529,21 @@ mod tests {
             4_000 - 4_000_usize.div_ceil(7)
         );
         let queues = schedule.queues();
-        assert_eq!((queues.free, queues.in_turn.len()), (3, 0));
+        assert_eq!((queues.free, queues.by_start_tag.len()), (3, 0));
     }
 
     #[tokio::test]
     async fn a_connection_waits_for_turns_from_the_first_key_on() {
         let schedule = Arc::new(Schedule::of(1));
         let lane = schedule.add_lane();
-        let owner = Arc::new(Owner::nobody(Arc::clone(&schedule)));
+        let owner = Arc::new(TaskOwner::unscheduled(Arc::clone(&schedule)));
         let order = Arc::<Mutex<Vec<&str>>>::default();
         let known = {
             let (owner, order) = (Arc::clone(&owner), Arc::clone(&order));
             let schedule = Arc::clone(&schedule);
             async move {
                 tokio::task::yield_now().await;
-                assert!(owner.is_nobody());
+                assert!(owner.is_unscheduled());
                 assert_eq!(schedule.queues().free, 1, "it has waited for no turn");
                 owner.enter(lane);
                 work("connection", 3, order).await;
@@ -554,11 +559,11 @@ mod tests {
     async fn a_call_that_panics_gives_its_turn_back() {
         let schedule = Arc::new(Schedule::of(1));
         let lane = schedule.add_lane();
-        let panics = in_turn(&schedule, lane, async { panic!("a defect") });
+        let panics = by_start_tag(&schedule, lane, async { panic!("a defect") });
         let mut calls = JoinSet::<()>::new();
         calls.spawn(panics);
         assert!(calls.join_next().await.is_some_and(|ended| ended.is_err()));
-        in_turn(&schedule, lane, async {}).await;
+        by_start_tag(&schedule, lane, async {}).await;
         assert_eq!(schedule.queues().free, 1);
     }
 }

@@ -15,7 +15,7 @@ use super::{memory, output};
 use crate::exit::CliError;
 
 /// Interval for polling the erasure job.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
 pub(crate) struct EraseArgs {
@@ -121,7 +121,7 @@ async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliErro
             let turns = output::count(turns);
             format!("job {job_id}: {turns} turns erased{waits_for}")
         });
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     };
     drop(progress);
     output::show(json, &erasure, described)

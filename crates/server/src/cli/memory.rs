@@ -239,7 +239,7 @@ async fn manifest(target: &Target, args: ManifestArgs, json: bool) -> Result<(),
 }
 
 /// Interval for polling the progress of indexing.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
     let request = ReindexMemoriesRequest {};
@@ -269,14 +269,14 @@ async fn wait_indexed(target: &Target, queued: u64) -> Result<GetMemoryStatsResp
         if stats.words_queued > 0 {
             let left = stats.words_queued;
             progress.show(|| format!("the words of {left} memories are to be indexed"));
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
             continue;
         }
         if waiting == 0 {
             return Ok(stats);
         }
         progress.show(|| format!("{waiting} of {} wait to be embedded", queued.max(waiting)));
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

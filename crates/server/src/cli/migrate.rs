@@ -22,7 +22,7 @@ use super::progress::Progress;
 use crate::config;
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
-use crate::journal_place::JournalPlace;
+use crate::journal_location::JournalLocation;
 
 /// Migrate all data to PostgreSQL or to a data directory, while no daemon is using it
 ///
@@ -55,7 +55,7 @@ enum MigrationTarget {
 }
 
 pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
-    let (files, journal) = config::data_place(&args.config)?;
+    let (files, journal) = config::data_location(&args.config)?;
     let place = args.place()?;
     place.check_other(&files, &journal)?;
     // The database connections need the runtime until both sides are closed.
@@ -149,9 +149,9 @@ impl MigrationTarget {
     }
 
     /// Rejects the directory that contains the source journal.
-    fn check_other(&self, files: &DataFiles, journal: &JournalPlace) -> Result<(), CliError> {
+    fn check_other(&self, files: &DataFiles, journal: &JournalLocation) -> Result<(), CliError> {
         match self {
-            Self::Dir(dir) if !journal.is_elsewhere() && is_same(dir, &files.data_dir) => {
+            Self::Dir(dir) if !journal.is_outside_data_dir() && is_same(dir, &files.data_dir) => {
                 let problem = format!("--to {}: the journal is there already", dir.display());
                 Err(CliError::usage(problem))
             }
@@ -160,7 +160,7 @@ impl MigrationTarget {
     }
 
     /// Returns the remaining steps for the operator.
-    fn next(&self, args: &MigrateArgs, files: &DataFiles, journal: &JournalPlace) -> String {
+    fn next(&self, args: &MigrateArgs, files: &DataFiles, journal: &JournalLocation) -> String {
         let config = args.config.display();
         let (to, rest) = match self {
             Self::Dir(dir) => {
@@ -170,7 +170,7 @@ impl MigrationTarget {
                 if files.memories_dir != DataFiles::of_dir(&files.data_dir, None).memories_dir {
                     lines += "\nlong_term:\n  dir: auto";
                 }
-                let rest = if journal.is_elsewhere() {
+                let rest = if journal.is_outside_data_dir() {
                     "and take journal.postgres out."
                 } else {
                     ""
@@ -200,11 +200,11 @@ impl MigrationTarget {
         match self {
             Self::Dir(dir) => {
                 let files = DataFiles::of_dir(dir, files.key);
-                open_memories(&files, &JournalPlace::DataDir, runtime)
+                open_memories(&files, &JournalLocation::DataDir, runtime)
             }
             #[cfg(feature = "postgres")]
             Self::Database(options) => {
-                open_memories(files, &JournalPlace::Postgres(options.clone()), runtime)
+                open_memories(files, &JournalLocation::Postgres(options.clone()), runtime)
             }
         }
     }
@@ -213,11 +213,11 @@ impl MigrationTarget {
 #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
 fn open_memories(
     files: &DataFiles,
-    journal: &JournalPlace,
+    journal: &JournalLocation,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<MemoryStore, CliError> {
     match journal {
-        JournalPlace::DataDir => {
+        JournalLocation::DataDir => {
             let options = FilesOptions {
                 key: files.key,
                 ..FilesOptions::default()
@@ -225,7 +225,7 @@ fn open_memories(
             Ok(MemoryStore::open(&files.memories_dir, &options)?)
         }
         #[cfg(feature = "postgres")]
-        JournalPlace::Postgres(options) => {
+        JournalLocation::Postgres(options) => {
             let options = (**options).clone();
             Ok(MemoryStore::in_postgres(options, runtime.handle())?)
         }
@@ -240,11 +240,11 @@ fn is_same(dir: &Path, other: &Path) -> bool {
 #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
 fn open_source(
     files: &DataFiles,
-    journal: &JournalPlace,
+    journal: &JournalLocation,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<Box<dyn TransferSource>, CliError> {
     match journal {
-        JournalPlace::DataDir => {
+        JournalLocation::DataDir => {
             check_whole(files)?;
             if files.journal().is_none() {
                 let problem = format!("{} has no journal", files.data_dir.display());
@@ -254,7 +254,7 @@ fn open_source(
             Ok(Box::new(source))
         }
         #[cfg(feature = "postgres")]
-        JournalPlace::Postgres(options) => {
+        JournalLocation::Postgres(options) => {
             let source =
                 memoird_postgres::PgTransfer::source((**options).clone(), runtime.handle());
             Ok(Box::new(source.map_err(at("the source"))?))

@@ -17,7 +17,7 @@ use crate::exit::CliError;
 /// Minimum width of a table's last column in terminal columns, if its content is that long.
 const LAST_COLUMN_MIN: u16 = 32;
 /// Interval for checking whether stdout still has a reader.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Writes text and a final newline to stdout.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
@@ -41,7 +41,7 @@ pub(crate) async fn reader_gone() {
         if told.is_ok() && stdout[0].revents().contains(PollFlags::ERR) {
             return;
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -7,7 +7,7 @@ use memoird_core::config::Problem;
 use memoird_core::config::{Environment, Problems, SecretRef};
 use serde::{Deserialize, Serialize};
 
-use crate::journal_place::JournalPlace;
+use crate::journal_location::JournalLocation;
 
 /// Settings of `journal` in addition to those of the engine.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -53,19 +53,19 @@ impl PostgresSpec {
         &self,
         environment: &dyn Environment,
         problems: &mut Problems,
-    ) -> JournalPlace {
+    ) -> JournalLocation {
         let found = self.options(environment).map(Box::new);
         let options = problems.take("", found);
-        options.map_or(JournalPlace::DataDir, JournalPlace::Postgres)
+        options.map_or(JournalLocation::DataDir, JournalLocation::Postgres)
     }
 
     /// Reports that this build does not support PostgreSQL.
     #[cfg(not(feature = "postgres"))]
-    pub(super) fn build(&self, _: &dyn Environment, problems: &mut Problems) -> JournalPlace {
+    pub(super) fn build(&self, _: &dyn Environment, problems: &mut Problems) -> JournalLocation {
         let problem = "this memoird was built without the feature `postgres`; run one that was \
                        built with it";
         problems.add("", problem);
-        JournalPlace::DataDir
+        JournalLocation::DataDir
     }
 
     #[cfg(feature = "postgres")]
@@ -175,7 +175,7 @@ mod tests {
             let url = format!("postgres://memoird@db/memoird?sslmode={mode}");
             let journal = format!("journal: {{ postgres: {{ url: '{url}' }} }}");
             let good = format!("server: {{ allow_without_keys: true }}\n{journal}");
-            assert!(parse(&good).expect(mode).journal.is_elsewhere());
+            assert!(parse(&good).expect(mode).journal.is_outside_data_dir());
         }
     }
 }

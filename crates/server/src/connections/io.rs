@@ -16,19 +16,19 @@ use tokio::time::{Instant, Sleep};
 use super::Connection;
 
 /// The HTTP/2 preface (RFC 9113, section 3.4), and the header of the frame that follows.
-const HELLO_BYTES: usize = 24 + 9;
+const PREFACE_BYTES: usize = 24 + 9;
 
 /// Burst of an unauthenticated connection, in bytes. Health checks need some hundred.
-const STRANGER_BYTES_FREE: u32 = 64 << 10;
+const UNAUTHENTICATED_BURST_BYTES: u32 = 64 << 10;
 /// Rate after the burst, in bytes per second.
-const STRANGER_BYTES_PER_SECOND: u32 = 8 << 10;
+const UNAUTHENTICATED_BYTES_PER_SECOND: u32 = 8 << 10;
 
 /// Bytes left for this poll.
 #[derive(Debug, Default)]
-pub(super) struct BytesLeft(AtomicUsize);
+pub(super) struct PollBudget(AtomicUsize);
 
 /// A stream with the limits of its connection.
-pub(crate) struct Watched<S> {
+pub(crate) struct LimitedStream<S> {
     stream: S,
     connection: Arc<Connection>,
     /// Bytes of the preface that have not arrived yet.
@@ -36,27 +36,27 @@ pub(crate) struct Watched<S> {
     write_timeout: Duration,
     /// Runs while nothing can be written.
     stalled: Option<Pin<Box<Sleep>>>,
-    pace: Pace,
+    pace: ReadRate,
 }
 
 /// Rate limit for reading from an unauthenticated connection.
 #[derive(Debug, Default)]
-struct Pace {
+struct ReadRate {
     /// When the bytes read so far are covered by the rate.
     paid_at: Option<Instant>,
     /// Runs while the limit is exceeded.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Watched<S> {
+impl<S> LimitedStream<S> {
     pub(super) fn new(stream: S, connection: Arc<Connection>, write_timeout: Duration) -> Self {
         Self {
             stream,
             connection,
-            missing: HELLO_BYTES,
+            missing: PREFACE_BYTES,
             write_timeout,
             stalled: None,
-            pace: Pace::default(),
+            pace: ReadRate::default(),
         }
     }
 
@@ -81,7 +81,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl BytesLeft {
+impl PollBudget {
     pub(super) fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
@@ -103,7 +103,7 @@ impl BytesLeft {
     }
 }
 
-impl Pace {
+impl ReadRate {
     /// Ready when more may be read.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(pause) = &mut self.pause {
@@ -116,12 +116,12 @@ impl Pace {
     /// Adds bytes that were read, and pauses if they exceed the limit.
     fn add(&mut self, bytes: usize) {
         const BYTE: Duration =
-            Duration::from_nanos(1_000_000_000 / STRANGER_BYTES_PER_SECOND as u64);
+            Duration::from_nanos(1_000_000_000 / UNAUTHENTICATED_BYTES_PER_SECOND as u64);
         let now = super::now();
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let paid_at = self.paid_at.unwrap_or(now).max(now) + BYTE * bytes;
         self.paid_at = Some(paid_at);
-        let free_until = now + BYTE * STRANGER_BYTES_FREE;
+        let free_until = now + BYTE * UNAUTHENTICATED_BURST_BYTES;
         if paid_at > free_until {
             let pause = tokio::time::sleep(paid_at - free_until);
             self.pause = Some(Box::pin(pause));
@@ -129,9 +129,9 @@ impl Pace {
     }
 }
 
-impl<S: AsyncRead + Unpin> Watched<S> {
+impl<S: AsyncRead + Unpin> LimitedStream<S> {
     /// Reads at most `bytes_max` bytes, as soon as the rate limit allows.
-    fn read_stranger(
+    fn read_unauthenticated(
         &mut self,
         bytes_max: usize,
         context: &mut Context<'_>,
@@ -148,7 +148,7 @@ impl<S: AsyncRead + Unpin> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -156,8 +156,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let readable = ready!(self.connection.readable.poll(context));
         let before = buffer.filled().len();
-        let polled = if self.connection.is_stranger() {
-            self.read_stranger(readable, context, buffer)
+        let polled = if self.connection.is_unauthenticated() {
+            self.read_unauthenticated(readable, context, buffer)
         } else {
             // May exceed `readable` by one buffer, which does no harm.
             Pin::new(&mut self.stream).poll_read(context, buffer)
@@ -167,7 +167,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         if self.missing > 0 {
             self.missing = self.missing.saturating_sub(read);
             if self.missing == 0 {
-                let said = &self.connection.has_said_hello;
+                let said = &self.connection.has_spoken;
                 said.store(true, Ordering::Relaxed);
             }
         }
@@ -175,7 +175,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -225,10 +225,10 @@ mod tests {
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-    use super::super::serve::in_turns;
+    use super::super::serve::poll_with_limits;
     use super::super::{
-        BYTES_AT_ONCE, BYTES_IN_TURN, Connections, ConnectionsConfig, Peer, STRANGER_BYTES_AT_ONCE,
-        WRITTEN_BYTES_IN_TURN,
+        BYTES_PER_POLL, Connections, ConnectionsConfig, Peer, SHARED_BYTES_PER_POLL,
+        SHARED_WRITTEN_BYTES_PER_POLL, UNAUTHENTICATED_BYTES_PER_POLL,
     };
     use super::*;
     use crate::admission::schedule::{Schedule, Scheduled};
@@ -241,22 +241,24 @@ mod tests {
         let connections = Connections::new(1, &ConnectionsConfig::default(), &schedule);
         let connection = connections.table().add(&connections, Peer::default());
         if is_shared {
-            connection.owner.enter(schedule.strangers());
+            connection.owner.enter(schedule.unauthenticated_lane());
         }
         connection
     }
 
     /// A connection with a client that has sent a lot.
-    async fn flooded(is_shared: bool) -> (Watched<DuplexStream>, Arc<Connection>, DuplexStream) {
+    async fn flooded(
+        is_shared: bool,
+    ) -> (LimitedStream<DuplexStream>, Arc<Connection>, DuplexStream) {
         let connection = connection(is_shared);
         let (mut client, daemon) = duplex(SENT);
         client.write_all(&vec![0; SENT]).await.expect("sent");
-        let io = Watched::new(daemon, Arc::clone(&connection), Duration::from_secs(1));
+        let io = LimitedStream::new(daemon, Arc::clone(&connection), Duration::from_secs(1));
         (io, connection, client)
     }
 
     /// Number of bytes read in one poll.
-    fn read(io: &mut Watched<DuplexStream>) -> usize {
+    fn read(io: &mut LimitedStream<DuplexStream>) -> usize {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut bytes = vec![0; SENT];
         let mut buffer = ReadBuf::new(&mut bytes);
@@ -273,15 +275,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_stranger_s_bytes_are_few_at_once() {
-        for (is_shared, of_others) in [(false, BYTES_AT_ONCE), (true, BYTES_IN_TURN)] {
+        for (is_shared, of_others) in [(false, BYTES_PER_POLL), (true, SHARED_BYTES_PER_POLL)] {
             let (mut io, connection, _client) = flooded(is_shared).await;
-            connection.begin_turn();
-            assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
+            connection.begin_poll();
+            assert_eq!(read(&mut io), UNAUTHENTICATED_BYTES_PER_POLL);
             assert_eq!(read(&mut io), 0, "however often it asks");
-            connection.begin_turn();
-            assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
+            connection.begin_poll();
+            assert_eq!(read(&mut io), UNAUTHENTICATED_BYTES_PER_POLL);
             connection.show_key();
-            connection.begin_turn();
+            connection.begin_poll();
             assert_eq!(read(&mut io), of_others);
         }
     }
@@ -291,64 +293,70 @@ mod tests {
         let (mut io, connection, _client) = flooded(false).await;
         let mut turns = |count: usize, connection: &Connection| -> usize {
             let turns = (0..count).map(|_| {
-                connection.begin_turn();
+                connection.begin_poll();
                 read(&mut io)
             });
             turns.sum()
         };
         let (free, second) = (
-            STRANGER_BYTES_FREE as usize,
-            STRANGER_BYTES_PER_SECOND as usize,
+            UNAUTHENTICATED_BURST_BYTES as usize,
+            UNAUTHENTICATED_BYTES_PER_SECOND as usize,
         );
         let at_once = turns(1_000, &connection);
         assert!(
-            (free..=free + STRANGER_BYTES_AT_ONCE).contains(&at_once),
+            (free..=free + UNAUTHENTICATED_BYTES_PER_POLL).contains(&at_once),
             "{at_once}"
         );
         tokio::time::advance(Duration::from_secs(4)).await;
         let in_four = turns(1_000, &connection);
-        let allowed = 3 * second..=4 * second + STRANGER_BYTES_AT_ONCE;
+        let allowed = 3 * second..=4 * second + UNAUTHENTICATED_BYTES_PER_POLL;
         assert!(allowed.contains(&in_four), "{in_four}");
         connection.show_key();
-        assert_eq!(turns(1, &connection), BYTES_AT_ONCE, "at once");
+        assert_eq!(turns(1, &connection), BYTES_PER_POLL, "at once");
     }
 
     /// Number of polls of an authenticated connection to complete `work`.
     async fn turns_of<F: Future>(
         is_shared: bool,
-        work: impl FnOnce(Watched<Cursor<Vec<u8>>>) -> F,
+        work: impl FnOnce(LimitedStream<Cursor<Vec<u8>>>) -> F,
     ) -> usize {
         let connection = connection(is_shared);
         connection.show_key();
         let stream = Cursor::new(vec![0; SENT]);
-        let io = Watched::new(stream, Arc::clone(&connection), Duration::from_secs(1));
+        let io = LimitedStream::new(stream, Arc::clone(&connection), Duration::from_secs(1));
         let (mut turns, mut work) = (0, pin!(work(io)));
         let counted = poll_fn(|context| {
             turns += 1;
             work.as_mut().poll(context)
         });
         let mut scheduled = Scheduled::new(Arc::clone(&connection.owner), counted);
-        in_turns(&mut scheduled, &connection).await;
+        poll_with_limits(&mut scheduled, &connection).await;
         drop(scheduled);
         turns
     }
 
     #[tokio::test]
     async fn many_bytes_take_many_turns() {
-        let reading = |mut io: Watched<_>| async move {
-            let mut buffer = [0; BYTES_IN_TURN / 2];
+        let reading = |mut io: LimitedStream<_>| async move {
+            let mut buffer = [0; SHARED_BYTES_PER_POLL / 2];
             while io.read(&mut buffer).await.expect("bytes") > 0 {}
         };
         // The last poll reads the end of the stream.
-        assert_eq!(turns_of(true, reading).await, SENT / BYTES_IN_TURN + 1);
-        assert_eq!(turns_of(false, reading).await, SENT / BYTES_AT_ONCE + 1);
-        let writing = |mut io: Watched<_>| async move {
-            for _ in 0..2 * SENT / WRITTEN_BYTES_IN_TURN {
-                let bytes = [0; WRITTEN_BYTES_IN_TURN / 2];
+        assert_eq!(
+            turns_of(true, reading).await,
+            SENT / SHARED_BYTES_PER_POLL + 1
+        );
+        assert_eq!(turns_of(false, reading).await, SENT / BYTES_PER_POLL + 1);
+        let writing = |mut io: LimitedStream<_>| async move {
+            for _ in 0..2 * SENT / SHARED_WRITTEN_BYTES_PER_POLL {
+                let bytes = [0; SHARED_WRITTEN_BYTES_PER_POLL / 2];
                 io.write_all(&bytes).await.expect("room");
             }
         };
-        assert_eq!(turns_of(true, writing).await, SENT / WRITTEN_BYTES_IN_TURN);
+        assert_eq!(
+            turns_of(true, writing).await,
+            SENT / SHARED_WRITTEN_BYTES_PER_POLL
+        );
         assert_eq!(turns_of(false, writing).await, 1);
     }
 }

@@ -15,11 +15,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::gathered::Gathered;
-use super::io::Watched;
+use super::deferred_poll::DeferredPoll;
+use super::io::LimitedStream;
 use super::socket::{Listener, Plain, Stream};
-use super::{Connection, Connections, ConnectionsConfig, Order, Seat, count, now, one_address};
-use crate::admission::schedule::{InTurn, Scheduled};
+use super::{
+    CloseOrder, Connection, Connections, ConnectionsConfig, TableEntry, count, now, one_address,
+};
+use crate::admission::schedule::{Scheduled, ScheduledExecutor};
 use crate::tls::{Tls, TlsPort};
 
 /// Pause after a failed accept, for example when no file descriptors are left.
@@ -31,9 +33,9 @@ const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Maximum age of an unauthenticated connection, as a multiple of its idle timeout.
-const STRANGERS_AGE: u32 = 10;
+const UNAUTHENTICATED_AGE_FACTOR: u32 = 10;
 /// Time for unauthenticated connections to finish at shutdown.
-const STRANGERS_STOP: Duration = Duration::from_secs(1);
+const UNAUTHENTICATED_DRAIN_TIME: Duration = Duration::from_secs(1);
 /// In effect no limit.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
@@ -54,18 +56,18 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
     type Serving: GracefulConnection<Error = hyper::Error> + Send;
 
     /// Whether the client speaks first, and must do so in time.
-    const SAYS_HELLO: bool;
+    const CLIENT_SPEAKS_FIRST: bool;
 
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving;
 }
 
-pub(crate) type Io = TokioIo<Watched<Stream>>;
+pub(crate) type Io = TokioIo<LimitedStream<Stream>>;
 
 /// An HTTP/2 server that runs its calls with `in_turn`.
 pub(crate) fn http2(
     max_streams: u32,
-    in_turn: InTurn,
-) -> hyper::server::conn::http2::Builder<InTurn> {
+    in_turn: ScheduledExecutor,
+) -> hyper::server::conn::http2::Builder<ScheduledExecutor> {
     let mut http2 = hyper::server::conn::http2::Builder::new(in_turn);
     http2
         .timer(TokioTimer::new())
@@ -117,7 +119,7 @@ impl Port {
                 );
                 continue;
             };
-            let life = Life {
+            let task = ConnectionTask {
                 seat,
                 tls: self.tls.clone(),
                 config: self.config.clone(),
@@ -125,21 +127,21 @@ impl Port {
                 abort: self.abort.clone(),
             };
             let protocol = protocol.clone();
-            self.tasks.spawn(life.of(stream, protocol));
+            self.tasks.spawn(task.run(stream, protocol));
         }
     }
 }
 
-struct Life {
-    seat: Seat,
+struct ConnectionTask {
+    seat: TableEntry,
     tls: Option<(Arc<Tls>, TlsPort)>,
     config: ConnectionsConfig,
     stop: CancellationToken,
     abort: CancellationToken,
 }
 
-impl Life {
-    async fn of(self, stream: Plain, protocol: impl Protocol) {
+impl ConnectionTask {
+    async fn run(self, stream: Plain, protocol: impl Protocol) {
         let connection = Arc::clone(&self.seat.0);
         let abort = self.abort.clone();
         tokio::select! {
@@ -153,8 +155,8 @@ impl Life {
         let by = born + self.config.handshake_timeout;
         let shaking = async {
             tokio::select! {
-                shaken = timeout_at(by, self.shake_hands(stream, connection)) => shaken.ok().flatten(),
-                () = connection.told_more_than(Order::None) => None,
+                shaken = timeout_at(by, self.tls_handshake(stream, connection)) => shaken.ok().flatten(),
+                () = connection.wait_for_stronger_order(CloseOrder::None) => None,
                 () = self.stop.cancelled() => None,
             }
         };
@@ -164,7 +166,7 @@ impl Life {
     }
 
     /// Performs the TLS handshake, if TLS is configured. Unix sockets never use it.
-    async fn shake_hands(&self, stream: Plain, connection: &Connection) -> Option<Stream> {
+    async fn tls_handshake(&self, stream: Plain, connection: &Connection) -> Option<Stream> {
         let server = self
             .tls
             .as_ref()
@@ -198,16 +200,16 @@ impl Life {
         connection: &Arc<Connection>,
     ) {
         let write_timeout = self.config.write_timeout;
-        let io = Watched::new(stream, Arc::clone(connection), write_timeout);
+        let io = LimitedStream::new(stream, Arc::clone(connection), write_timeout);
         let protocol_serving = protocol.serve(TokioIo::new(io), connection);
-        let gathered = Gathered::new(protocol_serving, Arc::clone(connection));
-        let mut serving = Scheduled::new(Arc::clone(&connection.owner), gathered);
+        let deferred_poll = DeferredPoll::new(protocol_serving, Arc::clone(connection));
+        let mut serving = Scheduled::new(Arc::clone(&connection.owner), deferred_poll);
         let patience = tokio::select! {
             // Polled in this order, so that an order given while it is served applies at once.
             biased;
-            served = in_turns(&mut serving, connection) => return ended(served),
-            () = connection.told_more_than(Order::Finish) => return,
-            patience = self.patience(born, connection, P::SAYS_HELLO) => patience,
+            served = poll_with_limits(&mut serving, connection) => return ended(served),
+            () = connection.wait_for_stronger_order(CloseOrder::Finish) => return,
+            patience = self.shutdown_deadline(born, connection, P::CLIENT_SPEAKS_FIRST) => patience,
         };
         let Some(patience) = patience else {
             return;
@@ -215,8 +217,8 @@ impl Life {
         serving.inner().inner().graceful_shutdown();
         tokio::select! {
             biased;
-            served = in_turns(&mut serving, connection) => ended(served),
-            () = connection.told_more_than(Order::Finish) => {}
+            served = poll_with_limits(&mut serving, connection) => ended(served),
+            () = connection.wait_for_stronger_order(CloseOrder::Finish) => {}
             () = sleep_until(patience) => debug!("a connection was cut off"),
         }
     }
@@ -224,7 +226,7 @@ impl Life {
     /// Waits until the connection should shut down, and returns the deadline.
     ///
     /// `None` if it must be closed at once.
-    async fn patience(
+    async fn shutdown_deadline(
         &self,
         born: Instant,
         connection: &Connection,
@@ -234,21 +236,21 @@ impl Life {
         let config = &self.config;
         tokio::select! {
             () = self.stop.cancelled() => {
-                let is_silent = says_hello && !connection.has_said_hello.load(Ordering::Relaxed);
+                let is_silent = says_hello && !connection.has_spoken.load(Ordering::Relaxed);
                 // Connections with a key share one deadline, that of the daemon.
-                let patience = if connection.is_stranger() {
-                    now() + STRANGERS_STOP
+                let patience = if connection.is_unauthenticated() {
+                    now() + UNAUTHENTICATED_DRAIN_TIME
                 } else {
                     born + FOREVER
                 };
                 (!is_silent).then_some(patience)
             }
-            () = connection.told_more_than(Order::None) => Some(now() + config.handshake_timeout),
-            patience = self.old_age(born, connection) => {
+            () = connection.wait_for_stronger_order(CloseOrder::None) => Some(now() + config.handshake_timeout),
+            patience = self.until_too_old(born, connection) => {
                 count(&counts.old);
                 Some(now() + patience)
             }
-            closing = self.disuse(born, connection, says_hello) => {
+            closing = self.until_idle(born, connection, says_hello) => {
                 let cause = if closing.is_some() { &counts.idle } else { &counts.silent };
                 count(cause);
                 closing
@@ -257,7 +259,7 @@ impl Life {
     }
 
     /// Waits until the connection is idle for too long, or its client is silent.
-    async fn disuse(
+    async fn until_idle(
         &self,
         born: Instant,
         connection: &Connection,
@@ -266,7 +268,7 @@ impl Life {
         let config = &self.config;
         if says_hello {
             sleep_until(born + config.handshake_timeout).await;
-            if !connection.has_said_hello.load(Ordering::Relaxed) {
+            if !connection.has_spoken.load(Ordering::Relaxed) {
                 return None;
             }
         }
@@ -288,14 +290,14 @@ impl Life {
     }
 
     /// Waits until the connection is too old. Returns the time it has to finish.
-    async fn old_age(&self, born: Instant, connection: &Connection) -> Duration {
+    async fn until_too_old(&self, born: Instant, connection: &Connection) -> Duration {
         let config = &self.config;
         // Up to 10 % less, so that connections opened together do not end together.
         let tenths = u32::try_from(connection.number % 10).unwrap_or_default();
         let max_age = config.max_age - config.max_age / 100 * tenths;
-        let strangers_age = config.keyless_timeout * STRANGERS_AGE;
+        let strangers_age = config.keyless_timeout * UNAUTHENTICATED_AGE_FACTOR;
         sleep_until(born + max_age.min(strangers_age)).await;
-        if connection.is_stranger() {
+        if connection.is_unauthenticated() {
             return config.handshake_timeout;
         }
         sleep_until(born + max_age).await;
@@ -304,12 +306,12 @@ impl Life {
 }
 
 /// Serves a connection, with limits per poll.
-pub(super) async fn in_turns<S: Future + Unpin>(
+pub(super) async fn poll_with_limits<S: Future + Unpin>(
     serving: &mut S,
     connection: &Connection,
 ) -> S::Output {
     poll_fn(|context| {
-        connection.begin_turn();
+        connection.begin_poll();
         Pin::new(&mut *serving).poll(context)
     })
     .await

@@ -11,32 +11,32 @@ use tracing::{Event, Metadata, Subscriber, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::LostLines;
+use super::DroppedLines;
 
 /// Passes a limited number of lines per minute and kind. Clones share the limit.
 #[derive(Clone, Debug)]
 pub(super) struct LineLimit {
-    shared: Arc<Shared>,
+    shared: Arc<LineLimitInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LineLimitInner {
     /// Maximum lines of one kind per minute; 0 means no limit.
     lines_max: AtomicU64,
-    lost: Arc<LostLines>,
+    lost: Arc<DroppedLines>,
     /// Counts of this minute, by place in the code.
-    kinds: Mutex<HashMap<Identifier, Kind>>,
+    kinds: Mutex<HashMap<Identifier, LineKind>>,
 }
 
 #[derive(Debug)]
-struct Kind {
+struct LineKind {
     metadata: &'static Metadata<'static>,
     lines: u64,
 }
 
 impl LineLimit {
-    pub(super) fn new(lines_max: u64, lost: Arc<LostLines>) -> Self {
-        let shared = Shared {
+    pub(super) fn new(lines_max: u64, lost: Arc<DroppedLines>) -> Self {
+        let shared = LineLimitInner {
             lines_max: AtomicU64::new(lines_max),
             lost,
             kinds: Mutex::default(),
@@ -70,17 +70,17 @@ impl LineLimit {
     }
 
     /// Counts a line. Returns false if it exceeds the limit.
-    fn takes(&self, metadata: &'static Metadata<'static>) -> bool {
+    fn admit(&self, metadata: &'static Metadata<'static>) -> bool {
         let lines_max = self.lines_max();
         let mut kinds = self.kinds();
         let kind = kinds
             .entry(metadata.callsite())
-            .or_insert(Kind { metadata, lines: 0 });
+            .or_insert(LineKind { metadata, lines: 0 });
         kind.lines += 1;
         let is_taken = kind.lines <= lines_max;
         drop(kinds);
         if !is_taken {
-            LostLines::count(&self.shared.lost.over_limit);
+            DroppedLines::count(&self.shared.lost.over_limit);
         }
         is_taken
     }
@@ -92,7 +92,7 @@ impl LineLimit {
         }
     }
 
-    fn kinds(&self) -> std::sync::MutexGuard<'_, HashMap<Identifier, Kind>> {
+    fn kinds(&self) -> std::sync::MutexGuard<'_, HashMap<Identifier, LineKind>> {
         let kinds = self.shared.kinds.lock();
         kinds.unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,7 +100,7 @@ impl LineLimit {
 
 impl<S: Subscriber> Layer<S> for LineLimit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        self.takes(event.metadata())
+        self.admit(event.metadata())
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn of_one_kind_so_many_lines_are_written_and_then_how_many_were_not() {
-        let (text, lost) = (Text::default(), Arc::<LostLines>::default());
+        let (text, lost) = (Text::default(), Arc::<DroppedLines>::default());
         let limit = LineLimit::new(3, Arc::clone(&lost));
         let subscriber = tracing_subscriber::registry()
             .with(limit.clone())

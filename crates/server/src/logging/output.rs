@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::LostLines;
+use super::DroppedLines;
 
 /// Bytes that a writable pipe accepts without blocking (`PIPE_BUF`).
 const CHUNK_BYTES: usize = 4_096;
@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 4_096;
 #[derive(Debug)]
 pub(super) struct Output<W = Stderr> {
     target: Mutex<Target<W>>,
-    lost: Arc<LostLines>,
+    lost: Arc<DroppedLines>,
 }
 
 #[derive(Debug)]
@@ -29,11 +29,11 @@ struct Target<W> {
 
 pub(super) struct LineWriter<'a, W> {
     target: MutexGuard<'a, Target<W>>,
-    lost: &'a LostLines,
+    lost: &'a DroppedLines,
 }
 
 impl<W: AsFd + Write> Output<W> {
-    pub(super) fn new(file: W, lost: Arc<LostLines>) -> Self {
+    pub(super) fn new(file: W, lost: Arc<DroppedLines>) -> Self {
         let target = Mutex::new(Target {
             file,
             is_torn: false,
@@ -71,7 +71,7 @@ impl<W: AsFd + Write> Write for LineWriter<'_, W> {
     /// Receives a whole line. Always succeeds: there is no place to report an error.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.target.write_line(line).is_err() {
-            LostLines::count(&self.lost.unwritable);
+            DroppedLines::count(&self.lost.unwritable);
         }
         Ok(line.len())
     }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_pipe_that_nobody_reads_costs_lines_and_no_wait() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let lost = Arc::<LostLines>::default();
+        let lost = Arc::<DroppedLines>::default();
         let output = Output::new(writer, Arc::clone(&lost));
         let write = |line: &str| output.make_writer().write_all(line.as_bytes()).unwrap();
         let unwritable = || lost.unwritable.load(Ordering::Relaxed);
@@ -124,7 +124,7 @@ mod tests {
     fn a_closed_pipe_costs_lines_and_no_error() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let lost = Arc::<LostLines>::default();
+        let lost = Arc::<DroppedLines>::default();
         let output = Output::new(writer, Arc::clone(&lost));
         output.make_writer().write_all(b"gone\n").unwrap();
         assert_eq!(lost.unwritable.load(Ordering::Relaxed), 1);

@@ -52,7 +52,7 @@ impl AdminService for Api {
         request: Request<v1::GetClusterRequest>,
     ) -> Answer<v1::GetClusterResponse> {
         operator(request)?;
-        let looked = self.members.look(&*self.engine.machine).await;
+        let looked = self.members.read(&*self.engine.machine).await;
         answer(looked, to::cluster)
     }
 
@@ -123,7 +123,7 @@ impl AdminService for Api {
     ) -> Answer<v1::ReloadConfigResponse> {
         operator(request)?;
         let reloaded = Arc::clone(&self.reloader)
-            .reload_aside("ReloadConfig")
+            .reload_in_task("ReloadConfig")
             .await;
         let Reloaded { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))

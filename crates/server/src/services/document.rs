@@ -16,7 +16,7 @@ impl DocumentService for Api {
         request: Request<v1::GetDocumentRequest>,
     ) -> Answer<v1::GetDocumentResponse> {
         let place = place(&request)?;
-        place.reserve_answer(HEAVY_BYTES as u64).await?;
+        place.reserve_response(HEAVY_BYTES as u64).await?;
         let (tenant, request) = split(request)?;
         let get = document::get(request)?;
         let found = self
@@ -24,7 +24,7 @@ impl DocumentService for Api {
             .document(&tenant, get)
             .await
             .map_err(|error| status::memory(&error))?;
-        place.reserve_answer(found.size).await?;
+        place.reserve_response(found.size).await?;
         Ok(Response::new(document::got(found)))
     }
 
@@ -74,7 +74,7 @@ impl DocumentService for Api {
         let document_bytes = self.memories.limits().document_bytes as u64;
         let place = place(&request)?;
         place
-            .reserve_answer(PAGE_BYTES_MAX + document_bytes)
+            .reserve_response(PAGE_BYTES_MAX + document_bytes)
             .await?;
         let (tenant, request) = split(request)?;
         let query = document::query(request)?;
@@ -104,7 +104,7 @@ impl DocumentService for Api {
         let read = move || document::operations(request, &limits);
         let operations = self.heavy.run(&tenant.id, bytes, read).await?;
         let answer_bytes = gets.clamp(HEAVY_BYTES, MemoryLimits::BATCH_READ_BYTES);
-        place.reserve_answer(answer_bytes as u64).await?;
+        place.reserve_response(answer_bytes as u64).await?;
         caller.key.check()?;
         let done = self.memories.document_batch(&tenant, operations).await;
         answer(done, document::batch_done)

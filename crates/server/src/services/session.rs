@@ -74,7 +74,7 @@ impl SessionService for Api {
         let read = move || context::asked(request, &policy.limits, has_search);
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
         // Before the append, so that a client that does not read is rejected first.
-        place.reserve_answer(HEAVY_BYTES as u64).await?;
+        place.reserve_response(HEAVY_BYTES as u64).await?;
         let recall = asked
             .memories
             .map(|request| self.memories.for_window(&tenant, request))
@@ -93,7 +93,7 @@ impl SessionService for Api {
             .context(&tenant, &session, asked.request)
             .await
             .map_err(|error| context::refused(names, &status::engine(&error)))?;
-        place.reserve_answer(window_bytes(&window)).await?;
+        place.reserve_response(window_bytes(&window)).await?;
         let writer = Writer {
             tenant: &tenant.id,
             heavy: &self.heavy,
@@ -112,7 +112,7 @@ impl SessionService for Api {
         let (caller, request) = caller(request)?;
         let session = from::session_id(&request.session_id)?;
         let (call, to_answer) = recall_tool::call(request)?;
-        place.reserve_answer(recall_tool::CALL_BYTES).await?;
+        place.reserve_response(recall_tool::CALL_BYTES).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
         let tool = self.recall_tool();
@@ -133,7 +133,7 @@ impl SessionService for Api {
         // The turns, and possibly the same as messages.
         let times = if format.is_some() { 3 } else { 1 };
         let bytes_max = query.range.bytes_max as u64;
-        place.reserve_answer(times * bytes_max).await?;
+        place.reserve_response(times * bytes_max).await?;
         caller.key.check()?;
         let page = self
             .engine
@@ -319,7 +319,9 @@ impl SessionService for Api {
             move || from::rewind(request, &policy.limits).map_err(|refusal| names.named(&refusal));
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         // Before the rewind, so that a client that does not read is rejected first.
-        place.reserve_answer(from::HISTORY_BYTES_MAX as u64).await?;
+        place
+            .reserve_response(from::HISTORY_BYTES_MAX as u64)
+            .await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
         let outcome = commands

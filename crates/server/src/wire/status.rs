@@ -20,7 +20,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tracing::{error, warn};
 
 use super::fields::{self, FIELD};
-use crate::auth::Denied;
+use crate::auth::AuthError;
 use crate::reload::ReloadError;
 use crate::reply_limit;
 use crate::services::MaintenanceError;
@@ -299,26 +299,26 @@ fn unimplemented(what: &str) -> Status {
 }
 
 /// A caller that cannot be authenticated.
-pub(crate) fn denied(denied: Denied) -> Status {
+pub(crate) fn denied(denied: AuthError) -> Status {
     match denied {
-        Denied::NoKey => {
+        AuthError::NoKey => {
             let problem = "send your key as metadata, `authorization: Bearer <key>`";
             status(Unauthenticated, "NO_KEY", problem, None)
         }
-        Denied::WrongKey => {
+        AuthError::WrongKey => {
             let problem = "the key is not known; ask your operator for one";
             status(Unauthenticated, "WRONG_KEY", problem, None)
         }
-        Denied::SeveralKeys => {
+        AuthError::SeveralKeys => {
             let problem = "there is more than one `authorization` in the metadata; send one key";
             status(Unauthenticated, "SEVERAL_KEYS", problem, None)
         }
-        Denied::NoKeysHere => {
+        AuthError::NoKeysHere => {
             let problem = "this daemon has no keys (server.allow_without_keys), so it cannot tell \
                            whose yours is; send none, or give the tenants keys";
             status(Unauthenticated, "NO_KEYS_HERE", problem, None)
         }
-        Denied::WrongCertificate => {
+        AuthError::WrongCertificate => {
             let problem = "your certificate names no tenant of this daemon, or several, in the \
                            place that server.tls.client_tenant says";
             status(Unauthenticated, "WRONG_CERTIFICATE", problem, None)

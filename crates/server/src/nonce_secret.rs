@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use memoird_core::mark::MarkSecret;
-use memoird_engine::{Machine, new_mark_secret};
+use memoird_engine::{Machine, new_nonce_secret};
 use tracing::warn;
 
 const FILE: &str = "marks.key";
@@ -21,7 +21,7 @@ pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> MarkSecret {
         Ok(None) => "it does not have 32 bytes".to_owned(),
         Err(error) => error.to_string(),
     };
-    let secret = new_mark_secret(machine);
+    let secret = new_nonce_secret(machine);
     if path.exists() {
         warn!(%problem, path = %path.display(), "the secret of marks cannot be read, and is made \
             anew: windows differ from those before");

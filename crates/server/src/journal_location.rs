@@ -23,7 +23,7 @@ const FILES_SHARE: u64 = 8;
 const FILES_BYTES_MIN: u64 = 16 << 20;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) enum JournalPlace {
+pub(crate) enum JournalLocation {
     /// A file in the data directory.
     #[default]
     DataDir,
@@ -32,9 +32,9 @@ pub(crate) enum JournalPlace {
     Postgres(Box<memoird_postgres::PgOptions>),
 }
 
-impl JournalPlace {
+impl JournalLocation {
     /// Whether the journal is not a file, so that a copy of the files does not contain it.
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_outside_data_dir(&self) -> bool {
         !matches!(self, Self::DataDir)
     }
 }
@@ -44,18 +44,18 @@ pub(crate) struct OpenJournal {
     pub(crate) store: Option<Arc<dyn Store>>,
     /// Clocks that continue from the last time in the journal.
     pub(crate) machine: SystemMachine,
-    pub(crate) keeper: Keeper,
+    pub(crate) resources: JournalResources,
 }
 
 /// Resources of a daemon next to its journal.
 #[derive(Default)]
-pub(crate) struct Keeper {
+pub(crate) struct JournalResources {
     /// Cancelled when another daemon has taken over the journal.
     lost: CancellationToken,
     /// Settings of this daemon, published to the other members.
     settings: watch::Sender<Vec<u8>>,
     #[cfg(feature = "postgres")]
-    postgres: Option<postgres::Kept>,
+    postgres: Option<postgres::PostgresJournal>,
 }
 
 /// Opens the journal, or creates an empty one.
@@ -72,11 +72,11 @@ pub(crate) async fn open(
         return Ok(OpenJournal {
             store: None,
             machine: SystemMachine::resume(None),
-            keeper: Keeper::default(),
+            resources: JournalResources::default(),
         });
     }
     #[cfg(feature = "postgres")]
-    if let JournalPlace::Postgres(options) = &config.journal {
+    if let JournalLocation::Postgres(options) = &config.journal {
         let settings = config.settings.digests();
         return postgres::open(&config.data_dir, options, settings, waits_for).await;
     }
@@ -99,12 +99,12 @@ pub(crate) async fn open(
         let clock = store.clock()?;
         Ok::<_, StoreError>((store, clock))
     });
-    let (store, clock) = opened.await.map_err(|error| broken_off(&error))??;
+    let (store, clock) = opened.await.map_err(|error| open_interrupted(&error))??;
     let machine = SystemMachine::resume(clock.as_ref());
     Ok(OpenJournal {
         store: Some(Arc::new(store)),
         machine,
-        keeper: Keeper::default(),
+        resources: JournalResources::default(),
     })
 }
 
@@ -113,7 +113,7 @@ fn file_cache_bytes(memory_bytes: u64) -> Option<u64> {
     (memory_bytes > 0).then(|| (memory_bytes / FILES_SHARE).max(FILES_BYTES_MIN))
 }
 
-fn broken_off(error: &JoinError) -> CliError {
+fn open_interrupted(error: &JoinError) -> CliError {
     CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
 }
 
@@ -123,7 +123,7 @@ pub(crate) async fn open_memories(
     key: Option<DataKey>,
 ) -> Result<MemoryStore, CliError> {
     #[cfg(feature = "postgres")]
-    if let JournalPlace::Postgres(options) = &config.journal
+    if let JournalLocation::Postgres(options) = &config.journal
         && config.engine.journal.durability != Durability::Off
     {
         return postgres::open_memories(config, options).await;
@@ -135,11 +135,11 @@ pub(crate) async fn open_memories(
     Ok(MemoryStore::open(&config.long_term.dir, &options)?)
 }
 
-impl Keeper {
+impl JournalResources {
     pub(crate) fn watch(&self, engine: &Engine) {
         #[cfg(feature = "postgres")]
-        if let Some(kept) = &self.postgres {
-            kept.watch(engine, self.lost.clone());
+        if let Some(postgres) = &self.postgres {
+            postgres.watch(engine, self.lost.clone());
         }
         #[cfg(not(feature = "postgres"))]
         let _ = engine;
@@ -153,16 +153,16 @@ impl Keeper {
     /// Describes the outage while the journal's database is unreachable.
     pub(crate) fn away(&self) -> watch::Receiver<Option<String>> {
         #[cfg(feature = "postgres")]
-        if let Some(kept) = &self.postgres {
-            return kept.away();
+        if let Some(postgres) = &self.postgres {
+            return postgres.away();
         }
         watch::channel(None).1
     }
 
     pub(crate) fn cluster(&self) -> Option<Cluster> {
         #[cfg(feature = "postgres")]
-        if let Some(kept) = &self.postgres {
-            return kept.cluster();
+        if let Some(postgres) = &self.postgres {
+            return postgres.cluster();
         }
         None
     }
@@ -175,19 +175,22 @@ impl Keeper {
     pub(crate) fn members(&self) -> Members {
         Members {
             #[cfg(feature = "postgres")]
-            store: self.postgres.as_ref().and_then(postgres::Kept::shared),
+            store: self
+                .postgres
+                .as_ref()
+                .and_then(postgres::PostgresJournal::shared),
             seen: watch::Sender::default(),
         }
     }
 
     /// The cluster's nonce key, if daemons share the journal.
-    pub(crate) async fn mark_secret(
+    pub(crate) async fn nonce_secret(
         &self,
         machine: &dyn Machine,
     ) -> Result<Option<MarkSecret>, CliError> {
         #[cfg(feature = "postgres")]
-        if let Some(kept) = &self.postgres {
-            return kept.mark_secret(machine).await;
+        if let Some(postgres) = &self.postgres {
+            return postgres.nonce_secret(machine).await;
         }
         let _ = machine;
         Ok(None)
@@ -197,7 +200,7 @@ impl Keeper {
     pub(crate) fn eraser(&self) -> Option<Arc<dyn Eraser>> {
         #[cfg(feature = "postgres")]
         if self.postgres.is_some() {
-            return Some(Arc::new(postgres::Pages));
+            return Some(Arc::new(postgres::DatabaseEraser));
         }
         None
     }
@@ -205,8 +208,8 @@ impl Keeper {
     /// Releases the journal. No write follows.
     pub(crate) async fn release(self) {
         #[cfg(feature = "postgres")]
-        if let Some(kept) = self.postgres {
-            kept.release().await;
+        if let Some(postgres) = self.postgres {
+            postgres.release().await;
         }
     }
 }
@@ -225,7 +228,7 @@ impl Members {
     pub(crate) fn follow(&self, engine: &Engine) {
         #[cfg(feature = "postgres")]
         if self.store.is_some() {
-            engine.run_worker(postgres::Look {
+            engine.run_worker(postgres::MembersPoller {
                 members: self.clone(),
                 machine: Arc::clone(&engine.machine),
             });
@@ -243,10 +246,10 @@ impl Members {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub(crate) async fn look(&self, machine: &dyn Machine) -> Result<ClusterView, EngineError> {
+    pub(crate) async fn read(&self, machine: &dyn Machine) -> Result<ClusterView, EngineError> {
         #[cfg(feature = "postgres")]
         if let Some(store) = &self.store {
-            return postgres::look(store, machine.now().steady).await;
+            return postgres::read(store, machine.now().steady).await;
         }
         let member = MemberView {
             name: name_of_this(),
@@ -280,7 +283,7 @@ mod postgres {
     use memoird_core::time::Steady;
     use memoird_engine::{
         Cluster, Engine, EngineError, EraseFuture, EraseRequest, ErasedElsewhere, Eraser, Machine,
-        SystemMachine, WorkError, Worker, new_mark_secret,
+        SystemMachine, WorkError, Worker, new_nonce_secret,
     };
     use memoird_memories::store::{MemoryStore, tenant_files};
     use memoird_postgres::{DatabaseUse, Member, PgOptions, PgStore};
@@ -298,10 +301,10 @@ mod postgres {
     use crate::exit::{CliError, Exit};
 
     /// Interval for polling the members.
-    const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(2);
+    const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);
     const RELEASE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
-    pub(super) struct Kept {
+    pub(super) struct PostgresJournal {
         store: Arc<PgStore>,
         /// Whether other daemons share it.
         is_shared: bool,
@@ -355,26 +358,26 @@ mod postgres {
             let machine = SystemMachine::at(steady.unwrap_or_default());
             Ok::<_, StoreError>((Arc::new(store), machine))
         });
-        let (store, machine) = opened.await.map_err(|error| broken_off(&error))??;
+        let (store, machine) = opened.await.map_err(|error| open_interrupted(&error))??;
         Ok(OpenJournal {
             store: Some(Arc::clone(&store) as Arc<dyn Store>),
             machine,
-            keeper: Keeper {
-                postgres: Some(Kept {
+            resources: JournalResources {
+                postgres: Some(PostgresJournal {
                     store,
                     is_shared,
                     _lock: lock,
                 }),
                 settings,
-                ..Keeper::default()
+                ..JournalResources::default()
             },
         })
     }
 
-    impl Kept {
+    impl PostgresJournal {
         pub(super) fn watch(&self, engine: &Engine, lost: CancellationToken) {
             let store = Arc::clone(&self.store);
-            engine.run_worker(Lease { store, lost });
+            engine.run_worker(LeaseWatcher { store, lost });
         }
 
         pub(super) fn shared(&self) -> Option<Arc<PgStore>> {
@@ -387,7 +390,7 @@ mod postgres {
                 .then(|| Cluster::new(store.node(), store.leads()))
         }
 
-        pub(super) async fn mark_secret(
+        pub(super) async fn nonce_secret(
             &self,
             machine: &dyn Machine,
         ) -> Result<Option<MarkSecret>, CliError> {
@@ -395,11 +398,11 @@ mod postgres {
                 return Ok(None);
             }
             let store = Arc::clone(&self.store);
-            let offered = new_mark_secret(machine);
-            let kept = spawn_blocking(move || store.secret("marks", offered.bytes()))
+            let offered = new_nonce_secret(machine);
+            let postgres = spawn_blocking(move || store.secret("marks", offered.bytes()))
                 .await
-                .map_err(|error| broken_off(&error))??;
-            let bytes = kept.try_into().map_err(|_| {
+                .map_err(|error| open_interrupted(&error))??;
+            let bytes = postgres.try_into().map_err(|_| {
                 let problem = "the secret `marks` of the journal's database is damaged: delete its \
                                row of memoird.secrets, and windows are marked anew";
                 CliError::failed(Exit::Unavailable, problem)
@@ -424,7 +427,7 @@ mod postgres {
     }
 
     /// Reads the members, and the deliveries due at `now`.
-    pub(super) async fn look(
+    pub(super) async fn read(
         store: &Arc<PgStore>,
         now: Steady,
     ) -> Result<ClusterView, EngineError> {
@@ -469,22 +472,22 @@ mod postgres {
     }
 
     /// Polls the members, and logs settings they disagree on.
-    pub(super) struct Look {
+    pub(super) struct MembersPoller {
         pub(super) members: Members,
         pub(super) machine: Arc<dyn Machine>,
     }
 
-    impl Worker for Look {
+    impl Worker for MembersPoller {
         fn name(&self) -> &'static str {
             "members"
         }
 
         async fn wait(&mut self) {
-            tokio::time::sleep(LOOK_PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
 
         async fn step(&mut self) -> Result<(), WorkError> {
-            let view = match self.members.look(&*self.machine).await {
+            let view = match self.members.read(&*self.machine).await {
                 Ok(view) => view,
                 Err(error) => {
                     // Without access to the database, no members are known.
@@ -508,12 +511,12 @@ mod postgres {
     }
 
     /// Reports when another daemon has taken over the database.
-    struct Lease {
+    struct LeaseWatcher {
         store: Arc<PgStore>,
         lost: CancellationToken,
     }
 
-    impl Worker for Lease {
+    impl Worker for LeaseWatcher {
         fn name(&self) -> &'static str {
             "lease"
         }
@@ -534,9 +537,9 @@ mod postgres {
 
     /// Reports what an erasure cannot reach in the database.
     #[derive(Debug)]
-    pub(super) struct Pages;
+    pub(super) struct DatabaseEraser;
 
-    impl Eraser for Pages {
+    impl Eraser for DatabaseEraser {
         fn name(&self) -> &'static str {
             "postgres"
         }

@@ -15,12 +15,12 @@ use tracing::debug;
 
 tokio::task_local! {
     /// Progress of the call that is being polled.
-    static TAKEN: Arc<Taken>;
+    static PROGRESS: Arc<SendProgress>;
 }
 
 /// How many parts of a response were produced and sent.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct SendProgress {
     given: AtomicU64,
     sent: AtomicU64,
     /// Woken when the next part is sent.
@@ -29,27 +29,27 @@ pub(crate) struct Taken {
 
 pin_project! {
     /// A call that ends if its client reads nothing for too long.
-    pub(crate) struct TakenInTime<F> {
+    pub(crate) struct StallTimeout<F> {
         #[pin]
         call: F,
-        late: Late,
+        late: StallTimer,
     }
 }
 
-struct Late {
-    taken: Arc<Taken>,
+struct StallTimer {
+    progress: Arc<SendProgress>,
     limit: Duration,
     /// Runs while parts are unsent, with the number sent when it started.
     timer: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
-impl Taken {
+impl SendProgress {
     /// The progress of the current call, or a new one outside of a call's task.
     pub(crate) fn of_this_call() -> Arc<Self> {
-        TAKEN.try_with(Arc::clone).unwrap_or_default()
+        PROGRESS.try_with(Arc::clone).unwrap_or_default()
     }
 
-    pub(crate) fn note_given(&self) {
+    pub(crate) fn note_produced(&self) {
         self.given.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -84,10 +84,10 @@ impl Taken {
     }
 }
 
-impl<F: Future> TakenInTime<F> {
+impl<F: Future> StallTimeout<F> {
     pub(crate) fn new(call: F, limit: Duration) -> Self {
-        let late = Late {
-            taken: Arc::default(),
+        let late = StallTimer {
+            progress: Arc::default(),
             limit,
             timer: None,
         };
@@ -95,15 +95,15 @@ impl<F: Future> TakenInTime<F> {
     }
 }
 
-impl Late {
+impl StallTimer {
     /// Ready when nothing was sent for `limit`.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            if !self.taken.has_unsent() {
+            if !self.progress.has_unsent() {
                 self.timer = None;
                 return Poll::Pending;
             }
-            let sent = self.taken.sent.load(Ordering::Relaxed);
+            let sent = self.progress.sent.load(Ordering::Relaxed);
             let begin = || (sent, Box::pin(tokio::time::sleep(self.limit)));
             let (sent_before, timer) = self.timer.get_or_insert_with(begin);
             if timer.as_mut().poll(context).is_pending() {
@@ -117,13 +117,13 @@ impl Late {
     }
 }
 
-impl<F: Future<Output = ()>> Future for TakenInTime<F> {
+impl<F: Future<Output = ()>> Future for StallTimeout<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        let taken = Arc::clone(&this.late.taken);
-        let polled = TAKEN.sync_scope(taken, || this.call.poll(context));
+        let progress = Arc::clone(&this.late.progress);
+        let polled = PROGRESS.sync_scope(progress, || this.call.poll(context));
         if polled.is_ready() {
             return polled;
         }
@@ -145,18 +145,18 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(60);
 
     /// A call that produces one part, and another each time one is sent.
-    fn call(parts: u64) -> (TakenInTime<impl Future<Output = ()>>, Arc<Taken>) {
+    fn call(parts: u64) -> (StallTimeout<impl Future<Output = ()>>, Arc<SendProgress>) {
         let giving = async move {
-            let taken = Taken::of_this_call();
+            let progress = SendProgress::of_this_call();
             for _ in 0..parts {
-                taken.note_given();
-                std::future::poll_fn(|context| taken.poll_sent(context)).await;
+                progress.note_produced();
+                std::future::poll_fn(|context| progress.poll_sent(context)).await;
             }
             pending::<()>().await;
         };
-        let call = TakenInTime::new(giving, LIMIT);
-        let taken = Arc::clone(&call.late.taken);
-        (call, taken)
+        let call = StallTimeout::new(giving, LIMIT);
+        let progress = Arc::clone(&call.late.progress);
+        (call, progress)
     }
 
     #[tokio::test(start_paused = true)]
@@ -172,12 +172,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_a_part_now_and_then_is_waited_for() {
-        let (slow, taken) = call(5);
+        let (slow, progress) = call(5);
         let mut slow = Box::pin(slow);
         for _ in 0..4 {
             let waited = tokio::time::timeout(LIMIT * 3 / 4, slow.as_mut()).await;
             assert!(waited.is_err(), "it goes on");
-            taken.note_sent();
+            progress.note_sent();
         }
         let begun = now();
         slow.await;

@@ -16,10 +16,10 @@ use super::Connection;
 /// A connection that is polled after the tasks that were ready when it was woken.
 ///
 /// With a single open call it is polled at once: no other call could add a response.
-pub(super) struct Gathered<F> {
+pub(super) struct DeferredPoll<F> {
     inner: Pin<Box<F>>,
     connection: Arc<Connection>,
-    woken: Arc<Woken>,
+    woken: Arc<DeferredWaker>,
     waker: Waker,
     /// Ready when the other tasks have been polled.
     others: ReusableBoxFuture<'static, ()>,
@@ -27,14 +27,14 @@ pub(super) struct Gathered<F> {
     gives_way: bool,
 }
 
-struct Woken {
+struct DeferredWaker {
     is_woken: AtomicBool,
     task: Mutex<Waker>,
 }
 
-impl<F> Gathered<F> {
+impl<F> DeferredPoll<F> {
     pub(super) fn new(inner: F, connection: Arc<Connection>) -> Self {
-        let woken = Arc::new(Woken {
+        let woken = Arc::new(DeferredWaker {
             is_woken: AtomicBool::new(true),
             task: Mutex::new(Waker::noop().clone()),
         });
@@ -56,7 +56,7 @@ impl<F> Gathered<F> {
     }
 }
 
-impl<F: Future> Future for Gathered<F> {
+impl<F: Future> Future for DeferredPoll<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
@@ -81,13 +81,13 @@ impl<F: Future> Future for Gathered<F> {
     }
 }
 
-impl Woken {
+impl DeferredWaker {
     fn task(&self) -> MutexGuard<'_, Waker> {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wake for Woken {
+impl Wake for DeferredWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -136,7 +136,7 @@ mod tests {
             })
         };
         let mut served = JoinSet::new();
-        served.spawn(Gathered::new(serving, connection));
+        served.spawn(DeferredPoll::new(serving, connection));
         while polls.load(Ordering::Relaxed) == 0 {
             yield_now().await;
         }
