@@ -43,7 +43,7 @@ use crate::process;
 use crate::rates::Rates;
 use crate::reload::{ReloadCounts, Reloader};
 use crate::routes::{Route, Routes};
-use crate::services::{Api, Maintenance, Watching};
+use crate::services::{Api, Maintenance, Watchers};
 use crate::tls::{Tls, TlsPort};
 
 /// Maximum time for finishing admin requests at shutdown.
@@ -67,7 +67,7 @@ pub(crate) struct App {
     admin: Admin,
     connections: Ports,
     tls: Option<Arc<Tls>>,
-    journal_resources: JournalResources,
+    resources: JournalResources,
     grpc: Listener,
     pages: TaskTracker,
     /// Cancelled when remaining calls are cut off.
@@ -118,7 +118,7 @@ pub(crate) struct RunningApp {
     abort: CancellationToken,
     calls: TaskTracker,
     pages: TaskTracker,
-    journal_resources: JournalResources,
+    resources: JournalResources,
     endpoints: PathBuf,
 }
 
@@ -183,7 +183,7 @@ impl App {
         let OpenJournal {
             store: journal,
             machine,
-            journal_resources,
+            resources,
         } = journal_location::open(&config, key, waits_for).await?;
         let admin_addr = admin_addr?;
         data_files.remove_copies();
@@ -194,14 +194,13 @@ impl App {
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
         let mut engine_config = config.engine.clone();
         let machine = Arc::new(machine);
-        engine_config.cluster = journal_resources.cluster();
+        engine_config.cluster = resources.cluster();
         let is_in_cluster = engine_config.cluster.is_some();
-        engine_config.nonce_secret =
-            match (&journal, journal_resources.nonce_secret(&*machine).await?) {
-                (None, _) => None,
-                (Some(_), Some(shared)) => Some(shared),
-                (Some(_), None) => Some(nonce_secret::of_dir(&config.data_dir, &*machine)),
-            };
+        engine_config.nonce_secret = match (&journal, resources.nonce_secret(&*machine).await?) {
+            (None, _) => None,
+            (Some(_), Some(shared)) => Some(shared),
+            (Some(_), None) => Some(nonce_secret::of_dir(&config.data_dir, &*machine)),
+        };
         let engine = Engine::open(engine_config, journal.clone(), machine, Blocking::Threads)
             .await
             .map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
@@ -216,10 +215,10 @@ impl App {
         let search = Search::open(engine.clone(), &config.data_dir, search_config, key);
         let mut erasers: Vec<Arc<dyn Eraser>> =
             vec![Arc::new(search.clone()), Arc::new(memories.clone())];
-        erasers.extend(journal_resources.eraser());
+        erasers.extend(resources.eraser());
         engine.start_erasing(erasers);
-        journal_resources.watch(&engine);
-        let members = journal_resources.members();
+        resources.watch(&engine);
+        let members = resources.members();
         members.follow(&engine);
         let new_keyring =
             Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
@@ -240,14 +239,14 @@ impl App {
                 keyring: Arc::clone(&keyring),
                 log,
                 config: ArcSwap::from_pointee(config),
-                published_settings: journal_resources.settings(),
+                published_settings: resources.settings(),
                 counts: ReloadCounts::default(),
                 turn: Mutex::default(),
                 last_files: StdMutex::new(files_read),
                 tasks: TaskTracker::new(),
             }),
             members: members.clone(),
-            watching: Watching::new(engine.clone(), stop.clone()),
+            watching: Watchers::new(engine.clone(), stop.clone()),
             maintenance: Maintenance::new(data_files, elsewhere, engine.erasures.copies().clone()),
             heavy: HeavyWork::default(),
             rates: Rates::new(request_bytes),
@@ -268,12 +267,12 @@ impl App {
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,
-            journal_away: journal_resources.away(),
+            journal_away: resources.away(),
             calls,
             auth_layer: auth_layer.clone(),
             connections: connections.clone(),
         });
-        admin.open(engine, registry, journal_resources.away(), members);
+        admin.open(engine, registry, resources.away(), members);
         Ok(Self {
             server,
             request_bytes,
@@ -283,7 +282,7 @@ impl App {
             admin,
             connections,
             tls,
-            journal_resources,
+            resources,
             grpc,
             pages,
             abort,
@@ -349,7 +348,7 @@ impl App {
             abort,
             calls,
             pages: self.pages,
-            journal_resources: self.journal_resources,
+            resources: self.resources,
             endpoints: self.endpoints,
         })
     }
@@ -359,7 +358,7 @@ impl RunningApp {
     /// Reports SERVING to health checks, and then follows the state of the journal.
     pub(crate) async fn announce(&self) {
         self.health.begin().await;
-        let away = self.journal_resources.away();
+        let away = self.resources.away();
         let follower = JournalFollower::new(self.health.clone(), away);
         self.api.engine.run_worker(follower);
     }
@@ -375,7 +374,7 @@ impl RunningApp {
 
     /// Cancelled when another daemon has taken over the journal.
     pub(crate) fn lost(&self) -> CancellationToken {
-        self.journal_resources.lost()
+        self.resources.lost()
     }
 
     /// Sum of all time limits in [`Self::drain`].
@@ -410,7 +409,7 @@ impl RunningApp {
             Ok(()) => info!("all changes are written"),
             Err(_) => error!(?grace, "changes could not be written in time"),
         }
-        std::mem::take(&mut self.journal_resources).release().await;
+        std::mem::take(&mut self.resources).release().await;
         self.pages.close();
         let _ = tokio::time::timeout(PAGES_TIME_MAX, self.pages.wait()).await;
     }

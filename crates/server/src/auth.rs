@@ -535,7 +535,7 @@ impl AuthService {
         let request_timeout = (!is_reflection).then_some(shared.request_timeout);
         let request = request
             .map(|body| Body::new(CountedRequest::new(body, counted, meter, request_timeout)));
-        let answer = self.routes.answer(request);
+        let answer = self.routes.serve(request);
         Box::pin(async move {
             let mut answer = match deadline {
                 None => answer.await?,
@@ -649,7 +649,7 @@ impl AuthService {
         request.headers_mut().insert(CONTENT_TYPE, grpc);
         let answer = self
             .routes
-            .answer(request)
+            .serve(request)
             .await
             .unwrap_or_else(|never| match never {});
         Ok(answer.map(|body| Body::new(PermitBody::new(body, call))))

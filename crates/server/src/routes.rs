@@ -15,29 +15,34 @@ pub(crate) struct Routes(Arc<[Route]>);
 
 pub(crate) struct Route {
     name: &'static str,
-    service: Box<dyn Answers>,
+    service: Box<dyn ErasedService>,
 }
 
 /// A type-erased service.
-pub(crate) trait Answers: Send + Sync {
-    fn answer(&self, call: Request<Body>) -> Answer;
+pub(crate) trait ErasedService: Send + Sync {
+    fn serve(&self, call: Request<Body>) -> ServiceFuture;
 }
 
-type Answer = BoxFuture<Response<Body>, Infallible>;
+type ServiceFuture = BoxFuture<Response<Body>, Infallible>;
 
-impl<S> Answers for S
+impl<S> ErasedService for S
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answer>,
+    S: Service<
+            Request<Body>,
+            Response = Response<Body>,
+            Error = Infallible,
+            Future = ServiceFuture,
+        >,
     S: Clone + Send + Sync,
 {
     /// gRPC services are always ready.
-    fn answer(&self, call: Request<Body>) -> Answer {
+    fn serve(&self, call: Request<Body>) -> ServiceFuture {
         self.clone().call(call)
     }
 }
 
 impl Route {
-    pub(crate) fn new<S: NamedService + Answers + 'static>(service: S) -> Self {
+    pub(crate) fn new<S: NamedService + ErasedService + 'static>(service: S) -> Self {
         Self {
             name: S::NAME,
             service: Box::new(service),
@@ -51,12 +56,12 @@ impl Routes {
     }
 
     /// Passes a call to the service of its path. UNIMPLEMENTED if there is none.
-    pub(crate) fn answer(&self, call: Request<Body>) -> Answer {
+    pub(crate) fn serve(&self, call: Request<Body>) -> ServiceFuture {
         let path = call.uri().path().strip_prefix('/');
         let named = path.and_then(|path| path.split_once('/'));
         let route = named.and_then(|(name, _)| self.0.iter().find(|route| route.name == name));
         match route {
-            Some(route) => route.service.answer(call),
+            Some(route) => route.service.serve(call),
             None => Box::pin(ready(Ok(Status::unimplemented("").into_http()))),
         }
     }

@@ -22,13 +22,10 @@ use crate::heavy::HeavyWork;
 use crate::journal_location::Members;
 use crate::rates::Rates;
 use crate::reload::Reloader;
-use crate::wire::status;
+use crate::wire::{PAGE_BYTES_MAX, status};
 
 pub(crate) use maintenance::{Maintenance, MaintenanceError};
-pub(crate) use watch::{EventView, Watching};
-
-/// Maximum size in bytes of a page of hits, memories or sessions, and roughly of a recall.
-const PAGE_BYTES_MAX: u64 = 2 << 20;
+pub(crate) use watch::{EventView, Watchers};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
@@ -37,20 +34,20 @@ pub(crate) struct Api {
     pub(crate) search: Search,
     pub(crate) reloader: Arc<Reloader>,
     pub(crate) members: Members,
-    pub(crate) watching: Watching,
+    pub(crate) watching: Watchers,
     pub(crate) maintenance: Maintenance,
     pub(crate) heavy: HeavyWork,
     pub(crate) rates: Rates,
     pub(crate) started_at: Timestamp,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 /// Converts the outcome of a call. [`MemoryError`] covers errors of the engine and core as well.
-fn answer<T, R>(
+fn rpc_result<T, R>(
     outcome: Result<T, impl Into<MemoryError>>,
     reply: impl FnOnce(T) -> R,
-) -> Answer<R> {
+) -> RpcResult<R> {
     match outcome {
         Ok(done) => Ok(Response::new(reply(done))),
         Err(error) => Err(status::memory(&error.into())),
@@ -60,19 +57,21 @@ fn answer<T, R>(
 /// Splits a request into tenant and message, after checking the key.
 ///
 /// Handlers that wait before their command use [`caller`], and check the key again.
-fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
+fn tenant_and_message<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     caller(request).map(|(caller, message)| (caller.tenant, message))
 }
 
-fn place<T>(request: &Request<T>) -> Result<Arc<CallPermit>, Status> {
-    let place = request.extensions().get::<Arc<CallPermit>>();
-    place.map(Arc::clone).ok_or_else(status::no_caller)
+fn call_permit<T>(request: &Request<T>) -> Result<Arc<CallPermit>, Status> {
+    let permit = request.extensions().get::<Arc<CallPermit>>();
+    permit.map(Arc::clone).ok_or_else(status::no_caller)
 }
 
-/// Like [`split`], after reserving room for a page.
-async fn split_for_page<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
-    place(&request)?.reserve_response(PAGE_BYTES_MAX).await?;
-    split(request)
+/// Like [`tenant_and_message`], after reserving room for a page.
+async fn tenant_and_message_for_page<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
+    call_permit(&request)?
+        .reserve_response(PAGE_BYTES_MAX as u64)
+        .await?;
+    tenant_and_message(request)
 }
 
 /// Returns the message of an operator's request, after checking the key.

@@ -15,6 +15,11 @@ pub(crate) mod search;
 pub(crate) mod status;
 pub(crate) mod to;
 
+/// Maximum size in bytes of a page of turns, hits, memories or sessions, and roughly of a recall.
+///
+/// Clients accept messages of 4 MiB by default.
+pub(crate) const PAGE_BYTES_MAX: usize = 2 << 20;
+
 /// Formats a value; empty for `None`, as in the API.
 fn text_or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())

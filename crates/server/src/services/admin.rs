@@ -9,8 +9,8 @@ use memoird_proto::v1;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::maintenance::Steps;
-use super::{Answer, Api, answer, caller, operator};
+use super::maintenance::BackupSteps;
+use super::{Api, RpcResult, caller, operator, rpc_result};
 use crate::process;
 use crate::reload::Reloaded;
 use crate::wire::{from, memory, status, to};
@@ -34,13 +34,13 @@ impl AdminService for Api {
     async fn get_stats(
         &self,
         request: Request<v1::GetStatsRequest>,
-    ) -> Answer<v1::GetStatsResponse> {
+    ) -> RpcResult<v1::GetStatsResponse> {
         let filter = self.tenant_filter(&operator(request)?.tenant)?;
         let mut stats = self.engine.stats();
         let is_wanted = |id: &TenantId| filter.as_ref().is_none_or(|filter| filter == id);
         stats.tenants.retain(|tenant| is_wanted(&tenant.id));
         let counts = self.engine.hooks.count_deliveries().await;
-        answer(counts, |counts| {
+        rpc_result(counts, |counts| {
             let counts = counts.iter().filter(|count| is_wanted(&count.tenant));
             let refused = |id: &TenantId| self.rates.refused_calls(id);
             to::stats(stats, counts, process::usage(), self.started_at, refused)
@@ -50,16 +50,16 @@ impl AdminService for Api {
     async fn get_cluster(
         &self,
         request: Request<v1::GetClusterRequest>,
-    ) -> Answer<v1::GetClusterResponse> {
+    ) -> RpcResult<v1::GetClusterResponse> {
         operator(request)?;
         let looked = self.members.read(&*self.engine.machine).await;
-        answer(looked, to::cluster)
+        rpc_result(looked, to::cluster)
     }
 
     async fn list_tenants(
         &self,
         request: Request<v1::ListTenantsRequest>,
-    ) -> Answer<v1::ListTenantsResponse> {
+    ) -> RpcResult<v1::ListTenantsResponse> {
         operator(request)?;
         let tenants = self.engine.stats().tenants.iter().map(to::tenant).collect();
         Ok(Response::new(v1::ListTenantsResponse { tenants }))
@@ -68,42 +68,42 @@ impl AdminService for Api {
     async fn sweep_now(
         &self,
         request: Request<v1::SweepNowRequest>,
-    ) -> Answer<v1::SweepNowResponse> {
+    ) -> RpcResult<v1::SweepNowResponse> {
         let filter = self.tenant_filter(&operator(request)?.tenant)?;
         let ended = self.engine.sessions.sweep(filter.as_ref()).await;
-        answer(ended, |ended| to::swept(&ended))
+        rpc_result(ended, |ended| to::swept(&ended))
     }
 
     async fn run_dream(
         &self,
         request: Request<v1::RunDreamRequest>,
-    ) -> Answer<v1::RunDreamResponse> {
+    ) -> RpcResult<v1::RunDreamResponse> {
         let request = operator(request)?;
         let filter = self.tenant_filter(&request.tenant)?;
         let reports = self.memories.consolidate(filter.as_ref(), request.dry_run);
-        answer(reports.await, memory::to::consolidated)
+        rpc_result(reports.await, memory::to::consolidated)
     }
 
     async fn list_hook_deliveries(
         &self,
         request: Request<v1::ListHookDeliveriesRequest>,
-    ) -> Answer<v1::ListHookDeliveriesResponse> {
+    ) -> RpcResult<v1::ListHookDeliveriesResponse> {
         let request = operator(request)?;
         let tenant = self.tenant_filter(&request.tenant)?;
         let filter = from::delivery_filter(&request, tenant)?;
         let after = from::page_token(&request.page_token)?;
         let size = from::page_size(request.page_size);
         let listed = self.engine.hooks.deliveries(filter, after, size).await;
-        answer(listed, |listed| to::deliveries(&listed, size))
+        rpc_result(listed, |listed| to::deliveries(&listed, size))
     }
 
     async fn retry_hook_delivery(
         &self,
         request: Request<v1::RetryHookDeliveryRequest>,
-    ) -> Answer<v1::RetryHookDeliveryResponse> {
+    ) -> RpcResult<v1::RetryHookDeliveryResponse> {
         let id = from::delivery_id(&operator(request)?.id)?;
         let retried = self.engine.hooks.retry_delivery(id).await;
-        answer(retried, |view| v1::RetryHookDeliveryResponse {
+        rpc_result(retried, |view| v1::RetryHookDeliveryResponse {
             delivery: Some(to::delivery(&view)),
         })
     }
@@ -111,16 +111,16 @@ impl AdminService for Api {
     async fn drop_hook_delivery(
         &self,
         request: Request<v1::DropHookDeliveryRequest>,
-    ) -> Answer<v1::DropHookDeliveryResponse> {
+    ) -> RpcResult<v1::DropHookDeliveryResponse> {
         let id = from::delivery_id(&operator(request)?.id)?;
         let dropped = self.engine.hooks.drop_delivery(id).await;
-        answer(dropped, |_| v1::DropHookDeliveryResponse {})
+        rpc_result(dropped, |_| v1::DropHookDeliveryResponse {})
     }
 
     async fn reload_config(
         &self,
         request: Request<v1::ReloadConfigRequest>,
-    ) -> Answer<v1::ReloadConfigResponse> {
+    ) -> RpcResult<v1::ReloadConfigResponse> {
         operator(request)?;
         let reloaded = Arc::clone(&self.reloader)
             .reload_in_task("ReloadConfig")
@@ -129,7 +129,7 @@ impl AdminService for Api {
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
     }
 
-    async fn verify(&self, request: Request<v1::VerifyRequest>) -> Answer<v1::VerifyResponse> {
+    async fn verify(&self, request: Request<v1::VerifyRequest>) -> RpcResult<v1::VerifyResponse> {
         operator(request)?;
         let checked = self.maintenance.verify().await;
         checked
@@ -139,11 +139,11 @@ impl AdminService for Api {
 
     type BackupStream = BackupStream;
 
-    async fn backup(&self, request: Request<v1::BackupRequest>) -> Answer<BackupStream> {
+    async fn backup(&self, request: Request<v1::BackupRequest>) -> RpcResult<BackupStream> {
         let (caller, request) = caller(request)?;
         let steps = self.maintenance.backup(request.have);
         let key = caller.key;
-        let while_it_applies = |steps: Steps| -> BackupStream {
+        let while_it_applies = |steps: BackupSteps| -> BackupStream {
             Box::pin(steps.map(move |step| key.check().and(step)))
         };
         steps

@@ -25,20 +25,20 @@ use crate::process;
 /// Version of the manifest.
 const FORMAT: u32 = 1;
 /// Disk space in bytes to leave free while there are copies.
-const ROOM_LEFT_BYTES: u64 = 64 << 20;
+const FREE_BYTES_MIN: u64 = 64 << 20;
 
-type Steps = Sender<Result<BackupResponse, Status>>;
+type StepSender = Sender<Result<BackupResponse, Status>>;
 
 /// Path of a file in the backup, and its copy.
-type Copied = (String, PathBuf);
+type CopiedFile = (String, PathBuf);
 
 /// Removes the copies on drop.
-struct Copies<'a> {
+struct BackupCopies<'a> {
     files: &'a DataFiles,
     dir: PathBuf,
 }
 
-impl Drop for Copies<'_> {
+impl Drop for BackupCopies<'_> {
     fn drop(&mut self) {
         self.files.remove_copies();
     }
@@ -48,10 +48,10 @@ impl Drop for Copies<'_> {
 pub(super) fn send(
     files: &DataFiles,
     have: &[BackupFile],
-    to: &Steps,
+    to: &StepSender,
 ) -> Result<(), MaintenanceError> {
     let created_at = process::wall_clock();
-    let copies = Copies::begin(files)?;
+    let copies = BackupCopies::begin(files)?;
     let copied = copies.make(to)?;
     let checkpoint_heads = checkpoint_heads(files.config.as_deref())?;
     let have: HashMap<&str, &[u8]> = have
@@ -75,7 +75,7 @@ pub(super) fn send(
     send_step(Step::Manifest(manifest), to)
 }
 
-impl<'a> Copies<'a> {
+impl<'a> BackupCopies<'a> {
     /// Creates the directory for copies if there is enough disk space.
     fn begin(files: &'a DataFiles) -> Result<Self, MaintenanceError> {
         let with_log = |path: &Path| {
@@ -83,7 +83,7 @@ impl<'a> Copies<'a> {
             bytes(path) + bytes(&path.with_extension("db-wal"))
         };
         let all = files.memories()?.into_iter().chain(files.journal());
-        let needed_bytes = all.map(|path| with_log(&path)).sum::<u64>() + ROOM_LEFT_BYTES;
+        let needed_bytes = all.map(|path| with_log(&path)).sum::<u64>() + FREE_BYTES_MIN;
         files.remove_copies();
         let room = rustix::fs::statvfs(&files.data_dir).map_err(std::io::Error::from)?;
         let available_bytes = room.f_bavail.saturating_mul(room.f_frsize);
@@ -98,7 +98,7 @@ impl<'a> Copies<'a> {
         Ok(Self { files, dir })
     }
 
-    fn make(&self, to: &Steps) -> Result<Vec<Copied>, MaintenanceError> {
+    fn make(&self, to: &StepSender) -> Result<Vec<CopiedFile>, MaintenanceError> {
         let mut copied = Vec::new();
         for source in self.files.memories()? {
             let Some(name) = source.file_name().and_then(|name| name.to_str()) else {
@@ -117,7 +117,12 @@ impl<'a> Copies<'a> {
         Ok(copied)
     }
 
-    fn copy(&self, source: &Path, path: String, to: &Steps) -> Result<Copied, MaintenanceError> {
+    fn copy(
+        &self,
+        source: &Path,
+        path: String,
+        to: &StepSender,
+    ) -> Result<CopiedFile, MaintenanceError> {
         let copy = self.dir.join(&path);
         if snapshot::copy(source, &copy, self.files.key.as_ref(), || to.is_closed())? {
             Ok((path, copy))
@@ -132,7 +137,7 @@ fn send_file(
     path: String,
     copy: &Path,
     known: &[u8],
-    to: &Steps,
+    to: &StepSender,
 ) -> Result<BackupFile, MaintenanceError> {
     let mut known = known.chunks(HASH_BYTES);
     let (mut bytes, mut block_hashes) = (0, Vec::new());
@@ -156,7 +161,7 @@ fn send_file(
     })
 }
 
-fn send_step(step: Step, to: &Steps) -> Result<(), MaintenanceError> {
+fn send_step(step: Step, to: &StepSender) -> Result<(), MaintenanceError> {
     let step = BackupResponse { step: Some(step) };
     let sent = to.blocking_send(Ok(step));
     sent.map_err(|_| MaintenanceError::Stopped)

@@ -5,33 +5,36 @@ use memoird_proto::spliced::document_service_server::DocumentService;
 use memoird_proto::v1;
 use tonic::{Request, Response, async_trait};
 
-use super::{Answer, Api, PAGE_BYTES_MAX, answer, caller, place, split, split_for_page};
+use super::{
+    Api, RpcResult, call_permit, caller, rpc_result, tenant_and_message,
+    tenant_and_message_for_page,
+};
 use crate::heavy::HEAVY_BYTES;
-use crate::wire::{document, status};
+use crate::wire::{PAGE_BYTES_MAX, document, status};
 
 #[async_trait]
 impl DocumentService for Api {
     async fn get_document(
         &self,
         request: Request<v1::GetDocumentRequest>,
-    ) -> Answer<v1::GetDocumentResponse> {
-        let place = place(&request)?;
-        place.reserve_response(HEAVY_BYTES as u64).await?;
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::GetDocumentResponse> {
+        let permit = call_permit(&request)?;
+        permit.reserve_response(HEAVY_BYTES as u64).await?;
+        let (tenant, request) = tenant_and_message(request)?;
         let get = document::get(request)?;
         let found = self
             .memories
             .document(&tenant, get)
             .await
             .map_err(|error| status::memory(&error))?;
-        place.reserve_response(found.size).await?;
+        permit.reserve_response(found.size).await?;
         Ok(Response::new(document::got(found)))
     }
 
     async fn put_document(
         &self,
         request: Request<v1::PutDocumentRequest>,
-    ) -> Answer<v1::PutDocumentResponse> {
+    ) -> RpcResult<v1::PutDocumentResponse> {
         let (caller, request) = caller(request)?;
         let (tenant, limits) = (caller.tenant, self.memories.limits());
         let bytes = document::put_bytes(&request);
@@ -39,28 +42,28 @@ impl DocumentService for Api {
         let put = self.heavy.run(&tenant.id, bytes, read).await?;
         caller.key.check()?;
         let done = self.memories.put_document(&tenant, put).await;
-        answer(done, document::put_done)
+        rpc_result(done, document::put_done)
     }
 
     async fn delete_document(
         &self,
         request: Request<v1::DeleteDocumentRequest>,
-    ) -> Answer<v1::DeleteDocumentResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::DeleteDocumentResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let delete = document::delete(request)?;
         let done = self.memories.delete_document(&tenant, delete).await;
-        answer(done, |deleted| v1::DeleteDocumentResponse { deleted })
+        rpc_result(done, |deleted| v1::DeleteDocumentResponse { deleted })
     }
 
     async fn delete_documents(
         &self,
         request: Request<v1::DeleteDocumentsRequest>,
-    ) -> Answer<v1::DeleteDocumentsResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::DeleteDocumentsResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let erase = request.erase;
         let range = document::range_to_delete(request)?;
         let done = self.memories.delete_documents(&tenant, range, erase).await;
-        answer(done, |(deleted, erased)| v1::DeleteDocumentsResponse {
+        rpc_result(done, |(deleted, erased)| v1::DeleteDocumentsResponse {
             deleted,
             erased,
         })
@@ -69,34 +72,34 @@ impl DocumentService for Api {
     async fn list_documents(
         &self,
         request: Request<v1::ListDocumentsRequest>,
-    ) -> Answer<v1::ListDocumentsResponse> {
+    ) -> RpcResult<v1::ListDocumentsResponse> {
         // The last document on a page may have the maximum size.
         let document_bytes = self.memories.limits().document_bytes as u64;
-        let place = place(&request)?;
-        place
-            .reserve_response(PAGE_BYTES_MAX + document_bytes)
+        let permit = call_permit(&request)?;
+        permit
+            .reserve_response(PAGE_BYTES_MAX as u64 + document_bytes)
             .await?;
-        let (tenant, request) = split(request)?;
+        let (tenant, request) = tenant_and_message(request)?;
         let query = document::query(request)?;
         let page = self.memories.documents(&tenant, query).await;
-        answer(page, document::page)
+        rpc_result(page, document::page)
     }
 
     async fn list_namespaces(
         &self,
         request: Request<v1::ListNamespacesRequest>,
-    ) -> Answer<v1::ListNamespacesResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    ) -> RpcResult<v1::ListNamespacesResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let query = document::namespace_query(request)?;
         let page = self.memories.namespaces(&tenant, query).await;
-        answer(page, |page| document::namespaces(&page))
+        rpc_result(page, |page| document::namespaces(&page))
     }
 
     async fn batch_documents(
         &self,
         request: Request<v1::BatchDocumentsRequest>,
-    ) -> Answer<v1::BatchDocumentsResponse> {
-        let place = place(&request)?;
+    ) -> RpcResult<v1::BatchDocumentsResponse> {
+        let permit = call_permit(&request)?;
         let (caller, request) = caller(request)?;
         let (tenant, limits) = (caller.tenant, self.memories.limits());
         let bytes = document::batch_bytes(&request);
@@ -104,9 +107,9 @@ impl DocumentService for Api {
         let read = move || document::operations(request, &limits);
         let operations = self.heavy.run(&tenant.id, bytes, read).await?;
         let answer_bytes = gets.clamp(HEAVY_BYTES, MemoryLimits::BATCH_READ_BYTES);
-        place.reserve_response(answer_bytes as u64).await?;
+        permit.reserve_response(answer_bytes as u64).await?;
         caller.key.check()?;
         let done = self.memories.document_batch(&tenant, operations).await;
-        answer(done, document::batch_done)
+        rpc_result(done, document::batch_done)
     }
 }

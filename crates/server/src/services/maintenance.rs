@@ -43,7 +43,7 @@ pub(crate) enum MaintenanceError {
         "journal, memories and documents are in the database of journal.postgres, and no copy of \
          files has them; back it up with pg_dump or by its write-ahead log"
     )]
-    JournalElsewhere,
+    JournalInDatabase,
     /// A SQLite file cannot be read or copied.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -61,7 +61,7 @@ pub(crate) enum MaintenanceError {
     Checkpoints(#[from] GitError),
     /// The thread did not start, or panicked.
     #[error("it was broken off; see the daemon's log")]
-    BrokenOff,
+    ThreadFailed,
     /// The caller is gone, or the daemon is stopping.
     #[error("nobody waits for it any more")]
     Stopped,
@@ -71,7 +71,7 @@ pub(crate) enum MaintenanceError {
 pub(crate) struct Maintenance {
     files: Arc<DataFiles>,
     /// The journal, if it is not one of the files.
-    elsewhere: Option<Arc<dyn Store>>,
+    external_journal: Option<Arc<dyn Store>>,
     busy: Arc<Mutex<()>>,
     /// Running backups. Erasures wait for them.
     copies: TaskTracker,
@@ -85,33 +85,33 @@ impl fmt::Debug for Maintenance {
     }
 }
 
-pub(crate) type Steps = ReceiverStream<Result<BackupResponse, Status>>;
+pub(crate) type BackupSteps = ReceiverStream<Result<BackupResponse, Status>>;
 
 impl Maintenance {
     pub(crate) fn new(
         files: DataFiles,
-        elsewhere: Option<Arc<dyn Store>>,
+        external_journal: Option<Arc<dyn Store>>,
         copies: TaskTracker,
     ) -> Self {
         Self {
             files: Arc::new(files),
-            elsewhere,
+            external_journal,
             busy: Arc::default(),
             copies,
         }
     }
 
     pub(crate) async fn verify(&self) -> Result<VerifyResponse, MaintenanceError> {
-        let (files, elsewhere) = (Arc::clone(&self.files), self.elsewhere.clone());
+        let (files, external_journal) = (Arc::clone(&self.files), self.external_journal.clone());
         let turn = self.turn()?;
         let checked = run_in_background(THREAD, move || {
             let _turn = turn;
-            let journal = elsewhere.map_or(Ok(None), |journal| journal.check_turns())?;
+            let journal = external_journal.map_or(Ok(None), |journal| journal.check_turns())?;
             let mut checks = files.verify()?;
             checks.splice(..0, journal);
             Ok::<_, StoreError>(checks)
         });
-        let checks = checked.await.ok_or(MaintenanceError::BrokenOff)??;
+        let checks = checked.await.ok_or(MaintenanceError::ThreadFailed)??;
         let damages: u64 = checks.iter().map(|check| check.damages_total).sum();
         match damages {
             0 => info!(checked = checks.len(), "all that is stored was checked"),
@@ -121,9 +121,9 @@ impl Maintenance {
     }
 
     /// Starts a backup that sends everything not in `have`.
-    pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<Steps, MaintenanceError> {
-        if self.elsewhere.is_some() {
-            return Err(MaintenanceError::JournalElsewhere);
+    pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<BackupSteps, MaintenanceError> {
+        if self.external_journal.is_some() {
+            return Err(MaintenanceError::JournalInDatabase);
         }
         let (sender, steps) = mpsc::channel(BLOCKS_WAITING);
         let files = Arc::clone(&self.files);

@@ -5,7 +5,7 @@ use memoird_proto::spliced::memory_service_server::MemoryService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
 
-use super::{Answer, Api, answer, split, split_for_page};
+use super::{Api, RpcResult, rpc_result, tenant_and_message, tenant_and_message_for_page};
 use crate::wire::from::{generation, optional, page_size, session_id};
 use crate::wire::memory::{from, to};
 use crate::wire::to::count;
@@ -16,25 +16,25 @@ impl MemoryService for Api {
     async fn remember(
         &self,
         request: Request<v1::RememberRequest>,
-    ) -> Answer<v1::RememberResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::RememberResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let fact = from::remember(request)?;
         let outcome = self.memories.remember(&tenant, fact).await;
-        answer(outcome, |outcome| to::remembered(&outcome))
+        rpc_result(outcome, |outcome| to::remembered(&outcome))
     }
 
-    async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    async fn recall(&self, request: Request<v1::RecallRequest>) -> RpcResult<v1::RecallResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let explain = request.explain;
         let outcome = self.memories.recall(&tenant, from::recall(request)?).await;
-        answer(outcome, |outcome| to::recalled(outcome, explain))
+        rpc_result(outcome, |outcome| to::recalled(outcome, explain))
     }
 
     async fn get_memory(
         &self,
         request: Request<v1::GetMemoryRequest>,
-    ) -> Answer<v1::GetMemoryResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::GetMemoryResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let memory = match (&*request.external_key, &*request.id) {
             ("", id) => {
                 let id = from::memory_id("id", id)?;
@@ -51,7 +51,7 @@ impl MemoryService for Api {
                 return Err(status::invalid("MEMORY_INVALID", "external_key", problem));
             }
         };
-        answer(memory, |memory| v1::GetMemoryResponse {
+        rpc_result(memory, |memory| v1::GetMemoryResponse {
             memory: Some(to::memory(&memory)),
         })
     }
@@ -59,114 +59,114 @@ impl MemoryService for Api {
     async fn list_memories(
         &self,
         request: Request<v1::ListMemoriesRequest>,
-    ) -> Answer<v1::ListMemoriesResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    ) -> RpcResult<v1::ListMemoriesResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let page = self.memories.list(&tenant, from::list(request)?).await;
-        answer(page, |page| to::memories(&page))
+        rpc_result(page, |page| to::memories(&page))
     }
 
     async fn list_subjects(
         &self,
         request: Request<v1::ListSubjectsRequest>,
-    ) -> Answer<v1::ListSubjectsResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    ) -> RpcResult<v1::ListSubjectsResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let count = page_size(request.page_size);
         let (prefix, after) = from::subjects(request)?;
         let page = self.memories.subjects(&tenant, prefix, after, count).await;
-        answer(page, to::subjects)
+        rpc_result(page, to::subjects)
     }
 
     async fn list_conflicts(
         &self,
         request: Request<v1::ListConflictsRequest>,
-    ) -> Answer<v1::ListConflictsResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    ) -> RpcResult<v1::ListConflictsResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let subject = from::subject("subject", &request.subject)?;
         let count_max = from::conflicts_max(request.limit);
         let found = self.memories.conflicts(&tenant, subject, count_max).await;
-        answer(found, |found| to::conflicts(&found))
+        rpc_result(found, |found| to::conflicts(&found))
     }
 
     async fn update_memory(
         &self,
         request: Request<v1::UpdateMemoryRequest>,
-    ) -> Answer<v1::UpdateMemoryResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::UpdateMemoryResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let fields = request.memory.unwrap_or_default();
         let id = from::memory_id("memory.id", &fields.id)?;
         let subject = optional("memory.subject", &fields.subject, Subject::parse)?;
         let patch = from::patch(&fields, request.update_mask)?;
         let outcome = self.memories.update(&tenant, id, subject, patch).await;
-        let changed = answer(outcome, |(memory, redacted)| v1::UpdateMemoryResponse {
+        let changed = rpc_result(outcome, |(memory, redacted)| v1::UpdateMemoryResponse {
             memory: Some(to::memory(&memory)),
             redacted: count(redacted),
         });
         changed.map_err(|refusal| fields::within(&refusal, "memory"))
     }
 
-    async fn forget(&self, request: Request<v1::ForgetRequest>) -> Answer<v1::ForgetResponse> {
-        let (tenant, request) = split(request)?;
+    async fn forget(&self, request: Request<v1::ForgetRequest>) -> RpcResult<v1::ForgetResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let target = from::forget(request.target)?;
         let outcome = self.memories.forget(&tenant, target, request.dry_run).await;
-        answer(outcome, to::forgotten)
+        rpc_result(outcome, to::forgotten)
     }
 
     async fn get_manifest(
         &self,
         request: Request<v1::GetManifestRequest>,
-    ) -> Answer<v1::GetManifestResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    ) -> RpcResult<v1::GetManifestResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let subject = from::subject("subject", &request.subject)?;
         let [lines, bytes] = [request.max_lines, request.max_bytes].map(|max| max as usize);
         let manifest = self.memories.manifest(&tenant, subject, lines, bytes).await;
-        answer(manifest, |manifest| to::manifest(&manifest))
+        rpc_result(manifest, |manifest| to::manifest(&manifest))
     }
 
     async fn lease_extraction(
         &self,
         request: Request<v1::LeaseExtractionRequest>,
-    ) -> Answer<spliced::LeaseExtractionResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    ) -> RpcResult<spliced::LeaseExtractionResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let session = session_id(&request.session_id)?;
         let generation = generation("generation", &request.generation)?;
         let subject = optional("subject", &request.subject, Subject::parse)?;
         let memories = &self.memories;
         let lease = memories.lease_extraction(&tenant, &session, generation, subject);
-        answer(lease.await, to::leased)
+        rpc_result(lease.await, to::leased)
     }
 
     async fn commit_extraction(
         &self,
         request: Request<v1::CommitExtractionRequest>,
-    ) -> Answer<v1::CommitExtractionResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::CommitExtractionResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let lease = from::lease(&request.lease)?;
         let facts = from::extracted(request.memories)?;
         let outcome = self.memories.commit_extraction(&tenant, lease, facts).await;
-        answer(outcome, |outcome| to::committed(&outcome))
+        rpc_result(outcome, |outcome| to::committed(&outcome))
     }
 
     async fn learn_session(
         &self,
         request: Request<v1::LearnSessionRequest>,
-    ) -> Answer<v1::LearnSessionResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::LearnSessionResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let session = session_id(&request.session_id)?;
         let generation = generation("generation", &request.generation)?;
         let subject = optional("subject", &request.subject, Subject::parse)?;
         let memories = &self.memories;
         let learnt = memories.learn(&tenant, &session, generation, subject, request.dry_run);
-        answer(learnt.await, |learnt| to::learnt(&learnt))
+        rpc_result(learnt.await, |learnt| to::learnt(&learnt))
     }
 
     async fn import_memories(
         &self,
         request: Request<v1::ImportMemoriesRequest>,
-    ) -> Answer<v1::ImportMemoriesResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::ImportMemoriesResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let memories = from::imported(request.memories)?;
         let done = self.memories.import(&tenant, memories).await;
-        answer(done, |done| v1::ImportMemoriesResponse {
+        rpc_result(done, |done| v1::ImportMemoriesResponse {
             imported: done.added,
             skipped: done.skipped,
         })
@@ -175,26 +175,26 @@ impl MemoryService for Api {
     async fn get_memory_stats(
         &self,
         request: Request<v1::GetMemoryStatsRequest>,
-    ) -> Answer<v1::GetMemoryStatsResponse> {
-        let (tenant, _) = split(request)?;
+    ) -> RpcResult<v1::GetMemoryStatsResponse> {
+        let (tenant, _) = tenant_and_message(request)?;
         let stats = self.memories.stats(&tenant).await;
-        answer(stats, to::stats)
+        rpc_result(stats, to::stats)
     }
 
     async fn reindex_memories(
         &self,
         request: Request<v1::ReindexMemoriesRequest>,
-    ) -> Answer<v1::ReindexMemoriesResponse> {
-        let (tenant, _) = split(request)?;
+    ) -> RpcResult<v1::ReindexMemoriesResponse> {
+        let (tenant, _) = tenant_and_message(request)?;
         let queued = self.memories.reindex(&tenant).await;
-        answer(queued, |queued| v1::ReindexMemoriesResponse { queued })
+        rpc_result(queued, |queued| v1::ReindexMemoriesResponse { queued })
     }
 
     async fn search_transcripts(
         &self,
         request: Request<v1::SearchTranscriptsRequest>,
-    ) -> Answer<spliced::SearchTranscriptsResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    ) -> RpcResult<spliced::SearchTranscriptsResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let found = self.search.search(&tenant, search::request(request)?).await;
         match found {
             Ok(found) => Ok(Response::new(search::found(found))),

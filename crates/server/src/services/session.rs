@@ -9,12 +9,17 @@ use prost::Message;
 use tonic::{Request, Response, async_trait};
 
 use super::watch::EventStream;
-use super::{Answer, Api, PAGE_BYTES_MAX, answer, caller, place, split, split_for_page};
+use super::{
+    Api, RpcResult, call_permit, caller, rpc_result, tenant_and_message,
+    tenant_and_message_for_page,
+};
 use crate::heavy::HEAVY_BYTES;
 use crate::reply_limit::RequestedBytes;
 use crate::wire::context::Writer;
 use crate::wire::from::AppendFields;
-use crate::wire::{compaction, context, erasure, fields, from, history, recall_tool, status, to};
+use crate::wire::{
+    PAGE_BYTES_MAX, compaction, context, erasure, fields, from, history, recall_tool, status, to,
+};
 
 /// Peak size of a window in bytes: turns and messages, and both encoded.
 fn window_bytes(window: &ContextOutcome) -> u64 {
@@ -35,7 +40,7 @@ impl Api {
 impl SessionService for Api {
     type WatchEventsStream = EventStream;
 
-    async fn append(&self, request: Request<v1::AppendRequest>) -> Answer<v1::AppendResponse> {
+    async fn append(&self, request: Request<v1::AppendRequest>) -> RpcResult<v1::AppendResponse> {
         let (caller, mut request) = caller(request)?;
         let tenant = caller.tenant;
         let session_id = std::mem::take(&mut request.session_id);
@@ -51,30 +56,30 @@ impl SessionService for Api {
             .commands
             .append(&tenant, &session, command)
             .await;
-        let answer = answer(outcome, |outcome| to::appended(session_id, &outcome));
+        let answer = rpc_result(outcome, |outcome| to::appended(session_id, &outcome));
         answer.map_err(|refusal| names.named(&refusal))
     }
 
     async fn get_context(
         &self,
         request: Request<v1::GetContextRequest>,
-    ) -> Answer<spliced::GetContextResponse> {
-        let place = place(&request)?;
+    ) -> RpcResult<spliced::GetContextResponse> {
+        let permit = call_permit(&request)?;
         let (caller, request) = caller(request)?;
         let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
         let policy = tenant.policy();
-        let bytes = context::asked_bytes(&request);
+        let bytes = context::bytes_to_parse(&request);
         let reply_bytes = RequestedBytes::for_budget(request.budget.as_ref());
         let names = request
             .append
             .as_ref()
             .map(|append| AppendFields::of(&append.messages_json));
         let has_search = self.search.is_enabled();
-        let read = move || context::asked(request, &policy.limits, has_search);
+        let read = move || context::parse(request, &policy.limits, has_search);
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
         // Before the append, so that a client that does not read is rejected first.
-        place.reserve_response(HEAVY_BYTES as u64).await?;
+        permit.reserve_response(HEAVY_BYTES as u64).await?;
         let recall = asked
             .memories
             .map(|request| self.memories.for_window(&tenant, request))
@@ -83,7 +88,7 @@ impl SessionService for Api {
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
-        if asked.wanted.has_recall_tool() {
+        if asked.options.has_recall_tool() {
             asked.request.recall_tool = Some(self.recall_tool());
         }
         caller.key.check()?;
@@ -93,12 +98,12 @@ impl SessionService for Api {
             .context(&tenant, &session, asked.request)
             .await
             .map_err(|error| context::refused(names, &status::engine(&error)))?;
-        place.reserve_response(window_bytes(&window)).await?;
+        permit.reserve_response(window_bytes(&window)).await?;
         let writer = Writer {
             tenant: &tenant.id,
             heavy: &self.heavy,
         };
-        let answer = context::answered(window, recall.as_deref(), asked.wanted, writer);
+        let answer = context::reply(window, recall.as_deref(), asked.options, writer);
         let mut response = Response::new(answer.await?);
         response.extensions_mut().insert(reply_bytes);
         Ok(response)
@@ -107,24 +112,24 @@ impl SessionService for Api {
     async fn resolve_recall_tool(
         &self,
         request: Request<v1::ResolveRecallToolRequest>,
-    ) -> Answer<v1::ResolveRecallToolResponse> {
-        let place = place(&request)?;
+    ) -> RpcResult<v1::ResolveRecallToolResponse> {
+        let permit = call_permit(&request)?;
         let (caller, request) = caller(request)?;
         let session = from::session_id(&request.session_id)?;
         let (call, to_answer) = recall_tool::call(request)?;
-        place.reserve_response(recall_tool::CALL_BYTES).await?;
+        permit.reserve_response(recall_tool::CALL_BYTES).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
         let tool = self.recall_tool();
         let reply = commands.resolve_recall_tool(&caller.tenant, &session, &tool, &call);
-        answer(reply.await, |reply| recall_tool::resolved(reply, to_answer))
+        rpc_result(reply.await, |reply| recall_tool::resolved(reply, to_answer))
     }
 
     async fn get_history(
         &self,
         request: Request<v1::GetHistoryRequest>,
-    ) -> Answer<spliced::GetHistoryResponse> {
-        let place = place(&request)?;
+    ) -> RpcResult<spliced::GetHistoryResponse> {
+        let permit = call_permit(&request)?;
         let (caller, request) = caller(request)?;
         let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
@@ -133,7 +138,7 @@ impl SessionService for Api {
         // The turns, and possibly the same as messages.
         let times = if format.is_some() { 3 } else { 1 };
         let bytes_max = query.range.bytes_max as u64;
-        place.reserve_response(times * bytes_max).await?;
+        permit.reserve_response(times * bytes_max).await?;
         caller.key.check()?;
         let page = self
             .engine
@@ -142,11 +147,11 @@ impl SessionService for Api {
             .await
             .map_err(|error| status::engine(&error))?;
         if format.is_none() {
-            let answer = history::fitting_answer(page, (query.scope, query.range), None);
+            let answer = history::fitting_reply(page, (query.scope, query.range), None);
             return answer.map(Response::new);
         }
         let bytes = page.turns.iter().map(|turn| turn.len()).sum();
-        let render = move || history::fitting_answer(page, (query.scope, query.range), format);
+        let render = move || history::fitting_reply(page, (query.scope, query.range), format);
         let written = self.heavy.run(&tenant.id, bytes, render).await?;
         Ok(Response::new(written))
     }
@@ -154,7 +159,7 @@ impl SessionService for Api {
     async fn get_session(
         &self,
         request: Request<v1::GetSessionRequest>,
-    ) -> Answer<v1::GetSessionResponse> {
+    ) -> RpcResult<v1::GetSessionResponse> {
         let (caller, request) = caller(request)?;
         let (tenant, role) = (caller.tenant, caller.role);
         let session = from::session_id(&request.session_id)?;
@@ -180,8 +185,8 @@ impl SessionService for Api {
     async fn list_sessions(
         &self,
         request: Request<v1::ListSessionsRequest>,
-    ) -> Answer<v1::ListSessionsResponse> {
-        let (tenant, request) = split_for_page(request).await?;
+    ) -> RpcResult<v1::ListSessionsResponse> {
+        let (tenant, request) = tenant_and_message_for_page(request).await?;
         let size = from::page_size(request.page_size);
         let (include_state, token) = (request.include_state, request.page_token.clone());
         let query = from::session_query(request)?;
@@ -202,7 +207,7 @@ impl SessionService for Api {
                     Err(error) => return Err(status::engine(&error)),
                 };
             }
-            bytes += info.encoded_len() as u64;
+            bytes += info.encoded_len();
             if bytes > PAGE_BYTES_MAX && !sessions.is_empty() {
                 break;
             }
@@ -219,26 +224,26 @@ impl SessionService for Api {
     async fn patch_state(
         &self,
         request: Request<v1::PatchStateRequest>,
-    ) -> Answer<v1::PatchStateResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::PatchStateResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let session = from::session_id(&request.session_id)?;
         let command = from::patch(request)?;
         let commands = &self.engine.commands;
         let outcome = commands.patch_state(&tenant, &session, &command).await;
-        answer(outcome, |outcome| to::patched(&outcome))
+        rpc_result(outcome, |outcome| to::patched(&outcome))
     }
 
     async fn reset_session(
         &self,
         request: Request<v1::ResetSessionRequest>,
-    ) -> Answer<v1::ResetSessionResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::ResetSessionResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let session = from::session_id(&request.session_id)?;
         let reset = self
             .engine
             .commands
             .reset_session(&tenant, &session, request.run_hooks);
-        answer(reset.await, |(view, ended)| v1::ResetSessionResponse {
+        rpc_result(reset.await, |(view, ended)| v1::ResetSessionResponse {
             session: Some(to::session_info(&view)),
             ended_generation: ended.to_string(),
         })
@@ -247,11 +252,11 @@ impl SessionService for Api {
     async fn end_session(
         &self,
         request: Request<v1::EndSessionRequest>,
-    ) -> Answer<v1::EndSessionResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::EndSessionResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let session = from::session_id(&request.session_id)?;
         let view = self.engine.commands.end_session(&tenant, &session).await;
-        answer(view, |view| v1::EndSessionResponse {
+        rpc_result(view, |view| v1::EndSessionResponse {
             session: Some(to::session_info(&view)),
         })
     }
@@ -259,38 +264,38 @@ impl SessionService for Api {
     async fn erase_session(
         &self,
         request: Request<v1::EraseSessionRequest>,
-    ) -> Answer<v1::EraseSessionResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::EraseSessionResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let target = erasure::session(&request)?;
         let erased = self.engine.erasures.erase(&tenant, target).await;
-        answer(erased, erasure::session_erased)
+        rpc_result(erased, erasure::session_erased)
     }
 
     async fn erase_subject(
         &self,
         request: Request<v1::EraseSubjectRequest>,
-    ) -> Answer<v1::EraseSubjectResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::EraseSubjectResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let target = erasure::subject(&request)?;
         let erased = self.engine.erasures.erase(&tenant, target).await;
-        answer(erased, erasure::subject_erased)
+        rpc_result(erased, erasure::subject_erased)
     }
 
     async fn get_erasure(
         &self,
         request: Request<v1::GetErasureRequest>,
-    ) -> Answer<v1::GetErasureResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::GetErasureResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let id = erasure::job_id(&request.job_id)?;
         let found = self.engine.erasures.get(&tenant.id, id).await;
         let waits_for = self.engine.erasures.waits_for(id);
-        answer(found, |found| erasure::found(found, waits_for))
+        rpc_result(found, |found| erasure::found(found, waits_for))
     }
 
     async fn compact_session(
         &self,
         request: Request<v1::CompactSessionRequest>,
-    ) -> Answer<v1::CompactSessionResponse> {
+    ) -> RpcResult<v1::CompactSessionResponse> {
         let (caller, request) = caller(request)?;
         let (tenant, role) = (caller.tenant, caller.role);
         let session = from::session_id(&request.session_id)?;
@@ -301,14 +306,14 @@ impl SessionService for Api {
             .compact_session(&tenant, &session, keep)
             .await
             .map_err(|error| compaction::failure(error, role));
-        answer(outcome, |outcome| compaction::compacted(&outcome))
+        rpc_result(outcome, |outcome| compaction::compacted(&outcome))
     }
 
     async fn rewind_session(
         &self,
         request: Request<v1::RewindSessionRequest>,
-    ) -> Answer<v1::RewindSessionResponse> {
-        let place = place(&request)?;
+    ) -> RpcResult<v1::RewindSessionResponse> {
+        let permit = call_permit(&request)?;
         let (caller, mut request) = caller(request)?;
         let tenant = caller.tenant;
         let session_id = std::mem::take(&mut request.session_id);
@@ -319,9 +324,7 @@ impl SessionService for Api {
             move || from::rewind(request, &policy.limits).map_err(|refusal| names.named(&refusal));
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         // Before the rewind, so that a client that does not read is rejected first.
-        place
-            .reserve_response(from::HISTORY_BYTES_MAX as u64)
-            .await?;
+        permit.reserve_response(PAGE_BYTES_MAX as u64).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
         let outcome = commands
@@ -337,14 +340,14 @@ impl SessionService for Api {
     async fn copy_session(
         &self,
         request: Request<v1::CopySessionRequest>,
-    ) -> Answer<v1::CopySessionResponse> {
+    ) -> RpcResult<v1::CopySessionResponse> {
         let (caller, request) = caller(request)?;
         let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
         let command = from::copy(&request)?;
         let commands = &self.engine.commands;
         let outcome = commands.copy_session(&tenant, &session, command).await;
-        answer(outcome, |outcome| {
+        rpc_result(outcome, |outcome| {
             to::copied(request.target_session_id, &outcome)
         })
     }
@@ -352,7 +355,7 @@ impl SessionService for Api {
     async fn update_turn(
         &self,
         request: Request<v1::UpdateTurnRequest>,
-    ) -> Answer<v1::UpdateTurnResponse> {
+    ) -> RpcResult<v1::UpdateTurnResponse> {
         let (caller, request) = caller(request)?;
         let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
@@ -371,15 +374,15 @@ impl SessionService for Api {
     async fn undo_compaction(
         &self,
         request: Request<v1::UndoCompactionRequest>,
-    ) -> Answer<v1::UndoCompactionResponse> {
-        let (tenant, request) = split(request)?;
+    ) -> RpcResult<v1::UndoCompactionResponse> {
+        let (tenant, request) = tenant_and_message(request)?;
         let session = from::session_id(&request.session_id)?;
         let undone = self
             .engine
             .compaction
             .undo_compaction(&tenant, &session)
             .await;
-        answer(undone, |(view, restored_turns)| {
+        rpc_result(undone, |(view, restored_turns)| {
             v1::UndoCompactionResponse {
                 session: Some(to::session_info(&view)),
                 restored_turns,
@@ -390,7 +393,7 @@ impl SessionService for Api {
     async fn watch_events(
         &self,
         request: Request<v1::WatchEventsRequest>,
-    ) -> Answer<Self::WatchEventsStream> {
+    ) -> RpcResult<Self::WatchEventsStream> {
         let (caller, request) = caller(request)?;
         Ok(Response::new(self.watching.watch(&caller, &request)?))
     }

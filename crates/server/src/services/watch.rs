@@ -24,9 +24,9 @@ use crate::wire::{status, to};
 /// Maximum concurrent watchers of a tenant.
 const WATCHERS_MAX: usize = 64;
 /// Capacity of a watcher's channel, not counted in `limits.memory`. Other events stay in the log.
-const BUFFERED_MAX: usize = 8;
+const CHANNEL_EVENTS_MAX: usize = 8;
 /// How long a watcher may leave an event unread.
-const PATIENCE: Duration = Duration::from_secs(30);
+const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// An event, or the error that ends the stream.
 type Item = Result<v1::WatchEventsResponse, Status>;
@@ -34,16 +34,16 @@ type Item = Result<v1::WatchEventsResponse, Status>;
 pub(crate) type EventStream = Pin<Box<dyn Stream<Item = Item> + Send>>;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Watching {
+pub(crate) struct Watchers {
     engine: Engine,
     tasks: TaskTracker,
     stop: CancellationToken,
     epoch: Epoch,
-    counts: Counts,
+    counts: WatcherCounts,
 }
 
 /// Number of watchers by tenant, without zeros.
-type Counts = Arc<Mutex<HashMap<TenantId, usize>>>;
+type WatcherCounts = Arc<Mutex<HashMap<TenantId, usize>>>;
 
 /// Offset of event ids in this run of the daemon.
 ///
@@ -69,7 +69,7 @@ impl Epoch {
     }
 
     /// Converts an event id to a position. Ids of other runs select all events.
-    fn place(self, after_event_id: u64) -> WatchFrom {
+    fn watch_from(self, after_event_id: u64) -> WatchFrom {
         match after_event_id {
             0 => WatchFrom::Now,
             id => WatchFrom::After(id.checked_sub(self.0).unwrap_or(u64::MAX)),
@@ -84,13 +84,13 @@ pub(crate) struct EventView {
     pub(crate) role: Role,
 }
 
-/// Counts a watcher until it is dropped.
-struct Counted {
+/// WatcherCounts a watcher until it is dropped.
+struct WatcherGuard {
     tenant: TenantId,
-    counts: Counts,
+    counts: WatcherCounts,
 }
 
-impl Watching {
+impl Watchers {
     pub(crate) fn new(engine: Engine, stop: CancellationToken) -> Self {
         Self {
             engine,
@@ -123,7 +123,7 @@ impl Watching {
         let counted = self.add_watcher(&caller.tenant.id)?;
         let watcher = self.engine.events.watch(scope, &from);
         // One slot more, for the error that ends the stream.
-        let (sender, receiver) = mpsc::channel(BUFFERED_MAX + 1);
+        let (sender, receiver) = mpsc::channel(CHANNEL_EVENTS_MAX + 1);
         let last_word = sender.clone().try_reserve_owned();
         let (stop, revoked) = (self.stop.clone(), Arc::clone(&caller.revoked));
         let view = EventView {
@@ -136,7 +136,7 @@ impl Watching {
                 last_word.send(Err(error));
             }
         });
-        // Counted while the stream exists, because an unread one uses memory as well.
+        // WatcherGuard while the stream exists, because an unread one uses memory as well.
         let events = ReceiverStream::new(receiver).map(move |item| {
             let _counted = &counted;
             item
@@ -146,7 +146,7 @@ impl Watching {
 
     fn from(&self, request: &v1::WatchEventsRequest) -> Result<WatchFrom, Status> {
         if request.after_cursor.is_empty() {
-            return Ok(self.epoch.place(request.after_event_id));
+            return Ok(self.epoch.watch_from(request.after_event_id));
         }
         let has_another = request.after_event_id != 0 || request.all_tenants;
         match request.after_cursor.parse::<EventCursor>() {
@@ -156,21 +156,21 @@ impl Watching {
         }
     }
 
-    fn add_watcher(&self, tenant: &TenantId) -> Result<Counted, Status> {
+    fn add_watcher(&self, tenant: &TenantId) -> Result<WatcherGuard, Status> {
         let mut counts = lock(&self.counts);
         let count = counts.entry(tenant.clone()).or_default();
         if *count >= WATCHERS_MAX {
             return Err(status::too_many_watchers());
         }
         *count += 1;
-        Ok(Counted {
+        Ok(WatcherGuard {
             tenant: tenant.clone(),
             counts: Arc::clone(&self.counts),
         })
     }
 }
 
-impl Drop for Counted {
+impl Drop for WatcherGuard {
     fn drop(&mut self) {
         let mut counts = lock(&self.counts);
         if let Some(count) = counts.get_mut(&self.tenant) {
@@ -197,7 +197,7 @@ async fn send_all(
         let next = async {
             let seen = watcher.next().await;
             let event = to::event(seen, watcher.cursor(), view);
-            sender.send_timeout(Ok(event), PATIENCE).await
+            sender.send_timeout(Ok(event), UNREAD_TIME_MAX).await
         };
         let sent = tokio::select! {
             () = stop.cancelled() => return Some(status::stopping()),
@@ -227,10 +227,10 @@ mod tests {
     fn a_place_in_the_events_of_another_start_is_none_in_ours() {
         let before = Epoch::begin(Timestamp::from_ms(1_800_000_000_000));
         let ours = Epoch::begin(Timestamp::from_ms(1_800_000_000_200));
-        assert!(matches!(ours.place(0), WatchFrom::Now));
-        assert!(matches!(ours.place(ours.id(7)), WatchFrom::After(7)));
-        let place = ours.place(before.id(7));
-        assert!(matches!(place, WatchFrom::After(u64::MAX)));
+        assert!(matches!(ours.watch_from(0), WatchFrom::Now));
+        assert!(matches!(ours.watch_from(ours.id(7)), WatchFrom::After(7)));
+        let from = ours.watch_from(before.id(7));
+        assert!(matches!(from, WatchFrom::After(u64::MAX)));
         assert!(ours.id(1_000_000) < 1 << 53);
     }
 }

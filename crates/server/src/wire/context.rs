@@ -27,15 +27,15 @@ use super::{compaction, fields, from, history, memory, recall_tool, status, to};
 use crate::heavy::HeavyWork;
 
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ContextCall {
     pub(crate) request: ContextRequest,
     pub(crate) memories: Option<RecallRequest>,
-    pub(crate) wanted: Wanted,
+    pub(crate) options: ReplyOptions,
 }
 
 /// Options of the reply.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct ReplyOptions {
     /// The provider's message format. `None` for turns only.
     format: Option<MessageFormat>,
     system: String,
@@ -52,7 +52,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) heavy: &'a HeavyWork,
 }
 
-struct Shown {
+struct WindowToRender {
     turns: WindowTurns,
     /// Indices of the turns after which a cache may break.
     breakpoints: Vec<usize>,
@@ -66,7 +66,7 @@ struct Shown {
 }
 
 /// Bytes to parse before a window is built.
-pub(crate) fn asked_bytes(request: &v1::GetContextRequest) -> usize {
+pub(crate) fn bytes_to_parse(request: &v1::GetContextRequest) -> usize {
     let append = request.append.as_ref().map_or(0, from::append_bytes);
     append + request.tools_json.len()
 }
@@ -74,11 +74,11 @@ pub(crate) fn asked_bytes(request: &v1::GetContextRequest) -> usize {
 /// Parses a request, and checks everything that does not depend on the session.
 ///
 /// `has_search` is whether the recall tool offers a search.
-pub(crate) fn asked(
+pub(crate) fn parse(
     request: v1::GetContextRequest,
     limits: &Limits,
     has_search: bool,
-) -> Result<Asked, Status> {
+) -> Result<ContextCall, Status> {
     let asked_append = request.append;
     if let Some(append) = &asked_append {
         check_append(append, &request.session_id, request.peek)?;
@@ -106,7 +106,7 @@ pub(crate) fn asked(
         .map(|append| from::append(append, limits))
         .transpose()
         .map_err(|refusal| within_append(names, &refusal))?;
-    let wanted = Wanted {
+    let options = ReplyOptions {
         format,
         system: request.system.clone(),
         set_cache_control: request.set_cache_control,
@@ -132,17 +132,17 @@ pub(crate) fn asked(
         memories: None,
         recall_tool: None,
     };
-    Ok(Asked {
+    Ok(ContextCall {
         request,
         memories,
-        wanted,
+        options,
     })
 }
 
-pub(crate) async fn answered(
+pub(crate) async fn reply(
     outcome: ContextOutcome,
     recall: Option<&RecallForWindow>,
-    wanted: Wanted,
+    options: ReplyOptions,
     writer: Writer<'_>,
 ) -> Result<spliced::GetContextResponse, Status> {
     let session = to::session_info(&outcome.session);
@@ -158,17 +158,17 @@ pub(crate) async fn answered(
         memories: hits.collect(),
         memories_text: outcome.memories.text.clone(),
         session: Some(session),
-        recall_tool_json: wanted.recall_tool_json.clone(),
+        recall_tool_json: options.recall_tool_json.clone(),
         ..v1::GetContextResponse::default()
     };
-    report.cache_breakpoints = match wanted.format {
+    report.cache_breakpoints = match options.format {
         None => {
-            response.system = wanted.system;
+            response.system = options.system;
             outcome.cache_breakpoints.into_iter().map(count).collect()
         }
         Some(format) => {
             let breakpoints = outcome.cache_breakpoints.clone();
-            let window = Shown {
+            let window = WindowToRender {
                 turns: turns.clone(),
                 breakpoints,
                 block: outcome.memories.text,
@@ -176,7 +176,7 @@ pub(crate) async fn answered(
                 rewound: outcome.rewound,
                 rules: outcome.rules,
             };
-            let rendered = writer.written(format, window, wanted).await?;
+            let rendered = writer.render(format, window, options).await?;
             response.system = rendered.system;
             response.messages_json = rendered.messages_json;
             messages_of(&outcome.cache_breakpoints, &rendered.ends)
@@ -184,16 +184,16 @@ pub(crate) async fn answered(
     };
     response.report = Some(report);
     Ok(spliced::GetContextResponse {
-        turns: Box::new(Spliced(turns)),
+        turns: Box::new(StoredTurns(turns)),
         rest: response,
     })
 }
 
 /// The turns of a window, in their stored encoding.
 #[derive(Debug)]
-struct Spliced(WindowTurns);
+struct StoredTurns(WindowTurns);
 
-impl EncodedTurns for Spliced {
+impl EncodedTurns for StoredTurns {
     fn each(&self, give: &mut dyn FnMut(&[u8])) {
         self.0.iter().for_each(|turn| give(&turn.content));
     }
@@ -280,7 +280,7 @@ pub(super) fn budget_override(budget: v1::Budget) -> BudgetOverride {
     }
 }
 
-impl Wanted {
+impl ReplyOptions {
     pub(crate) fn has_recall_tool(&self) -> bool {
         !self.recall_tool_json.is_empty()
     }
@@ -288,21 +288,25 @@ impl Wanted {
 
 impl Writer<'_> {
     /// Renders the messages in the provider's format.
-    async fn written(
+    async fn render(
         self,
         format: MessageFormat,
-        window: Shown,
-        wanted: Wanted,
+        window: WindowToRender,
+        options: ReplyOptions,
     ) -> Result<Rendered, Status> {
         let bytes = window.turns.iter().map(|turn| turn.content.len()).sum();
-        let render = move || rendered(format, window, &wanted).ok_or_else(status::turn_damaged);
+        let render = move || rendered(format, window, &options).ok_or_else(status::turn_damaged);
         self.heavy.run(self.tenant, bytes, render).await
     }
 }
 
 /// Renders the messages, unless the bytes of a turn are damaged.
-fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Rendered> {
-    let Shown {
+fn rendered(
+    format: MessageFormat,
+    window: WindowToRender,
+    options: &ReplyOptions,
+) -> Option<Rendered> {
+    let WindowToRender {
         turns,
         mut breakpoints,
         block,
@@ -321,9 +325,9 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
     for turn in &mut behind_gap {
         *turn += usize::from(block.is_some_and(|block| block <= *turn));
     }
-    let cached = breakpoints.len() * usize::from(wanted.set_cache_control);
+    let cached = breakpoints.len() * usize::from(options.set_cache_control);
     let options = RenderOptions {
-        system: &wanted.system,
+        system: &options.system,
         cache_after: &breakpoints[..cached],
         behind_gap: &behind_gap,
         mark,

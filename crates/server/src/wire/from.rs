@@ -27,11 +27,10 @@ use memoird_store::{DeliveryFilter, encoding};
 use prost::Message;
 use tonic::Status;
 
-use super::{fields, status};
+use super::{PAGE_BYTES_MAX, fields, status};
 
-/// Maximum number of turns and of bytes in a page of history.
+/// Maximum number of turns in a page of history.
 const HISTORY_TURNS_MAX: usize = 1_000;
-pub(crate) const HISTORY_BYTES_MAX: usize = 2 << 20;
 /// Maximum and default number of items in a page of any list.
 const PAGE_MAX: usize = 1_000;
 const PAGE_DEFAULT: usize = 100;
@@ -382,7 +381,7 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
                 0 => HISTORY_TURNS_MAX,
                 turns => HISTORY_TURNS_MAX.min(turns as usize),
             },
-            bytes_max: HISTORY_BYTES_MAX,
+            bytes_max: PAGE_BYTES_MAX,
         },
     })
 }

@@ -9,7 +9,7 @@ use memoird_store::{JournalRange, encoding};
 use prost::Message;
 use tonic::Status;
 
-use super::{from, status, to};
+use super::{PAGE_BYTES_MAX, from, status, to};
 
 /// Parses the requested format. `None` for turns only.
 ///
@@ -69,13 +69,13 @@ fn with_mark(turn: &[u8]) -> Bytes {
     [turn, &mark.encode_to_vec()].concat().into()
 }
 
-/// Builds the reply with as many turns as fit into [`from::HISTORY_BYTES_MAX`], at least one.
+/// Builds the reply with as many turns as fit into [`PAGE_BYTES_MAX`], at least one.
 ///
 /// This includes the same turns in a provider's format.
 ///
 /// # Errors
 /// Those of [`rendered`].
-pub(crate) fn fitting_answer(
+pub(crate) fn fitting_reply(
     mut page: HistoryPage,
     (scope, range): (HistoryScope, JournalRange),
     format: Option<MessageFormat>,
@@ -86,10 +86,10 @@ pub(crate) fn fitting_answer(
             .transpose()?;
         let answer = answer(page.clone(), range.last, rendered);
         let (bytes, turns) = (answer.encoded_len(), page.turns.len());
-        if bytes <= from::HISTORY_BYTES_MAX || turns <= 1 {
+        if bytes <= PAGE_BYTES_MAX || turns <= 1 {
             return Ok(answer);
         }
-        let fitting = turns * from::HISTORY_BYTES_MAX / bytes;
+        let fitting = turns * PAGE_BYTES_MAX / bytes;
         page.keep(fitting.clamp(1, turns - 1), range.last);
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn with_definition(tools_json: String, definition: &Value) -> String 
 }
 
 #[derive(Debug)]
-pub(crate) struct CallToAnswer {
+pub(crate) struct ToolResultTarget {
     format: MessageFormat,
     call_id: String,
 }
@@ -44,7 +44,7 @@ pub(crate) struct CallToAnswer {
 /// Parses a call, and how to render its result, if requested.
 pub(crate) fn call(
     request: v1::ResolveRecallToolRequest,
-) -> Result<(RecallCall, Option<CallToAnswer>), Status> {
+) -> Result<(RecallCall, Option<ToolResultTarget>), Status> {
     let format = history::format(request.format)?;
     let is_id = (1..=CALL_ID_BYTES_MAX).contains(&request.call_id.len());
     if format.is_some() && !is_id {
@@ -61,15 +61,15 @@ pub(crate) fn call(
         budget: request.budget.map(budget_override).unwrap_or_default(),
     };
     let call_id = request.call_id;
-    let to_answer = format.map(|format| CallToAnswer { format, call_id });
+    let to_answer = format.map(|format| ToolResultTarget { format, call_id });
     Ok((call, to_answer))
 }
 
 pub(crate) fn resolved(
     reply: RecallReply,
-    call: Option<CallToAnswer>,
+    call: Option<ToolResultTarget>,
 ) -> v1::ResolveRecallToolResponse {
-    let messages_json = call.map(|CallToAnswer { format, call_id }| {
+    let messages_json = call.map(|ToolResultTarget { format, call_id }| {
         let result = PartKind::ToolResult {
             tool_use_id: call_id,
             content: reply.text.clone(),
@@ -97,7 +97,7 @@ mod tests {
             text: "#1 user\n  hi".to_owned(),
             is_error,
         };
-        let call = CallToAnswer {
+        let call = ToolResultTarget {
             format,
             call_id: "call_1".to_owned(),
         };

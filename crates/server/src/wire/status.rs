@@ -445,12 +445,12 @@ pub(crate) fn maintenance(error: &MaintenanceError) -> Status {
             (ResourceExhausted, "BACKUP_NO_ROOM", None)
         }
         MaintenanceError::Config { .. } => (FailedPrecondition, "CONFIG_INVALID", None),
-        MaintenanceError::JournalElsewhere => (Unimplemented, "BACKUP_ELSEWHERE", None),
+        MaintenanceError::JournalInDatabase => (Unimplemented, "BACKUP_ELSEWHERE", None),
         MaintenanceError::Stopped => return stopping(),
         MaintenanceError::Store(_)
         | MaintenanceError::Io(_)
         | MaintenanceError::Checkpoints(_)
-        | MaintenanceError::BrokenOff => (Unavailable, "MAINTENANCE_FAILED", None),
+        | MaintenanceError::ThreadFailed => (Unavailable, "MAINTENANCE_FAILED", None),
     };
     status(code, reason, error.to_string(), retry)
 }

@@ -46,7 +46,7 @@ fn policy_of(policy: v1::window_policy::Policy) -> Option<v1::WindowPolicy> {
 
 #[track_caller]
 fn refused(request: v1::GetContextRequest, reason: &str) -> String {
-    let status = asked(request, &Limits::default(), true).expect_err(reason);
+    let status = parse(request, &Limits::default(), true).expect_err(reason);
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     let info = status.get_details_error_info().expect("a reason");
     assert_eq!(info.reason, reason, "{status:?}");
@@ -55,7 +55,7 @@ fn refused(request: v1::GetContextRequest, reason: &str) -> String {
 
 #[test]
 fn a_window_is_asked_for_with_all_that_the_call_says() {
-    let asked = asked(
+    let asked = parse(
         v1::GetContextRequest {
             append: Some(append("chat")),
             model: "m".into(),
@@ -77,8 +77,8 @@ fn a_window_is_asked_for_with_all_that_the_call_says() {
         &Limits::default(),
         true,
     );
-    let Asked {
-        request, wanted, ..
+    let ContextCall {
+        request, options, ..
     } = asked.expect("a window");
     assert_eq!(request.append.map(|append| append.turns.len()), Some(1));
     assert_eq!(
@@ -87,10 +87,10 @@ fn a_window_is_asked_for_with_all_that_the_call_says() {
     );
     assert_eq!(request.budget.context_window, Some(9_000));
     assert_eq!(request.budget.max_reply_tokens, None);
-    assert_eq!((&*request.system, &*wanted.system), ("be kind", "be kind"));
+    assert_eq!((&*request.system, &*options.system), ("be kind", "be kind"));
     assert_eq!(request.policy, Some(Policy::HeadTail { turns: 4 }));
-    assert_eq!(wanted.format, Some(MessageFormat::OpenAiResponses));
-    assert!(wanted.set_cache_control && !request.peek);
+    assert_eq!(options.format, Some(MessageFormat::OpenAiResponses));
+    assert!(options.set_cache_control && !request.peek);
 }
 
 #[test]
@@ -101,9 +101,9 @@ fn a_bare_request_leaves_all_to_the_configuration() {
         append: Some(append("")),
         ..request()
     };
-    let Asked {
-        request, wanted, ..
-    } = asked(bare, &Limits::default(), true).expect("a window");
+    let ContextCall {
+        request, options, ..
+    } = parse(bare, &Limits::default(), true).expect("a window");
     assert!(
         request.append.is_some(),
         "an append without an id is for this session"
@@ -112,7 +112,7 @@ fn a_bare_request_leaves_all_to_the_configuration() {
         (request.policy, request.budget),
         (None, BudgetOverride::default())
     );
-    assert_eq!(wanted.format, None);
+    assert_eq!(options.format, None);
 }
 
 #[test]
@@ -302,8 +302,8 @@ fn window_turn(role: Role, text: &str) -> WindowTurn {
     WindowTurn { content, tokens: 1 }
 }
 
-fn wanted(format: MessageFormat) -> Wanted {
-    Wanted {
+fn options(format: MessageFormat) -> ReplyOptions {
+    ReplyOptions {
         format: Some(format),
         system: String::new(),
         set_cache_control: true,
@@ -311,8 +311,8 @@ fn wanted(format: MessageFormat) -> Wanted {
     }
 }
 
-fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
-    Shown {
+fn shown(turns: Vec<WindowTurn>, block: &str) -> WindowToRender {
+    WindowToRender {
         turns: turns.into(),
         breakpoints: vec![0],
         block: block.to_owned(),
@@ -322,12 +322,12 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
     }
 }
 
-async fn written(format: MessageFormat, window: Shown) -> Result<Rendered, Status> {
+async fn render(format: MessageFormat, window: WindowToRender) -> Result<Rendered, Status> {
     let writer = Writer {
         tenant: &TenantId::default_tenant(),
         heavy: &HeavyWork::default(),
     };
-    writer.written(format, window, wanted(format)).await
+    writer.render(format, window, options(format)).await
 }
 
 #[tokio::test]
@@ -338,7 +338,7 @@ async fn messages_are_the_same_in_place_and_aside() {
             window_turn(Role::Assistant, "short"),
         ];
         for format in [MessageFormat::OpenAi, MessageFormat::Anthropic] {
-            let rendered = written(format, shown(turns.clone(), ""))
+            let rendered = render(format, shown(turns.clone(), ""))
                 .await
                 .expect("messages");
             assert_eq!(rendered.ends, [1, 2]);
@@ -356,7 +356,7 @@ async fn a_damaged_turn_is_told_and_no_panic() {
         tokens: 1,
     };
     let format = MessageFormat::OpenAi;
-    let status = written(format, shown(vec![damaged], "")).await;
+    let status = render(format, shown(vec![damaged], "")).await;
     assert_eq!(status.expect_err("damaged").code(), Code::DataLoss);
 }
 
@@ -377,7 +377,7 @@ fn messages_by(
         })
         .collect();
     let count = turns.len();
-    let window = Shown {
+    let window = WindowToRender {
         turns: turns.into(),
         breakpoints: vec![count - 1],
         block: "known: tea".into(),
@@ -385,7 +385,7 @@ fn messages_by(
         rewound: SeqRanges::default(),
         rules,
     };
-    let rendered = rendered(format, window, &wanted(format)).expect("messages");
+    let rendered = rendered(format, window, &options(format)).expect("messages");
     assert_eq!(rendered.ends.len(), count, "the block is nobody's turn");
     (
         serde_json::from_str(&rendered.messages_json).expect("JSON"),
@@ -538,7 +538,7 @@ fn memories_are_asked_for_this_session() {
         }
     };
     for session_id in ["", "chat"] {
-        let asked = asked(of(session_id), &Limits::default(), true).expect("a window");
+        let asked = parse(of(session_id), &Limits::default(), true).expect("a window");
         let session = asked.memories.and_then(|memories| memories.session);
         assert_eq!(session.map(|id| id.to_string()).as_deref(), Some("chat"));
     }

@@ -21,11 +21,8 @@ use memoird_store::encoding::timestamp_to_proto;
 use prost::Message;
 use serde_json::{Map, Value};
 
-use crate::wire::text_or_empty;
 use crate::wire::to::{count, duration};
-
-/// Maximum size of a page in bytes. Clients accept messages of 4 MiB by default.
-const PAGE_BYTES_MAX: usize = 2 << 20;
+use crate::wire::{PAGE_BYTES_MAX, text_or_empty};
 
 pub(crate) fn memory(memory: &Memory) -> v1::Memory {
     let time = |time: Timestamp| Some(timestamp_to_proto(time));
