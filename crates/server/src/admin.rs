@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn pages_are_read_and_there_are_no_others() {
+    async fn admin_port_serves_get_of_known_pages_only() {
         let admin = Admin::new(watch::channel(None).1);
         for (method, path, status) in [
             (Method::GET, "/healthz", 200),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_is_made_for_all_who_wait_for_it_and_is_never_old() {
+    async fn metrics_page_is_shared_and_never_stale() {
         let (page, made) = (Arc::<MetricsPage>::default(), Arc::<AtomicUsize>::default());
         let get = || {
             let (page, made) = (Arc::clone(&page), Arc::clone(&made));

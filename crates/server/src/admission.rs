@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_more_places_than_stay_free_for_others() {
+    fn tenant_cannot_take_permits_reserved_for_others() {
         let admission = admission(12);
         let schedule = Arc::clone(&admission.shared.schedule);
         let lanes = [(); 3].map(|()| schedule.add_lane());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_s_own_limit_is_kept() {
+    fn tenant_call_limit_is_enforced() {
         let admission = admission(12);
         let lane = admission.shared.schedule.add_lane();
         let places: Vec<_> = (0..5)

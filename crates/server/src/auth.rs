@@ -746,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_key_is_found_in_its_header() {
+    fn bearer_key_is_parsed() {
         assert_eq!(bearer(b"Bearer secret"), Some(&b"secret"[..]));
         assert_eq!(bearer(b"bearer  secret "), Some(&b"secret"[..]));
         assert_eq!(bearer(b"Basic secret"), None);

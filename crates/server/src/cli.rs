@@ -311,12 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn an_address_is_typed_wherever_it_stands() {
+    fn address_is_accepted_before_and_after_subcommand() {
         for args in [
             ["memoird", "--addr", "h:1", "stats"],
             ["memoird", "stats", "--addr", "h:1"],
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_database_shows_is_no_affair_of_the_daemon_s_certificate() {
+    fn database_ca_is_separate_from_daemon_ca() {
         let line = "memoird --ca daemon.pem migrate --config c --to d --database-ca database.pem";
         let cli = parsed(&line.split(' ').collect::<Vec<_>>()).expect("fine arguments");
         let Command::Migrate(args) = cli.command else {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_refused_on_the_command_line() {
+    fn key_on_command_line_is_rejected() {
         for args in [
             ["memoird", "--key", "k", "stats"],
             ["memoird", "stats", "--key", "k"],

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_stranger_makes_room_and_who_has_a_key_does_not() {
+    fn oldest_unauthenticated_connection_is_displaced() {
         let connections = connections(3, 3);
         let mut seats: Vec<_> = (0..3)
             .filter_map(|last| enter(&connections, last))
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_that_go_are_few_above_the_limit() {
+    fn displaced_connections_exceed_limit_by_few() {
         let connections = connections(100, 200);
         let seats: Vec<_> = std::iter::from_fn(|| enter(&connections, 1)).collect();
         assert_eq!(seats.len(), 100 + DISPLACED_MAX);
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_displaces_its_own_strangers_only() {
+    fn address_at_limit_displaces_its_own_connections() {
         let connections = connections(10, 2);
         let other = enter(&connections, 1).expect("a place");
         let (first, second) = (enter(&connections, 2), enter(&connections, 2));
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_without_a_key_are_few_and_refusals_end_the_connection() {
+    fn keyless_calls_are_limited_and_rejections_close_connection() {
         let connections = connections(2, 1);
         let seat = enter(&connections, 1).expect("a place");
         let calls: Vec<_> = std::iter::from_fn(|| seat.0.begin_keyless_call()).collect();
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_network_is_one_address() {
+    fn ipv6_network_counts_as_one_address() {
         let one = |text: &str| one_address(text.parse().expect("an address"));
         assert_eq!(one("2001:db8:1:2:3::4"), one("2001:db8:1:2:ffff::1"));
         assert_ne!(one("2001:db8:1:2::"), one("2001:db8:1:3::"));

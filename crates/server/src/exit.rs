@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_shows_its_reason() {
+    fn rejection_shows_reason() {
         let error = refused(Code::NotFound, "SESSION_NOT_FOUND");
         assert_eq!(error.to_string(), "no such session (SESSION_NOT_FOUND)");
         assert_eq!(error.exit, Exit::Refused);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_decide_the_exit() {
+    fn exit_code_follows_status_code() {
         assert_eq!(
             refused(Code::Unauthenticated, "NO_KEY").exit,
             Exit::NoPermission
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_failure() {
+    fn closed_pipe_is_no_failure() {
         let closed = CliError::of_output(io::ErrorKind::BrokenPipe.into());
         assert_eq!(closed.exit, Exit::Ok);
         let full = CliError::of_output(io::ErrorKind::StorageFull.into());

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn light_work_is_done_in_place_and_heavy_work_on_another_thread() {
+    async fn light_work_runs_inline_and_heavy_work_on_thread() {
         let heavy = HeavyWork::default();
         let tenant = TenantId::parse("acme").unwrap();
         let here = std::thread::current().id();

@@ -652,7 +652,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_nobody_waits_for_any_more_is_counted_as_one_that_failed() {
+    fn cancelled_call_is_counted_as_failed() {
         let calls = CallMetrics::new();
         let path = "/memoird.v1.SessionService/Append";
         let call = Call::of(path);

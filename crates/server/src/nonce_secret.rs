@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_keeps_its_secret_and_one_that_is_damaged_is_made_anew() {
+    fn secret_is_kept_and_damaged_one_is_replaced() {
         let dir = tempfile::tempdir().expect("a directory");
         let machine = SystemMachine::resume(None);
         let first = of_dir(dir.path(), &machine);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_a_path_or_an_abstract_name() {
+    fn notify_socket_is_path_or_abstract_name() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let heard = UnixDatagram::bind(&path).expect("bound");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_tells_when_it_began_and_a_stop_how_long_it_takes() {
+    fn reload_sends_start_time_and_stop_sends_duration() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let heard = UnixDatagram::bind(&path).expect("bound");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_went_away_harms_nobody() {
+    fn missing_service_manager_is_ignored() {
         let dir = tempfile::tempdir().expect("a directory");
         let notifier = notifier(dir.path().join("nobody").as_os_str());
         notifier.ready();

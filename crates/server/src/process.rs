@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_s_limit_and_those_above_it_count() {
+    fn cgroup_limits_of_ancestors_apply() {
         assert_eq!(total_bytes("A: 1 kB\nMemTotal:  2048 kB\n"), Some(2 << 20));
         let files = [
             "/sys/fs/cgroup/system.slice/memoird.service/memory.max",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_follow_the_program_s_name() {
+    fn stat_fields_follow_program_name() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 4 0 9 999 10 184";
         let usage = parse(stat).expect("a usage");
         let ticks = rustix::param::clock_ticks_per_second() as f64;

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_request_always_fits_into_a_full_bucket() {
+    fn largest_request_fits_into_full_bucket() {
         let now = now();
         let bucket = Bucket::new(number(1_000), 10_000, now);
         bucket.take(number(10_000), now).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn other_limits_apply_at_once_and_the_same_ones_are_not_filled_again() {
+    fn changed_limits_apply_and_unchanged_buckets_keep_level() {
         let rates = Rates::new(1 << 20);
         let limits = |calls, bytes| (Some(number(calls)), Some(number(bytes)));
         let first = rates.changed(None, limits(1, 1_024));
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_s_bytes_are_taken_all_at_once_or_not_at_all() {
+    fn message_bytes_are_taken_whole_or_not_at_all() {
         let rates = Rates::new(64 << 10);
         let limited = Arc::new(rates.changed(None, (None, Some(number(1 << 10)))));
         let send = |said: usize, there: usize| {
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_only_names_something_is_small() {
+    fn request_with_only_ids_is_small() {
         let rates = Rates::new(8 << 20);
         let takes = |size: RequestSize, bytes: u64| {
             let mut meter = rates.meter(size, 64 << 10, None);

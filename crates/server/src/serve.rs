@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_descriptors_are_shared_with_files() {
+    fn few_descriptors_are_shared_with_memory_files() {
         let files = FilesOptions::default();
         let server = ServerConfig::default();
         let admin = server.connections.admin_max;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_memories_leave_descriptors_to_the_rest() {
+    fn memory_files_leave_descriptors_for_connections() {
         let files = FilesOptions::default();
         let open_beside = |limit, connections| {
             let server = ServerConfig {

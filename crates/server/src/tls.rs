@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_certificate_is_found_whatever_its_century() {
+    fn certificate_expiry_is_parsed_in_both_time_formats() {
         for year in [1999, 2026, 2049, 2050, 2400] {
             let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
             params.not_before = date_time_ymd(1990, 1, 1);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_is_told_before_a_certificate_ends_and_after_that() {
+    fn expiring_and_expired_certificates_cause_warnings() {
         let ends_at = at(2026, 11, 26);
         let told = |now| ending(ends_at, now);
         assert_eq!(told(at(2026, 11, 12)), None, "14 days are left");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_is_found_among_others() {
+    fn common_name_is_found_among_other_attributes() {
         // O=example, CN=acme
         let mut subject = vec![
             0x31, 0x10, 0x30, 0x0e, 0x06, 0x03, 0x55, 0x04, 0x0a, 0x0c, 0x07,

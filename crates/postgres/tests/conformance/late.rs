@@ -57,7 +57,7 @@ pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_start_with_a_key_that_was_used_meanwhile_is_refused() {
+fn start_with_idempotency_key_used_concurrently_is_rejected() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     let key = key("t", "s");
@@ -105,7 +105,7 @@ fn a_pruning_that_waits(database: &Database, store: &PgStore) -> (Client, Delive
 
 /// The pruner has seen the pending delivery, but its transaction is still open.
 #[test]
-fn what_is_delivered_while_the_pruner_looks_is_forgotten_all_the_same() {
+fn generation_delivered_during_prune_is_pruned() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     let (held, done) = a_pruning_that_waits(&database, &one);
@@ -127,7 +127,7 @@ fn what_is_delivered_while_the_pruner_looks_is_forgotten_all_the_same() {
 
 /// A paused daemon with row locks must not block its successor.
 #[test]
-fn who_is_cut_off_in_a_transaction_lets_others_go_on() {
+fn connection_lost_in_transaction_does_not_block_others() {
     let Some(database) = database() else { return };
     let weather = Arc::<Weather>::default();
     let Some(words) = behind_proxy(&database.words, &weather) else {
@@ -149,7 +149,7 @@ fn who_is_cut_off_in_a_transaction_lets_others_go_on() {
 
 /// A backend that waits for a lock does not notice that its client is gone.
 #[test]
-fn who_waits_for_a_lock_in_vain_keeps_no_connection() {
+fn lock_timeout_frees_connection() {
     let Some(database) = database() else { return };
     let _store = database.store_with(member(&database));
     let held = database.hold("LOCK TABLE memoird.members");
@@ -168,7 +168,7 @@ fn who_waits_for_a_lock_in_vain_keeps_no_connection() {
 
 /// The leader locks the lease row until its commit is on disk.
 #[test]
-fn who_follows_does_not_wait_for_who_leads() {
+fn follower_does_not_wait_for_leader() {
     let Some(database) = database() else { return };
     drop(database.store());
     database.run(
@@ -189,7 +189,7 @@ fn who_follows_does_not_wait_for_who_leads() {
 
 /// As if a firewall dropped the connections silently.
 #[test]
-fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
+fn silent_connections_are_closed_when_a_new_one_works() {
     let Some(database) = database() else { return };
     let weather = Arc::<Weather>::default();
     let Some(words) = behind_proxy(&database.words, &weather) else {
@@ -214,14 +214,14 @@ fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
 
 /// Replicas and WAL should receive deletions in small steps.
 #[test]
-fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
+fn prune_step_is_limited_in_bytes() {
     let Some(database) = database() else { return };
     check_prune_step_bytes(&database.store());
 }
 
 /// An open snapshot, as of a dump, keeps all versions of a row.
 #[test]
-fn commits_do_not_go_through_all_that_were_made_since_somebody_looked() {
+fn commits_stay_fast_while_old_snapshot_is_held() {
     const COMMITS: i64 = 2_000;
     let Some(database) = database() else { return };
     let store = database.store();
@@ -250,7 +250,7 @@ fn commits_do_not_go_through_all_that_were_made_since_somebody_looked() {
 
 /// A dump locks tables while it runs, and a waiting lock blocks all later ones.
 #[test]
-fn a_step_of_a_schema_that_finds_a_table_in_use_lets_others_go_on_and_comes_again() {
+fn migration_step_yields_to_table_locks_and_retries() {
     const FIRST: MigrationStep = MigrationStep {
         sql: "CREATE TABLE other.kept (id int)",
         min_reader: 1,
@@ -283,7 +283,7 @@ fn a_step_of_a_schema_that_finds_a_table_in_use_lets_others_go_on_and_comes_agai
 
 /// A pooler may assign this connection to another client after each statement.
 #[test]
-fn a_statement_that_stands_alone_changes_no_setting_of_a_session() {
+fn standalone_statement_changes_no_session_setting() {
     let Some(database) = database() else { return };
     let weather = Arc::<Weather>::default();
     let Some(words) = behind_proxy(&database.words, &weather) else {
@@ -309,7 +309,7 @@ fn a_statement_that_stands_alone_changes_no_setting_of_a_session() {
 }
 
 #[test]
-fn a_daemon_that_wrote_nothing_for_long_writes_on() {
+fn daemon_without_commits_for_a_week_commits_again() {
     let Some(database) = database() else { return };
     let one = database.store();
     let mut chat = begun(&one, "s", 1);
@@ -324,7 +324,7 @@ fn a_daemon_that_wrote_nothing_for_long_writes_on() {
 }
 
 #[test]
-fn a_clock_of_the_database_that_steps_ages_nothing() {
+fn database_clock_step_does_not_age_sessions() {
     let Some(database) = database() else { return };
     let (one, other) = (
         database.store_with(member(&database)),
@@ -355,7 +355,7 @@ fn a_clock_of_the_database_that_steps_ages_nothing() {
 
 /// Wall clocks do not matter: the database knows how long ago the last commit was.
 #[test]
-fn the_time_line_goes_on_by_the_clock_of_the_database() {
+fn timeline_continues_by_database_clock() {
     let Some(database) = database() else { return };
     let store = database.store();
     assert_eq!(store.steady().unwrap(), None);

@@ -208,7 +208,7 @@ fn migrate(from: &Side<'_>, to: &Side<'_>) -> Vec<TableComparison> {
 }
 
 #[test]
-fn a_journal_goes_to_a_database_and_back() {
+fn journal_migrates_to_database_and_back() {
     for seed in seeds(2) {
         println!("seed {seed}");
         let Some(database) = database() else { return };
@@ -327,7 +327,7 @@ impl TransferTarget for Failing<'_> {
 
 /// Sessions live as long as they would have, however long the daemon is stopped for the migration.
 #[test]
-fn the_time_line_goes_on_while_a_journal_is_carried() {
+fn timeline_continues_during_migration() {
     const HOUR_MS: u32 = 60 * 60 * 1_000;
     let Some(database) = database() else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -387,7 +387,7 @@ fn is_unfinished(place: &Side<'_>) {
 }
 
 #[test]
-fn what_is_cut_off_goes_on_where_it_was() {
+fn interrupted_migration_resumes() {
     let mut interruptions = 0;
     for seed in seeds(2) {
         println!("seed {seed}");
@@ -410,7 +410,7 @@ fn what_is_cut_off_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_target_that_is_somebody_elses_is_refused_and_left_as_it_is() {
+fn foreign_target_is_rejected_unchanged() {
     let Some(database) = database() else { return };
     let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let [one, other, dir] = [0, 1, 2].map(|place: usize| dirs[place].path());
@@ -434,7 +434,7 @@ fn a_target_that_is_somebody_elses_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_daemon_that_does_not_know_of_migrations_is_kept_away_by_its_version() {
+fn daemon_without_migration_support_is_rejected_by_schema_version() {
     let Some(database) = database() else { return };
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (Side::Dir(dir.path()), Side::Database(&database));
@@ -448,7 +448,7 @@ fn a_daemon_that_does_not_know_of_migrations_is_kept_away_by_its_version() {
 }
 
 #[test]
-fn what_a_daemon_has_is_refused() {
+fn database_used_by_daemon_is_rejected() {
     let Some(database) = database() else { return };
     let dir = tempfile::tempdir().unwrap();
     let place = Side::Dir(dir.path());
@@ -474,7 +474,7 @@ fn what_a_daemon_has_is_refused() {
 }
 
 #[test]
-fn who_has_lost_the_database_writes_nothing_more() {
+fn migration_stops_after_losing_database_lease() {
     let Some(database) = database() else { return };
     let dir = tempfile::tempdir().unwrap();
     rich(dir.path(), 1);
@@ -492,7 +492,7 @@ fn who_has_lost_the_database_writes_nothing_more() {
 }
 
 #[test]
-fn what_was_not_carried_is_found() {
+fn missing_rows_are_found_by_comparison() {
     let dir = tempfile::tempdir().unwrap();
     rich(dir.path(), 1);
     for table in TABLES.map(|table| table.name) {

@@ -29,7 +29,7 @@ use crate::update;
 use crate::walk::walk_beside_memory;
 
 #[test]
-fn a_walk_knows_the_same_as_the_store_in_memory() {
+fn random_operations_match_memory_store() {
     for seed in seeds(8) {
         println!("seed {seed}");
         let Some(database) = database() else { return };
@@ -38,7 +38,7 @@ fn a_walk_knows_the_same_as_the_store_in_memory() {
 }
 
 #[test]
-fn what_was_built_on_an_older_version_is_refused_whoever_wrote_the_newer_one() {
+fn change_on_stale_version_is_rejected_for_any_writer() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     let mut chat = begun(&one, "s", 1);
@@ -65,7 +65,7 @@ fn what_was_built_on_an_older_version_is_refused_whoever_wrote_the_newer_one() {
 }
 
 #[test]
-fn a_version_of_the_same_revision_that_is_another_one_is_refused() {
+fn change_on_other_version_with_same_revision_is_rejected() {
     let Some(database) = database() else { return };
     let one = database.store();
     let mut chat = begun(&one, "s", 1);
@@ -78,7 +78,7 @@ fn a_version_of_the_same_revision_that_is_another_one_is_refused() {
 }
 
 #[test]
-fn of_two_that_begin_a_session_one_does() {
+fn concurrent_starts_create_one_session() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     for round in 0..20 {
@@ -102,7 +102,7 @@ fn of_two_that_begin_a_session_one_does() {
 
 /// The end and the start in one set are written by a statement of their own.
 #[test]
-fn a_set_of_several_generations_is_refused_whole() {
+fn set_of_several_generations_is_rejected_whole() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     let mut chats = ["a", "b"].map(|session| begun(&one, session, 1 + u64::from(session == "b")));
@@ -142,7 +142,7 @@ fn wait_for_number(database: &Database, sequence: &str, number: i64) {
 }
 
 #[test]
-fn a_commit_under_way_holds_a_follower_back() {
+fn commit_in_progress_delays_follower() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     let mut chat = begun(&one, "s", 1);
@@ -166,7 +166,7 @@ fn a_commit_under_way_holds_a_follower_back() {
 }
 
 #[test]
-fn an_update_under_way_holds_a_follower_back() {
+fn update_in_progress_delays_follower() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     let mut chats = [begun(&one, "s", 1), begun(&other, "slow", 2)];
@@ -192,7 +192,7 @@ fn an_update_under_way_holds_a_follower_back() {
 }
 
 #[test]
-fn what_two_clocks_say_goes_on_from_the_later_one() {
+fn timeline_continues_from_the_later_clock() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     one.commit(&clock(50), &[]).unwrap();
@@ -216,7 +216,7 @@ fn store_behind_proxy(
 }
 
 #[test]
-fn a_commit_that_did_not_arrive_is_sent_again_and_one_whose_answer_did_not_is_not() {
+fn lost_commit_is_resent_and_lost_reply_is_not() {
     let Some(database) = database() else { return };
     let weather = Arc::<Weather>::default();
     let Some(store) = store_behind_proxy(&database, &weather, true) else {
@@ -254,7 +254,7 @@ fn a_commit_that_did_not_arrive_is_sent_again_and_one_whose_answer_did_not_is_no
 
 /// As after a failover that lost commits, and after a restore.
 #[test]
-fn what_nobody_can_know_and_what_was_lost_is_counted() {
+fn unknown_and_lost_commits_are_counted() {
     let Some(database) = database() else { return };
     let weather = Arc::<Weather>::default();
     let Some(store) = store_behind_proxy(&database, &weather, true) else {
@@ -340,7 +340,7 @@ fn ghosts(has_fence: bool) -> Option<i64> {
 }
 
 #[test]
-fn a_commit_that_comes_late_finds_another_epoch() {
+fn late_commit_is_fenced_off_by_epoch() {
     if let Some(ghosts) = ghosts(true) {
         assert_eq!(ghosts, 0);
     }
@@ -348,14 +348,14 @@ fn a_commit_that_comes_late_finds_another_epoch() {
 
 /// The control: shows that the test above would detect a late write.
 #[test]
-fn without_the_fence_a_commit_that_comes_late_is_written() {
+fn late_commit_without_fence_is_written() {
     if let Some(ghosts) = ghosts(false) {
         assert_eq!(ghosts, 6);
     }
 }
 
 #[test]
-fn backends_are_terminated_at_commits_and_nothing_is_lost_or_twice() {
+fn terminated_backends_lose_and_duplicate_nothing() {
     let Some(database) = database() else { return };
     for seed in seeds(1) {
         println!("seed {seed}");
@@ -418,7 +418,7 @@ fn backends_are_terminated_at_commits_and_nothing_is_lost_or_twice() {
 }
 
 #[test]
-fn a_read_whose_connection_has_ended_is_made_again() {
+fn read_on_closed_connection_is_retried() {
     let Some(database) = database() else { return };
     let store = database.store();
     let mut chat = begun(&store, "s", 1);
@@ -433,7 +433,7 @@ fn a_read_whose_connection_has_ended_is_made_again() {
 }
 
 #[test]
-fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
+fn lease_excludes_second_daemon_until_released() {
     let Some(database) = database() else { return };
     let options = || {
         let mut options = database.options();
@@ -471,7 +471,7 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
 }
 
 #[test]
-fn a_version_is_current_for_who_wrote_or_loaded_it_until_somebody_else_writes() {
+fn version_is_current_until_another_process_writes() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
     let mut chat = begun(&one, "s", 1);
@@ -491,7 +491,7 @@ fn a_version_is_current_for_who_wrote_or_loaded_it_until_somebody_else_writes() 
 }
 
 #[test]
-fn a_version_that_a_failover_lost_is_forgotten_once_it_is_missed() {
+fn version_lost_in_failover_is_dropped_from_cache() {
     let Some(database) = database() else { return };
     let one = database.store();
     let names = [Generation::new(1, 1)];
@@ -516,7 +516,7 @@ fn a_version_that_a_failover_lost_is_forgotten_once_it_is_missed() {
 
 /// A set based on a refused one must not match another daemon's revision with the same number.
 #[test]
-fn what_was_built_on_a_refused_change_does_not_meet_the_revision_of_somebody_else() {
+fn change_based_on_rejected_one_never_matches_foreign_revision() {
     let Some(database) = database() else { return };
     let mut options = database.options();
     options.sharing = DatabaseUse::Cluster;
@@ -537,7 +537,7 @@ fn what_was_built_on_a_refused_change_does_not_meet_the_revision_of_somebody_els
 }
 
 #[test]
-fn live_sessions_are_found_in_any_order() {
+fn live_sessions_are_listed_in_every_order() {
     let Some(database) = database() else { return };
     let store = database.store();
     for (place, name) in ["b1", "a1", "a2", "c"].into_iter().enumerate() {
@@ -593,7 +593,7 @@ fn live_sessions_are_found_in_any_order() {
 }
 
 #[test]
-fn of_members_one_leads_and_another_one_follows_it() {
+fn one_member_leads_and_another_takes_over() {
     let Some(database) = database() else { return };
     let member = |name: &str| {
         let mut options = database.options();
@@ -643,7 +643,7 @@ fn of_members_one_leads_and_another_one_follows_it() {
 }
 
 #[test]
-fn members_tell_each_other_what_is_watched_and_what_happened() {
+fn members_exchange_subscriptions_and_events() {
     let Some(database) = database() else { return };
     let member = || {
         let mut options = database.options();
@@ -719,7 +719,7 @@ fn members_tell_each_other_what_is_watched_and_what_happened() {
 }
 
 #[test]
-fn a_newer_schema_is_refused_and_left_as_it_is() {
+fn newer_schema_is_rejected_unchanged() {
     let Some(database) = database() else { return };
     drop(database.store());
     database.run("UPDATE memoird.schema_version SET version = 99, min_reader = 1");
@@ -739,7 +739,7 @@ fn a_newer_schema_is_refused_and_left_as_it_is() {
 
 /// A commit must see what others wrote while it waited for a lock.
 #[test]
-fn a_database_whose_transactions_see_one_moment_is_refused_and_left_as_it_is() {
+fn database_with_repeatable_read_default_is_rejected() {
     let Some(database) = database() else { return };
     database.run(&format!(
         "ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'",
@@ -757,7 +757,7 @@ fn a_database_whose_transactions_see_one_moment_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn many_that_open_an_empty_database_at_once_make_one_schema() {
+fn concurrent_opens_create_one_schema() {
     let Some(database) = database() else { return };
     thread::scope(|scope| {
         for number in 0..4 {
@@ -778,7 +778,7 @@ fn many_that_open_an_empty_database_at_once_make_one_schema() {
 }
 
 #[test]
-fn a_database_that_cannot_be_reached_says_what_to_look_at() {
+fn unreachable_database_error_has_advice() {
     let Some(database) = database() else { return };
     let open = |words: &str| {
         let options = PgOptions::parse(words, None, None).unwrap();

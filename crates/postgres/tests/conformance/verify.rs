@@ -50,7 +50,7 @@ fn damage_to(session: &str) -> String {
 }
 
 #[test]
-fn what_is_whole_is_counted_also_while_it_grows() {
+fn intact_turns_are_counted_during_appends() {
     let Some(database) = database() else { return };
     let store = database.store();
     assert_eq!(check(&store).turns, whole(0));
@@ -72,7 +72,7 @@ fn what_is_whole_is_counted_also_while_it_grows() {
 }
 
 #[test]
-fn a_content_that_does_not_fit_its_checksum_is_named_and_stays_as_it_is() {
+fn checksum_mismatch_is_named_and_unchanged() {
     let Some(database) = database() else { return };
     let store = database.store();
     let chat = long(&store, "said", 1, 3, 20);
@@ -125,7 +125,7 @@ fn copy_with_damage(
 const PAGE: u64 = 8_192;
 
 #[test]
-fn a_block_that_cannot_be_read_is_named_and_the_others_are_checked() {
+fn unreadable_block_is_named_and_others_are_checked() {
     let Some(database) = database() else { return };
     long(&database.store(), "s", 1, 400, 900);
     let blocks = database.number("SELECT pg_relation_size('memoird.turns') / 8192");
@@ -147,7 +147,7 @@ fn a_block_that_cannot_be_read_is_named_and_the_others_are_checked() {
 }
 
 #[test]
-fn a_content_apart_that_cannot_be_read_costs_its_turn() {
+fn unreadable_toasted_content_damages_one_turn() {
     let Some(database) = database() else { return };
     let chat = long(&database.store(), "s", 1, 8, 40_000);
     let apart = "(SELECT reltoastrelid FROM pg_class WHERE oid = 'memoird.turns'::regclass)";
@@ -172,7 +172,7 @@ fn a_content_apart_that_cannot_be_read_costs_its_turn() {
 
 /// The check has found a damaged turn and reads its session when the rows move.
 #[test]
-fn a_table_that_is_written_anew_meanwhile_is_no_answer() {
+fn table_rewritten_during_check_fails_the_check() {
     let Some(database) = database() else { return };
     let store = database.store();
     long(&store, "s", 1, 4, 20);

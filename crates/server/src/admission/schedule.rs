@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tenants_have_their_turns_one_after_the_other() {
+    async fn tenants_are_scheduled_round_robin() {
         let schedule = Arc::new(Schedule::of(1));
         let (flood, victim) = (schedule.add_lane(), schedule.add_lane());
         let order = Arc::<Mutex<Vec<&str>>>::default();
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_had_nothing_to_do_is_next_and_has_no_turns_left_over() {
+    async fn idle_tenant_is_next_and_accumulates_no_credit() {
         let schedule = Arc::new(Schedule::of(0));
         let lanes = [(); 2].map(|()| schedule.add_lane());
         let [flood, victim] = lanes.map(|lane| {
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_weight_of_three_has_three_turns() {
+    async fn weight_three_gets_three_permits() {
         let schedule = Arc::new(Schedule::of(1));
         let (light, heavy) = (schedule.add_lane(), schedule.add_lane());
         schedule.set_weight(heavy, 3);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn no_call_is_forgotten_and_no_turn_is_lost() {
+    async fn random_tasks_all_complete_and_permits_return() {
         let schedule = Arc::new(Schedule::of(3));
         let lanes: Vec<_> = (0..4).map(|_| schedule.add_lane()).collect();
         let (done, gate) = (Arc::<AtomicUsize>::default(), Arc::new(Notify::new()));
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_waits_for_turns_from_the_first_key_on() {
+    async fn connection_is_scheduled_after_first_valid_key() {
         let schedule = Arc::new(Schedule::of(1));
         let lane = schedule.add_lane();
         let owner = Arc::new(TaskOwner::unscheduled(Arc::clone(&schedule)));
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_panics_gives_its_turn_back() {
+    async fn panicking_call_releases_its_permit() {
         let schedule = Arc::new(Schedule::of(1));
         let lane = schedule.add_lane();
         let panics = by_start_tag(&schedule, lane, async { panic!("a defect") });

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_whose_client_takes_nothing_is_over_and_one_that_waits_for_no_client_is_not() {
+    async fn call_with_stalled_client_ends_and_other_waits_do_not() {
         let (stalled, _taken) = call(1);
         let begun = now();
         stalled.await;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_a_part_now_and_then_is_waited_for() {
+    async fn slow_reader_keeps_call_alive() {
         let (slow, progress) = call(5);
         let mut slow = Box::pin(slow);
         for _ in 0..4 {

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_do_not_go_below_nothing() {
+    fn age_is_never_negative() {
         let time = at(1_000, 0);
         assert_eq!(age_at(Some(&time), second(1_090)), "1m 30s");
         assert_eq!(age_at(Some(&time), second(10)), "0s");
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn spans_have_two_units() {
+    fn durations_have_two_units() {
         assert_eq!(span(Duration::from_millis(900)), "0s");
         assert_eq!(span(Duration::from_secs(3 * 3_600 + 20 * 60 + 5)), "3h 20m");
     }
 
     #[test]
-    fn moments_are_cut_and_not_rounded() {
+    fn timestamps_are_truncated() {
         let moment = at(1_767_323_045, 678_900_000);
         let date = "%Y-%m-%d %H:%M:%S";
         assert_eq!(written(Some(&moment), date), "2026-01-02 03:04:05");

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_alone_is_a_sentence() {
+    fn single_daemon_is_described_in_one_sentence() {
         let alone = GetClusterResponse {
             members: vec![ClusterMember {
                 name: "process 7 of here".to_owned(),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_and_what_differs_is_said() {
+    fn gone_members_and_differences_are_listed() {
         let member = |name: &str, is_here, leads| ClusterMember {
             name: name.to_owned(),
             is_here,

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_normalised() {
+    fn addresses_are_normalized() {
         let cases = [
             ("127.0.0.1:7717", "http://127.0.0.1:7717"),
             ("http://127.0.0.1:7717/", "http://127.0.0.1:7717"),
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_addresses_are_rejected() {
         for text in [
             "",
             ":7717",
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_never_shows() {
+    fn key_is_hidden_in_debug() {
         let auth = Auth::bearer("s3cret").expect("a fine key");
         let shown = format!("{:?}", auth.key);
         assert!(!shown.contains("s3cret"), "{shown}");

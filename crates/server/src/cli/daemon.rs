@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_has_its_line() {
+    fn every_changed_setting_has_a_line() {
         let none = ReloadConfigResponse::default();
         assert_eq!(reload_text(&none), "nothing has changed");
         let some = ReloadConfigResponse {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_divides_nothing() {
+    fn zero_counts_do_not_divide_by_zero() {
         let text = process(&GetStatsResponse::default());
         assert!(text.contains("sets per commit   0.0"), "{text}");
     }

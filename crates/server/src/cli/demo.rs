@@ -634,14 +634,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_shown_from_its_beginning() {
+    fn long_text_is_truncated_at_the_end() {
         assert_eq!(beginning("a\nb\n"), "a\nb");
         let long = "x\n".repeat(LINES_SHOWN + 5);
         assert!(beginning(&long).ends_with("x\n… 5 more lines"));
     }
 
     #[test]
-    fn the_configuration_is_what_a_person_would_write() {
+    fn demo_configuration_is_valid() {
         let yaml = yaml(Path::new("/tmp/demo"), "3s");
         assert!(
             yaml.contains("short_term:\n  max_history_turns: 6\n  max_sessions: 3\n"),
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chats_can_be_read() {
+    fn demo_chats_parse() {
         assert_eq!(Chats::read().trip.len(), 8);
     }
 
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_joined_to_their_results() {
+    fn calls_are_joined_with_results() {
         let turns = [
             says(1, Role::User),
             call(2, "c1"),

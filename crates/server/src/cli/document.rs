@@ -425,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_reads_back_as_it_is_printed() {
+    fn printed_namespace_parses_back() {
         for parts in [vec!["a"], vec!["a", "b c", ""], vec!["", "x/y", "\\", "ä"]] {
             let parts: Vec<String> = parts.into_iter().map(str::to_owned).collect();
             assert_eq!(path(&parts).parse(), Ok(NamespaceArg(parts)));

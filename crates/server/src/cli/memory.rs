@@ -774,7 +774,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_memory_is_described_on_lines_that_move_no_cursor() {
+    fn memory_output_escapes_control_characters() {
         let memory = Memory {
             subject: "ann\u{1b}[2J".into(),
             content: "likes tea\nand cake".into(),
@@ -794,7 +794,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_says_of_a_memory_what_matters_most() {
+    fn list_shows_key_fields_of_memory() {
         let pinned = Memory {
             pinned: true,
             ..Memory::default()
@@ -830,7 +830,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_what_was_said() {
+    fn forget_request_matches_arguments() {
         assert_eq!(what("--id x"), Ok(What::Id("x".into())));
         assert_eq!(what("--subject ann"), Ok(What::Subject("ann".into())));
         let filter = |subject: &str| {

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_named_and_fails() {
+    fn table_difference_is_named_and_fails() {
         let side = |rows| TableDigest {
             rows,
             sha256: [7; 32],
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_database_or_a_directory() {
+    fn target_is_database_or_directory() {
         assert!(matches!(
             place("there/postgres"),
             Ok(MigrationTarget::Dir(_))

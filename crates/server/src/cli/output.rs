@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
+    fn large_numbers_have_separators() {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_000), "1,000");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_shortened_by_characters() {
+    fn long_texts_are_truncated_by_characters() {
         assert_eq!(shorten("abc", 3), "abc");
         assert_eq!(shorten("abcd", 3), "ab…");
         assert_eq!(shorten("ääää", 3), "ää…");
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_the_cursor() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(printable("häuser 家 🙂"), "häuser 家 🙂");
         assert_eq!(printable("x\u{202e}y"), "x\\u{202e}y");
     }
 
     #[test]
-    fn the_last_column_says_something_however_narrow_the_terminal_is() {
+    fn last_column_has_minimum_width() {
         let row = |text: &str| ["01M8BN7D23ZQ6GV0KW9AYA2RCJ".to_owned(), text.to_owned()];
         let drawn =
             |text: &str, width| table(Some(["ID", "CONTENT"]), [row(text)], &[], Some(width));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_no_blank_ends() {
+    fn table_lines_have_no_trailing_spaces() {
         let row = ["a", "1"].map(str::to_owned);
         let table = number_table(["NAME", "TURNS"], [row]);
         assert_eq!(table, "NAME  TURNS\na         1");

@@ -441,7 +441,7 @@ mod tests {
     use super::{clock, *};
 
     #[test]
-    fn waits_grow_until_patience_ends() {
+    fn retry_pauses_grow_up_to_time_limit() {
         let mut patience = Patience::new(Duration::from_secs(10));
         let gone = Status::unavailable("gone");
         let start = clock::monotonic();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_may_say_how_long() {
+    fn retry_info_of_daemon_is_respected() {
         let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(7)));
         let busy = Status::with_error_details(Code::ResourceExhausted, "busy", details);
         let now = clock::monotonic();
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_final() {
+    fn rejection_is_not_retried() {
         let now = clock::monotonic();
         let mut patience = Patience::new(Duration::from_secs(1));
         assert_eq!(patience.wait(&Status::invalid_argument("no"), now), None);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_stay_to_the_byte() {
+    fn messages_are_sent_byte_for_byte() {
         let lines = conversations(
             "\n{\"id\":\"a\\u0062\", \"x\": 1, \
              \"messages\": [ {\"b\" : 1.50,\"a\":\"\\u00e4\"} ,{}]}\r\n\n\
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn byte_order_mark_before_the_first_line_is_ignored() {
+    fn byte_order_mark_before_first_line_is_ignored() {
         let lines = conversations("\u{feff}{\"id\":\"a\",\"messages\":[]}\n");
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0].as_ref().expect("a conversation").id, "a");
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn system_prompt_of_an_anthropic_request_comes_first() {
+    fn anthropic_system_prompt_comes_first() {
         let blocks = r#"[{"type":"text","text":"Be brief."}]"#;
         for system in ["\"Be brief.\"", blocks] {
             let line = format!(r#"{{"id":"a","system":{system},"messages":[{{"b":1}},{{}}]}}"#);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_line_is_named_and_is_the_last() {
+    fn invalid_line_is_named_and_ends_replay() {
         let cases = [
             (
                 "{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"b\"}\n{}",

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_stays_a_line() {
+    fn megabyte_of_text_stays_one_line() {
         let long = turn(1, Role::User, vec![Kind::Text("word ".repeat(200_000))]);
         let line = table([&long]);
         assert!(line.chars().count() < LINE_CHARS_MAX + 40);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_listed_below_the_table_and_fails() {
+    fn damage_is_listed_below_table_and_fails() {
         let whole_file = VerifiedFile {
             path: "a/journal.db".into(),
             bytes: 2_048,

@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_pass_is_waited_for() {
+    fn only_transient_errors_are_retried() {
         assert!(is_final(&Status::permission_denied("no")));
         assert!(is_final(&Status::unauthenticated("no")));
         assert!(is_final(&Status::unimplemented("no")));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_start_counts_anew() {
+    fn event_ids_restart_only_with_daemon() {
         assert!(!counts_anew(7, 8, 0), "the next one");
         assert!(!counts_anew(7, 5_008, 5_000), "some have left");
         assert!(!counts_anew(0, 1_800_000, 0), "there was none before");
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_line() {
+    fn event_is_one_line() {
         let none = EndReason::Unspecified;
         let turns = json!({"first_seq": 13, "last_seq": 14, "dropped_turns": 2});
         let turn = json!({"first_seq": 13, "last_seq": 13, "dropped_turns": 0});
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_come_and_go() {
+    fn columns_depend_on_events() {
         let told = told("evicted", EndReason::Evicted, &Value::Null);
         let all = Columns {
             whole: false,
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_told() {
+    fn missed_events_are_reported() {
         let missed = |missed| WatchEventsResponse {
             missed,
             missed_tenant: "acme".to_owned(),
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_the_names_of_the_contract() {
+    fn json_output_uses_proto_names() {
         let shown = json::of(&told("expired", EndReason::Expired, &Value::Null));
         let expected = json!({"event": {
             "event_id": 7, "time": "2026-01-02T03:04:05.067800Z", "kind": "expired",

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn it_only_looks() {
+    fn window_command_only_peeks() {
         let request = args(None, None).request().expect("a request");
         assert!(request.peek && request.append.is_none() && request.policy.is_none());
         assert_eq!(
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_belong_to_two_policies() {
+    fn turns_option_applies_to_two_policies() {
         use PolicyName::{HeadTail, Salience, SlidingWindow, TokenBudget};
         for (policy, turns, good) in [
             (SlidingWindow, Some(1), true),

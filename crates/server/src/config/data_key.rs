@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_prints_the_key_or_fails() {
+    fn key_program_prints_key_or_fails() {
         assert_eq!(printed("echo abc"), Ok("abc\n".to_owned()));
         let failed = printed("echo abc; exit 3").unwrap_err();
         assert!(failed.contains("exit status: 3"), "{failed}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_in_one_place() {
+    fn data_key_has_exactly_one_source() {
         let problem = |spec: &str| {
             let text = format!("server: {{ data_key: {spec} }}");
             super::super::tests::parse(&text).expect_err("a problem was expected")
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_not_quoted() {
+    fn invalid_key_is_not_quoted() {
         let spec = DataKeySpec {
             command: Some(["echo", "hunter2"].map(str::to_owned).to_vec()),
             ..DataKeySpec::default()

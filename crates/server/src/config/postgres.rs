@@ -124,14 +124,14 @@ mod tests {
 
     #[test]
     #[cfg(not(feature = "postgres"))]
-    fn a_build_without_the_feature_says_so() {
+    fn build_without_postgres_reports_it() {
         let problem = problem("postgres: { url: 'postgres://host/database' }");
         assert!(problem.contains("journal.postgres"), "{problem}");
         assert!(problem.contains("the feature `postgres`"), "{problem}");
     }
 
     #[test]
-    fn a_journal_in_a_database_is_in_sync() {
+    fn journal_in_database_requires_sync() {
         for word in ["interval", "off"] {
             let journal = format!("durability: {word}, postgres: {{ url: 'postgres://a/b' }}");
             let problem = problem(&journal);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "postgres")]
-    fn what_is_wrong_is_told_and_no_secret_is_quoted() {
+    fn problems_are_reported_without_secrets() {
         for (spec, part) in [
             ("{}", "journal.postgres.url: names no host"),
             ("{ url: 'http://hunter2/b' }", "url: is none of PostgreSQL"),

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn of_every_setting_it_is_known_whether_it_can_change() {
+    fn every_setting_is_classified_as_reloadable_or_not() {
         for path in settings("{}").0.keys() {
             let at_once = AT_ONCE.iter().any(|start| path.starts_with(start));
             assert!(
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedder_is_one_setting() {
+    fn embedder_is_one_setting() {
         let running = settings("{}");
         let newer = settings("long_term: { embedder: { openai: { model: m } } }");
         let difference = running.difference(&newer);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_changes_at_once_and_its_summarizer_as_a_whole() {
+    fn compaction_reloads_and_summarizer_is_one_setting() {
         let newer = settings(
             "compaction: { soft_watermark: 40%, breaker: { turns: 9 }, \
              summarizer: { openai: { model: m } } }",
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_names_what_applies_and_what_stays() {
+    fn difference_lists_applied_and_pending_settings() {
         let running = settings("{}");
         let newer = settings(
             "{ data_dir: ./elsewhere, short_term: { session_ttl: 5s, max_sessions: 10000 }, \

@@ -25,19 +25,19 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn the_default_file_says_what_the_components_defaults_are() {
+fn default_file_matches_component_defaults() {
     let (parsed, embedded) = (parse_as_is(DEFAULT_YAML).unwrap(), embedded().unwrap());
     assert_eq!(format!("{parsed:?}"), format!("{embedded:?}"));
 }
 
 #[test]
-fn an_empty_file_is_the_default() {
+fn empty_file_is_the_default() {
     assert!(parse("version: 1\n").is_ok());
     assert!(parse("{}").is_ok());
 }
 
 #[test]
-fn a_shape_error_names_line_and_column() {
+fn type_error_names_line_and_column() {
     for (text, part) in [
         ("version: 1\nshort_term:\n  max_turns: 5\n", "max_turns"),
         ("server: { listen: nowhere }\n", "socket"),
@@ -70,7 +70,7 @@ fn a_shape_error_names_line_and_column() {
 }
 
 #[test]
-fn an_unknown_word_says_where_it_is_and_what_was_probably_meant() {
+fn unknown_word_is_located_with_suggestion() {
     for (text, place, meant) in [
         (
             "version: 1\nshort_term:\n  max_turns: 5\n",
@@ -107,7 +107,7 @@ fn an_unknown_word_says_where_it_is_and_what_was_probably_meant() {
 }
 
 #[test]
-fn a_wrong_value_among_keys_of_several_components_says_where_it_is() {
+fn wrong_value_in_shared_section_is_located() {
     for (text, place) in [
         (
             "limits:\n  parts_per_turn: 4\n  hook_content_bytes: big\n",
@@ -130,7 +130,7 @@ fn a_wrong_value_among_keys_of_several_components_says_where_it_is() {
 }
 
 #[test]
-fn all_semantic_errors_come_together() {
+fn semantic_errors_are_reported_together() {
     let text = "
 version: 2
 short_term: { max_history_turns: 0, session_ttl: 0s }
@@ -157,7 +157,7 @@ tenants:
 }
 
 #[test]
-fn a_file_without_keys_says_that_it_is_meant() {
+fn file_without_keys_must_allow_it_explicitly() {
     let line = "server: { allow_without_keys: true }";
     for text in [
         "",
@@ -181,7 +181,7 @@ fn a_file_without_keys_says_that_it_is_meant() {
 }
 
 #[test]
-fn what_is_no_key_is_refused() {
+fn invalid_keys_are_rejected() {
     use memoird_core::hex;
 
     use crate::auth::digest;
@@ -209,7 +209,7 @@ fn what_is_no_key_is_refused() {
 }
 
 #[test]
-fn a_key_that_no_client_can_send_is_refused() {
+fn key_that_no_client_can_send_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key");
     let keyed = format!("tenants: [ {{ id: a, keys: [ {{ file: {file:?} }} ] }} ]");
@@ -233,7 +233,7 @@ fn a_key_that_no_client_can_send_is_refused() {
 }
 
 #[test]
-fn whoever_needs_no_key_can_reach_the_daemon_and_is_one_tenant() {
+fn keyless_callers_are_reachable_and_map_to_one_tenant() {
     let tenants = "tenants: [ { id: a }, { id: b } ]";
     let peers = |listen: &str, peers: &str| {
         parse(&format!(
@@ -264,7 +264,7 @@ fn whoever_needs_no_key_can_reach_the_daemon_and_is_one_tenant() {
 }
 
 #[test]
-fn a_hook_of_no_tenant_is_warned_of() {
+fn hook_of_unknown_tenant_causes_warning() {
     let warned = |tenants: &str| {
         let hook = format!("{{ name: h, tenants: [ {tenants} ], exec: {{ argv: [ a ] }} }}");
         let config = parse(&format!(
@@ -280,7 +280,7 @@ fn a_hook_of_no_tenant_is_warned_of() {
 }
 
 #[test]
-fn no_span_is_longer_than_what_can_be_added_to_a_moment() {
+fn overlong_durations_are_rejected() {
     for key in [
         "handshake_timeout",
         "keyless_timeout",
@@ -300,7 +300,7 @@ fn no_span_is_longer_than_what_can_be_added_to_a_moment() {
 }
 
 #[test]
-fn what_is_plain_text_is_warned_of() {
+fn plain_text_connections_cause_warnings() {
     let key = "tenants: [ { id: a, keys: [ { sha256: '0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\
                0a0a0a0a0a0a0a0a' } ] }]\n";
     let secret = "{ file: /dev/null }";
@@ -361,7 +361,7 @@ fn what_is_plain_text_is_warned_of() {
 }
 
 #[test]
-fn without_keys_only_this_machine_is_served() {
+fn without_keys_only_loopback_is_served() {
     let problem = problem("server: { listen: 0.0.0.0:7717 }\n");
     assert!(
         problem.contains("server.listen") && problem.contains("keys"),
@@ -376,7 +376,7 @@ fn without_keys_only_this_machine_is_served() {
 }
 
 #[test]
-fn durability_off_is_a_word_and_no_cap_is_warned_of() {
+fn durability_off_without_cap_causes_warning() {
     for word in ["sync", "interval", "off", "'off'"] {
         assert!(
             parse(&format!("journal: {{ durability: {word} }}")).is_ok(),
@@ -393,7 +393,7 @@ fn durability_off_is_a_word_and_no_cap_is_warned_of() {
 }
 
 #[test]
-fn tenants_that_may_fill_the_disk_are_warned_of() {
+fn unlimited_tenant_journals_cause_warning() {
     let warned = |limits: &str, more: &str| {
         let tenant = |id: &str, digit: &str, limits: &str| {
             let hex = digit.repeat(32);
@@ -425,7 +425,7 @@ fn tenants_that_may_fill_the_disk_are_warned_of() {
 }
 
 #[test]
-fn one_key_belongs_to_one_tenant() {
+fn key_of_two_tenants_is_rejected() {
     let hex = "0b".repeat(32);
     let key = format!("keys: [ {{ sha256: '{hex}' }} ]");
     let text = format!("tenants: [ {{ id: a, {key} }}, {{ id: b, {key} }} ]");
@@ -433,7 +433,7 @@ fn one_key_belongs_to_one_tenant() {
 }
 
 #[test]
-fn searching_is_switched_off_and_has_a_share_that_is_one() {
+fn search_can_be_disabled_and_share_is_validated() {
     assert!(!parse("search: { enabled: false }").unwrap().search.enabled);
     for share in ["0%", "101%"] {
         let problem = problem(&format!("search: {{ cpu_share: {share} }}"));
@@ -442,7 +442,7 @@ fn searching_is_switched_off_and_has_a_share_that_is_one() {
 }
 
 #[test]
-fn no_error_quotes_what_the_file_says() {
+fn errors_never_quote_values_of_the_file() {
     let secret = "hunter2XyZ";
     let mut quoted = Vec::new();
     for text in [
@@ -501,7 +501,7 @@ fn no_error_quotes_what_the_file_says() {
 }
 
 #[test]
-fn a_key_that_stands_in_the_file_is_not_shown() {
+fn key_in_file_is_not_shown() {
     let key = "sk-live-0123456789";
     for section in [
         format!("tenants: [ {{ id: a, keys: [ {key} ] }} ]"),
@@ -518,7 +518,7 @@ fn a_key_that_stands_in_the_file_is_not_shown() {
 }
 
 #[test]
-fn a_key_that_stands_where_a_variable_is_named_is_not_shown() {
+fn key_in_place_of_variable_name_is_not_shown() {
     let problem = parse("tenants: [ { id: a, keys: [ { env: sk-live-0123456789 } ] } ]")
         .expect_err("refused");
     assert!(
@@ -528,7 +528,7 @@ fn a_key_that_stands_where_a_variable_is_named_is_not_shown() {
 }
 
 #[test]
-fn turn_bytes_is_the_one_setting_for_the_size_of_media() {
+fn turn_bytes_limits_media_size() {
     let sizes = |text: &str| {
         let config = parse(text).expect(text);
         let limits = &config.engine.limits;
@@ -560,7 +560,7 @@ fn turn_bytes_is_the_one_setting_for_the_size_of_media() {
 }
 
 #[test]
-fn turn_bytes_above_a_size_around_it_is_refused_with_both_settings() {
+fn turn_bytes_above_related_limit_names_both_settings() {
     for (text, around) in [
         (
             "short_term: { max_history_bytes: 4MiB }",

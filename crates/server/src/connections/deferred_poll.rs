@@ -155,12 +155,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_polled_once_for_all_answers_that_are_ready() {
+    async fn connection_is_polled_once_for_all_ready_responses() {
         assert_eq!(polls(ANSWERS).await, 2, "the first one, and one for all");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn also_before_tasks_that_were_woken_earlier() {
+    async fn connection_is_polled_once_even_before_earlier_tasks() {
         // On the worker thread, so that no other task runs in between.
         let on_worker =
             |calls| async move { JoinSet::from_iter([polls(calls)]).join_all().await[0] };

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_s_bytes_are_few_at_once() {
+    async fn unauthenticated_bytes_per_poll_are_limited() {
         for (is_shared, of_others) in [(false, BYTES_PER_POLL), (true, SHARED_BYTES_PER_POLL)] {
             let (mut io, connection, _client) = flooded(is_shared).await;
             connection.begin_poll();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stranger_s_bytes_are_few_in_a_second() {
+    async fn unauthenticated_bytes_per_second_are_limited() {
         let (mut io, connection, _client) = flooded(false).await;
         let mut turns = |count: usize, connection: &Connection| -> usize {
             let turns = (0..count).map(|_| {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_bytes_take_many_turns() {
+    async fn large_reads_take_several_polls() {
         let reading = |mut io: LimitedStream<_>| async move {
             let mut buffer = [0; SHARED_BYTES_PER_POLL / 2];
             while io.read(&mut buffer).await.expect("bytes") > 0 {}

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_keys_are_answered_later_and_later_and_forgiven_with_time() {
+    fn wrong_keys_are_delayed_increasingly_and_recover() {
         let wrong_keys = WrongKeys::default();
         let now = crate::connections::now();
         let delay = |last: u8, now| wrong_keys.delay_at(IpAddr::from([10, 0, 0, last]), now);

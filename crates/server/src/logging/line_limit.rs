@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_kind_so_many_lines_are_written_and_then_how_many_were_not() {
+    fn lines_above_limit_are_dropped_and_counted() {
         let (text, lost) = (Text::default(), Arc::<DroppedLines>::default());
         let limit = LineLimit::new(3, Arc::clone(&lost));
         let subscriber = tracing_subscriber::registry()

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_that_nobody_reads_costs_lines_and_no_wait() {
+    fn unread_pipe_drops_lines_without_blocking() {
         let (mut reader, writer) = io::pipe().unwrap();
         let lost = Arc::<DroppedLines>::default();
         let output = Output::new(writer, Arc::clone(&lost));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_costs_lines_and_no_error() {
+    fn closed_pipe_drops_lines_without_error() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let lost = Arc::<DroppedLines>::default();

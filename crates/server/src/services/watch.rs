@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_in_the_events_of_another_start_is_none_in_ours() {
+    fn event_id_of_other_run_selects_all_events() {
         let before = Epoch::begin(Timestamp::from_ms(1_800_000_000_000));
         let ours = Epoch::begin(Timestamp::from_ms(1_800_000_000_200));
         assert!(matches!(ours.watch_from(0), WatchFrom::Now));

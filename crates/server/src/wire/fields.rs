@@ -108,7 +108,7 @@ mod tests {
     use super::malformed;
 
     #[test]
-    fn bytes_that_cannot_be_read_are_named_where_that_is_known() {
+    fn field_of_decoding_error_is_named_if_known() {
         let said =
             "failed to decode Protobuf message: Turn.role: AppendRequest.turns: invalid varint";
         assert_eq!(malformed(said), "turns.role");

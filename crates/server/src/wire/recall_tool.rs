@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn definition_is_added_once_to_the_tools() {
+    fn definition_is_added_once_to_tools() {
         let definition = definition(MessageFormat::OpenAi, true);
         let tools = |tools_json: &str| -> Vec<Value> {
             let tools_json = with_definition(tools_json.to_owned(), &definition);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn call_without_id_is_refused_only_with_a_format() {
+    fn call_without_id_is_rejected_only_with_format() {
         let request = v1::ResolveRecallToolRequest {
             arguments_json: "{}".to_owned(),
             ..Default::default()

@@ -542,7 +542,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_expects_another_generation_is_told_the_live_one() {
+    fn stale_generation_error_has_live_generation() {
         let (expected, live) = (Generation::new(1, 2), Generation::new(3, 4));
         let refusal = core(&CoreError::StaleGeneration {
             expected,
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_a_refusal_is_one_that_clients_take() {
+    fn error_headers_fit_client_limits() {
         for line in ["tenants[0].keys[0]: there is no \"key\"\n", "äöü "] {
             let problem = line.repeat(1_000);
             let refusal = reload(&ReloadError::Invalid { problem });

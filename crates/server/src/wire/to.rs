@@ -499,7 +499,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_duration_is_the_contract_s() {
+    fn longest_duration_matches_proto_limit() {
         let longest = duration(Duration::MAX);
         assert_eq!((longest.seconds, longest.nanos), (315_576_000_000, 0));
         let short = duration(Duration::from_millis(1_500));

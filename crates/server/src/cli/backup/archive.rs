@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_kill_leaves_is_the_old_backup_or_the_new_one() {
+    fn killed_backup_leaves_old_or_new_one() {
         let old_journal = vec![1; 3 * BLOCK_BYTES + 17];
         let new_journal = vec![2; 2 * BLOCK_BYTES + 5];
         let old: &[(&str, &[u8])] = &[("journal.db", &old_journal), ("memories/gone.db", b"gone")];
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_outside_of_the_directory() {
+    fn paths_outside_of_directory_are_rejected() {
         let dir = Path::new("/backup");
         for path in [
             "/etc/passwd",
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_something_else_is_left_alone() {
+    fn directory_with_other_files_is_unchanged() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("letter.txt"), "dear").expect("written");
         let error = Archive::open(dir.path()).err().expect("refused");

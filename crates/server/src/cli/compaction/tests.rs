@@ -15,14 +15,14 @@ fn summary() -> SummaryInfo {
 }
 
 #[test]
-fn a_summary_says_what_it_stands_for() {
+fn summary_shows_covered_turns() {
     let line = stands_for(&summary());
     let expected = "no. 2, of 1,028 turns (12-30 newly), by openai/qwen\\u{1b}[2J, - ago";
     assert_eq!(line, expected);
 }
 
 #[test]
-fn what_goes_well_is_not_worth_a_line() {
+fn healthy_compaction_has_no_line() {
     let fine = CompactionInfo {
         breaker: "closed".into(),
         summaries: 3,
@@ -43,7 +43,7 @@ fn what_goes_well_is_not_worth_a_line() {
 }
 
 #[test]
-fn compacted_shows_the_summary_and_its_size() {
+fn compaction_output_shows_summary_and_size() {
     let mut reply = CompactSessionResponse {
         summary: "[memoird: a summary]\n\n## Done\n- red\u{1b}[2J".into(),
         summary_info: Some(summary()),

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn chatgpt_export_is_read_along_the_shown_branch() {
+    fn chatgpt_export_follows_current_branch() {
         let message = |id: &str, role: &str, content: Value| {
             json!({"id": id, "author": {"role": role}, "create_time": 1_700_000_000.25,
                 "content": content, "metadata": {}})
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_export_is_refused() {
+    fn invalid_export_is_rejected() {
         for text in ["{}", "[{}]", "[] x", "[{\"uuid\":1}]"] {
             assert!(
                 read(Source::Claude, text.as_bytes(), "", |_| true).is_err(),

@@ -18,7 +18,7 @@ fn at(seconds: i64, nanos: i32) -> Option<Timestamp> {
 }
 
 #[test]
-fn a_turn_keeps_all_it_has() {
+fn turn_json_roundtrips() {
     let call = ToolUse {
         id: "c1".into(),
         name: "f".into(),
@@ -61,7 +61,7 @@ fn a_turn_keeps_all_it_has() {
 }
 
 #[test]
-fn what_is_not_there_is_null_or_its_default() {
+fn missing_fields_are_null_or_default() {
     let info = of(&SessionInfo::default());
     assert_eq!(info["created_at"], Value::Null);
     assert_eq!(info["compaction"], Value::Null);
@@ -126,7 +126,7 @@ fn again(line: &str) -> serde_json::Result<Memory> {
 }
 
 #[test]
-fn a_memory_is_the_same_behind_an_export_and_an_import() {
+fn memory_json_roundtrips() {
     let bare = Memory {
         id: "01ARYZ6S410000000000000000".into(),
         subject: "ann".into(),
@@ -150,7 +150,7 @@ fn a_memory_is_the_same_behind_an_export_and_an_import() {
 }
 
 #[test]
-fn what_would_be_lost_is_refused() {
+fn unsupported_fields_are_rejected() {
     let with = |name: &str, value: Value| {
         let mut line = of(&full());
         line[name] = value;

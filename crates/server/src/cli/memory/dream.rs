@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_read_line_by_line() {
+    fn report_has_one_fact_per_line() {
         let report = json!({
             "acme": {
                 "dry_run": true,

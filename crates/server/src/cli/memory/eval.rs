@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_is_right_by_id_by_words_or_by_the_turn_it_was_said_in() {
+    fn expected_memory_matches_by_id_words_or_source_turn() {
         let memory = Memory {
             id: "x".into(),
             content: "Ann LIVES in Zürich, not in Bern".into(),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_expects_nothing_is_refused() {
+    fn question_without_expectation_is_rejected() {
         for (text, word) in [
             (r#"{"question":"q"}"#, "ids, words or sources"),
             (r#"{"question":" ","ids":["x"]}"#, "empty"),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_shares_of_all_questions() {
+    fn scores_are_shares_of_all_questions() {
         let found = Found {
             places: vec![Some(1), Some(2), Some(6), None],
             took: (1..=20).map(Duration::from_millis).collect(),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_embedder_only_words_are_compared() {
+    fn without_embedder_only_words_are_evaluated() {
         let names = |asked: &[RecallMode], is_embedding, is_reranking| -> Vec<String> {
             let ways = ways(asked, is_embedding, is_reranking);
             ways.into_iter().map(Way::title).collect()

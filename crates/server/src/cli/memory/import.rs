@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batches_are_bounded_by_count_and_by_bytes() {
+    async fn batches_are_limited_by_count_and_bytes() {
         let many = batches(line("a").repeat(1_001)).await;
         let sizes: Vec<_> = many
             .iter()
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_of_a_batch_with_a_bad_line_is_handed_over() {
+    async fn batch_with_invalid_line_is_not_sent() {
         let text = format!(
             "{}\n{}oops\n{}",
             line("a").repeat(500),

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_is_as_wide_as_a_terminal_and_shows_every_block() {
+    fn bar_fits_terminal_and_shows_every_block() {
         let lines = lines(&report(), false);
         assert_eq!(lines[0].len(), 80, "{}", lines[0]);
         for letter in ['s', 'a', 't', '.', 'e', 'r', 'R'] {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_colours_and_the_same_width() {
+    fn colored_bar_has_same_width() {
         let lines = lines(&report(), true);
         assert_eq!(lines[0].matches(['█', '░']).count(), CELLS);
         assert!(lines[0].contains("\u{1b}[38;5;5m"), "{:?}", lines[0]);

@@ -29,7 +29,7 @@ fn profile(config: &ContextConfig, name: &str) -> ModelProfile {
 }
 
 #[test]
-fn an_empty_file_knows_the_built_in_models() {
+fn empty_file_has_built_in_models() {
     let config = context("{}");
     assert_eq!(config.settings, WindowSettings::default());
     assert_eq!(config.default_model, "default");
@@ -47,7 +47,7 @@ fn an_empty_file_knows_the_built_in_models() {
 }
 
 #[test]
-fn settings_are_taken_over() {
+fn context_settings_are_applied() {
     let config = context(
         "{ policy: sliding_window, turns: 6, watermark: 90%, floor: 40 %, supersede: false, \
          time_marks: 4h }",
@@ -74,7 +74,7 @@ fn settings_are_taken_over() {
 }
 
 #[test]
-fn a_model_says_where_it_differs() {
+fn model_overrides_built_in_profile() {
     let config = context(
         "{ default_model: ours, models: { default: { max_reply_tokens: 5 }, \
          ours: { provider: anthropic, tokenizer: cl100k, context_window: 90000 } } }",
@@ -108,7 +108,7 @@ fn a_model_says_where_it_differs() {
 }
 
 #[test]
-fn context_window_alone_scales_the_reserves_of_a_model() {
+fn context_window_alone_scales_reserves() {
     let config = context("{ models: { default: { context_window: 32000 } } }");
     let budget = profile(&config, "default").budget;
     assert_eq!(budget, Budget::of_window(32_000));
@@ -116,7 +116,7 @@ fn context_window_alone_scales_the_reserves_of_a_model() {
 }
 
 #[test]
-fn max_history_bytes_grows_with_the_largest_context_window() {
+fn max_history_bytes_grows_with_largest_context_window() {
     let turns = "limits: { turn_bytes: 1MiB }\n";
     let bytes = |text: &str| {
         parse(&format!("{turns}{text}"))
@@ -135,7 +135,7 @@ fn max_history_bytes_grows_with_the_largest_context_window() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let said = problem(
         "{ policy: salience, turns: 3, watermark: 50%, floor: 60%, \
          default_model: nobody, models: { new: { max_reply_tokens: 1 }, \
@@ -179,7 +179,7 @@ fn time_marks_are_off_or_a_duration() {
 }
 
 #[test]
-fn removed_trim_settings_are_refused() {
+fn removed_trim_settings_are_rejected() {
     for name in ["trim_over_tokens", "trim_head_tokens", "trim_tail_tokens"] {
         let said = problem(&format!("{{ {name}: 100 }}"));
         assert!(said.contains(name), "{said}");
@@ -187,7 +187,7 @@ fn removed_trim_settings_are_refused() {
 }
 
 #[test]
-fn shape_errors_say_what_is_taken() {
+fn type_errors_name_accepted_values() {
     for (text, part) in [
         ("{ watermark: 90 }", "a share such as 50%"),
         ("{ watermark: 300% }", "a share such as 50%"),
@@ -203,7 +203,7 @@ fn shape_errors_say_what_is_taken() {
 }
 
 #[test]
-fn many_models_and_long_names_are_refused() {
+fn too_many_models_and_long_names_are_rejected() {
     let entry = |number: usize| format!("m{number}: {{ context_window: 100000 }}");
     let models = |count| (0..count).map(entry).collect::<Vec<_>>().join(", ");
     context(&format!("{{ models: {{ {} }} }}", models(MODELS_MAX)));
@@ -246,7 +246,7 @@ fn row(profile: &ModelProfile) -> String {
 }
 
 #[test]
-fn a_model_may_be_counted_by_its_provider() {
+fn model_may_have_provider_counter() {
     let config = context(
         "{ models: { claude-opus-5-5: { counter: { anthropic: {} } }, \
          gpt-5: { counter: { openai: { model: gpt-5-2026 } } } } }",

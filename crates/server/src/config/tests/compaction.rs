@@ -14,7 +14,7 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn what_is_left_out_is_as_by_default() {
+fn omitted_settings_have_defaults() {
     let (is, default) = (
         built("{}").expect("the default"),
         CompactionConfig::default(),
@@ -33,7 +33,7 @@ fn what_is_left_out_is_as_by_default() {
 }
 
 #[test]
-fn every_setting_arrives() {
+fn every_setting_is_applied() {
     let text = "
   enabled: false
   soft_watermark: 60%
@@ -88,7 +88,7 @@ fn summary_tokens_are_auto_or_a_number() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once() {
+fn all_problems_are_reported_together() {
     let text = "
   soft_watermark: 0%
   hard_watermark: 100%
@@ -129,7 +129,7 @@ fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
-fn what_the_file_does_not_know_is_no_setting() {
+fn internal_fields_are_no_settings() {
     for (text, part) in [
         ("{ watermark: 70% }", "watermark"),
         ("{ soft_watermark: 0.5 }", "a share such as 50%"),

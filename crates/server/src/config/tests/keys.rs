@@ -51,7 +51,7 @@ fn section(key: &str) -> String {
 }
 
 #[test]
-fn the_default_file_names_every_key_and_every_word() {
+fn default_file_documents_every_key_and_word() {
     let top = known_at(&str::to_owned).expect("keys");
     assert!(top.len() > 10, "{top:?}");
     let mut missing = Vec::new();
@@ -97,7 +97,7 @@ fn paths(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_default_file_has_every_setting() {
+fn default_file_has_every_setting() {
     let said = paths(DEFAULT_YAML);
     for path in Settings::of(&File::default()).paths() {
         assert!(

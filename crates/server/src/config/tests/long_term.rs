@@ -16,7 +16,7 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn what_is_left_out_is_as_by_default() {
+fn omitted_settings_have_defaults() {
     let (kept, engine) = built("{}").expect("the default");
     assert_eq!(kept.dir, Path::new("./memoird-data/memories"));
     assert_eq!(kept.options.files_open_max, 64);
@@ -29,7 +29,7 @@ fn what_is_left_out_is_as_by_default() {
 }
 
 #[test]
-fn every_setting_arrives() {
+fn every_setting_is_applied() {
     let text = "
   dir: /srv/memories
   open_files: 3
@@ -88,7 +88,7 @@ fn every_setting_arrives() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once() {
+fn all_problems_are_reported_together() {
     let text = "
   dir: ''
   open_files: 0
@@ -135,7 +135,7 @@ fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
-fn what_the_file_does_not_know_is_no_setting() {
+fn internal_fields_are_no_settings() {
     for (text, part) in [
         ("{ enabled: true }", "enabled"),
         ("{ secrets: maybe }", "redact"),
@@ -158,7 +158,7 @@ fn what_the_file_does_not_know_is_no_setting() {
 
 #[cfg(not(feature = "local-embedder"))]
 #[test]
-fn a_local_embedder_that_is_not_built_in_says_how_to_build_it() {
+fn missing_local_embedder_feature_has_advice() {
     let problem = problem("{ embedder: { local: { dir: /srv/minilm } } }");
     assert!(
         problem.starts_with("long_term.embedder.local: "),

@@ -56,7 +56,7 @@ fn summary() -> Arc<Summary> {
 }
 
 #[test]
-fn a_session_tells_how_its_compaction_does() {
+fn session_info_contains_compaction_status() {
     let fine = to::session_info(&view(None, BreakerState::Closed));
     let info = fine.compaction.expect("always told");
     assert_eq!(
@@ -85,7 +85,7 @@ fn a_session_tells_how_its_compaction_does() {
 }
 
 #[test]
-fn session_detail_and_compaction_return_the_summary_and_its_text() {
+fn session_detail_and_compaction_return_summary_and_text() {
     let session = view(None, BreakerState::Closed);
     let summary = summary();
     let detailed = SessionDetail {
@@ -130,7 +130,7 @@ fn session_detail_and_compaction_return_the_summary_and_its_text() {
 }
 
 #[test]
-fn a_call_keeps_up_to_a_thousand_exchanges() {
+fn keep_exchanges_is_limited_to_a_thousand() {
     for good in [None, Some(0), Some(1), Some(1_000)] {
         assert_eq!(keep_exchanges(good).expect("a good number"), good);
     }
@@ -144,7 +144,7 @@ fn a_call_keeps_up_to_a_thousand_exchanges() {
 }
 
 #[test]
-fn a_failure_says_why_to_people_and_to_programs() {
+fn compaction_failure_has_message_and_reason() {
     let problem = "the provider answers 503".to_owned();
     let failure = EngineError::CompactionFailed {
         reason: "unavailable",
@@ -179,7 +179,7 @@ fn detail_of(kind: EventKind) -> Option<Value> {
 }
 
 #[test]
-fn events_tell_all_that_is_known() {
+fn compaction_events_have_all_fields() {
     let compacted = EventKind::Compacted {
         number: 2,
         trigger: "preemptive".into(),
@@ -210,7 +210,7 @@ fn events_tell_all_that_is_known() {
 }
 
 #[test]
-fn what_somebody_else_said_of_a_failure_is_told_to_operators_only() {
+fn provider_error_text_is_returned_to_operators_only() {
     let of = |last_error: &str| CompactionStatus {
         failures: 1,
         last_error: last_error.into(),

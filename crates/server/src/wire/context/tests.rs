@@ -54,7 +54,7 @@ fn refused(request: v1::GetContextRequest, reason: &str) -> String {
 }
 
 #[test]
-fn a_window_is_asked_for_with_all_that_the_call_says() {
+fn all_request_fields_are_parsed() {
     let asked = parse(
         v1::GetContextRequest {
             append: Some(append("chat")),
@@ -94,7 +94,7 @@ fn a_window_is_asked_for_with_all_that_the_call_says() {
 }
 
 #[test]
-fn a_bare_request_leaves_all_to_the_configuration() {
+fn bare_request_uses_configured_defaults() {
     let none = Some(v1::WindowPolicy { policy: None });
     let bare = v1::GetContextRequest {
         policy: none,
@@ -116,7 +116,7 @@ fn a_bare_request_leaves_all_to_the_configuration() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_appended() {
+fn invalid_request_is_rejected_before_append() {
     let other = v1::GetContextRequest {
         append: Some(append("other")),
         ..request()
@@ -162,7 +162,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_appended() {
 }
 
 #[test]
-fn tools_are_a_json_array_or_nothing() {
+fn tools_must_be_json_array_or_empty() {
     let many = format!("[{}0]", "0,".repeat(300_000));
     for tools in [
         &many,
@@ -187,7 +187,7 @@ fn tools_are_a_json_array_or_nothing() {
 }
 
 #[test]
-fn breakpoints_become_those_of_messages() {
+fn breakpoints_are_mapped_to_messages() {
     // A system message first; turns 1 and 2 share a message.
     let ends = [2, 3, 3, 5];
     assert_eq!(messages_of(&[0, 1, 2, 3], &ends), [1, 2, 4]);
@@ -200,7 +200,7 @@ fn breakpoints_become_those_of_messages() {
 }
 
 #[test]
-fn a_report_is_told_whole() {
+fn report_has_all_fields() {
     let budget = Budget {
         context_window: 1_000,
         max_reply_tokens: 100,
@@ -277,7 +277,7 @@ fn a_report_is_told_whole() {
 }
 
 #[test]
-fn a_turn_that_is_too_large_says_by_how_much() {
+fn too_large_turn_error_has_tokens_and_budget() {
     let refusal = CoreError::CurrentTurnTooLarge {
         budget: 100,
         tokens: 120,
@@ -331,7 +331,7 @@ async fn render(format: MessageFormat, window: WindowToRender) -> Result<Rendere
 }
 
 #[tokio::test]
-async fn messages_are_the_same_in_place_and_aside() {
+async fn messages_are_equal_inline_and_on_thread() {
     for long in [10, HEAVY_BYTES + 1] {
         let turns = vec![
             window_turn(Role::User, &"x".repeat(long)),
@@ -350,7 +350,7 @@ async fn messages_are_the_same_in_place_and_aside() {
 }
 
 #[tokio::test]
-async fn a_damaged_turn_is_told_and_no_panic() {
+async fn damaged_turn_is_reported_without_panic() {
     let damaged = WindowTurn {
         content: Arc::from(&b"\xff\xff"[..]),
         tokens: 1,
@@ -443,7 +443,7 @@ fn memories_are_the_last_message() {
 }
 
 #[test]
-fn memories_follow_results_and_part_no_call_from_its_own() {
+fn memories_follow_results_and_split_no_call_from_its_result() {
     let asked = || says(Role::User, "a");
     for format in [
         MessageFormat::OpenAi,
@@ -471,7 +471,7 @@ fn memories_follow_results_and_part_no_call_from_its_own() {
 }
 
 #[test]
-fn memories_precede_the_users_message_where_results_must_come_last() {
+fn memories_precede_user_message_if_results_must_be_last() {
     let mut made = calls(&["c1"]);
     let program = r#"{"type":"server_tool_use","id":"p","name":"code_execution","input":{}}"#;
     made.parts[0].extra_json = r#"{"caller":{"type":"code_execution","tool_id":"p"}}"#.into();
@@ -525,7 +525,7 @@ fn breakpoints_move_with_their_turns() {
 }
 
 #[test]
-fn memories_are_asked_for_this_session() {
+fn recall_request_is_limited_to_session() {
     let of = |session_id: &str| {
         let memories = v1::RecallRequest {
             query: "tea".into(),

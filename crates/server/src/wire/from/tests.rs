@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_charge_is_taken_in_with_the_tokens_of_the_providers_cache() {
+fn usage_includes_cached_tokens() {
     let request = v1::AppendRequest {
         session_id: "s".into(),
         messages_json: r#"[{"role": "assistant", "content": "Good morning."}]"#.into(),

@@ -81,7 +81,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Status>, reason: &str) -> Strin
 }
 
 #[test]
-fn a_memory_that_is_told_and_taken_again_is_the_same() {
+fn memory_roundtrips_through_proto() {
     let bare = Memory {
         visibility: Visibility::Private,
         polarity: None,
@@ -106,7 +106,7 @@ fn a_memory_that_is_told_and_taken_again_is_the_same() {
 }
 
 #[test]
-fn a_memory_that_says_no_times_was_made_when_its_id_says() {
+fn memory_without_times_uses_id_timestamp() {
     let told = v1::Memory {
         created_at: None,
         observed_at: None,
@@ -123,7 +123,7 @@ fn a_memory_that_says_no_times_was_made_when_its_id_says() {
 }
 
 #[test]
-fn a_bad_memory_of_an_import_is_named_by_its_place() {
+fn invalid_imported_memory_is_named_by_index() {
     let import = |spoil: &dyn Fn(&mut v1::Memory)| {
         let mut bad = to::memory(&memory("bad"));
         spoil(&mut bad);
@@ -161,7 +161,7 @@ fn a_bad_memory_of_an_import_is_named_by_its_place() {
 }
 
 #[test]
-fn a_fact_is_taken_with_all_that_the_call_says() {
+fn all_fact_fields_are_parsed() {
     let time = Some(prost_types::Timestamp {
         seconds: 9,
         nanos: 0,
@@ -208,7 +208,7 @@ fn a_fact_is_taken_with_all_that_the_call_says() {
 }
 
 #[test]
-fn a_fact_with_a_bad_field_is_refused() {
+fn fact_with_invalid_field_is_rejected() {
     let cases: [Case<'_, v1::RememberRequest>; 10] = [
         ("ID_INVALID", &|fact| fact.subject = "x".repeat(257)),
         ("ID_INVALID", &|fact| fact.idempotency_key = "x".repeat(257)),
@@ -233,7 +233,7 @@ fn a_fact_with_a_bad_field_is_refused() {
 }
 
 #[test]
-fn a_key_stands_for_all_of_the_request_but_itself() {
+fn idempotency_fingerprint_covers_request_without_key() {
     let key = |spoil: &dyn Fn(&mut v1::RememberRequest)| {
         let mut fact = v1::RememberRequest {
             idempotency_key: "k".into(),
@@ -251,7 +251,7 @@ fn a_key_stands_for_all_of_the_request_but_itself() {
 }
 
 #[test]
-fn a_recall_asks_for_no_more_than_it_may() {
+fn recall_limit_is_enforced() {
     let asked = from::recall(v1::RecallRequest {
         query: "tea?".into(),
         subjects: vec!["ann".into(), "bob".into()],
@@ -273,7 +273,7 @@ fn a_recall_asks_for_no_more_than_it_may() {
 }
 
 #[test]
-fn a_recall_with_a_bad_field_is_refused() {
+fn recall_with_invalid_field_is_rejected() {
     let cases: [Case<'_, v1::RecallRequest>; 6] = [
         ("ID_INVALID", &|ask| ask.subjects = vec![String::new()]),
         ("ID_INVALID", &|ask| ask.session_id = "x".repeat(257)),
@@ -293,7 +293,7 @@ fn a_recall_with_a_bad_field_is_refused() {
 }
 
 #[test]
-fn an_update_changes_what_its_mask_names_and_nothing_else() {
+fn update_changes_only_masked_fields() {
     let update = |paths: &[&str], memory: &v1::Memory| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
         from::patch(memory, Some(FieldMask { paths }))
@@ -334,7 +334,7 @@ fn an_update_changes_what_its_mask_names_and_nothing_else() {
 }
 
 #[test]
-fn what_is_forgotten_has_to_be_said() {
+fn forget_without_valid_target_is_rejected() {
     use v1::forget_request::Target;
     refused(from::forget(None), "FORGET_TARGET_MISSING");
     refused(
@@ -369,7 +369,7 @@ fn what_is_forgotten_has_to_be_said() {
 }
 
 #[test]
-fn leases_and_what_is_found_in_them_are_checked() {
+fn extraction_lease_requests_are_validated() {
     let found = v1::ExtractedMemory {
         kind: 1,
         content: "x".into(),
@@ -385,7 +385,7 @@ fn leases_and_what_is_found_in_them_are_checked() {
 }
 
 #[test]
-fn pages_are_as_large_as_clients_take() {
+fn pages_fit_client_message_limit() {
     let list = |request| from::list(request).expect("a page");
     let bare = list(v1::ListMemoriesRequest::default());
     assert_eq!(
@@ -436,7 +436,7 @@ fn pages_are_as_large_as_clients_take() {
 }
 
 #[test]
-fn metadata_are_taken_in_either_form_and_not_in_both() {
+fn metadata_in_both_forms_is_rejected() {
     let texts = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
         let texts = texts.iter();
         texts
@@ -488,7 +488,7 @@ fn metadata_are_taken_in_either_form_and_not_in_both() {
 }
 
 #[test]
-fn metadata_that_are_asked_for_have_to_fit_in_both_forms() {
+fn metadata_filter_must_be_valid_in_both_forms() {
     let asked = |json: &str, texts: &[(&str, &str)]| {
         let texts = texts.iter();
         from::recall(v1::RecallRequest {

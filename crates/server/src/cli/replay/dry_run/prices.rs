@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cached_token_costs_a_tenth_unless_a_table_says_otherwise() {
+    fn cached_tokens_cost_a_tenth_by_default() {
         let price = find(None, Some("m"), "default").unwrap();
         assert!((price.cost(2_000_000, 1_000_000) - 1.1).abs() < 1e-9);
         let dir = tempfile::tempdir().unwrap();

@@ -87,7 +87,7 @@ fn example() -> GetContextResponse {
 }
 
 #[test]
-fn a_window_is_drawn_with_turns_omissions_and_facts() {
+fn window_is_drawn_with_turns_omissions_and_report() {
     let text = window(&example(), false);
     let has = |part: &str| assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     has("chat, m, head_tail\n");
@@ -108,7 +108,7 @@ fn a_window_is_drawn_with_turns_omissions_and_facts() {
 }
 
 #[test]
-fn nothing_is_wider_than_a_terminal() {
+fn no_line_is_wider_than_terminal() {
     for line in window(&example(), false).lines() {
         // Each of these characters is two columns wide.
         let columns = line.chars().count() + line.matches('字').count();
@@ -117,7 +117,7 @@ fn nothing_is_wider_than_a_terminal() {
 }
 
 #[test]
-fn breakpoints_are_of_messages_where_there_are_any() {
+fn breakpoints_refer_to_messages_if_present() {
     let mut example = example();
     example.messages_json = "[]".into();
     let text = window(&example, false);
@@ -125,7 +125,7 @@ fn breakpoints_are_of_messages_where_there_are_any() {
 }
 
 #[test]
-fn many_ranges_stay_a_line() {
+fn many_ranges_stay_one_line() {
     let mut example = example();
     let report = example.report.as_mut().expect("a report");
     report.omissions = (0..100)
@@ -137,13 +137,13 @@ fn many_ranges_stay_a_line() {
 }
 
 #[test]
-fn an_empty_answer_is_no_panic() {
+fn empty_response_does_not_panic() {
     let text = window(&GetContextResponse::default(), true);
     assert!(text.contains("0 of 0 tokens"), "{text}");
 }
 
 #[test]
-fn a_summary_is_shown_with_what_it_stands_for() {
+fn summary_is_drawn_with_covered_turns() {
     let mut example = example();
     let lines: Vec<String> = (1..=9)
         .map(|n| format!("{n} {}", "word ".repeat(40)))
