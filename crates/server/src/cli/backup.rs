@@ -74,7 +74,7 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
             "files": manifest.files.len(),
             "bytes": bytes,
             "bytes_copied": incoming.bytes,
-            "checkpoint_heads": heads(&manifest),
+            "checkpoint_heads": checkpoint_heads_json(&manifest),
         }));
     }
     let files = output::count(manifest.files.len() as u64);
@@ -180,7 +180,7 @@ fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Resul
     let mut bytes = 0;
     blocks::each(from, |block| {
         if expected.next() != Some(&block.hash) {
-            return Err(Broken::Damaged);
+            return Err(RestoreError::Damaged);
         }
         bytes += block.data.len() as u64;
         progress.add(block.data.len() as u64);
@@ -189,8 +189,8 @@ fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Resul
         Ok(())
     })
     .map_err(|broken| match broken {
-        Broken::Damaged => damaged(),
-        Broken::Io(error) => failed(from)(error),
+        RestoreError::Damaged => damaged(),
+        RestoreError::Io(error) => failed(from)(error),
     })?;
     if bytes != file.bytes || expected.next().is_some() {
         return Err(damaged());
@@ -198,17 +198,17 @@ fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Resul
     copy.sync_all().map_err(failed(to))
 }
 
-enum Broken {
+enum RestoreError {
     Damaged,
     Io(std::io::Error),
 }
 
-impl From<std::io::Error> for Broken {
+impl From<std::io::Error> for RestoreError {
     fn from(error: std::io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-fn heads(manifest: &BackupManifest) -> serde_json::Value {
+fn checkpoint_heads_json(manifest: &BackupManifest) -> serde_json::Value {
     super::json::all(&manifest.checkpoint_heads)
 }

@@ -45,7 +45,7 @@ pub(crate) async fn run(client: &ClientArgs, args: DemoArgs) -> Result<(), CliEr
                        --json out";
         return Err(CliError::usage(problem));
     }
-    tell(&args).await
+    run_demo(&args).await
 }
 
 const TRIP: &str = "telegram:4711";
@@ -65,22 +65,22 @@ const TALK_EVERY: Duration = Duration::from_millis(500);
 const LINES_SHOWN: usize = 24;
 const COMMITS_SHOWN: usize = 10;
 
-struct Story<'a> {
-    stage: Stage,
+struct Demo<'a> {
+    printer: Printer,
     dir: &'a Path,
     bot: Bot,
     chats: Chats,
-    feed: Feed,
+    feed: EventFeed,
     /// Generations that have ended.
     ended: Vec<String>,
 }
 
 /// Starts a daemon, runs all steps, and removes the daemon.
-async fn tell(args: &DemoArgs) -> Result<(), CliError> {
-    let stage = Stage::new(args.fast);
+async fn run_demo(args: &DemoArgs) -> Result<(), CliError> {
+    let printer = Printer::new(args.fast);
     let version = env!("CARGO_PKG_VERSION");
-    stage.title(&format!("memoird {version}, on a daemon of its own"))?;
-    stage.heading("1  A daemon starts")?;
+    printer.title(&format!("memoird {version}, on a daemon of its own"))?;
+    printer.heading("1  A daemon starts")?;
     let mut temp_dir = private::temp_dir("memoird-demo-", &std::env::temp_dir())?;
     temp_dir.disable_cleanup(args.keep);
     let started = clock::monotonic();
@@ -89,22 +89,22 @@ async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     let took = clock::since(started);
     let target = daemon.target()?;
     let serves = format!("{} serves after {} ms", target.addr(), took.as_millis());
-    stage.say(&format!("{serves}, in the folder"))?;
-    stage.show(&daemon.dir().display().to_string())?;
-    stage.say(&format!(
+    printer.say(&format!("{serves}, in the folder"))?;
+    printer.show(&daemon.dir().display().to_string())?;
+    printer.say(&format!(
         "A chat keeps {HISTORY_TURNS} turns beside its first one, {SESSIONS} chats may live, and \
          a hook\ncommits to git what ends."
     ))?;
-    stage.pause(2.0).await;
+    printer.pause(2.0).await;
     let dir = daemon.dir().to_owned();
-    let mut story = Story {
-        stage,
+    let mut story = Demo {
+        printer,
         dir: &dir,
         bot: Bot {
             target: target.clone(),
         },
         chats: Chats::read(),
-        feed: Feed::open(target, stage).await?,
+        feed: EventFeed::open(target, printer).await?,
         ended: Vec::new(),
     };
     story.slide().await?;
@@ -115,13 +115,13 @@ async fn tell(args: &DemoArgs) -> Result<(), CliError> {
     daemon.stop().await
 }
 
-impl Story<'_> {
+impl Demo<'_> {
     /// Shows how a history drops its oldest turns.
     async fn slide(&mut self) -> Result<(), CliError> {
-        let (stage, bot) = (self.stage, &self.bot);
-        stage.heading("2  A chat with tool calls: its history slides, first in, first out")?;
-        stage.say("[1] is its first user turn, which stays; 2─3 is a call with its result.")?;
-        stage.show(&format!("{:<20}{:<20}{}", "appended", "history", "left"))?;
+        let (printer, bot) = (self.printer, &self.bot);
+        printer.heading("2  A chat with tool calls: its history slides, first in, first out")?;
+        printer.say("[1] is its first user turn, which stays; 2─3 is a call with its result.")?;
+        printer.show(&format!("{:<20}{:<20}{}", "appended", "history", "left"))?;
         let mut before = Vec::new();
         for said in self.chats.trip.clone() {
             let reply = bot.say(TRIP, said).await?;
@@ -129,60 +129,60 @@ impl Story<'_> {
             let new_turns = after.iter().filter(|turn| turn.seq >= reply.first_seq);
             let new = named(&new_turns.cloned().collect::<Vec<_>>());
             let left = left(&before, &after);
-            stage.show(&format!("{new:<20}{:<20}{left}", drawn(&after)))?;
-            stage.pause(0.4).await;
+            printer.show(&format!("{new:<20}{:<20}{left}", drawn(&after)))?;
+            printer.pause(0.4).await;
             before = after;
         }
-        stage.say("What the next call of the model gets:")?;
+        printer.say("What the next call of the model gets:")?;
         // Hide the times: all turns are new.
         before.iter_mut().for_each(|turn| turn.timestamp = None);
-        stage.show(&transcript::table(&before))?;
-        stage.pause(3.0).await;
+        printer.show(&transcript::table(&before))?;
+        printer.pause(3.0).await;
         Ok(())
     }
 
     /// Shows how a fourth session evicts the longest idle one.
     async fn evict(&mut self) -> Result<(), CliError> {
-        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
-        stage.heading("3  One chat too many: the longest idle one is evicted")?;
+        let (printer, bot, feed) = (self.printer, &self.bot, &mut self.feed);
+        printer.heading("3  One chat too many: the longest idle one is evicted")?;
         bot.say(DEPLOY, self.chats.deploy.clone()).await?;
         bot.say(SHOP, self.chats.shipping.clone()).await?;
         let reply = bot.say(TRIP, self.chats.thanks.clone()).await?;
         let generation = reply.session.unwrap_or_default().generation;
         feed.catch_up(&generation, reply.last_seq).await?;
         let live = names(&bot.sessions().await?);
-        stage.say(&format!("live, most recently used first: {live}"))?;
-        stage.say(&format!("{NEWCOMER} says its first words:"))?;
-        stage.pause(1.0).await;
+        printer.say(&format!("live, most recently used first: {live}"))?;
+        printer.say(&format!("{NEWCOMER} says its first words:"))?;
+        printer.pause(1.0).await;
         let reply = bot.say(NEWCOMER, self.chats.greeting.clone()).await?;
         let generation = reply.session.unwrap_or_default().generation;
         feed.until("created", &generation).await?;
         let is_evicted = |event: &Event| event.kind == "evicted";
         let evicted = in_time("an eviction", feed.seek(&SHOWN, is_evicted)).await?;
         feed.until("hook_delivered", &evicted.generation).await?;
-        stage.say(&format!("live: {}", names(&bot.sessions().await?)))?;
+        printer.say(&format!("live: {}", names(&bot.sessions().await?)))?;
         self.ended.push(evicted.generation);
-        self.stage.pause(2.0).await;
+        self.printer.pause(2.0).await;
         Ok(())
     }
 
     /// Shows how an idle session expires while active ones do not.
     async fn expire(&mut self) -> Result<(), CliError> {
-        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
-        stage.heading("4  A silent chat expires")?;
-        stage.say(&format!(
+        let (printer, bot, feed) = (self.printer, &self.bot, &mut self.feed);
+        printer.heading("4  A silent chat expires")?;
+        printer.say(&format!(
             "The configuration is given `session_ttl: {SHORT_TTL}`, and read again:"
         ))?;
         for session in [TRIP, NEWCOMER, SHOP] {
             bot.say(session, user("One moment, please.")).await?;
         }
-        reload(bot, stage, self.dir, SHORT_TTL).await?;
+        reload(bot, printer, self.dir, SHORT_TTL).await?;
         let live = bot.sessions().await?;
         let silent = live
             .into_iter()
             .find(|info| info.session_id == SHOP)
             .unwrap_or_default();
-        stage.say(&format!(
+        printer.say(&format!(
             "{SHOP} says nothing more, the two others go on talking:"
         ))?;
         let is_it = |it: &Event| it.kind == "expired" && it.generation == silent.generation;
@@ -200,22 +200,22 @@ impl Story<'_> {
         let expired = in_time("the expiry of a chat", waiting).await?;
         let idle = clock::seconds_between(silent.last_access.as_ref(), expired.time.as_ref())
             .unwrap_or(f64::NAN);
-        stage.say(&format!(
+        printer.say(&format!(
             "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
         ))?;
         // Restore the TTL at once: the others must not expire while the user reads.
-        reload(bot, stage, self.dir, LONG_TTL).await?;
+        reload(bot, printer, self.dir, LONG_TTL).await?;
         feed.until("hook_delivered", &expired.generation).await?;
         self.ended.push(expired.generation);
-        self.stage.pause(2.0).await;
+        self.printer.pause(2.0).await;
         Ok(())
     }
 
     /// Shows the checkpoints that the hook wrote.
     async fn commit(&mut self) -> Result<(), CliError> {
-        let (stage, bot, feed) = (self.stage, &self.bot, &mut self.feed);
-        stage.heading("5  What ended is in git")?;
-        stage.say(&format!("The bot ends {TRIP}:"))?;
+        let (printer, bot, feed) = (self.printer, &self.bot, &mut self.feed);
+        printer.heading("5  What ended is in git")?;
+        printer.say(&format!("The bot ends {TRIP}:"))?;
         bot.say(TRIP, user("That is all, bye.")).await?;
         let ended = bot.end(TRIP).await?;
         feed.until("ended", &ended.generation).await?;
@@ -223,32 +223,32 @@ impl Story<'_> {
         for generation in &self.ended {
             feed.until("hook_delivered", generation).await?;
         }
-        stage.pause(1.0).await;
+        printer.pause(1.0).await;
         let git = GitConfig {
             dir: checkpoints_in(self.dir),
             ..GitConfig::default()
         };
         let checkpoints = Checkpoints::open(&git, &TenantId::default_tenant())?;
-        stage.say("git log --stat:")?;
+        printer.say("git log --stat:")?;
         for commit in checkpoints.log(COMMITS_SHOWN)? {
-            stage.show(&described(&commit))?;
+            printer.show(&described(&commit))?;
         }
-        stage.pause(2.0).await;
+        printer.pause(2.0).await;
         let found = checkpoints.list(1, Some(&id(TRIP)?))?;
         let markdown = checkpoints.show(&id(TRIP)?, None)?;
         let (Some(entry), Some(markdown)) = (found.first(), markdown) else {
             let problem = format!("the checkpoint of {TRIP} is not in {}", git.dir.display());
             return Err(CliError::failed(Exit::NoInput, problem));
         };
-        stage.say(&format!("{}:", entry.path))?;
-        stage.show(&beginning(&markdown))?;
-        stage.pause(3.0).await;
+        printer.say(&format!("{}:", entry.path))?;
+        printer.show(&beginning(&markdown))?;
+        printer.pause(3.0).await;
         Ok(())
     }
 
     /// Lists commands to try next.
     fn whats_next(&self, keep: bool) -> Result<(), CliError> {
-        self.stage.heading("6  What to try next")?;
+        self.printer.heading("6  What to try next")?;
         let mut commands = vec![
             "memoird serve                  # your own daemon, on 127.0.0.1:7717".to_owned(),
             "memoird watch                  # its events, as they happen".to_owned(),
@@ -264,14 +264,14 @@ impl Story<'_> {
                 "memoird demo --keep            # keeps the folder: see the log in git".to_owned(),
             );
         }
-        self.stage.show(&commands.join("\n"))
+        self.printer.show(&commands.join("\n"))
     }
 }
 
 /// Changes the TTL and reloads the configuration.
-async fn reload(bot: &Bot, stage: Stage, dir: &Path, ttl: &str) -> Result<(), CliError> {
+async fn reload(bot: &Bot, printer: Printer, dir: &Path, ttl: &str) -> Result<(), CliError> {
     private::write_config(dir, &yaml(dir, ttl))?;
-    stage.show(&daemon::reload_text(&bot.reload_config().await?))
+    printer.show(&daemon::reload_text(&bot.reload_config().await?))
 }
 
 /// Configuration of the daemon, without compaction, which would hide that turns are dropped.
@@ -320,9 +320,9 @@ fn described(commit: &LogEntry) -> String {
 fn beginning(markdown: &str) -> String {
     let mut lines: Vec<&str> = markdown.lines().take(LINES_SHOWN).collect();
     let more = markdown.lines().count() - lines.len();
-    let told = format!("… {more} more lines");
+    let note = format!("… {more} more lines");
     if more > 0 {
-        lines.push(&told);
+        lines.push(&note);
     }
     lines.join("\n")
 }
@@ -333,24 +333,24 @@ struct Bot {
 }
 
 /// Messages of one append, in OpenAI's format.
-type Said = Vec<Value>;
+type AppendMessages = Vec<Value>;
 
 #[derive(Deserialize)]
 struct Chats {
     /// A conversation long enough to lose turns: two tool calls among ten turns.
-    trip: Vec<Said>,
+    trip: Vec<AppendMessages>,
     /// The message that almost ends it.
-    thanks: Said,
+    thanks: AppendMessages,
     /// A short conversation with a tool call.
-    deploy: Said,
+    deploy: AppendMessages,
     /// A short conversation without one.
-    shipping: Said,
+    shipping: AppendMessages,
     /// The message of the session that exceeds the limit.
-    greeting: Said,
+    greeting: AppendMessages,
 }
 
 impl Bot {
-    async fn say(&self, session: &str, said: Said) -> Result<AppendResponse, CliError> {
+    async fn say(&self, session: &str, said: AppendMessages) -> Result<AppendResponse, CliError> {
         let request = AppendRequest {
             session_id: session.to_owned(),
             messages_json: Value::Array(said).to_string(),
@@ -416,7 +416,7 @@ impl Chats {
     }
 }
 
-fn user(text: &str) -> Said {
+fn user(text: &str) -> AppendMessages {
     vec![json!({ "role": "user", "content": text })]
 }
 
@@ -434,22 +434,22 @@ const SHOWN: [&str; 6] = [
 ];
 
 /// The event stream, and the events received so far: some dozens.
-struct Feed {
+struct EventFeed {
     target: Target,
-    stage: Stage,
+    printer: Printer,
     stream: Streaming<WatchEventsResponse>,
-    told: Vec<Event>,
+    received: Vec<Event>,
 }
 
-impl Feed {
-    async fn open(target: Target, stage: Stage) -> Result<Self, CliError> {
+impl EventFeed {
+    async fn open(target: Target, printer: Printer) -> Result<Self, CliError> {
         let request = WatchEventsRequest::default();
         let stream = target.done(target.sessions().watch_events(request).await)?;
         Ok(Self {
             target,
-            stage,
+            printer,
             stream,
-            told: Vec::new(),
+            received: Vec::new(),
         })
     }
 
@@ -461,7 +461,7 @@ impl Feed {
         kinds: &[&str],
         is_it: impl Fn(&Event) -> bool,
     ) -> Result<Event, CliError> {
-        if let Some(event) = self.told.iter().find(|event| is_it(event)) {
+        if let Some(event) = self.received.iter().find(|event| is_it(event)) {
             return Ok(event.clone());
         }
         loop {
@@ -471,13 +471,14 @@ impl Feed {
                 .await
                 .map_err(|status| self.target.explain(status))?;
             let problem = "the daemon ended the stream of events";
-            let told = message.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
+            let received = message.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
             let is_wanted = |event: &Event| kinds.contains(&&*event.kind);
-            if told.event.as_ref().is_none_or(is_wanted) {
-                self.stage.show(&watch::line(&told, Columns::default()))?;
+            if received.event.as_ref().is_none_or(is_wanted) {
+                self.printer
+                    .show(&watch::line(&received, Columns::default()))?;
             }
-            if let Some(event) = told.event {
-                self.told.push(event.clone());
+            if let Some(event) = received.event {
+                self.received.push(event.clone());
                 if is_it(&event) {
                     return Ok(event);
                 }
@@ -577,12 +578,12 @@ fn kinds(turn: &Turn) -> impl Iterator<Item = &Kind> {
 
 /// Prints the demo to stdout.
 #[derive(Clone, Copy)]
-struct Stage {
+struct Printer {
     has_styles: bool,
     has_pauses: bool,
 }
 
-impl Stage {
+impl Printer {
     /// `fast` skips the pauses. Styles are used only on a terminal.
     fn new(fast: bool) -> Self {
         Self {

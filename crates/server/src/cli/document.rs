@@ -315,7 +315,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
 fn listing(
     target: &Target,
     request: ListDocumentsRequest,
-) -> impl AsyncFnMut(u32, String) -> Reply<Document> {
+) -> impl AsyncFnMut(u32, String) -> PageResult<Document> {
     async move |page_size, page_token| {
         let request = ListDocumentsRequest {
             page_size,

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 use super::choice::{Choices, number, one_of};
 use super::connect::Target;
 use super::json::short_name;
-use super::pages::{PAGE_MAX, Pages, Reply};
+use super::pages::{PAGE_MAX, PageResult, Pages};
 use super::{ClientArgs, clock, json, output};
 use crate::exit::CliError;
 
@@ -197,7 +197,7 @@ fn listing(
     target: &Target,
     filter: Filter,
     state: Option<DeliveryState>,
-) -> impl AsyncFnMut(u32, String) -> Reply<HookDelivery> {
+) -> impl AsyncFnMut(u32, String) -> PageResult<HookDelivery> {
     let request = ListHookDeliveriesRequest {
         tenant: filter.tenant.unwrap_or_default(),
         hook: filter.hook.unwrap_or_default(),

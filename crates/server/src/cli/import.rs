@@ -70,13 +70,13 @@ enum Item {
 }
 
 /// An item, with the number and the length in bytes of its line.
-struct ReadItem {
+struct ItemOnLine {
     item: Item,
     line: usize,
     bytes: u64,
 }
 
-struct Current {
+struct SessionImport {
     /// Line number of the session.
     line: usize,
     /// Whether part of it was rejected. The rest is skipped.
@@ -93,10 +93,10 @@ struct Current {
 
 struct Importer<'a> {
     target: &'a Target,
-    current: Option<Current>,
+    current: Option<SessionImport>,
     sessions: u64,
     imported: u64,
-    there: u64,
+    already_stored: u64,
     /// Errors of the rejected sessions.
     refused: Vec<CliError>,
 }
@@ -116,11 +116,11 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
         current: None,
         sessions: 0,
         imported: 0,
-        there: 0,
+        already_stored: 0,
         refused: Vec::new(),
     };
     while let Some(read) = items.recv().await.transpose()? {
-        let ReadItem { item, line, bytes } = read;
+        let ItemOnLine { item, line, bytes } = read;
         let taken = importer.take(item, line).await;
         taken.map_err(|error| error.at(&name))?;
         progress.add(bytes);
@@ -134,7 +134,7 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
     let Importer {
         sessions,
         imported,
-        there,
+        already_stored,
         refused,
         ..
     } = importer;
@@ -150,23 +150,23 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
         return Err(CliError::failed(exit, problem).at(&name));
     }
     if client.json {
-        let counts =
-            json!({ "sessions": sessions, "turns_imported": imported, "turns_there": there });
+        let counts = json!({ "sessions": sessions, "turns_imported": imported, "turns_there": already_stored });
         return output::print_json(&counts);
     }
-    let [sessions, imported, there] = [sessions, imported, there].map(output::count);
+    let [sessions, imported, already_stored] =
+        [sessions, imported, already_stored].map(output::count);
     output::print(&format!(
-        "{sessions} sessions: {imported} turns imported, {there} there already"
+        "{sessions} sessions: {imported} turns imported, {already_stored} there already"
     ))
 }
 
 /// Sends the items of another product's export, until the first error. Blocks.
-fn read_chats(source: chats::Source, args: &ImportArgs, to: &Sender<Result<ReadItem, CliError>>) {
+fn read_chats(source: chats::Source, args: &ImportArgs, to: &Sender<Result<ItemOnLine, CliError>>) {
     let mut number = 0;
     let each = |items: Vec<Item>| {
         number += 1;
         items.into_iter().all(|item| {
-            let read = ReadItem {
+            let read = ItemOnLine {
                 item,
                 line: number,
                 bytes: 0,
@@ -193,7 +193,7 @@ fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(File::open(path)?)))
 }
 
-fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadItem, CliError> {
+fn read(lines: &Lines, line: &Line<'_>) -> Result<ItemOnLine, CliError> {
     let bad = |error: &serde_json::Error| lines.no_json(line.number, error);
     let raw: RawLine<'_> = serde_json::from_slice(line.text).map_err(|error| bad(&error))?;
     let bytes = line.text.len() as u64;
@@ -225,7 +225,7 @@ fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadItem, CliError> {
             return Err(lines.bad(line.number, problem));
         }
     };
-    Ok(ReadItem {
+    Ok(ItemOnLine {
         item,
         line: line.number,
         bytes,
@@ -237,7 +237,7 @@ impl Importer<'_> {
         match item {
             Item::Session { info, state } => {
                 self.finish_session().await?;
-                self.current = Some(Current {
+                self.current = Some(SessionImport {
                     line,
                     is_refused: false,
                     info,
@@ -292,8 +292,8 @@ impl Importer<'_> {
         let appended = append(self.target, current).await;
         let turns = match appended {
             Err(error) if is_stale(&error) => {
-                let there = skip_what_is_there(self.target, current).await?;
-                self.there += there;
+                let already_stored = skip_what_is_there(self.target, current).await?;
+                self.already_stored += already_stored;
                 match current.batch.len() {
                     0 => 0,
                     _ => append(self.target, current).await?,
@@ -383,7 +383,7 @@ async fn is_missing(target: &Target, session_id: &str) -> Result<bool, CliError>
 }
 
 /// Appends the batch if the session ends with the turns before it. Returns their number.
-async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError> {
+async fn append(target: &Target, current: &mut SessionImport) -> Result<u64, CliError> {
     let request = AppendRequest {
         session_id: current.info.session_id.clone(),
         turns: current.batch.clone(),
@@ -409,8 +409,8 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
 /// Removes turns that the session already has from the batch. Returns their number.
 ///
 /// Fails if the session has different turns: it is another conversation.
-async fn skip_what_is_there(target: &Target, current: &mut Current) -> Result<u64, CliError> {
-    let mut there = 0;
+async fn skip_what_is_there(target: &Target, current: &mut SessionImport) -> Result<u64, CliError> {
+    let mut already_stored = 0;
     let mut after_seq = current.last_seq;
     while !current.batch.is_empty() {
         let request = GetHistoryRequest {
@@ -432,14 +432,14 @@ async fn skip_what_is_there(target: &Target, current: &mut Current) -> Result<u6
             current.batch.remove(0);
             current.turns += 1;
             current.last_seq = seq;
-            there += 1;
+            already_stored += 1;
         }
         if next == 0 {
             break;
         }
         after_seq = next;
     }
-    Ok(there)
+    Ok(already_stored)
 }
 
 fn is_stale(error: &CliError) -> bool {

@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use super::choice::{kind_name, kinds, moment, number, one_of};
 use super::connect::Target;
 use super::json::short_name;
-use super::pages::{PAGE_MAX, Pages, Reply};
+use super::pages::{PAGE_MAX, PageResult, Pages};
 use super::progress::Progress;
 use super::{ClientArgs, choice, clock, json, output};
 use crate::exit::{CliError, Exit};
@@ -361,7 +361,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
 fn listing(
     target: &Target,
     request: ListMemoriesRequest,
-) -> impl AsyncFnMut(u32, String) -> Reply<Memory> {
+) -> impl AsyncFnMut(u32, String) -> PageResult<Memory> {
     async move |page_size, page_token| {
         let request = ListMemoriesRequest {
             page_size,

@@ -37,8 +37,8 @@ pub(crate) async fn reader_gone() {
         // Without requested events, poll still reports a pipe without a reader.
         let descriptor = rustix::stdio::stdout();
         let mut stdout = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
-        let told = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
-        if told.is_ok() && stdout[0].revents().contains(PollFlags::ERR) {
+        let polled = rustix::event::poll(&mut stdout, Some(&Timespec::default()));
+        if polled.is_ok() && stdout[0].revents().contains(PollFlags::ERR) {
             return;
         }
         sleep(POLL_INTERVAL).await;

@@ -6,7 +6,7 @@ use crate::exit::CliError;
 pub(crate) const PAGE_MAX: usize = 1_000;
 
 /// The items of a page, and the token of the next page.
-pub(crate) type Reply<T> = Result<(Vec<T>, String), CliError>;
+pub(crate) type PageResult<T> = Result<(Vec<T>, String), CliError>;
 
 /// Iterates over the pages of a list.
 ///
@@ -17,7 +17,7 @@ pub(crate) struct Pages<F> {
     token: Option<String>,
 }
 
-impl<T, F: AsyncFnMut(u32, String) -> Reply<T>> Pages<F> {
+impl<T, F: AsyncFnMut(u32, String) -> PageResult<T>> Pages<F> {
     pub(crate) fn of(call: F) -> Self {
         Self {
             call,

@@ -240,13 +240,13 @@ impl Player {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a message, with retries while `Patience` allows.
+    /// Appends a message, with retries while `Backoff` allows.
     async fn append(
         &self,
         client: &mut Sessions,
         request: &AppendRequest,
     ) -> Result<AppendResponse, Status> {
-        let mut patience = Patience::new(self.retry_for);
+        let mut patience = Backoff::new(self.retry_for);
         loop {
             let call = timeout(CALL_TIME_MAX, client.append(request.clone())).await;
             let status = match call {
@@ -307,13 +307,13 @@ const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Backoff between the attempts for one message.
-struct Patience {
+struct Backoff {
     retry_for: Duration,
     failing_since: Option<Instant>,
     next_wait: Duration,
 }
 
-impl Patience {
+impl Backoff {
     /// Allows retries for `retry_for` after the first failure.
     fn new(retry_for: Duration) -> Self {
         Self {
@@ -325,7 +325,7 @@ impl Patience {
 
     /// Returns the wait before the next attempt, if there must be one.
     fn wait(&mut self, status: &Status, now: Instant) -> Option<Duration> {
-        if !is_worth_a_retry(status) {
+        if !is_retryable(status) {
             return None;
         }
         let since = *self.failing_since.get_or_insert(now);
@@ -342,7 +342,7 @@ impl Patience {
     }
 }
 
-fn is_worth_a_retry(status: &Status) -> bool {
+fn is_retryable(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::ResourceExhausted)
         || is_transport(status)
         || status.get_details_retry_info().is_some()
@@ -369,7 +369,7 @@ struct Conversation {
 impl Conversation {
     /// Name of a message in errors. Messages are counted as in the file, from 1.
     fn name(&self, index: usize) -> String {
-        match self.place(index) {
+        match self.message_index(index) {
             None => "the system prompt".to_owned(),
             Some(place) => format!("message {}", place + 1),
         }
@@ -377,20 +377,20 @@ impl Conversation {
 
     /// Idempotency key of a message.
     fn key(&self, index: usize) -> String {
-        match self.place(index) {
+        match self.message_index(index) {
             None => "replay:system".to_owned(),
             Some(place) => format!("replay:{place}"),
         }
     }
 
     /// Index among the file's messages. `None` for the system prompt.
-    fn place(&self, index: usize) -> Option<usize> {
+    fn message_index(&self, index: usize) -> Option<usize> {
         index.checked_sub(usize::from(self.has_system))
     }
 }
 
 #[derive(Deserialize)]
-struct Parsed<'a> {
+struct ConversationLine<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
     #[serde(borrow)]
@@ -400,7 +400,7 @@ struct Parsed<'a> {
 }
 
 /// Converts the system prompt of an Anthropic request to a message, as in other formats.
-fn system_message(format: MessageFormat, parsed: &Parsed<'_>) -> Option<String> {
+fn system_message(format: MessageFormat, parsed: &ConversationLine<'_>) -> Option<String> {
     let system = parsed.system?.get();
     let is_given = format == MessageFormat::Anthropic && !matches!(system, "null" | "\"\"" | "[]");
     is_given.then(|| format!(r#"[{{"role":"system","content":{system}}}]"#))
@@ -410,7 +410,7 @@ fn system_message(format: MessageFormat, parsed: &Parsed<'_>) -> Option<String> 
 fn read(lines: Lines, format: MessageFormat, to: &Sender<Result<Conversation, CliError>>) {
     let mut ids = HashSet::new();
     lines.each(to, |lines, line| {
-        let parsed: Parsed<'_> = serde_json::from_slice(line.text)
+        let parsed: ConversationLine<'_> = serde_json::from_slice(line.text)
             .map_err(|error| lines.no_json(line.number, &error))?;
         let system = system_message(format, &parsed);
         let id = parsed.id.into_owned();
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn retry_pauses_grow_up_to_time_limit() {
-        let mut patience = Patience::new(Duration::from_secs(10));
+        let mut patience = Backoff::new(Duration::from_secs(10));
         let gone = Status::unavailable("gone");
         let start = clock::monotonic();
         let mut now = start;
@@ -464,16 +464,16 @@ mod tests {
         let busy = Status::with_error_details(Code::ResourceExhausted, "busy", details);
         let now = clock::monotonic();
         assert_eq!(
-            Patience::new(Duration::from_secs(1)).wait(&busy, now),
+            Backoff::new(Duration::from_secs(1)).wait(&busy, now),
             Some(Duration::from_millis(7))
         );
-        assert_eq!(Patience::new(Duration::ZERO).wait(&busy, now), None);
+        assert_eq!(Backoff::new(Duration::ZERO).wait(&busy, now), None);
     }
 
     #[test]
     fn rejection_is_not_retried() {
         let now = clock::monotonic();
-        let mut patience = Patience::new(Duration::from_secs(1));
+        let mut patience = Backoff::new(Duration::from_secs(1));
         assert_eq!(patience.wait(&Status::invalid_argument("no"), now), None);
         assert_eq!(patience.wait(&Status::internal("no"), now), None);
         let broken = Status::from_error(Box::new(std::io::Error::other("reset")));

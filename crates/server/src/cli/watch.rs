@@ -33,7 +33,7 @@ pub(crate) struct WatchArgs {
     all: bool,
 }
 
-struct Watch<'a> {
+struct EventPrinter<'a> {
     target: &'a Target,
     all: bool,
     json: bool,
@@ -54,7 +54,7 @@ struct Watch<'a> {
 /// Prints events until interrupted, stdout has no reader, or the daemon fails permanently.
 pub(crate) async fn run(client: &ClientArgs, args: WatchArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    let mut watch = Watch {
+    let mut watch = EventPrinter {
         target: &target,
         all: args.all,
         json: client.json,
@@ -71,7 +71,7 @@ pub(crate) async fn run(client: &ClientArgs, args: WatchArgs) -> Result<(), CliE
     }
 }
 
-impl Watch<'_> {
+impl EventPrinter<'_> {
     async fn follow(&mut self) -> Result<(), CliError> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -125,17 +125,17 @@ impl Watch<'_> {
     ) -> Result<Status, CliError> {
         loop {
             match events.message().await {
-                Ok(Some(told)) => self.print(&told)?,
+                Ok(Some(response)) => self.print(&response)?,
                 Ok(None) => return Ok(Status::unavailable("the stream has ended")),
                 Err(status) => return Ok(status),
             }
         }
     }
 
-    fn print(&mut self, told: &WatchEventsResponse) -> Result<(), CliError> {
-        self.cursor.clone_from(&told.cursor);
-        self.missed += told.missed;
-        if let Some(event) = &told.event
+    fn print(&mut self, response: &WatchEventsResponse) -> Result<(), CliError> {
+        self.cursor.clone_from(&response.cursor);
+        self.missed += response.missed;
+        if let Some(event) = &response.event
             && !self.all
         {
             let is_first = std::mem::take(&mut self.is_back);
@@ -153,9 +153,9 @@ impl Watch<'_> {
             tenant: self.all,
         };
         let line = if self.json {
-            json::of(told).to_string()
+            json::of(response).to_string()
         } else {
-            line(told, columns)
+            line(response, columns)
         };
         output::print(&line)
     }
@@ -196,10 +196,10 @@ pub(super) struct Columns {
 }
 
 /// Formats a message of the stream as a line, without the line break.
-pub(super) fn line(told: &WatchEventsResponse, columns: Columns) -> String {
-    match &told.event {
+pub(super) fn line(response: &WatchEventsResponse, columns: Columns) -> String {
+    match &response.event {
         Some(event) => event_line(event, columns),
-        None => missed_line(told, columns),
+        None => missed_line(response, columns),
     }
 }
 
@@ -223,11 +223,11 @@ fn event_line(event: &Event, columns: Columns) -> String {
     line.trim_end().to_owned()
 }
 
-fn missed_line(told: &WatchEventsResponse, columns: Columns) -> String {
-    let events = output::counted(told.missed, "event", "events");
+fn missed_line(response: &WatchEventsResponse, columns: Columns) -> String {
+    let events = output::counted(response.missed, "event", "events");
     let mut line = format!("… {events} missed");
     if columns.tenant {
-        let _ = write!(line, " of {}", output::printable(&told.missed_tenant));
+        let _ = write!(line, " of {}", output::printable(&response.missed_tenant));
     }
     line
 }
@@ -373,7 +373,7 @@ mod tests {
         tenant: false,
     };
 
-    fn told(kind: &str, reason: EndReason, detail: &Value) -> WatchEventsResponse {
+    fn watch_response(kind: &str, reason: EndReason, detail: &Value) -> WatchEventsResponse {
         let event = Event {
             event_id: 7,
             time: Some(Timestamp {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     fn shown(kind: &str, reason: EndReason, detail: &Value) -> String {
-        let line = line(&told(kind, reason, detail), WATCH);
+        let line = line(&watch_response(kind, reason, detail), WATCH);
         let rest = line
             .strip_prefix("2026-01-02T03:04:05.067Z  ")
             .expect("begins with its time");
@@ -546,13 +546,13 @@ mod tests {
 
     #[test]
     fn columns_depend_on_events() {
-        let told = told("evicted", EndReason::Evicted, &Value::Null);
+        let response = watch_response("evicted", EndReason::Evicted, &Value::Null);
         let all = Columns {
             whole: false,
             tenant: true,
         };
         let expected = "03:04:05.067  acme        evicted         telegram:4711";
-        assert_eq!(line(&told, all), expected);
+        assert_eq!(line(&response, all), expected);
     }
 
     #[test]
@@ -576,7 +576,7 @@ mod tests {
 
     #[test]
     fn json_output_uses_proto_names() {
-        let shown = json::of(&told("expired", EndReason::Expired, &Value::Null));
+        let shown = json::of(&watch_response("expired", EndReason::Expired, &Value::Null));
         let expected = json!({"event": {
             "event_id": 7, "time": "2026-01-02T03:04:05.067800Z", "kind": "expired",
             "tenant": "acme", "session_id": "telegram:4711", "generation": "01K",

@@ -53,19 +53,19 @@ struct Question {
     #[serde(default)]
     words: Vec<String>,
     #[serde(default)]
-    sources: Vec<Place>,
+    sources: Vec<ExpectedSource>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Place {
+struct ExpectedSource {
     session_id: String,
     seqs: Vec<u64>,
 }
 
 /// A search mode, with or without the reranker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
+struct EvalMode {
     mode: RecallMode,
     name: &'static str,
     is_reranked: bool,
@@ -73,11 +73,11 @@ struct Way {
 
 /// Results of one mode for all questions.
 #[derive(Debug, Default)]
-struct Found {
+struct ModeResults {
     /// Position of the first correct hit of each question, from 1.
-    places: Vec<Option<usize>>,
+    first_hits: Vec<Option<usize>>,
     /// Latencies, sorted when the run is complete.
-    took: Vec<Duration>,
+    latencies: Vec<Duration>,
     /// Number of degraded recalls, and the reason of the last one.
     degraded: usize,
     note: String,
@@ -95,17 +95,17 @@ pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(
         ));
     }
     let is_embedding = !stats.embedding_model.is_empty();
-    let ways = ways(&args.modes, is_embedding, !stats.reranker.is_empty());
-    let progress = Progress::new(Some((ways.len() * questions.len()) as u64));
-    let mut results = Vec::with_capacity(ways.len());
-    for way in ways {
-        let found = ask(target, way, &questions, args.limit, &progress).await?;
-        results.push((way, found));
+    let modes = modes(&args.modes, is_embedding, !stats.reranker.is_empty());
+    let progress = Progress::new(Some((modes.len() * questions.len()) as u64));
+    let mut results = Vec::with_capacity(modes.len());
+    for mode_run in modes {
+        let found = ask(target, mode_run, &questions, args.limit, &progress).await?;
+        results.push((mode_run, found));
     }
     drop(progress);
-    for (way, found) in results.iter().filter(|(_, found)| found.degraded > 0) {
-        let (name, degraded) = (way.title(), output::count(found.degraded as u64));
-        let of = output::count(found.places.len() as u64);
+    for (mode_run, found) in results.iter().filter(|(_, found)| found.degraded > 0) {
+        let (name, degraded) = (mode_run.title(), output::count(found.degraded as u64));
+        let of = output::count(found.first_hits.len() as u64);
         let note = &found.note;
         output::note(&format!(
             "note: {name}: {degraded} of {of} degraded: {note}"
@@ -114,7 +114,7 @@ pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(
     if json {
         let modes: Vec<Value> = results
             .iter()
-            .map(|(way, found)| found.json(*way))
+            .map(|(mode_run, found)| found.json(*mode_run))
             .collect();
         output::print_json(&json!({ "questions": questions.len(), "modes": modes }))
     } else {
@@ -125,7 +125,7 @@ pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(
 /// Returns the requested modes, or by default those available.
 ///
 /// The best comes last, and is repeated with the reranker.
-fn ways(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<Way> {
+fn modes(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<EvalMode> {
     let is_wanted = |mode: RecallMode| match asked {
         [] => mode == RecallMode::Lexical || mode == RecallMode::Hybrid && is_embedding,
         asked => asked.contains(&mode),
@@ -133,23 +133,23 @@ fn ways(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<Way
     let order = [RecallMode::Lexical, RecallMode::Vector, RecallMode::Hybrid];
     let name = |mode| MODES.iter().find(|(_, value, _)| *value == mode);
     let wanted = order.into_iter().filter(|mode| is_wanted(*mode));
-    let way = |mode| {
-        Some(Way {
+    let mode_run = |mode| {
+        Some(EvalMode {
             mode,
             name: name(mode)?.0,
             is_reranked: false,
         })
     };
-    let mut ways: Vec<Way> = wanted.filter_map(way).collect();
-    let last = ways.last().filter(|_| is_reranking).copied();
-    ways.extend(last.map(|way| Way {
+    let mut modes: Vec<EvalMode> = wanted.filter_map(mode_run).collect();
+    let last = modes.last().filter(|_| is_reranking).copied();
+    modes.extend(last.map(|mode_run| EvalMode {
         is_reranked: true,
-        ..way
+        ..mode_run
     }));
-    ways
+    modes
 }
 
-impl Way {
+impl EvalMode {
     fn title(self) -> String {
         if self.is_reranked {
             format!("{}, reranked", self.name)
@@ -192,37 +192,37 @@ async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
 
 async fn ask(
     target: &Target,
-    way: Way,
+    mode_run: EvalMode,
     questions: &[Question],
     limit: u32,
     progress: &Progress,
-) -> Result<Found, CliError> {
-    let mut found = Found::default();
+) -> Result<ModeResults, CliError> {
+    let mut found = ModeResults::default();
     // Warm-up: the first call opens files, which would distort the latencies.
     let first = questions
         .first()
-        .map(|question| question.request(way, limit));
+        .map(|question| question.request(mode_run, limit));
     if let Some(first) = first {
         target.done(target.memories().recall(first).await)?;
     }
     for question in questions {
-        let request = question.request(way, limit);
+        let request = question.request(mode_run, limit);
         let started: Instant = clock::monotonic();
         let answer = target.done(target.memories().recall(request).await)?;
-        found.took.push(clock::since(started));
+        found.latencies.push(clock::since(started));
         let memories = answer.hits.iter().filter_map(|hit| hit.memory.as_ref());
         let place = memories
             .enumerate()
             .find(|(_, memory)| question.is_right(memory));
-        found.places.push(place.map(|(place, _)| place + 1));
+        found.first_hits.push(place.map(|(place, _)| place + 1));
         if answer.degraded {
             found.degraded += 1;
             found.note = answer.notes.join("; ");
         }
         progress.add(1);
-        progress.show(|| format!("{}: {} asked", way.title(), found.places.len()));
+        progress.show(|| format!("{}: {} asked", mode_run.title(), found.first_hits.len()));
     }
-    found.took.sort_unstable();
+    found.latencies.sort_unstable();
     Ok(found)
 }
 
@@ -243,16 +243,16 @@ impl Question {
         }
     }
 
-    fn request(&self, way: Way, limit: u32) -> RecallRequest {
+    fn request(&self, mode_run: EvalMode, limit: u32) -> RecallRequest {
         let subject = Some(self.subject.clone()).filter(|subject| !subject.is_empty());
         RecallRequest {
             query: self.question.clone(),
             subjects: subject.into_iter().collect(),
             limit,
-            mode: way.mode.into(),
+            mode: mode_run.mode.into(),
             // Explained recalls do not count as a use of the memory.
             explain: true,
-            without_reranker: !way.is_reranked,
+            without_reranker: !mode_run.is_reranked,
             ..RecallRequest::default()
         }
     }
@@ -260,7 +260,7 @@ impl Question {
     fn is_right(&self, memory: &Memory) -> bool {
         let content = padded(&memory.content);
         let said = memory.source.as_ref();
-        let is_place = |place: &Place| {
+        let is_place = |place: &ExpectedSource| {
             said.is_some_and(|said| {
                 said.session_id == place.session_id
                     && said.seqs.iter().any(|seq| place.seqs.contains(seq))
@@ -277,34 +277,35 @@ fn padded(text: &str) -> String {
     format!(" {} ", normalised(text))
 }
 
-impl Found {
+impl ModeResults {
     /// Share of questions with a correct hit among the first `depth`.
     fn share(&self, depth: usize) -> f64 {
         let is_within = |place: &&Option<usize>| place.is_some_and(|place| place <= depth);
-        self.places.iter().filter(is_within).count() as f64 / self.places.len().max(1) as f64
+        self.first_hits.iter().filter(is_within).count() as f64
+            / self.first_hits.len().max(1) as f64
     }
 
     /// Mean reciprocal rank. A question without a correct hit counts as 0.
     fn reciprocal_rank(&self) -> f64 {
-        let places = self.places.iter().flatten();
+        let first_hits = self.first_hits.iter().flatten();
         // `sum` of an empty iterator would be minus zero.
-        let sum = places.fold(0.0, |sum, place| sum + 1.0 / *place as f64);
-        sum / self.places.len().max(1) as f64
+        let sum = first_hits.fold(0.0, |sum, place| sum + 1.0 / *place as f64);
+        sum / self.first_hits.len().max(1) as f64
     }
 
     /// Percentile of the latencies in milliseconds.
     fn took_ms(&self, percent: usize) -> f64 {
-        let rank = (self.took.len() * percent).div_ceil(100).max(1) - 1;
-        self.took
+        let rank = (self.latencies.len() * percent).div_ceil(100).max(1) - 1;
+        self.latencies
             .get(rank)
-            .map_or(0.0, |took| took.as_secs_f64() * 1e3)
+            .map_or(0.0, |latencies| latencies.as_secs_f64() * 1e3)
     }
 
-    fn json(&self, way: Way) -> Value {
+    fn json(&self, mode_run: EvalMode) -> Value {
         let shares = DEPTHS.map(|depth| (depth.to_string(), json!(self.share(depth))));
         json!({
-            "mode": way.name,
-            "reranked": way.is_reranked,
+            "mode": mode_run.name,
+            "reranked": mode_run.is_reranked,
             "recall_at": serde_json::Map::from_iter(shares),
             "mrr": self.reciprocal_rank(),
             "p50_ms": self.took_ms(50),
@@ -314,7 +315,7 @@ impl Found {
     }
 }
 
-fn table(results: &[(Way, Found)]) -> String {
+fn table(results: &[(EvalMode, ModeResults)]) -> String {
     let header = [
         "MODE",
         "QUESTIONS",
@@ -325,11 +326,11 @@ fn table(results: &[(Way, Found)]) -> String {
         "P50 MS",
         "P95 MS",
     ];
-    let row = |(way, found): &(Way, Found)| {
+    let row = |(mode_run, found): &(EvalMode, ModeResults)| {
         let [one, five, ten] = DEPTHS.map(|depth| format!("{:.1}", found.share(depth) * 100.0));
         [
-            way.title(),
-            output::count(found.places.len() as u64),
+            mode_run.title(),
+            output::count(found.first_hits.len() as u64),
             one,
             five,
             ten,
@@ -394,17 +395,17 @@ mod tests {
 
     #[test]
     fn scores_are_shares_of_all_questions() {
-        let found = Found {
-            places: vec![Some(1), Some(2), Some(6), None],
-            took: (1..=20).map(Duration::from_millis).collect(),
-            ..Found::default()
+        let found = ModeResults {
+            first_hits: vec![Some(1), Some(2), Some(6), None],
+            latencies: (1..=20).map(Duration::from_millis).collect(),
+            ..ModeResults::default()
         };
         assert_eq!(DEPTHS.map(|depth| found.share(depth)), [0.25, 0.5, 0.75]);
         assert!((found.reciprocal_rank() - (1.0 + 0.5 + 1.0 / 6.0) / 4.0).abs() < 1e-12);
         assert_eq!((found.took_ms(50), found.took_ms(95)), (10.0, 19.0));
-        let one = Found {
-            took: vec![Duration::from_millis(7)],
-            ..Found::default()
+        let one = ModeResults {
+            latencies: vec![Duration::from_millis(7)],
+            ..ModeResults::default()
         };
         assert_eq!((one.took_ms(50), one.took_ms(95)), (7.0, 7.0));
         assert_eq!(format!("{:.3}", one.reciprocal_rank()), "0.000");
@@ -413,8 +414,8 @@ mod tests {
     #[test]
     fn without_embedder_only_words_are_evaluated() {
         let names = |asked: &[RecallMode], is_embedding, is_reranking| -> Vec<String> {
-            let ways = ways(asked, is_embedding, is_reranking);
-            ways.into_iter().map(Way::title).collect()
+            let modes = modes(asked, is_embedding, is_reranking);
+            modes.into_iter().map(EvalMode::title).collect()
         };
         assert_eq!(names(&[], false, false), ["lexical"]);
         assert_eq!(names(&[], true, false), ["lexical", "hybrid"]);

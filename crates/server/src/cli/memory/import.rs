@@ -76,7 +76,7 @@ async fn store(
 ) -> Result<(u64, u64), CliError> {
     let (mut imported, mut skipped) = (0, 0);
     while let Some(batch) = Batch::next(&mut memories).await.transpose() {
-        let told = |error: CliError| {
+        let located = |error: CliError| {
             if imported + skipped > 0 {
                 // Stored memories stay: repeating the command continues here.
                 output::note(&format!(
@@ -85,14 +85,14 @@ async fn store(
             }
             error
         };
-        let batch = batch.map_err(told)?;
+        let batch = batch.map_err(located)?;
         let (first, last) = batch.lines;
         let request = ImportMemoriesRequest {
             memories: batch.memories,
         };
         let outcome = target.done(target.memories().import_memories(request).await);
         let place = format!("{name}, lines {first} to {last}");
-        let reply = outcome.map_err(|error| told(error.at(&place)))?;
+        let reply = outcome.map_err(|error| located(error.at(&place)))?;
         imported += reply.imported;
         skipped += reply.skipped;
         progress.add(batch.text_bytes);
@@ -160,13 +160,13 @@ mod tests {
     }
 
     fn line(content: &str) -> String {
-        let told = Memory {
+        let exported = Memory {
             id: "x".into(),
             kind: 1,
             content: content.into(),
             ..Memory::default()
         };
-        format!("{}\n", json::of(&told))
+        format!("{}\n", json::of(&exported))
     }
 
     #[tokio::test]

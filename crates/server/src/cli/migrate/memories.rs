@@ -27,7 +27,7 @@ pub(super) fn copy_and_compare(
     };
     let tenants = source.tenants().map_err(failed)?;
     let progress = Progress::new(Some(tenants.len() as u64 * STEPS));
-    let mut sums: BTreeMap<&'static str, [Sum; 2]> = BTreeMap::new();
+    let mut sums: BTreeMap<&'static str, [TableSum; 2]> = BTreeMap::new();
     for tenant in &tenants {
         progress.show(|| format!("memories of {tenant}"));
         let from = source.tenant(tenant).map_err(failed)?;
@@ -57,7 +57,7 @@ pub(super) fn copy_and_compare(
     if let Some(number) = source.read_learnt().map_err(failed)? {
         target.write_learnt(number).map_err(failed)?;
     }
-    let compared = |(name, [source, target]): (&'static str, [Sum; 2])| TableComparison {
+    let compared = |(name, [source, target]): (&'static str, [TableSum; 2])| TableComparison {
         name,
         source: source.end(),
         target: target.end(),
@@ -67,12 +67,12 @@ pub(super) fn copy_and_compare(
 
 /// Row count and digest of one table, over all tenants.
 #[derive(Clone, Default)]
-struct Sum {
+struct TableSum {
     rows: u64,
     digest: Sha256,
 }
 
-impl Sum {
+impl TableSum {
     fn add(&mut self, tenant: &str, contents: &Contents) {
         self.rows += contents.rows;
         self.digest.update((tenant.len() as u64).to_le_bytes());
