@@ -5,9 +5,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named};
-use crate::kit::{TTL, World, config, settle, unswept};
+use crate::kit::{DAY_MS, TTL, World, config, settle, unswept};
 
-const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 const STEPS: [i64; 3] = [-DAY_MS, DAY_MS, -30 * 365 * DAY_MS];
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use super::{
 use crate::lock;
 use crate::words::{self, Languages};
 
-const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+pub(super) const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// A turn to be indexed.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use rusqlite::{Connection, ToSql, params};
 
+use super::add::DAY_MS;
 use super::{
     Answer, Index, TenantRange, TenantRow, find_tenant, generation_word, role_word, tool_word,
     whole,
@@ -22,7 +23,6 @@ const ALIKE_MAX: usize = 1_024;
 ///
 /// Beyond it, each turn's generation is compared instead.
 const GENERATIONS_MAX: usize = 256;
-const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Which turns may be found.
 #[derive(Clone, Debug)]

@@ -24,7 +24,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::bot::Bot;
-use crate::kit::{Dice, TestMachine, World, paused_runtime, tenant, tenant_id, unswept};
+use crate::kit::{DAY_MS, Dice, TestMachine, World, paused_runtime, tenant, tenant_id, unswept};
 use crate::record::{Counts, Rules};
 use crate::seeds::seeds;
 use crate::store::{Fate, FaultyStore};
@@ -50,7 +50,6 @@ const RETENTION: Duration = Duration::from_secs(200);
 const READ_DELAY_MS_MAX: u64 = 5_000;
 const LIVES: u64 = 6;
 const ROUNDS: u64 = 25;
-const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 #[test]
 fn seeded_simulation_keeps_exactly_what_was_acknowledged() {
