@@ -126,7 +126,7 @@ async fn missing_notify_socket_does_no_harm() {
     say(&mut daemon.sessions(), "chat", "hi").await;
     daemon.stop().await;
     assert!(
-        daemon.log().contains("could not be told"),
+        daemon.log().contains("could not be notified"),
         "{}",
         daemon.log()
     );

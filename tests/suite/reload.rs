@@ -116,7 +116,7 @@ async fn changed_file_adds_changes_and_removes_hooks() {
     let applied = |daemon: &Daemon| {
         daemon
             .log()
-            .matches("the configuration was read again")
+            .matches("the configuration was reloaded")
             .count()
     };
     say(&mut client, "before", "hi").await;
@@ -179,7 +179,7 @@ async fn changed_log_filter_applies_at_once() {
     daemon.rewrite(filter("info"));
     assert_eq!(reload(&mut admin).await.0, ["log.filter"]);
     assert!(
-        daemon.log().contains("the configuration was read again"),
+        daemon.log().contains("the configuration was reloaded"),
         "{}",
         daemon.log()
     );

@@ -96,7 +96,7 @@ async fn key_file_written_after_config_is_picked_up() {
     daemon.rewrite(keyed_by(&["old", "later"]));
     eventually("it is refused, for want of the key", async || {
         let log = daemon.log();
-        (log.contains("./later") && log.contains("the old one stays")).then_some(())
+        (log.contains("./later") && log.contains("the current one stays in effect")).then_some(())
     })
     .await;
     assert!(is_accepted(&daemon, OLD).await && !is_accepted(&daemon, NEW).await);
@@ -181,7 +181,7 @@ async fn reload_of_invalid_file_keeps_authentication_enabled() {
     let refusals = || {
         daemon
             .log()
-            .matches("is refused; the old one stays")
+            .matches("is invalid; the current one stays in effect")
             .count()
     };
     let before = refusals();

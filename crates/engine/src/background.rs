@@ -23,7 +23,7 @@ pub async fn run_in_background<T: Send + 'static>(
     match spawned {
         Ok(_) => answer.await.ok(),
         Err(error) => {
-            warn!(%error, name, "there is no thread for a computation");
+            warn!(%error, name, "could not start a thread for a computation");
             None
         }
     }

@@ -188,11 +188,15 @@ pub(crate) struct StoreAccess {
 
 impl StoreAccess {
     pub(crate) fn new(store: Arc<dyn Store>, blocking: Blocking) -> Self {
-        Self::beside(Executor::readers(blocking), store, blocking)
+        Self::with_readers(Executor::readers(blocking), store, blocking)
     }
 
     /// Like [`Self::new`], but shares the pool of readers.
-    pub(crate) fn beside(readers: Executor, store: Arc<dyn Store>, blocking: Blocking) -> Self {
+    pub(crate) fn with_readers(
+        readers: Executor,
+        store: Arc<dyn Store>,
+        blocking: Blocking,
+    ) -> Self {
         Self {
             store,
             commits: match blocking {
@@ -236,7 +240,7 @@ impl StoreAccess {
         let store = Arc::clone(&self.store);
         self.readers.start(move || {
             if let Err(error) = store.checkpoint_log() {
-                debug!(%error, "the log could not be moved beside the commits");
+                debug!(%error, "the log could not be checkpointed");
             }
             drop(guard);
         });

@@ -30,7 +30,7 @@ use crate::stats::{Stats, StatsSnapshot};
 use crate::tenants::Tenants;
 use crate::transcripts::Transcripts;
 use crate::watch::Events;
-use crate::worker::{OfLeader, Supervisor, Worker, WorkerStatus};
+use crate::worker::{LeaderOnly, Supervisor, Worker, WorkerStatus};
 use cluster_worker::ClusterWorker;
 use event_exchange::EventExchanger;
 
@@ -105,10 +105,10 @@ impl Engine {
         blocking: Blocking,
     ) -> Self {
         let is_kept = config.journal.durability != Durability::Off;
-        let kept_journal = journal.filter(|_| is_kept);
+        let outbox_store = journal.filter(|_| is_kept);
         let readers = Executor::readers(blocking);
         let access =
-            kept_journal.map(|store| StoreAccess::beside(readers.clone(), store, blocking));
+            outbox_store.map(|store| StoreAccess::with_readers(readers.clone(), store, blocking));
         let tenants = Arc::new(Tenants::new(config.tenants()));
         tenants.memory().set_limit(config.memory_bytes);
         tenants.journal().set_limit(config.journal_bytes);
@@ -285,7 +285,7 @@ impl Engine {
     ///
     /// Before this call, erasures are only recorded as jobs.
     pub fn start_erasing(&self, erasers: Vec<Arc<dyn Eraser>>) {
-        let worker = OfLeader::new(
+        let worker = LeaderOnly::new(
             self.erasures.worker(erasers, self.stopping()),
             self.cluster.clone(),
         );

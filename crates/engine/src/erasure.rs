@@ -327,7 +327,7 @@ impl Worker for ErasureWorker {
             () = self.stopping.cancelled() => return Ok(()),
         };
         if let Err(problem) = &outcome {
-            warn!(job = %id, problem, "an erasure is gone on with later");
+            warn!(job = %id, problem, "an erasure step failed and will be retried");
         }
         let now = shared.sessions.now().steady;
         if let Ok(JobStep::LogHasReader) = &outcome {
@@ -439,7 +439,7 @@ impl ErasuresInner {
     }
 
     async fn enter(&self, erasure: Erasure, stage: ErasureStage) -> Result<JobStep, EngineError> {
-        debug!(job = %erasure.id, ?stage, "an erasure goes on");
+        debug!(job = %erasure.id, ?stage, "an erasure continues");
         self.save(Erasure { stage, ..erasure }).await?;
         Ok(JobStep::Continue)
     }

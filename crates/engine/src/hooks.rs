@@ -22,7 +22,7 @@ use crate::error::EngineError;
 use crate::machine::Machine;
 use crate::sessions::Sessions;
 use crate::stats::Stats;
-use crate::worker::{OfLeader, Supervisor};
+use crate::worker::{LeaderOnly, Supervisor};
 
 use dispatcher::Dispatcher;
 use retention::RetentionWorker;
@@ -80,9 +80,9 @@ impl Hooks {
     /// Starts the dispatcher and the retention worker.
     pub(crate) fn start_workers(&self, supervisor: &Supervisor, cluster: Option<&Cluster>) {
         let retention = RetentionWorker::new(self.clone());
-        supervisor.run(OfLeader::new(retention, cluster.cloned()));
+        supervisor.run(LeaderOnly::new(retention, cluster.cloned()));
         let dispatcher = Dispatcher::new(self.clone());
-        supervisor.run(OfLeader::new(dispatcher, cluster.cloned()));
+        supervisor.run(LeaderOnly::new(dispatcher, cluster.cloned()));
     }
 
     pub(crate) fn outbox(&self) -> Arc<Outbox> {

@@ -35,19 +35,19 @@ pub trait Worker: Send + 'static {
 }
 
 /// A worker that runs only on the cluster's leader.
-pub(crate) struct OfLeader<W> {
+pub(crate) struct LeaderOnly<W> {
     worker: W,
     cluster: Option<Cluster>,
 }
 
-impl<W> OfLeader<W> {
+impl<W> LeaderOnly<W> {
     /// Without a cluster, the worker always runs.
     pub(crate) fn new(worker: W, cluster: Option<Cluster>) -> Self {
         Self { worker, cluster }
     }
 }
 
-impl<W: Worker> Worker for OfLeader<W> {
+impl<W: Worker> Worker for LeaderOnly<W> {
     fn name(&self) -> &'static str {
         self.worker.name()
     }
@@ -134,7 +134,7 @@ impl Supervisor {
             drop(tracked);
         });
         if let Err(error) = started {
-            error!(%error, name, "there is no thread for a worker");
+            error!(%error, name, "could not start a thread for a worker");
         }
     }
 
@@ -196,7 +196,7 @@ async fn drive(mut worker: impl Worker, status: Arc<WorkerStatus>, stop: Cancell
             continue;
         };
         status.failures.fetch_add(1, Ordering::Relaxed);
-        warn!(detail, pause = ?pause, "a background step failed; it is tried again");
+        warn!(detail, pause = ?pause, "a background step failed and will be retried");
         tokio::select! {
             biased;
             () = stop.cancelled() => break,

@@ -62,7 +62,7 @@ impl Ownership {
                 Ok(None) => break,
                 Ok(Some(owner)) => publish_owner(waits_for, Some(owner)),
                 Err(error) if waits_for.borrow().is_none() => return Err(error),
-                Err(error) => tracing::debug!(%error, "the lease could not be looked at"),
+                Err(error) => tracing::debug!(%error, "the lease could not be read"),
             }
             tokio::select! {
                 // Checked first: the runtime of a stopping daemon has no timers left.

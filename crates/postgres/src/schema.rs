@@ -402,8 +402,7 @@ pub(crate) async fn prepare(client: &Client, steps: &SchemaMigrations) -> Result
                 locked_out += 1;
                 tracing::warn!(
                     schema,
-                    "a step of the schema waits until nobody has its tables: a dump, a lock, or a \
-                     transaction that was not ended"
+                    "a schema migration step waits for locked tables: look for a dump, a lock or an open transaction"
                 );
                 sleep(LOCK_PAUSE).await;
             }

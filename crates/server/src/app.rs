@@ -392,15 +392,15 @@ impl RunningApp {
         let _ = std::fs::remove_file(&self.endpoints);
         self.stop.cancel();
         self.calls.close();
-        info!("no new calls are taken");
+        info!("draining: new calls are rejected");
         let grace = self.api.reloader.shutdown_grace();
         let finished = tokio::time::timeout(grace, self.calls.wait());
         tokio::select! {
             finished = finished => match finished {
                 Ok(()) => info!("all calls are finished"),
-                Err(_) => warn!(?grace, "calls were cut off"),
+                Err(_) => warn!(?grace, "unfinished calls were cancelled"),
             },
-            () = self.wait_for_watchers_only() => info!("watchers that read nothing were cut off"),
+            () = self.wait_for_watchers_only() => info!("closed event streams whose clients did not read"),
         }
         self.abort.cancel();
         self.calls.wait().await;

@@ -477,7 +477,7 @@ impl AuthInner {
                 count.fetch_add(1, Ordering::Relaxed);
                 let names = connection.certificate();
                 let address = connection.peer.address;
-                warn!(?address, ?names, "a certificate is of no tenant");
+                warn!(?address, ?names, "a client certificate names no tenant");
                 Some(Duration::ZERO)
             }
         };

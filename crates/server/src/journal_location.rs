@@ -319,8 +319,7 @@ mod postgres {
         let dir = &config.long_term.dir;
         if tenant_files(dir).is_ok_and(|files| !files.is_empty()) {
             let dir = dir.display();
-            warn!(%dir, "these memories are not used: they are in the database of journal.postgres; `memoird migrate` carries \
-                 them there with a journal");
+            warn!(%dir, "the memory files in this directory are not used: memories are in the database of journal.postgres; `memoird migrate` copies them there");
         }
         let (options, runtime) = (options.clone(), Handle::current());
         let opened = spawn_blocking(move || MemoryStore::in_postgres(options, &runtime))
@@ -342,7 +341,7 @@ mod postgres {
         let unused = dir.join(JOURNAL);
         if unused.exists() {
             let journal = unused.display();
-            warn!(%journal, "this journal is not used: journal.postgres names another one");
+            warn!(%journal, "the journal file in this directory is not used: the journal is in the database of journal.postgres");
         }
         let mut options = options.clone();
         let is_shared = options.sharing == DatabaseUse::Cluster;
@@ -421,7 +420,7 @@ mod postgres {
                 .await
                 .is_err()
             {
-                warn!("the database was not given back; its lease runs out in a few seconds");
+                warn!("the database lease could not be released; it expires in a few seconds");
             }
         }
     }
@@ -501,10 +500,10 @@ mod postgres {
             let disagreements = view.disagreements();
             let before = self.members.seen.send_replace(view).disagreements();
             for other in disagreements.iter().filter(|it| !before.contains(it)) {
-                warn!("{other}: daemons that share a journal have to agree on them");
+                warn!("{other}; daemons that share a journal must agree on these settings");
             }
             if disagreements.is_empty() && !before.is_empty() {
-                info!("all daemons that share the journal agree on what they have to");
+                info!("all daemons that share the journal agree on their settings again");
             }
             Ok(())
         }

@@ -394,7 +394,7 @@ impl Collector for Sources {
         let counts = &self.api.reloader.counts;
         let outcomes = [("applied", &counts.applied), ("refused", &counts.refused)]
             .map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed)));
-        let help = "How often the configuration was read again";
+        let help = "How often the configuration was reloaded";
         family(encoder, MetricType::Counter, "reloads", help, outcomes)?;
         let lost = &self.api.reloader.log.lost;
         let causes = [

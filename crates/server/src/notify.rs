@@ -41,7 +41,7 @@ impl Notifier {
         let manager = variable("NOTIFY_SOCKET").and_then(|name| match Manager::at(&name) {
             Ok(manager) => Some(Arc::new(manager)),
             Err(error) => {
-                warn!(%error, socket = ?name, "the service manager is told nothing");
+                warn!(%error, socket = ?name, "the service manager cannot be notified");
                 None
             }
         });
@@ -101,7 +101,7 @@ impl Notifier {
             .socket
             .send_to_addr(format!("{message}\n").as_bytes(), &manager.addr);
         if let Err(error) = sent {
-            warn!(%error, "the service manager could not be told: {message}");
+            warn!(%error, "the service manager could not be notified: {message}");
         }
     }
 }

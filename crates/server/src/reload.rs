@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Error)]
 pub(crate) enum ReloadError {
     /// The daemon runs on the embedded default.
-    #[error("the daemon was started without --config; there is no file to read again")]
+    #[error("the daemon was started without --config; there is no file to reload")]
     NoFile,
     /// The file cannot be read, or is invalid.
     #[error("{problem}")]
@@ -87,14 +87,14 @@ impl Reloader {
         match &outcome {
             Ok(Reloaded { applied, refused }) => {
                 self.counts.applied.fetch_add(1, Ordering::Relaxed);
-                info!(why, ?applied, "the configuration was read again");
+                info!(why, ?applied, "the configuration was reloaded");
                 if !refused.is_empty() {
-                    warn!(?refused, "some settings apply with the next start only");
+                    warn!(?refused, "some settings apply only after a restart");
                 }
             }
             Err(error) => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                error!(why, %error, "the new configuration is refused; the old one stays");
+                error!(why, %error, "the new configuration is invalid; the current one stays in effect");
             }
         }
         outcome
@@ -156,7 +156,7 @@ impl Reloader {
             match loaded {
                 // The rest of the new file still applies.
                 Err(problem) if has_other_tls => {
-                    warn!("server.tls: {problem}; what was read before stays");
+                    warn!("server.tls: {problem}; the current certificates stay in use");
                 }
                 loaded => loaded.map_err(|problem| invalid(format!("server.tls: {problem}")))?,
             }
@@ -206,9 +206,7 @@ impl Reloader {
         if self.path.is_some() && self.read_files().await.1 {
             // The outcome is logged. [`Self::follow_file`] reads a file again that is being
             // written.
-            let _ = self
-                .reload("the file changed before calls were taken")
-                .await;
+            let _ = self.reload("the file changed during startup").await;
         }
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         let app = tokio::select! {
             app = App::bind(loaded, file, files, log, &waits_for) => app?,
             reason = signals.stop_waiting(&mut waiting, &notifier) => {
-                info!(reason, "memoird stops before it has its journal");
+                info!(reason, "memoird stops before it has opened its journal");
                 return Ok(());
             }
         };
@@ -186,12 +186,12 @@ impl Signals {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
                 _ = self.hang_up.recv() => {
-                    info!("the configuration is not read again before the journal is there");
+                    info!("the configuration is not reloaded before the journal is open");
                 }
                 Ok(()) = waits_for.changed() => {
                     let owner = waits_for.borrow_and_update().clone();
                     if let Some(owner) = owner {
-                        info!(owner, "another memoird has the database; this one is its standby");
+                        info!(owner, "standby: another daemon has the database");
                         notifier.status(format_args!("is the standby of another memoird ({owner})"));
                         // The start is complete for the service manager.
                         notifier.ready();

@@ -125,7 +125,7 @@ impl FairThreads {
     pub(super) fn start(&self, action: impl FnOnce() + Send + 'static) {
         let call = move || drop(catch_unwind(AssertUnwindSafe(action)));
         if let Err(error) = self.push(None, Box::new(call)) {
-            debug!(%error, "a call of the daemon itself is not run");
+            debug!(%error, "an internal call was dropped: its queue is full");
         }
     }
 

@@ -291,7 +291,7 @@ impl Dispatcher {
             failed => {
                 let gave_up = *failed == DeliveryState::Dead;
                 if gave_up {
-                    warn!(delivery = %id, tries, problem = %last_error, "a delivery is given up");
+                    warn!(delivery = %id, tries, problem = %last_error, "a delivery is abandoned");
                 } else {
                     debug!(delivery = %id, tries, problem = %last_error, "a delivery failed");
                 }

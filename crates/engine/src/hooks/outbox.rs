@@ -254,14 +254,14 @@ impl Outbox {
             .map(|delivery| (delivery.key.clone(), delivery.id.clone()))
             .collect();
         let read = move |store: &dyn Store| {
-            let (mut owed, mut cancelled) = (Vec::new(), HashSet::new());
+            let (mut hooks_to_call, mut cancelled) = (Vec::new(), HashSet::new());
             for (key, id) in wanted {
                 match store.delivery(&id)? {
-                    Some(_) => owed.push((key, id.generation)),
+                    Some(_) => hooks_to_call.push((key, id.generation)),
                     None => _ = cancelled.insert(id.generation),
                 }
             }
-            let records = store.ended(&owed, bytes_max)?;
+            let records = store.ended(&hooks_to_call, bytes_max)?;
             let bytes: u64 = records.iter().map(bytes_of).sum();
             let contents: Vec<_> = records.into_iter().map(content_of).collect();
             Ok((contents, cancelled, bytes))
@@ -281,7 +281,7 @@ impl EndListener for Outbox {
     }
 
     /// Without a journal: retains the content of the session if there is room.
-    fn session_ending(&self, ending: &Ending<'_>, owed: &[HookName]) {
+    fn session_ending(&self, ending: &Ending<'_>, hooks_to_call: &[HookName]) {
         let (Some(memory), Some(session)) = (&self.memory, ending.session) else {
             return;
         };
@@ -301,14 +301,14 @@ impl EndListener for Outbox {
         };
         let share = usize::try_from(self.room.memory.hooks_max()).unwrap_or(usize::MAX);
         let bytes_max = self.config.load().memory_bytes.min(share);
-        let is_retained = memory.retain_ended(record, owed, bytes_max);
+        let is_retained = memory.retain_ended(record, hooks_to_call, bytes_max);
         self.count_retained();
         if is_retained {
             self.notify();
         } else {
             error!(
                 tenant = %ending.key.tenant,
-                "hooks are owed more than memory may hold; a session is lost to them"
+                "memory limit for pending deliveries reached; hooks will not receive this session"
             );
         }
     }

@@ -33,7 +33,7 @@ pub(crate) trait EndListener: Debug + Send + Sync + 'static {
     fn hooks_for_end(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]>;
 
     /// Called with an ending session, under its lock. Without a journal, its content is then lost.
-    fn session_ending(&self, ending: &Ending<'_>, owed: &[HookName]);
+    fn session_ending(&self, ending: &Ending<'_>, hooks_to_call: &[HookName]);
 
     /// Called when new pending deliveries are in the journal.
     fn deliveries_added(&self);
@@ -196,15 +196,15 @@ impl Sessions {
     pub(super) fn end_change(&self, ending: Ending<'_>) -> Change {
         let listener = &self.shared.end_listener;
         let is_empty = ending.head.last_seq == 0 && ending.head.state_version == 0;
-        let owed = if is_empty {
+        let hooks_to_call = if is_empty {
             Arc::default()
         } else {
             listener.hooks_for_end(&ending.key.tenant, ending.reason)
         };
-        if !owed.is_empty() {
-            listener.session_ending(&ending, &owed);
+        if !hooks_to_call.is_empty() {
+            listener.session_ending(&ending, &hooks_to_call);
         }
-        ending.head.end(ending.reason, ending.at, owed)
+        ending.head.end(ending.reason, ending.at, hooks_to_call)
     }
 
     /// Removes a session from its idle list and the counts. Returns its previous state.

@@ -152,7 +152,7 @@ impl Worker for KeyedIdsReader {
             shared.keyed_ids.complete();
             debug!(
                 sessions = self.count,
-                "all idempotency keys are known by session"
+                "the index of idempotency keys is complete"
             );
         }
         self.last = page.into_iter().next_back();

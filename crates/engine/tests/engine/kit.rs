@@ -22,8 +22,8 @@ use crate::store::FaultyStore;
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 /// Longer than any test.
 pub(crate) const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-/// The tenant of tests that need only one.
 pub(crate) const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+/// The tenant of tests that need only one.
 pub(crate) const ACME: &str = "acme";
 
 pub(crate) fn session_id(text: &str) -> SessionId {

@@ -129,7 +129,7 @@ impl<F: Future<Output = ()>> Future for StallTimeout<F> {
         }
         let late = this.late.poll(context);
         if late.is_ready() {
-            debug!("a call is reset: its client takes nothing of the answer");
+            debug!("a call was reset: its client does not read the response");
         }
         late
     }

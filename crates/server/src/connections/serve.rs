@@ -115,7 +115,7 @@ impl Port {
                 let address = peer.address;
                 warn!(
                     ?address,
-                    "it has as many connections as server.connections.max_per_address"
+                    "closed a connection: its address has reached server.connections.max_per_address"
                 );
                 continue;
             };
@@ -186,7 +186,7 @@ impl ConnectionTask {
             }
             Err(error) => {
                 count(&connection.connections.counts.tls_failed);
-                debug!(%error, address = ?connection.peer.address, "TLS did not begin");
+                debug!(%error, address = ?connection.peer.address, "a TLS handshake failed");
                 None
             }
         }

@@ -63,7 +63,7 @@ impl LineLimit {
                     left_out,
                     of = target,
                     line,
-                    "more lines of one kind were left out"
+                    "log lines of one kind were dropped: over the limit per minute"
                 );
             }
         }

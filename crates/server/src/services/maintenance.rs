@@ -114,8 +114,8 @@ impl Maintenance {
         let checks = checked.await.ok_or(MaintenanceError::ThreadFailed)??;
         let damages: u64 = checks.iter().map(|check| check.damages_total).sum();
         match damages {
-            0 => info!(checked = checks.len(), "all that is stored was checked"),
-            _ => warn!(damages, "what is stored was checked, and is damaged"),
+            0 => info!(checked = checks.len(), "the data check found no damage"),
+            _ => warn!(damages, "the data check found damage"),
         }
         Ok(to::verified(&checks))
     }

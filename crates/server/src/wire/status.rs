@@ -58,7 +58,7 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::JournalQuota { .. } => (ResourceExhausted, "JOURNAL_QUOTA", None),
         EngineError::JournalFull => (ResourceExhausted, "JOURNAL_FULL", LATER),
         EngineError::JournalFailed { detail } => {
-            error!(detail, "a call failed at the journal");
+            error!(detail, "a call failed: journal error");
             (Unavailable, "JOURNAL_FAILED", LATER)
         }
         // Clients know no other reason for it.
@@ -215,11 +215,11 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
         MemoryError::Busy => (ResourceExhausted, "MEMORIES_BUSY", SOON),
         MemoryError::DiskFull => (ResourceExhausted, "MEMORIES_DISK_FULL", LATER),
         MemoryError::Failed { cause } => {
-            error!(%cause, "a call failed at a tenant's memories");
+            error!(%cause, "a call failed: memory store error");
             (Unavailable, "MEMORIES_FAILED", LATER)
         }
         MemoryError::InDoubt { detail } => {
-            warn!(detail, "whether memories were written is not known");
+            warn!(detail, "a write of memories has an unknown outcome");
             (Unavailable, "MEMORIES_IN_DOUBT", SOON)
         }
         MemoryError::NoEmbedder => (FailedPrecondition, "NO_EMBEDDER", None),
@@ -246,7 +246,7 @@ pub(crate) fn search(failure: &SearchError) -> Status {
         SearchError::QueryEmpty => return invalid("QUERY_EMPTY", "query", failure.to_string()),
         SearchError::NotReady => (Unavailable, "SEARCH_NOT_READY", LATER),
         SearchError::Failed { cause } => {
-            error!(%cause, "a search failed at the index");
+            error!(%cause, "a search failed: index error");
             (Unavailable, "SEARCH_FAILED", LATER)
         }
     };
