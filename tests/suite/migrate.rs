@@ -108,7 +108,7 @@ async fn migrate_to_database_and_back_preserves_sessions() {
         }
         assert!(!outcome.stdout.contains("DIFFERS"), "{outcome:?}");
         // The target now has the whole journal.
-        fails(&migrate(&daemon, to).await, 65, "has a journal already");
+        fails(&migrate(&daemon, to).await, 65, "already has a journal");
         if to == &back {
             // The harness expects `endpoints.json` in the daemon's original directory.
             let data = daemon.path("data");
@@ -184,7 +184,7 @@ async fn half_migrated_journal_is_refused() {
     server.run(name, "INSERT INTO memoird.migration VALUES (1, 'half', 1)");
     let outcome = Daemon::refused(&over(&database(&words), RECORDING_HOOK)).await;
     assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
-    let problem = "what `memoird migrate` has carried so far";
+    let problem = "has an unfinished migration";
     assert!(outcome.stderr.contains(problem), "{}", outcome.stderr);
     let dir = daemon.path("half");
     std::fs::create_dir(&dir).expect("a directory");
@@ -212,7 +212,7 @@ async fn migrate_reports_invalid_sources_and_targets() {
     fails(
         &migrate(&daemon, &there).await,
         69,
-        "has no journal of memoird",
+        "has no memoird journal",
     );
     let to = "postgres://a:hunter2@b/c";
     let outcome = migrate(&daemon, to).await;

@@ -331,7 +331,7 @@ async fn invalid_postgres_settings_are_refused_at_start() {
         ))
         .env("PASSWORD", "right");
     let outcome = Daemon::refused(&right).await;
-    let problem = "has to own the schemas memoird";
+    let problem = "must own the schemas memoird";
     assert!(outcome.stderr.contains(problem), "{}", outcome.stderr);
     let section =
         format!("journal: {{ postgres: {{ url: '{locked}', password: {{ env: PASSWORD }} }} }}");

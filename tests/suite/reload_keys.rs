@@ -60,7 +60,7 @@ async fn reload_accepts_new_key_and_revokes_old_key_and_its_watches() {
     daemon.rewrite(keyed_by(&["old", "new"]));
     assert_eq!(reload(&mut admin).await.0, ["tenants"]);
     assert!(is_accepted(&daemon, NEW).await && is_accepted(&daemon, OLD).await);
-    let status = events.ending().await.expect("other keys apply");
+    let status = events.ending().await.expect("the keys were changed");
     assert_eq!(refused_code(&status), "KEYS_CHANGED", "{status:?}");
 
     let mut events = Events::now(&mut old).await;
@@ -155,7 +155,7 @@ async fn reload_of_invalid_file_keeps_authentication_enabled() {
         ("\n", "allow_without_keys: true"),
         ("version: 1\n", "allow_without_keys: true"),
         (&*unversioned, "version"),
-        (&*open, "there are no keys any more"),
+        (&*open, "all keys were removed"),
     ] {
         daemon.rewrite_text(text);
         let answer = try_reload(&mut admin).await;

@@ -231,7 +231,8 @@ async fn renewed_certificate_is_used_and_broken_one_is_ignored() {
     std::fs::write(first.path("server-key.pem"), "no key").expect("broken");
     eventually("the log says it", async || {
         let log = daemon.log();
-        (log.contains("server-key.pem") && log.contains("the current one stays in effect")).then_some(())
+        (log.contains("server-key.pem") && log.contains("the current one stays in effect"))
+            .then_some(())
     })
     .await;
     say(&mut client(&second), "chat", "hi").await;

@@ -91,7 +91,7 @@ impl ExecHook {
         let named = |name: &String| Some((name.into(), environment.variable(name)?));
         let env: Vec<Variable> = config.env.iter().filter_map(named).collect();
         match env.iter().find(|(name, _)| is_bad(name)) {
-            Some((name, _)) => Err(format!("{name:?} cannot be the name of a variable")),
+            Some((name, _)) => Err(format!("{name:?} is not a valid variable name")),
             None => Ok(Self { config, env }),
         }
     }
@@ -163,7 +163,7 @@ fn failed(status: ExitStatus, stderr_excerpt: &Excerpt) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}{}", signal_name(signal)),
-        (None, None) => "it did not end by itself".to_owned(),
+        (None, None) => "it did not exit on its own".to_owned(),
     };
     match stderr_excerpt.line(STDERR_CHARS_MAX) {
         stderr_excerpt if stderr_excerpt.is_empty() => how,

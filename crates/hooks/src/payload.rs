@@ -91,7 +91,7 @@ pub(crate) async fn payload_on_blocking_thread<T: Send + 'static>(
 ) -> Result<T, HookError> {
     let call = call.clone();
     let made = tokio::task::spawn_blocking(move || then(payload(&call))).await;
-    made.map_err(|_| HookError::later("the payload could not be made"))
+    made.map_err(|_| HookError::later("the payload could not be formatted"))
 }
 
 pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {

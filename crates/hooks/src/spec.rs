@@ -104,7 +104,10 @@ impl HookSpec {
             },
             (None, Some(exec), None) => shared("exec", ExecHook::new(exec.clone(), environment)),
             (None, None, Some(web)) => shared("webhook", WebhookHook::new(web, environment)),
-            _ => Err(Problem::new("", "takes one of git, exec, webhook")),
+            _ => Err(Problem::new(
+                "",
+                "must have exactly one of git, exec, webhook",
+            )),
         }
     }
 }

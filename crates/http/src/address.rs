@@ -25,7 +25,7 @@ pub enum UrlInvalid {
     #[error("is none: {0}")]
     Malformed(String),
     /// Neither http nor https.
-    #[error("begins with {0}; it takes http and https")]
+    #[error("unsupported scheme {0}; use http or https")]
     SchemeUnsupported(String),
     /// Credentials in a URL would be logged with it.
     #[error("has a user or a password; configure a key or a header instead")]

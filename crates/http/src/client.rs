@@ -36,7 +36,9 @@ pub struct ClientConfig {
 
 /// Certificates cannot be verified on this machine.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("TLS cannot start: {problem}; are the system's certificates (ca-certificates) there?")]
+#[error(
+    "TLS is unavailable: {problem}; check that the system's certificates (ca-certificates) are installed"
+)]
 pub struct TlsUnavailable {
     /// The library's message.
     pub problem: String,

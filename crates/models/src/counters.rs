@@ -169,7 +169,7 @@ impl RemoteCounter {
             _ => ("input_tokens", answer.input_tokens),
         };
         number.ok_or_else(|| {
-            let problem = format!("the answer has no number named {name}; check base_url");
+            let problem = format!("the response has no number named {name}; check base_url");
             ModelFault::new(FaultKind::Unusable, problem)
         })
     }

@@ -8,8 +8,7 @@ use std::path::PathBuf;
 pub enum ModelError {
     /// This binary cannot read tokenizer files.
     #[error(
-        "this memoird was built without tokenizer-json and cannot read {}; \
-         build it with --features tokenizer-json, or take another tokenizer",
+        "this memoird was built without tokenizer-json and cannot read {}; build it with --features tokenizer-json, or use another tokenizer",
         path.display()
     )]
     TokenizerNotBuilt {
@@ -25,7 +24,7 @@ pub enum ModelError {
     },
     /// A tokenizer or model file exceeds its maximum size.
     #[error(
-        "{} has {bytes} bytes and may have {bytes_max}; check the path, or take a smaller model",
+        "{} has {bytes} bytes, the maximum is {bytes_max}; check the path, or use a smaller model",
         path.display()
     )]
     FileTooLarge {
@@ -37,7 +36,7 @@ pub enum ModelError {
     },
     /// A tokenizer file is invalid.
     #[error(
-        "{origin} is not a tokenizer: {problem}; take the tokenizer.json of the model's repository"
+        "{origin} is not a tokenizer: {problem}; use the tokenizer.json of the model's repository"
     )]
     TokenizerInvalid {
         /// The file, or a description of other input.
@@ -60,7 +59,7 @@ pub enum ModelError {
         range: &'static str,
     },
     /// The text is not a valid key.
-    #[error("the api_key is empty, or has characters that no header can have")]
+    #[error("the api_key is empty, or has characters that are invalid in a header")]
     ApiKeyInvalid,
     /// Certificates cannot be verified on this machine.
     #[error(transparent)]
@@ -77,8 +76,7 @@ pub enum ModelError {
     },
     /// A model file is missing.
     #[error(
-        "{} is missing; a model is a folder with model.safetensors, tokenizer.json and \
-         config.json, as its repository has them",
+        "{} is missing; a model is a directory with model.safetensors, tokenizer.json and config.json from its repository",
         path.display()
     )]
     ModelIncomplete {
@@ -86,7 +84,7 @@ pub enum ModelError {
         path: PathBuf,
     },
     /// A model file is invalid.
-    #[error("{} is none of a model: {problem}; take it from the model's repository again", path.display())]
+    #[error("{} is not a file of a model: {problem}; download it from the model's repository again", path.display())]
     ModelInvalid {
         path: PathBuf,
         /// What is invalid.
@@ -94,8 +92,7 @@ pub enum ModelError {
     },
     /// The model is valid but not supported.
     #[error(
-        "{}: {what}; take a BERT model of sentence-transformers that pools by mean or cls, \
-         such as all-MiniLM-L6-v2",
+        "{}: {what}; use a BERT model of sentence-transformers that pools by mean or cls, such as all-MiniLM-L6-v2",
         path.display()
     )]
     ModelUnsupported {

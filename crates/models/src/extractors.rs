@@ -74,7 +74,7 @@ impl ExtractorKeys {
             (None, Some(config), None) => ExtractorSpec::OpenAi(config.clone()),
             (None, None, Some(config)) => ExtractorSpec::Webhook(config.clone()),
             _ => {
-                let problem = "names several; name one of anthropic, openai and webhook";
+                let problem = "has several; use one of anthropic, openai and webhook";
                 return Err(Problem::new("", problem));
             }
         })

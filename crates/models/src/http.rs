@@ -189,7 +189,7 @@ async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, ModelFa
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
         if bytes.len() + chunk.len() > bytes_max {
-            let problem = format!("the answer has more than {bytes_max} bytes");
+            let problem = format!("the response has more than {bytes_max} bytes");
             return Err(ModelFault::new(FaultKind::Unusable, problem));
         }
         bytes.extend_from_slice(&chunk);

@@ -143,7 +143,7 @@ impl OpenAiEmbedder {
         match self.request(&batch).await {
             Ok(_) => ModelFault::new(FaultKind::Refused, problem),
             Err(fault) if fault.is_refusal() => {
-                let hint = "also for a harmless word; check model, dimensions and api_key";
+                let hint = "even for a test word; check model, dimensions and api_key";
                 ModelFault::new(FaultKind::Misconfigured, format!("{problem}, {hint}"))
             }
             Err(fault) => fault,
@@ -183,13 +183,12 @@ impl OpenAiEmbedder {
     fn check_dimensions(&self, found: usize) -> Result<(), ModelFault> {
         let problem = match self.config.dimensions.map(|asked| asked as usize) {
             Some(asked) if asked != found => format!(
-                "the model makes {found} dimensions where {asked} are asked for; leave dimensions out"
+                "the model returns {found} dimensions instead of the requested {asked}; remove dimensions"
             ),
             _ => match *self.dimensions.get_or_init(|| found) {
                 first if first == found => return Ok(()),
                 first => format!(
-                    "the model makes {found} dimensions and made {first} before; \
-                     restart with the name of the model that it is now"
+                    "the model returns {found} dimensions, and returned {first} before; restart with the name of the current model"
                 ),
             },
         };

@@ -261,7 +261,7 @@ fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
     let answer = serde_json::from_slice::<Value>(body)
         .ok()
         .filter(Value::is_object)
-        .ok_or_else(|| unexpected("is no JSON object", api))?;
+        .ok_or_else(|| unexpected("is not a JSON object", api))?;
     match answer.get("error") {
         None | Some(Value::Null) => Ok(answer),
         Some(_) => Err(http::error_in_success_body(body)),
@@ -270,7 +270,7 @@ fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
 
 /// An error for a response that the API does not allow.
 fn unexpected(what: &str, api: &str) -> ModelFault {
-    let problem = format!("the answer {what}; is base_url the one of {api}?");
+    let problem = format!("the response {what}; check that base_url is that of {api}");
     ModelFault::new(FaultKind::Unusable, problem)
 }
 

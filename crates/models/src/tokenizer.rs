@@ -60,7 +60,7 @@ impl HfTokenizer {
         let inner = parse(bytes, None).map_err(|error| invalid(error.to_string()))?;
         match inner.encode_fast(PROBE, false) {
             Ok(encoding) if !encoding.is_empty() => {}
-            Ok(_) => return Err(invalid("it makes no tokens of words".to_owned())),
+            Ok(_) => return Err(invalid("it returns no tokens for words".to_owned())),
             Err(error) => return Err(invalid(format!("it cannot encode words: {error}"))),
         }
         Ok(Self {

@@ -194,7 +194,7 @@ impl Lane {
                     }
                     // The epoch or number in the database is not the expected one.
                     is_unwritten = true;
-                    "its lane had another epoch or number".to_owned()
+                    "the epoch or number of its lane has changed".to_owned()
                 }
                 Ok(Err(error)) if is_aborted(&error) => {
                     // A read-only server may have been demoted: reconnecting can find the new

@@ -108,13 +108,13 @@ impl PgOptions {
         let mut config: Config = known.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let what = cause.unwrap_or_else(|| error.to_string());
-            format!("is none of PostgreSQL ({what}); write postgres://user@host/database")
+            format!("is not a PostgreSQL URL ({what}); use postgres://user@host/database")
         })?;
         if config.get_hosts().is_empty() {
-            return Err("names no host; write postgres://user@host/database".to_owned());
+            return Err("names no host; use postgres://user@host/database".to_owned());
         }
         if config.get_dbname().is_none() {
-            return Err("names no database; write postgres://user@host/database".to_owned());
+            return Err("names no database; use postgres://user@host/database".to_owned());
         }
         if let Some(password) = password {
             config.password(password);

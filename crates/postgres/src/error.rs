@@ -33,12 +33,10 @@ pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
 fn hint(code: &SqlState) -> &'static str {
     match code.code() {
         READ_ONLY => {
-            "; it is a standby, or only read: name the primary in journal.postgres.url, or add \
-             target_session_attrs=read-write to it"
+            "; it is a standby or read-only: name the primary in journal.postgres.url, or add target_session_attrs=read-write to it"
         }
         "42501" => {
-            "; the role of journal.postgres.url has to own the schemas memoird, memoird_memories, \
-             memoird_tenant and memoird_vectors, or to be allowed to CREATE them in the database"
+            "; the role of journal.postgres.url must own the schemas memoird, memoird_memories, memoird_tenant and memoird_vectors, or be allowed to CREATE them in the database"
         }
         _ => "",
     }
@@ -52,7 +50,7 @@ pub(crate) fn not_connected(error: tokio_postgres::Error) -> StoreError {
         }
         Some("3D000") => "; create the database, or name another one in journal.postgres.url",
         Some(_) => "",
-        None => "; see whether the server runs, and whether journal.postgres.url names it",
+        None => "; check that the server runs, and that journal.postgres.url names it",
     };
     match failed(error) {
         StoreError::Database { detail } => StoreError::Database {

@@ -192,7 +192,7 @@ pub(crate) async fn heartbeat(
     let row = first(client, &sql, &args)
         .await?
         .ok_or_else(|| StoreError::Database {
-            detail: "memoird.members did not take a row".to_owned(),
+            detail: "memoird.members did not accept a row".to_owned(),
         })?;
     let leads: bool = get(&row, 0)?;
     Ok(HeartbeatReply {
@@ -224,7 +224,7 @@ pub(crate) async fn secret(
     let row = first(client, sql, &[(&name, Type::TEXT)])
         .await?
         .ok_or_else(|| StoreError::Database {
-            detail: "memoird.secrets did not take a row".to_owned(),
+            detail: "memoird.secrets did not accept a row".to_owned(),
         })?;
     get(&row, 0)
 }

@@ -68,7 +68,7 @@ impl Ownership {
                 // Checked first: the runtime of a stopping daemon has no timers left.
                 biased;
                 () = waits_for.closed(), if is_watched => {
-                    let detail = "nobody waits for the database any more".to_owned();
+                    let detail = "the caller stopped waiting for the database".to_owned();
                     return Err(StoreError::Unavailable { detail });
                 }
                 () = sleep(POLL_PAUSE) => {}

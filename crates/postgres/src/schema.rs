@@ -373,7 +373,7 @@ pub(crate) async fn prepare(client: &Client, steps: &SchemaMigrations) -> Result
     let (server, fsync): (i32, &str) = (row.get(0), row.get(1));
     if server < SERVER_MIN {
         let detail = format!(
-            "the server is PostgreSQL {}, and memoird needs 15 or newer",
+            "the server is PostgreSQL {}; memoird needs 15 or newer",
             row.get::<_, &str>(3)
         );
         return Err(StoreError::Database { detail });
@@ -382,7 +382,7 @@ pub(crate) async fn prepare(client: &Client, steps: &SchemaMigrations) -> Result
     let isolation: &str = row.get(4);
     if isolation != "read committed" {
         let detail = format!(
-            "its transactions are {isolation}, and memoird needs read committed: ALTER ROLE … SET \
+            "the default isolation level is {isolation}; memoird needs read committed: ALTER ROLE … SET \
              default_transaction_isolation = 'read committed', and likewise for the database"
         );
         return Err(StoreError::Database { detail });
@@ -408,8 +408,7 @@ pub(crate) async fn prepare(client: &Client, steps: &SchemaMigrations) -> Result
             }
             StepOutcome::LockedOut => {
                 let detail = format!(
-                    "a step of schema {schema} needs its tables for a moment, and somebody had them \
-                     for more than a minute, as a dump does; nothing was changed. Start memoird again \
+                    "a migration step of schema {schema} could not lock its tables for more than a minute, for example because of a dump; nothing was changed. Start memoird again \
                      when that is over; pg_locks says who it is"
                 );
                 return Err(StoreError::Database { detail });

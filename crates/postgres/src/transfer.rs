@@ -155,7 +155,7 @@ async fn has_journal(client: &Client) -> Result<(), StoreError> {
     let sql = "SELECT 1 WHERE to_regclass('memoird.schema_version') IS NOT NULL";
     match change(client, sql, &[]).await? {
         0 => Err(StoreError::Database {
-            detail: "it has no journal of memoird".to_owned(),
+            detail: "it has no memoird journal".to_owned(),
         }),
         _ => Ok(()),
     }
@@ -167,8 +167,8 @@ fn in_use(database: &Database) -> StoreError {
         .waits_for
         .borrow()
         .clone()
-        .unwrap_or_else(|| "one that does not say its name".to_owned());
-    let detail = format!("another memoird has it ({owner}); stop that one");
+        .unwrap_or_else(|| "one without a name".to_owned());
+    let detail = format!("another memoird is using it ({owner}); stop that one");
     StoreError::Database { detail }
 }
 
@@ -177,7 +177,7 @@ async fn hold(client: &Client, node: Ulid) -> Result<(), StoreError> {
     let sql = "SELECT 1 FROM memoird.owner WHERE node = $1 FOR SHARE";
     match change(client, sql, &[(&node, Type::UUID)]).await? {
         0 => Err(StoreError::Database {
-            detail: "another memoird has taken it over".to_owned(),
+            detail: "another memoird took it over".to_owned(),
         }),
         _ => Ok(()),
     }

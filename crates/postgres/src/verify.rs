@@ -67,7 +67,7 @@ pub(crate) fn check(database: &Database) -> Result<FileCheck, StoreError> {
         Ok(scan.check)
     } else {
         Err(StoreError::Database {
-            detail: "memoird.turns was written anew meanwhile, as by VACUUM FULL; check it again"
+            detail: "memoird.turns was rewritten during the check, for example by VACUUM FULL; repeat the check"
                 .to_owned(),
         })
     }

@@ -133,16 +133,13 @@ impl Reloader {
         let running = self.config.load_full();
         let is_open = config.is_open();
         if is_open && !running.is_open() {
-            let problem = "tenants: there are no keys any more, and a daemon with keys never opens \
-                           to everybody while it runs; give them keys, or start it anew";
+            let problem = "tenants: all keys were removed, and a reload cannot disable authentication; configure keys, or restart the daemon";
             return Err(invalid(problem.to_owned()));
         }
         let has_other_tls = config.server.tls != running.server.tls;
         config.keep_listeners_of(&running);
         if config.is_open() && !is_open {
-            let problem = "tenants: there are no keys, and who needs none by server.tls and \
-                           server.unix.peers is let in after the next start only; give them keys, \
-                           or start the daemon anew";
+            let problem = "tenants: no keys are configured, and clients without keys (server.tls, server.unix.peers) are accepted only after a restart; configure keys, or restart the daemon";
             return Err(invalid(problem.to_owned()));
         }
         for warning in &config.warnings {
@@ -172,9 +169,9 @@ impl Reloader {
         let difference = running.settings.difference(&config.settings);
         let mut applied = difference.at_once;
         if config.keys != running.keys && !applied.iter().any(|path| path == "tenants") {
-            applied.push("tenants (other keys in the same places)".to_owned());
+            applied.push("tenants (changed keys)".to_owned());
         }
-        let stays = |(path, value)| format!("{path}: stays {value} until the daemon starts anew");
+        let stays = |(path, value)| format!("{path}: stays {value} until the daemon restarts");
         let refused = difference.at_start.into_iter().map(stays).collect();
         let settings = std::mem::take(&mut config.settings);
         config.settings = settings.applied_to(&running.settings);

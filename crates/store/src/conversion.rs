@@ -83,7 +83,7 @@ pub fn check_convertible(path: &Path, key: &DataKey) -> Result<(), StoreError> {
     match FileForm::of(path)? {
         FileForm::Empty | FileForm::Plain => Ok(()),
         FileForm::Encrypted(_) => check_key(path, Some(key)),
-        FileForm::Unknown => Err(corrupt(path, "it does not begin like a SQLite file")),
+        FileForm::Unknown => Err(corrupt(path, "it has no SQLite header")),
     }
 }
 
@@ -232,7 +232,7 @@ fn remove_log(path: &Path) -> Result<(), StoreError> {
 
 fn attach(connection: &Connection, to: &Path, key: Option<&DataKey>) -> Result<(), StoreError> {
     let path = to.to_str().ok_or_else(|| {
-        let problem = "its path is no text, which SQLite needs";
+        let problem = "its path is not UTF-8, which SQLite requires";
         unusable(to, io::Error::new(ErrorKind::InvalidInput, problem))
     })?;
     let key = key.map(|key| key.pragma(true)).transpose()?;
@@ -272,7 +272,7 @@ fn compare(connection: &Connection, from: &Path) -> rusqlite::Result<Result<(), 
         "ok" => Ok(Ok(())),
         verdict => Ok(Err(corrupt(
             from,
-            &format!("its copy is not whole: {verdict}"),
+            &format!("its copy is damaged: {verdict}"),
         ))),
     }
 }

@@ -43,12 +43,11 @@ pub struct DataKey([u8; KEY_BYTES]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DataKeyError {
     /// Not 32 bytes in hexadecimal.
-    #[error("takes 64 hexadecimal digits, as `openssl rand -hex 32` prints them")]
+    #[error("must be 64 hexadecimal digits, as printed by `openssl rand -hex 32`")]
     Malformed,
     /// This build cannot encrypt.
     #[error(
-        "this memoird cannot encrypt: it was built without the feature `encryption`; \
-         run one that was built with it"
+        "this memoird cannot encrypt: it was built without the feature `encryption`; use a build with it"
     )]
     NotBuilt,
 }

@@ -20,7 +20,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Malformed {
     /// The role is unspecified or unknown.
-    #[error("role is {0}; it takes ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL or ROLE_SYSTEM")]
+    #[error("invalid role {0}; use ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL or ROLE_SYSTEM")]
     Role(i32),
     #[error(
         "parts[{0}] is empty; set one of text, tool_use, tool_result, media, thinking, \

@@ -38,7 +38,7 @@ pub enum StoreError {
     },
     /// The file belongs to another program.
     #[error(
-        "{} is not a journal of memoird; nothing was changed. Choose another data_dir",
+        "{} is not a memoird journal; nothing was changed. Choose another data_dir",
         path.display()
     )]
     NotAJournal {
@@ -56,8 +56,7 @@ pub enum StoreError {
         known: i64,
     },
     #[error(
-        "{} is not encrypted, and server.data_key names a key; nothing was changed. \
-         Stop the daemon and run `memoird encrypt DIR --config FILE`, or take server.data_key out",
+        "{} is not encrypted, but server.data_key is set; nothing was changed. Stop the daemon and run `memoird encrypt DIR --config FILE`, or remove server.data_key",
         path.display()
     )]
     NotEncrypted {
@@ -65,24 +64,21 @@ pub enum StoreError {
         path: PathBuf,
     },
     #[error(
-        "{} is encrypted, and no key is named; nothing was changed. Name its key in \
-         server.data_key; a command reads that with --config FILE", path.display()
+        "{} is encrypted, and no key is configured; nothing was changed. Set server.data_key; commands read it with --config FILE", path.display()
     )]
     Encrypted {
         /// The file.
         path: PathBuf,
     },
     #[error(
-        "{} is encrypted, and this memoird was built without the feature `encryption`; \
-         nothing was changed. Run one that was built with it", path.display()
+        "{} is encrypted, and this memoird was built without the feature `encryption`; nothing was changed. Use a build with it", path.display()
     )]
     EncryptionNotBuilt {
         /// The file.
         path: PathBuf,
     },
     #[error(
-        "{} is encrypted with another key than that of server.data_key; nothing was changed. \
-         Name the right one", path.display()
+        "{} is encrypted with a key other than server.data_key; nothing was changed. Configure the right key", path.display()
     )]
     WrongKey {
         /// The file.
@@ -90,37 +86,32 @@ pub enum StoreError {
     },
     /// A conversion between plain and encrypted is running or was interrupted.
     #[error(
-        "{} is of a `memoird encrypt` or `memoird decrypt` that runs or was cut off; \
-         wait for its end, or run it again", path.display()
+        "{} belongs to an unfinished `memoird encrypt` or `memoird decrypt`; wait until it ends, or run it again", path.display()
     )]
     ConversionUnfinished {
         /// Leftover file of the conversion.
         path: PathBuf,
     },
     /// A migration to this target is running or was interrupted.
-    #[error(
-        "{place} has what `memoird migrate` has carried so far, and not all of it; \
-         run that again, or empty {place}"
-    )]
+    #[error("{place} has an unfinished migration; run `memoird migrate` again, or empty {place}")]
     MigrationUnfinished {
         /// Directory or database.
         place: String,
     },
-    #[error("{place} has a journal already; nothing was changed. Name an empty place")]
+    #[error("{place} already has a journal; nothing was changed. Use an empty target")]
     TargetNotEmpty {
         /// Directory or database.
         place: String,
     },
     /// The target has an unfinished migration from another source.
     #[error(
-        "{place} has what `memoird migrate` carried of another journal, or of this one before a \
-         daemon served it again; nothing was changed. Empty {place}, and start anew"
+        "{place} has an unfinished migration of another journal, or of an older state of this one; nothing was changed. Empty {place}, and start again"
     )]
     OtherMigration {
         /// Directory or database.
         place: String,
     },
-    #[error("no room is left in data_dir; free some and try again")]
+    #[error("no space left in data_dir; free some and retry")]
     Full,
     #[error("turn {seq} of generation {generation} does not decode; it is damaged")]
     TurnDamaged {

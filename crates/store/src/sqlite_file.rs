@@ -81,7 +81,7 @@ impl SqliteFile {
             Err(source) if source.kind() != ErrorKind::UnexpectedEof => {
                 return Err(unusable(path, source));
             }
-            _ => return Err(corrupt(path, "it does not begin like a SQLite file")),
+            _ => return Err(corrupt(path, "it has no SQLite header")),
         };
         let damaged = |error| damaged(path, error);
         let connection = open_for_inspection(path, key).map_err(damaged)?;

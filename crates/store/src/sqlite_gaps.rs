@@ -192,7 +192,7 @@ fn is_mapped_to_tree(file: &File, number: u64) -> io::Result<bool> {
     let mut has_maps = [0; 4];
     file.read_exact_at(&mut has_maps, HAS_MAPS)?;
     if has_maps == [0; 4] {
-        let problem = "it has 128 GiB and no map of its pages: what was deleted may remain in it";
+        let problem = "it has 128 GiB and its pages are not listed: deleted data may remain in it";
         return Err(io::Error::other(problem));
     }
     let map = number - (number - FIRST_MAP) % PLAIN.map_every;

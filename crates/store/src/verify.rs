@@ -236,7 +236,7 @@ impl FileCheck {
             Verdict::Whole => self.turns.whole += 1,
             Verdict::Unchecked => self.turns.unchecked += 1,
             Verdict::Damaged { .. } => {
-                self.add_turn(place, session(), "does not fit its checksum");
+                self.add_turn(place, session(), "does not match its checksum");
             }
         }
     }

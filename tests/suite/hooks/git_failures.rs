@@ -204,7 +204,7 @@ async fn deleted_repository_is_recreated() {
     std::fs::create_dir_all(&dir).expect("a folder");
     std::fs::write(dir.join("diary"), "a person's").expect("a file");
     more(&daemon, &mut later).await;
-    fails(&daemon, "is no git repository").await;
+    fails(&daemon, "is not a git repository").await;
     assert_eq!(std::fs::read_dir(&dir).expect("a folder").count(), 1);
     std::fs::remove_dir_all(&dir).expect("it was there");
     all_delivered(&mut admin).await;

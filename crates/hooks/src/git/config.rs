@@ -72,7 +72,7 @@ impl GitConfig {
         let is_name = git2::Branch::name_is_valid(&self.branch).unwrap_or(false);
         if !is_name || self.branch.starts_with('-') || self.branch == "HEAD" {
             return Some(format!(
-                "branch: {:?} is no name that git takes",
+                "branch: {:?} is not a valid git branch name",
                 self.branch
             ));
         }
@@ -82,7 +82,7 @@ impl GitConfig {
         };
         for (field, text) in [("name", &self.author_name), ("email", &self.author_email)] {
             if is_bad(text) {
-                let what = "must not be empty, nor hold <, > or line ends";
+                let what = "must not be empty or contain <, > or line ends";
                 return Some(format!("author_{field}: {text:?} {what}"));
             }
         }

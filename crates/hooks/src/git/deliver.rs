@@ -120,7 +120,7 @@ impl Delivery<'_> {
         }
         self.mark();
         Err(GitError::contended(format!(
-            "branch {} of {} moves faster than it can be built upon",
+            "branch {} of {} moved during every attempt to commit",
             self.repo.branch,
             self.repo.git_dir.display()
         )))

@@ -160,7 +160,7 @@ impl ExistingPack {
         parse_ids(&index).ok_or_else(|| {
             let path = index_path.display();
             GitError::unusable(format!(
-                "{path} is no index of version 2; `git repack -a -d`"
+                "{path} is not an index of version 2; run `git repack -a -d`"
             ))
         })
     }

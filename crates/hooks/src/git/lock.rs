@@ -126,7 +126,7 @@ impl RepositoryLock {
             for file in [repo.branch_file(), repo.git_dir.join("index")] {
                 let lock_path = file.with_added_extension("lock");
                 if fs::read(&lock_path).is_ok_and(|content| content == pending) {
-                    tracing::warn!(path = %lock_path.display(), "removing the lock of a crash");
+                    tracing::warn!(path = %lock_path.display(), "removing a lock left by a crash");
                     fs::remove_file(&lock_path).io_context("remove", &lock_path)?;
                 }
             }
@@ -149,7 +149,7 @@ impl RepositoryLock {
             return Ok(());
         };
         if self.now.duration_since(made).is_ok_and(|age| age > STALE) {
-            tracing::warn!(path = %lock_path.display(), "removing a lock that nobody holds");
+            tracing::warn!(path = %lock_path.display(), "removing a stale lock");
             fs::remove_file(lock_path).io_context("remove", lock_path)?;
         }
         Ok(())

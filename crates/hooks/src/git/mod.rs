@@ -97,9 +97,7 @@ impl GitHook {
         });
         match work.await {
             Some(result) => result.map_err(HookError::from),
-            None => Err(HookError::later(
-                "the commit was broken off; see the daemon's log",
-            )),
+            None => Err(HookError::later("the commit failed; see the daemon's log")),
         }
     }
 
@@ -113,7 +111,7 @@ impl GitHook {
         });
         match work.await {
             Some(result) => result.map_err(|error| error.to_string()),
-            None => Err("the erasure was broken off; see the daemon's log".to_owned()),
+            None => Err("the erasure failed; see the daemon's log".to_owned()),
         }
     }
 

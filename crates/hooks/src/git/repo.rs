@@ -68,11 +68,11 @@ impl Repo {
         let git = Repository::open_bare(git_dir).map_err(problem)?;
         let settings = Config::open(&git_dir.join("config")).map_err(problem)?;
         for (key, usual, other) in [
-            ("extensions.objectformat", "sha1", "another hash than SHA-1"),
+            ("extensions.objectformat", "sha1", "a hash other than SHA-1"),
             (
                 "extensions.refstorage",
                 "files",
-                "another storage of refs than files",
+                "a ref storage other than files",
             ),
         ] {
             if settings.get_string(key).is_ok_and(|value| value != usual) {
@@ -166,7 +166,7 @@ impl Repo {
     /// Error for a path that is not a directory or not a file, although it should be.
     pub(super) fn in_the_way(&self, name: &str) -> GitError {
         let branch = &self.branch;
-        let problem = format!("on branch {branch} is not what checkpoints need there; rename it");
+        let problem = format!("on branch {branch} blocks a path of checkpoints; rename it");
         GitError::unusable(format!("{name} {problem}"))
     }
 }
@@ -174,7 +174,7 @@ impl Repo {
 fn no_repository(path: &Path, problem: &dyn Display) -> GitError {
     let path = path.display();
     GitError::unusable(format!(
-        "{path} is no git repository ({problem}); move it away, or repair it"
+        "{path} is not a git repository ({problem}); move it away, or repair it"
     ))
 }
 
@@ -207,7 +207,7 @@ fn create(config: &GitConfig, path: &Path, stop: &CancelSignal) -> Result<(), Gi
         sync_dir(&config.dir)
     });
     match &built {
-        Ok(()) => tracing::info!(path = %path.display(), "repository of checkpoints created"),
+        Ok(()) => tracing::info!(path = %path.display(), "created a checkpoint repository"),
         Err(_) => _ = fs::remove_dir_all(&new),
     }
     built

@@ -40,7 +40,7 @@ fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
         let invalid = || {
-            let what = "has characters that none can have";
+            let what = "has invalid characters";
             format!("the name or the value of the header {name:?} {what}")
         };
         let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;

@@ -22,9 +22,7 @@ pub(super) fn redirect(from: &Url, answer: &Response) -> Result<Option<Url>, Hoo
         .get(LOCATION)
         .and_then(|value| value.to_str().ok());
     let Some(to) = location.and_then(|location| from.join(location).ok()) else {
-        return Err(HookError::later(format!(
-            "{title}, without saying where to"
-        )));
+        return Err(HookError::later(format!("{title} without a location")));
     };
     let is_same_host = from.origin() == to.origin();
     if keeps_method && is_same_host && to.username().is_empty() && to.password().is_none() {

@@ -292,10 +292,10 @@ type Damage = fn(&Path);
 #[tokio::test]
 async fn non_repository_is_unchanged_and_named_in_error() {
     let damages: [(&str, Damage); 5] = [
-        ("is no git repository", |bare| {
+        ("is not a git repository", |bare| {
             fs::remove_file(bare.join("HEAD")).unwrap();
         }),
-        ("is no git repository", |bare| {
+        ("is not a git repository", |bare| {
             fs::remove_dir_all(bare).unwrap();
             fs::create_dir_all(bare).unwrap();
             fs::write(bare.join("notes.txt"), "mine").unwrap();

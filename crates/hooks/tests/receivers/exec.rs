@@ -202,7 +202,7 @@ fn invalid_configuration_is_rejected_without_secrets() {
         assert!(problem.starts_with("argv is empty"), "{problem}");
     }
     for name in ["", "A=B", "A\0"] {
-        let refused = format!("{name:?} cannot be the name of a variable");
+        let refused = format!("{name:?} is not a valid variable name");
         assert_eq!(new(&["true"], name).unwrap_err(), refused);
     }
     let shown = format!(

@@ -87,10 +87,8 @@ pub(crate) fn error_response<'a>(
             let hint = match number {
                 401 | 403 => "check api_key, and whether it may use the model",
                 404 => "check model (is it there, or pulled?) and base_url (does it lack /v1?)",
-                300..=399 => "it redirects; put where to into base_url",
-                400 | 422 | 429 => {
-                    "check model, api_key, the account and what is asked of the model"
-                }
+                300..=399 => "it redirects; put the target into base_url",
+                400 | 422 | 429 => "check model, api_key, the account and the request options",
                 _ => "check base_url, model and api_key",
             };
             ModelFault::new(FaultKind::Misconfigured, format!("{problem}; {hint}"))
@@ -126,7 +124,7 @@ pub(crate) fn error_in_success_body(body: &[u8]) -> ModelFault {
     } else {
         FaultKind::Unusable
     };
-    ModelFault::new(kind, "the answer is an error")
+    ModelFault::new(kind, "the response is an error")
 }
 
 /// A parsed error response.
@@ -388,7 +386,7 @@ mod tests {
 
     #[test]
     fn an_error_within_a_good_answer_is_an_error() {
-        let problem = "the answer is an error";
+        let problem = "the response is an error";
         let busy = error_in_success_body(br#"{"error":{"type":"rate_limited"}}"#);
         assert_eq!(busy, ModelFault::new(FaultKind::Unusable, problem));
         let long = error_in_success_body(br#"{"error":{"message":"prompt is too long"}}"#);

@@ -106,7 +106,7 @@ impl Model {
             .encode_fast(format!("{prompt}{}", &text[..cut]), true)
             .map_err(|_| refused("its tokenizer fails on a text"))?;
         match encoding.get_ids() {
-            [] => Err(refused("its tokenizer makes no tokens of a text")),
+            [] => Err(refused("its tokenizer returns no tokens for a text")),
             ids => Ok(ids.to_vec()),
         }
     }
@@ -117,7 +117,7 @@ impl Model {
             .pooled(pass)
             .map_err(|error| refused(&error.to_string()))?;
         let vectors = pass.texts.iter().zip(pooled).map(|((index, _), vector)| {
-            let vector = unit(vector).ok_or_else(|| refused("it makes no usable vector"))?;
+            let vector = unit(vector).ok_or_else(|| refused("it returns no usable vector"))?;
             Ok((*index, vector))
         });
         vectors.collect()
@@ -164,7 +164,7 @@ fn tokenizer(folder: &ModelFolder) -> Result<Tokenizer, ModelError> {
     let known = folder.config.vocab_size;
     if usize::try_from(last).is_ok_and(|last| last >= known) {
         Err(unusable(format!(
-            "its tokenizer: it has a token {last}, the model {known}"
+            "its tokenizer has token ids up to {last}, the model has {known} tokens"
         )))
     } else {
         Ok(tokenizer)

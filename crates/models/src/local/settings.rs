@@ -49,7 +49,7 @@ pub(super) fn bert_config(config: &JsonFile) -> Result<Config, ModelError> {
             .as_u64()
             .and_then(|number| usize::try_from(number).ok());
         let (least, most) = (range.start(), range.end());
-        let outside = || config.invalid(format!("{name} is no number from {least} to {most}"));
+        let outside = || config.invalid(format!("{name} must be a number from {least} to {most}"));
         number
             .filter(|number| range.contains(number))
             .ok_or_else(outside)

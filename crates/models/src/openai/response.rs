@@ -28,7 +28,7 @@ pub(super) fn bytes_max(texts: usize) -> usize {
 /// Parses the vectors of `texts` texts, in order, normalized and with equal dimensions.
 pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelFault> {
     let answer: Object =
-        serde_json::from_slice(body).map_err(|_| invalid_response("is no JSON object"))?;
+        serde_json::from_slice(body).map_err(|_| invalid_response("is not a JSON object"))?;
     let data = answer
         .get("data")
         .and_then(|data| from_str::<Vec<Object>>(data.get()).ok())
@@ -49,7 +49,7 @@ pub(super) fn vectors(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, ModelF
         let slot = slots
             .get_mut(index)
             .filter(|slot| slot.is_none())
-            .ok_or_else(|| invalid_response("numbers its vectors wrongly"))?;
+            .ok_or_else(|| invalid_response("has wrong vector indexes"))?;
         *slot = Some(vector(item)?);
     }
     let vectors: Vec<Vec<f32>> = slots.into_iter().flatten().collect();
@@ -66,18 +66,19 @@ fn vector(item: &Object) -> Result<Vec<f32>, ModelFault> {
         .get("embedding")
         .and_then(|numbers| from_str::<Vec<Option<f32>>>(numbers.get()).ok())
         .filter(|numbers| (1..=DIMENSIONS_MAX).contains(&numbers.len()))
-        .ok_or_else(|| invalid_response("has an embedding that is no list of numbers"))?;
+        .ok_or_else(|| invalid_response("has an embedding that is not a list of numbers"))?;
     // Some servers write null for what their model could not compute. A retry would not help.
     let numbers: Option<Vec<f32>> = nullable.into_iter().collect();
     numbers.and_then(unit).ok_or_else(|| {
-        let problem = "the model makes no usable vector of a text: not finite, or zero";
+        let problem = "the model returns no usable vector for a text: not finite, or zero";
         ModelFault::new(FaultKind::Refused, problem)
     })
 }
 
 /// An invalid response, such as from a proxy or a server that is starting.
 fn invalid_response(what: &str) -> ModelFault {
-    let problem = format!("the answer {what}; is base_url the one of an OpenAI-compatible server?");
+    let problem =
+        format!("the response {what}; check that base_url is that of an OpenAI-compatible server");
     ModelFault::new(FaultKind::Later, problem)
 }
 

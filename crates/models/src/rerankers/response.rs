@@ -42,13 +42,13 @@ pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFau
         let slot = index
             .and_then(|index| slots.get_mut(index))
             .filter(|slot| slot.is_none())
-            .ok_or_else(|| invalid_response("numbers its scores wrongly"))?;
+            .ok_or_else(|| invalid_response("has wrong score indexes"))?;
         let score = ["relevance_score", "score"]
             .into_iter()
             .find_map(|name| item.get(name))
             .and_then(Value::as_f64)
             .filter(|score| score.is_finite());
-        *slot = Some(score.ok_or_else(|| invalid_response("has a score that is no number"))?);
+        *slot = Some(score.ok_or_else(|| invalid_response("has a score that is not a number"))?);
     }
     let scores: Vec<f64> = slots.into_iter().flatten().collect();
     // Scores outside 0 to 1 are logits.
@@ -65,7 +65,8 @@ fn probability(logit: f64) -> f64 {
 
 /// An invalid response: truncated, or of another API.
 fn invalid_response(what: &str) -> ModelFault {
-    let problem = format!("the answer {what}; is base_url the one of a service that reranks?");
+    let problem =
+        format!("the response {what}; check that base_url is that of a reranking service");
     ModelFault::new(FaultKind::Unusable, problem)
 }
 

@@ -40,7 +40,10 @@ impl Protocol for Webhook {
     /// Returns the body as text. It is parsed and validated like a model's reply.
     fn read(&self, body: &[u8]) -> Result<ModelReply, ModelFault> {
         let text = str::from_utf8(body).map_err(|_| {
-            ModelFault::new(FaultKind::Unusable, "the answer is no text; it takes JSON")
+            ModelFault::new(
+                FaultKind::Unusable,
+                "the response is not text; expected JSON",
+            )
         })?;
         Ok(ModelReply {
             text: text.to_owned(),

@@ -155,7 +155,7 @@ async fn who_refuses_a_harmless_word_is_configured_wrongly() {
     .await;
     let problem = misconfigured(outcome);
     assert!(
-        problem.contains("also for a harmless word; check model"),
+        problem.contains("even for a test word; check model"),
         "{problem}"
     );
     tells_nothing(&problem);

@@ -115,7 +115,7 @@ async fn a_failure_of_any_kind_is_told_without_what_was_sent() {
         (
             "200 OK",
             r#"[{"index":0,"score":0.1},{"index":7,"score":0.2}]"#,
-            "numbers its scores wrongly",
+            "has wrong score indexes",
         ),
         (
             "200 OK",

@@ -485,7 +485,7 @@ fn migration_stops_after_losing_database_lease() {
     let refused = copy_and_compare(&mut *source, &mut *target, bounds(9), &mut |_, _| {});
     let problem = refused.expect_err("it is lost").to_string();
     assert!(
-        problem.contains("another memoird has taken it over"),
+        problem.contains("another memoird took it over"),
         "{problem}"
     );
     assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 0);

@@ -788,7 +788,7 @@ fn unreachable_database_error_has_advice() {
     let none = open(&format!("{} dbname=nobodys", database.words));
     assert!(none.contains("create the database"), "{none}");
     let away = open("host=127.0.0.1 port=1 user=a dbname=b");
-    assert!(away.contains("see whether the server runs"), "{away}");
+    assert!(away.contains("check that the server runs"), "{away}");
     for (url, problem) in [
         ("postgres://host", "names no database"),
         ("http://host/database", "is none of PostgreSQL"),

@@ -84,7 +84,7 @@ fn checksum_mismatch_is_named_and_unchanged() {
     let checked = check(&store);
     assert_eq!(database.text(all), before, "a check changed the turns");
     let expected = format!(
-        "turn 2 of generation {} (tenant t, session said) does not fit its checksum",
+        "turn 2 of generation {} (tenant t, session said) does not match its checksum",
         chat.generation()
     );
     assert_eq!(
@@ -185,6 +185,6 @@ fn table_rewritten_during_check_fails_the_check() {
         drop(held);
         checking.join().unwrap().unwrap_err().to_string()
     });
-    assert!(error.contains("written anew"), "{error}");
+    assert!(error.contains("rewritten during the check"), "{error}");
     assert_eq!(check(&store).turns.whole, 3);
 }

@@ -146,10 +146,10 @@ mod tests {
         assert_eq!(reload_text(&none), "nothing has changed");
         let some = ReloadConfigResponse {
             applied: vec!["short_term.session_ttl".into(), "hooks".into()],
-            refused: vec!["data_dir: stays a until the daemon starts anew".into()],
+            refused: vec!["data_dir: stays a until the daemon restarts".into()],
         };
         let expected = "applied  short_term.session_ttl\napplied  hooks\n\
-                        refused  data_dir: stays a until the daemon starts anew";
+                        refused  data_dir: stays a until the daemon restarts";
         assert_eq!(reload_text(&some), expected);
     }
 

@@ -26,12 +26,11 @@ const THREAD: &str = "maintenance";
 /// Why files could not be checked or sent.
 #[derive(Debug, Error)]
 pub(crate) enum MaintenanceError {
-    #[error("another Verify or Backup runs; wait for its end")]
+    #[error("another Verify or Backup is running; retry when it has ended")]
     Running,
     /// The data directory does not have enough space for copies.
     #[error(
-        "a backup copies the files first, and data_dir has room for {available_bytes} bytes \
-         where that needs {needed_bytes}; free some"
+        "not enough space in data_dir for a backup: it needs {needed_bytes} bytes for copies, and {available_bytes} are available"
     )]
     NoRoom {
         /// Size of the copies, plus the space to leave free.
@@ -40,8 +39,7 @@ pub(crate) enum MaintenanceError {
     },
     /// The journal is in a database.
     #[error(
-        "journal, memories and documents are in the database of journal.postgres, and no copy of \
-         files has them; back it up with pg_dump or by its write-ahead log"
+        "journal, memories and documents are in the database of journal.postgres; back it up with pg_dump or by archiving its write-ahead log"
     )]
     JournalInDatabase,
     /// A SQLite file cannot be read or copied.
@@ -60,10 +58,10 @@ pub(crate) enum MaintenanceError {
     #[error("checkpoint repositories: {0}")]
     Checkpoints(#[from] GitError),
     /// The thread did not start, or panicked.
-    #[error("it was broken off; see the daemon's log")]
+    #[error("it failed; see the daemon's log")]
     ThreadFailed,
     /// The caller is gone, or the daemon is stopping.
-    #[error("nobody waits for it any more")]
+    #[error("the caller is gone, or the daemon is stopping")]
     Stopped,
 }
 

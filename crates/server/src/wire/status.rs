@@ -272,22 +272,20 @@ pub(crate) fn at(place: &str, refusal: &Status) -> Status {
 
 /// A cursor that no daemon has issued.
 pub(crate) fn cursor_invalid() -> Status {
-    let problem = "after_cursor is no `cursor` of an event: leave it empty to watch from now on";
+    let problem = "invalid after_cursor: pass the `cursor` of an event, or leave it empty to watch from now on";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
 /// A cursor of one tenant, combined with another position or all tenants.
 pub(crate) fn cursor_with_others() -> Status {
-    let problem = "after_cursor is a place in the events of one tenant: send it without \
-                   after_event_id and all_tenants";
+    let problem = "after_cursor is a position in the events of one tenant: send it without after_event_id and all_tenants";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
 /// A call that is not served in a cluster.
 pub(crate) fn not_in_cluster(what: &str) -> Status {
     let problem = format!(
-        "{what} is not served where daemons share a journal (journal.postgres.cluster); \
-         docs/cluster.md says what is"
+        "{what} is not available in a cluster (journal.postgres.cluster); see docs/cluster.md"
     );
     status(Unimplemented, "NOT_IN_CLUSTER", problem, None)
 }
@@ -306,21 +304,19 @@ pub(crate) fn denied(denied: AuthError) -> Status {
             status(Unauthenticated, "NO_KEY", problem, None)
         }
         AuthError::WrongKey => {
-            let problem = "the key is not known; ask your operator for one";
+            let problem = "unknown key; ask your operator for one";
             status(Unauthenticated, "WRONG_KEY", problem, None)
         }
         AuthError::SeveralKeys => {
-            let problem = "there is more than one `authorization` in the metadata; send one key";
+            let problem = "more than one `authorization` header; send one key";
             status(Unauthenticated, "SEVERAL_KEYS", problem, None)
         }
         AuthError::NoKeysHere => {
-            let problem = "this daemon has no keys (server.allow_without_keys), so it cannot tell \
-                           whose yours is; send none, or give the tenants keys";
+            let problem = "this daemon has no keys (server.allow_without_keys); send no key, or configure keys for the tenants";
             status(Unauthenticated, "NO_KEYS_HERE", problem, None)
         }
         AuthError::WrongCertificate => {
-            let problem = "your certificate names no tenant of this daemon, or several, in the \
-                           place that server.tls.client_tenant says";
+            let problem = "your certificate must name one tenant of this daemon in the field selected by server.tls.client_tenant";
             status(Unauthenticated, "WRONG_CERTIFICATE", problem, None)
         }
     }
@@ -328,23 +324,23 @@ pub(crate) fn denied(denied: AuthError) -> Status {
 
 /// A caller without the required role.
 pub(crate) fn role_required() -> Status {
-    let problem = "AdminService takes keys with `role: admin`";
+    let problem = "AdminService requires a key with `role: admin`";
     status(PermissionDenied, "ROLE_REQUIRED", problem, None)
 }
 
 pub(crate) fn tenant_not_found() -> Status {
-    let problem = "there is no such tenant; ListTenants names all";
+    let problem = "no such tenant; ListTenants returns all";
     status(NotFound, "TENANT_NOT_FOUND", problem, None)
 }
 
 /// More concurrent calls than configured.
 pub(crate) fn too_many_calls() -> Status {
-    let problem = "too many calls at once; try again";
+    let problem = "too many concurrent calls; retry";
     status(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
 }
 
 pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) -> Status {
-    let problem = format!("more than the {per_second} {key} of this tenant; try again later");
+    let problem = format!("rate limit exceeded: {per_second} {key} for this tenant; retry later");
     let reason = match key {
         "calls_per_second" => "CALLS_PER_SECOND",
         _ => "BYTES_PER_SECOND",
@@ -362,7 +358,8 @@ pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
     } else {
         ""
     };
-    let problem = format!("the request has more than the {bytes_max} bytes of this call{setting}");
+    let problem =
+        format!("the request exceeds the maximum of {bytes_max} bytes for this call{setting}");
     status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
@@ -395,7 +392,7 @@ pub(crate) fn reply_limit_invalid(value: &str) -> Status {
 
 /// A request that did not arrive in time.
 pub(crate) fn request_too_slow() -> Status {
-    let problem = "the request did not come within server.connections.request_timeout";
+    let problem = "the request did not arrive within server.connections.request_timeout";
     status(DeadlineExceeded, "REQUEST_TOO_SLOW", problem, None)
 }
 
@@ -407,14 +404,13 @@ pub(crate) fn deadline_exceeded() -> Status {
 
 /// A health check request that is too large.
 pub(crate) fn probe_too_large(bytes_max: usize) -> Status {
-    let problem = format!("a probe has at most {bytes_max} bytes");
+    let problem = format!("a health check request may have at most {bytes_max} bytes");
     status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
 /// A call without room for its request or response.
 pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
-    let problem = "requests and answers that are not read yet use all the memory that they may \
-                   (a part of limits.memory); read your answers, and try again";
+    let problem = "unread requests and responses use their whole share of limits.memory; read your responses, then retry";
     let facts = HashMap::from(
         [("used_bytes", used_bytes), ("limit_bytes", limit_bytes)]
             .map(|(name, bytes)| (name.to_owned(), bytes.to_string())),
@@ -457,19 +453,19 @@ pub(crate) fn maintenance(error: &MaintenanceError) -> Status {
 
 /// More concurrent watchers than allowed.
 pub(crate) fn too_many_watchers() -> Status {
-    let problem = "too many watch this tenant; end another WatchEvents first";
+    let problem = "too many watchers of this tenant; end another WatchEvents first";
     status(ResourceExhausted, "TOO_MANY_WATCHERS", problem, LATER)
 }
 
 /// A watcher that read nothing.
 pub(crate) fn watcher_too_slow() -> Status {
-    let problem = "nothing was taken for 30 seconds; watch again with after_cursor";
+    let problem = "no event was read for 30 seconds; watch again with after_cursor";
     status(Aborted, "WATCHER_TOO_SLOW", problem, None)
 }
 
 /// A watcher after a change of keys.
 pub(crate) fn keys_changed() -> Status {
-    let problem = "other keys apply; watch again with after_cursor";
+    let problem = "the keys were changed; watch again with after_cursor";
     status(Unauthenticated, "KEYS_CHANGED", problem, SOON)
 }
 

@@ -146,9 +146,9 @@ async fn an_answer_that_is_none_is_a_failure_that_may_pass_and_is_not_repeated_a
             ("", "no JSON object"),
             (&whole[..whole.len() / 2], "no JSON object"),
             ("[]", "no JSON object"),
-            ("{}", "the answer has no "),
-            (r#"{"content":"a","choices":[{}]}"#, "the answer has no "),
-            (CHATTY, "the answer is an error"),
+            ("{}", "the response has no "),
+            (r#"{"content":"a","choices":[{}]}"#, "the response has no "),
+            (CHATTY, "the response is an error"),
         ] {
             let service = Service::bind().await;
             let answer = service.answer("200 OK", "", body);
@@ -171,7 +171,7 @@ async fn bytes_that_are_no_text_and_more_bytes_than_a_summary_has_are_no_answer(
         let (outcome, _) = exchange(&summarizer, service.say(garbage)).await;
         let (kind, problem) = failed(outcome);
         assert!(
-            kind == "later" && problem.contains("the answer is no "),
+            kind == "later" && problem.contains("the response is not "),
             "{problem}"
         );
         let huge = wire.saying(&"x".repeat(1024 * 1024));

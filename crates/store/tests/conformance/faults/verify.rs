@@ -70,7 +70,7 @@ fn verify_names_flipped_content_and_others_stay_readable() {
     fs::write(&path, file).unwrap();
     let check = check(dir.path());
     let expected = format!(
-        "turn 3 of generation {} (tenant t, session said) does not fit its checksum",
+        "turn 3 of generation {} (tenant t, session said) does not match its checksum",
         chat.generation()
     );
     assert_eq!(check.damages, [expected]);
