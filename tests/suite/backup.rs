@@ -130,7 +130,7 @@ async fn backup_and_restore_round_trip_and_second_backup_is_incremental() {
     std::fs::write(&kept, bytes).expect("written");
     let (home, data) = vacant();
     let damaged = run(&["restore", &dest, "--data", &data], &[]).await;
-    fails(&damaged, 65, "not what was backed up");
+    fails(&damaged, 65, "differs from what was backed up");
     let refused = Daemon::refused(&Setup::default().data_dir(&data)).await;
     assert!(refused.stderr.contains("memoird restore"), "{refused:?}");
     let mended = backup(&daemon, &dest).await;

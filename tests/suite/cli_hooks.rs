@@ -182,7 +182,7 @@ async fn watch_reconnects_after_daemon_restart_and_exits_on_closed_pipe() {
     watch.stderr_line("connected again, where it was").await;
     say(&mut daemon.sessions(), "chat", "again").await;
     assert!(watch.line().await.contains("appended        chat  turn 2"));
-    watch.stderr_line("started anew").await;
+    watch.stderr_line("was restarted").await;
 
     let Watch {
         mut child,

@@ -117,7 +117,11 @@ async fn export_and_import_move_tenant_and_repeated_import_adds_nothing() {
     end(&mut there, "two").await;
     say(&mut there, "two", "something else").await;
     let outcome = ask_as(&to, &["import", path], "").await;
-    fails(&outcome, 65, "session two has other turns from seq 1 on");
+    fails(
+        &outcome,
+        65,
+        "session two has different turns from seq 1 on",
+    );
 }
 
 #[tokio::test]
@@ -144,12 +148,12 @@ async fn export_selects_session_or_generation_and_import_rejects_bad_lines() {
     let file = daemon.path("lines.jsonl");
     let path = file.to_str().expect("a path");
     for (text, problem) in [
-        ("{}", "line 1: a line has session and state"),
+        ("{}", "line 1: expected session and state"),
         ("{\"session\": {}}", "missing field `session_id`"),
         ("nonsense", "line 1: "),
         (
             r#"{"session_id": "a", "turn": {"role": "ROLE_USER", "parts": [{"text": "a"}]}}"#,
-            "stands before its session",
+            "precedes its session",
         ),
     ] {
         std::fs::write(&file, text).expect("written");

@@ -161,7 +161,7 @@ async fn migrate_to_database_and_back_preserves_sessions() {
             assert_eq!(told[0]["turns"].as_array().expect("turns").len(), 3);
         }
         if to == &words {
-            let problem = "another memoird has it";
+            let problem = "another memoird is using it";
             fails(&migrate(&daemon, &back).await, 69, problem);
             daemon.stop().await;
         }
@@ -202,7 +202,7 @@ async fn migrate_reports_invalid_sources_and_targets() {
     };
     let daemon = Daemon::start().await;
     let here = daemon.path("data").display().to_string();
-    fails(&migrate(&daemon, &here).await, 2, "is there already");
+    fails(&migrate(&daemon, &here).await, 2, "is already there");
     let empty = over("", RECORDING_HOOK).data_dir(&daemon.path("none").display().to_string());
     daemon.rewrite_text(&empty.yaml(&daemon.path("")));
     fails(&migrate(&daemon, "there").await, 66, "has no journal");

@@ -308,12 +308,12 @@ async fn invalid_postgres_settings_are_refused_at_start() {
         (
             &words,
             "durability: interval,",
-            &["journal.durability", "is not sync"],
+            &["journal.durability", "must be sync"],
         ),
         (
             &words,
             "durability: off,",
-            &["journal.durability", "is not sync"],
+            &["journal.durability", "must be sync"],
         ),
         (&nobodys, "", &["create the database"]),
     ] {

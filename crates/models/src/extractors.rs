@@ -234,7 +234,7 @@ mod tests {
         }
         let both = read(json!({"anthropic": anthropic, "openai": openai}));
         let problem = both.spec().expect_err("several").problem;
-        assert!(problem.contains("name one of"), "{problem}");
+        assert!(problem.contains("use one of"), "{problem}");
         let bad = read(json!({"openai": {"model": ""}})).spec().expect("one");
         assert_eq!(bad.build(&Hunter2).expect_err("nameless").key, "openai");
     }

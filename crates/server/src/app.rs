@@ -143,7 +143,7 @@ impl App {
         };
         if data_files.is_restoring() {
             return Err(unavailable(format!(
-                "data_dir {} holds a restore that was not finished; run `memoird restore` again",
+                "data_dir {} contains an unfinished restore; run `memoird restore` again",
                 data_files.data_dir.display()
             )));
         }

@@ -46,7 +46,7 @@ impl ClusterView {
         let others = self.here().filter(|member| !member.differing.is_empty());
         let line = |other: &MemberView| {
             format!(
-                "{} has other values of {}",
+                "{}: settings differ: {}",
                 other.name,
                 other.differing.join(", ")
             )

@@ -208,14 +208,12 @@ impl ServerConfig {
         problems.unless(
             is_socket || self.unix.peers.is_empty(),
             "unix.peers",
-            "are users of a socket in the file system, and listen is an address; listen on \
-             unix:/run/memoird/grpc.sock, or leave them out",
+            "require a Unix socket, and listen is an address; listen on unix:/run/memoird/grpc.sock, or remove them",
         );
         problems.unless(
             !is_socket || !self.tls.as_ref().is_some_and(TlsConfig::takes_clients),
             "tls.client_ca",
-            "is of clients that speak TLS, and listen is a socket in the file system, which does \
-             not; listen on an address, or leave it out",
+            "requires TLS, and listen is a Unix socket, which has none; listen on an address, or remove it",
         );
     }
 }
@@ -382,25 +380,22 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
     let keyless = keyless(&file.server, &engine.tenants, &mut problems);
     let mut warnings = plain_text::warnings(&file);
     if file.version.is_none() {
-        let unversioned = "version is missing: this file is taken at the start, and refused when \
-                           it is read again; add `version: 1`";
+        let unversioned = "version is missing: the file is accepted at startup, and rejected by a reload; add `version: 1`";
         warnings.push(unversioned.to_owned());
     }
     if engine.sessions.max_sessions == 0 {
-        let unbounded = "short_term.max_sessions is 0: there is no cap on sessions, and only \
-                         their TTL bounds the memory of the daemon";
+        let unbounded =
+            "short_term.max_sessions is 0: only the TTL of sessions limits the daemon's memory";
         warnings.push(unbounded.to_owned());
     }
     if tenants::are_journals_unbounded(&file.tenants)
         && file.journal.first.durability != Durability::Off
     {
-        let unbounded = "tenants[].limits.journal_bytes is set for no tenant: one of them can fill \
-                         the disk of all";
+        let unbounded = "no tenant has limits.journal_bytes: one of them can fill the disk for all";
         warnings.push(unbounded.to_owned());
     }
     if keys.is_empty() && keyless == KeylessCallers::default() {
-        let open = "no keys are configured: everybody on this machine is the operator of `default` \
-                    (server.allow_without_keys)";
+        let open = "no keys are configured: every process on this machine is an operator of `default` (server.allow_without_keys)";
         warnings.push(open.to_owned());
         let default = TenantId::default_tenant();
         if engine.tenants.iter().all(|tenant| tenant.id != default) {
@@ -411,8 +406,7 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
         }
     }
     if !keys.is_empty() && file.server.allow_without_keys {
-        let unused = "server.allow_without_keys is true, and there are keys: it would open the \
-                      daemon at a start from a file that has lost them; leave it out";
+        let unused = "server.allow_without_keys is true although keys are configured: a file that loses its keys would start an open daemon; remove it";
         warnings.push(unused.to_owned());
     }
     warnings.extend(
@@ -457,7 +451,7 @@ fn journal_location(file: &File, problems: &mut Problems) -> JournalLocation {
     problems.unless(
         file.journal.first.durability == Durability::Sync,
         "durability",
-        "is not sync: with journal.postgres there is no other",
+        "must be sync with journal.postgres",
     );
     problems.within("postgres", |problems| {
         spec.build(&ProcessEnvironment::default(), problems)
@@ -478,7 +472,7 @@ fn keyless(
     let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
     let ids = || tenants.iter().map(|tenant| tenant.id.clone());
     if has_keyless(server) && tenants.is_empty() {
-        let problem = "there is none, so nobody could call; name one, such as { id: acme }";
+        let problem = "there is none, so no client could call; configure one, such as { id: acme }";
         problems.add("tenants", problem);
     }
     let mut by_uid = Vec::new();
@@ -513,14 +507,12 @@ fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) 
     }
     if !server.listen.is_of_this_machine() {
         let problem = format!(
-            "{} can be reached from other machines, and no keys are configured; give tenants \
-             keys, or listen on 127.0.0.1",
+            "{} is reachable from other machines, and no keys are configured; configure keys, or listen on 127.0.0.1",
             server.listen
         );
         problems.add("listen", problem);
     }
-    let is_missing = "is not set, and no keys are configured: give tenants keys, or, where \
-                      everybody on this machine may do everything, add this line\n\
+    let is_missing = "is not set, and no keys are configured: configure keys, or, if every process on this machine may do everything, add this line\n\
                       server: { allow_without_keys: true }";
     problems.unless(server.allow_without_keys, "allow_without_keys", is_missing);
 }
@@ -552,8 +544,7 @@ fn turn_bytes(file: &File, memory_bytes: u64, problems: &mut Problems) -> usize 
         if let Some(size) = size.filter(|size| *size < bytes) {
             let [bytes, size] = [bytes, size].map(|bytes| Size::format(&bytes));
             let problem = format!(
-                "is {bytes}, and {setting} is {size}: no turn could have {bytes}; set {setting} to \
-                 auto, or leave it out"
+                "is {bytes}, but {setting} is {size}, so no turn could be that large; set {setting} to auto, or remove it"
             );
             problems.add("limits.turn_bytes", problem);
         }
@@ -658,7 +649,7 @@ fn memories(
     problems.unless(
         extractor.is_none() || has_journal,
         "extraction",
-        "follows the journal; choose a journal.durability other than off",
+        "requires a journal; use a journal.durability other than off",
     );
     let reranker = keys.reranker.build(&ProcessEnvironment::default());
     let config = MemoriesConfig {

@@ -93,9 +93,9 @@ impl CliError {
         let error = match code {
             Code::Unauthenticated | Code::PermissionDenied => Self {
                 hint: Some(match reason.as_deref() {
-                    Some("NO_KEYS_HERE") => "unset MEMOIRD_KEY, and leave out --key-file",
-                    Some("ROLE_REQUIRED") => "this needs a key with the role admin",
-                    _ => "give a key in MEMOIRD_KEY or --key-file",
+                    Some("NO_KEYS_HERE") => "unset MEMOIRD_KEY, and omit --key-file",
+                    Some("ROLE_REQUIRED") => "this requires a key with the role admin",
+                    _ => "set a key with MEMOIRD_KEY or --key-file",
                 }),
                 ..Self::failed(Exit::NoPermission, problem)
             },
@@ -119,7 +119,7 @@ impl CliError {
 
     pub(crate) fn unavailable(addr: &str, problem: &str) -> Self {
         Self {
-            hint: Some("start it with `memoird serve`, or say where it is with --addr"),
+            hint: Some("start it with `memoird serve`, or set its address with --addr"),
             ..Self::failed(
                 Exit::Unavailable,
                 format!("memoird at {addr} does not answer: {problem}"),
@@ -187,7 +187,8 @@ impl From<GitError> for CliError {
         let problem = error.to_string();
         let exit = match error {
             GitError::Missing { .. } => {
-                let hint = "say where they are with --dir or --config, and whose with --tenant";
+                let hint =
+                    "set their location with --dir or --config, and the tenant with --tenant";
                 return Self {
                     hint: Some(hint),
                     ..Self::failed(Exit::NoInput, problem)

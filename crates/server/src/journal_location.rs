@@ -402,8 +402,7 @@ mod postgres {
                 .await
                 .map_err(|error| open_interrupted(&error))??;
             let bytes = postgres.try_into().map_err(|_| {
-                let problem = "the secret `marks` of the journal's database is damaged: delete its \
-                               row of memoird.secrets, and windows are marked anew";
+                let problem = "the nonce secret `marks` in memoird.secrets is damaged: delete its row, and new nonces are used";
                 CliError::failed(Exit::Unavailable, problem)
             })?;
             Ok(Some(MarkSecret::new(bytes)))

@@ -18,18 +18,16 @@ pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> MarkSecret {
     let path = data_dir.join(FILE);
     let problem = match read(&path) {
         Ok(Some(secret)) => return secret,
-        Ok(None) => "it does not have 32 bytes".to_owned(),
+        Ok(None) => "it is not 32 bytes long".to_owned(),
         Err(error) => error.to_string(),
     };
     let secret = new_nonce_secret(machine);
     if path.exists() {
-        warn!(%problem, path = %path.display(), "the secret of marks cannot be read, and is made \
-            anew: windows differ from those before");
+        warn!(%problem, path = %path.display(), "the nonce secret cannot be read and is replaced: windows get new nonces");
     }
     // The journal reports a full disk.
     if let Err(error) = write(&path, &secret) {
-        warn!(%error, path = %path.display(), "the secret of marks was not written: windows will \
-            differ after the next start");
+        warn!(%error, path = %path.display(), "the nonce secret could not be written: windows get new nonces after a restart");
     }
     secret
 }

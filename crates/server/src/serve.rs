@@ -58,9 +58,9 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         let lost = running.lost();
         let reason = tokio::select! {
             signal = signals.stop_signal(&reloader, &notifier) => signal,
-            () = reloader.follow_file() => "the configuration cannot be followed",
+            () = reloader.follow_file() => "the configuration file cannot be watched",
             () = broken.cancelled() => "a background worker panicked",
-            () = lost.cancelled() => "another memoird has its journal",
+            () = lost.cancelled() => "another daemon has taken over its journal",
         };
         info!(reason, "memoird is stopping");
         let within = running.drain_time_max();
@@ -74,7 +74,8 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
             return Err(CliError::failed(Exit::Internal, problem));
         }
         if lost.is_cancelled() {
-            let problem = "another memoird has taken the journal over; started again, this one is its standby";
+            let problem =
+                "another daemon took over the journal; restart this one to run as its standby";
             return Err(CliError::failed(Exit::Unavailable, problem));
         }
         info!("memoird has stopped");
@@ -113,8 +114,7 @@ fn take_descriptors(config: &mut Config) {
             wanted,
             connections = server.max_connections,
             open_files = files.files_open_max,
-            "the process may have fewer descriptors than server.max_connections and \
-             long_term.open_files may take, and serves fewer connections or keeps fewer files open; \
+            "the descriptor limit is too low for server.max_connections and long_term.open_files: fewer connections are served, or fewer files kept open; \
              raise its limit (ulimit -n, LimitNOFILE) or lower the settings"
         );
     }
@@ -192,7 +192,7 @@ impl Signals {
                     let owner = waits_for.borrow_and_update().clone();
                     if let Some(owner) = owner {
                         info!(owner, "standby: another daemon has the database");
-                        notifier.status(format_args!("is the standby of another memoird ({owner})"));
+                        notifier.status(format_args!("standby of another daemon ({owner})"));
                         // The start is complete for the service manager.
                         notifier.ready();
                     }

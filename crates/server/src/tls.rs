@@ -212,7 +212,7 @@ pub(crate) fn certificates(
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(at(path, "there is no certificate in it")),
+        Ok(_) => Err(at(path, "it contains no certificate")),
         Err(error) => Err(at(path, &error.to_string())),
     }
 }

@@ -67,7 +67,7 @@ impl Daemon {
                 .lines()
                 .filter_map(|line| serde_json::from_str::<Value>(line).ok());
             let admin = lines.find_map(|line| line["admin"].as_str().map(str::to_owned));
-            admin.filter(|_| log.contains("this one is its standby"))
+            admin.filter(|_| log.contains("standby: another daemon has the database"))
         });
         let admin = admin.await;
         (daemon, admin)

@@ -308,7 +308,7 @@ async fn text_metadata_is_stored_updated_and_filtered() {
     };
     let answer = client.remember(both).await;
     let said = refused(answer, Code::InvalidArgument, "MEMORY_INVALID");
-    assert!(said.contains("send one of both"), "{said}");
+    assert!(said.contains("send either"), "{said}");
 
     let asked = |metadata: &[(&str, &str)], json: &str| RecallRequest {
         metadata: texts(metadata),

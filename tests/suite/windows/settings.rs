@@ -19,7 +19,7 @@ async fn invalid_window_settings_are_reported_and_prevent_start() {
         "context.turns: must be at least 1",
         "context.floor: must be less than watermark",
         "context.default_model: [not shown] is not known",
-        "context.models.ours: is no built-in model: say its context_window",
+        "context.models.ours: is not a built-in model: set its context_window",
         "context.models.ours.tokenizer: ./no-such.json cannot be used",
     ] {
         assert!(ended.stderr.contains(part), "{part:?} in {}", ended.stderr);

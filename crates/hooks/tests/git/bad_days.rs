@@ -271,7 +271,7 @@ async fn blocking_path_is_named_in_error() {
     assert!(
         error
             .problem
-            .starts_with("sessions on branch main is not what"),
+            .starts_with("sessions on branch main blocks a path"),
         "{error}"
     );
 }

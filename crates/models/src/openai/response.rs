@@ -139,7 +139,7 @@ mod tests {
             ["0", "\"1\""],
         ] {
             assert!(
-                problem(&of(&indexes), 2).contains("numbers its vectors"),
+                problem(&of(&indexes), 2).contains("has wrong vector indexes"),
                 "{indexes:?}"
             );
         }

@@ -247,7 +247,7 @@ async fn another_dimension_than_asked_for_or_than_before_is_another_model() {
     let (outcome, _) = exchange(&embedder(&asking), &[TEXT], answer).await;
     let problem = misconfigured(outcome);
     assert!(
-        problem.contains("makes 3 dimensions where 2 are asked for"),
+        problem.contains("returns 3 dimensions instead of the requested 2"),
         "{problem}"
     );
     let embedder = embedder(&config(service.url()));
@@ -256,7 +256,7 @@ async fn another_dimension_than_asked_for_or_than_before_is_another_model() {
     let (outcome, _) = exchange(&embedder, &[TEXT], service.answer("200 OK", "", &body)).await;
     let problem = misconfigured(outcome);
     assert!(
-        problem.contains("makes 3 dimensions and made 2 before"),
+        problem.contains("returns 3 dimensions, and returned 2 before"),
         "{problem}"
     );
     tells_nothing(&problem);

@@ -468,7 +468,7 @@ fn database_used_by_daemon_is_rejected() {
     let refused = Side::Database(&database).target(&id).err();
     let problem = refused.expect("it is refused").to_string();
     assert!(
-        problem.contains("another memoird has it (the daemon)"),
+        problem.contains("another memoird is using it (the daemon)"),
         "{problem}"
     );
 }

@@ -791,7 +791,7 @@ fn unreachable_database_error_has_advice() {
     assert!(away.contains("check that the server runs"), "{away}");
     for (url, problem) in [
         ("postgres://host", "names no database"),
-        ("http://host/database", "is none of PostgreSQL"),
+        ("http://host/database", "is not a PostgreSQL URL"),
         ("postgres:///database", "names no host"),
     ] {
         let told = PgOptions::parse(url, None, None).unwrap_err();

@@ -58,7 +58,7 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
     let manifest = loop {
         let step = steps.message().await;
         let Some(step) = step.map_err(|status| target.explain(status))? else {
-            let problem = "the daemon ended before the backup was whole; nothing was changed";
+            let problem = "the daemon ended before the backup was complete; nothing was changed";
             return Err(CliError::failed(Exit::Unavailable, problem));
         };
         if let Some(manifest) = incoming.put(&step)? {
@@ -152,7 +152,7 @@ fn begin(dir: &Path) -> Result<DirLock, CliError> {
     if is_empty(dir).map_err(failed(dir))? {
         return Ok(lock);
     }
-    let problem = format!("{} is not empty; name another directory", dir.display());
+    let problem = format!("{} is not empty; use another directory", dir.display());
     Err(CliError::failed(Exit::CannotCreate, problem))
 }
 
@@ -168,7 +168,7 @@ fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Resul
     let damaged = || {
         bad(
             from,
-            "it is not what was backed up; run `memoird backup` again, or take another backup",
+            "it differs from what was backed up; run `memoird backup` again, or use another backup",
         )
     };
     let mut copy: File = private::file_options()

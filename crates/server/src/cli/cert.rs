@@ -49,7 +49,7 @@ struct Output {
 
 pub(crate) fn run(args: &CertArgs, json: bool) -> Result<(), CliError> {
     let outputs = certificates(args)
-        .map_err(|error| CliError::usage(format!("no certificate can be made: {error}")))?;
+        .map_err(|error| CliError::usage(format!("cannot create a certificate: {error}")))?;
     fs::create_dir_all(&args.dir).map_err(CliError::io(format!(
         "cannot create {}",
         args.dir.display()

@@ -88,7 +88,7 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
             .generation
             .map(|life| format!(", generation {life}"))
             .unwrap_or_default();
-        let problem = format!("there is no checkpoint of {}{life}", args.session);
+        let problem = format!("no checkpoint of {}{life}", args.session);
         CliError::failed(Exit::NoInput, problem)
     })?;
     if json {

@@ -101,7 +101,7 @@ pub(crate) fn kinds(kinds: Vec<MemoryKind>) -> Vec<i32> {
 /// Parses a date, or a time in RFC 3339.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     text.parse()
-        .map_err(|_| "takes a day or a time such as 2026-01-31T12:00:00Z".to_owned())
+        .map_err(|_| "expected a day or a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
 pub(crate) fn kind_name(number: i32) -> String {

@@ -20,7 +20,7 @@ fn text(cluster: &GetClusterResponse) -> String {
     let differs = |member: &&ClusterMember| !member.differing_settings.is_empty();
     for other in cluster.members.iter().filter(differs) {
         paragraphs.push(format!(
-            "{} has other values than the daemon that answers of: {}",
+            "{}: settings differ from this node: {}",
             output::printable(&other.name),
             output::printable(&other.differing_settings.join(", "))
         ));
@@ -85,7 +85,7 @@ fn summary(cluster: &GetClusterResponse) -> String {
     let leads = cluster.members.iter().find(|member| member.leads);
     let lease = match leads {
         Some(leads) => output::printable(&leads.name),
-        None => "nobody leads: sweeps and hooks wait".to_owned(),
+        None => "no leader: sweeps and hooks are paused".to_owned(),
     };
     output::rows([
         ("lease", lease),
@@ -132,7 +132,7 @@ mod tests {
             "gone",
             "2 differ",
             "3 due",
-            "b has other values than the daemon that answers of: hooks, short_term.session_ttl",
+            "b: settings differ from this node: hooks, short_term.session_ttl",
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }

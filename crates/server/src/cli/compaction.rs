@@ -57,7 +57,7 @@ fn undone(reply: &UndoCompactionResponse) -> String {
     let turns = output::counted(reply.restored_turns, "turn", "turns");
     let session = reply.session.as_ref();
     let now = if session.is_some_and(|session| session.has_summary) {
-        "the summary before it stands again"
+        "the previous summary applies again"
     } else {
         "there is no summary any more"
     };

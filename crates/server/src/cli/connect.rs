@@ -262,8 +262,7 @@ impl Address {
     fn channel(&self, tls: &TlsFiles) -> Result<Channel, CliError> {
         if matches!(self, Self::Plain { .. }) && tls.is_any() {
             let problem = format!(
-                "{self} is plain, and would show the key to everybody on the way: with --ca, --cert \
-                 (or MEMOIRD_CA, MEMOIRD_CERT) say https://"
+                "{self} is unencrypted and would expose the key: with --ca, --cert (or MEMOIRD_CA, MEMOIRD_CERT) use https://"
             );
             return Err(CliError::usage(problem));
         }
@@ -273,7 +272,7 @@ impl Address {
             _ => self.to_string(),
         };
         let endpoint = Endpoint::from_shared(uri)
-            .map_err(|error| CliError::usage(format!("{self} is no address: {error}")))?
+            .map_err(|error| CliError::usage(format!("{self} is not a valid address: {error}")))?
             .connect_timeout(CONNECT_TIME_MAX)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PONG_TIME_MAX);
@@ -308,7 +307,7 @@ impl FromStr for Address {
             // The forms gRPC allows: unix:path, unix:/path, unix:///path.
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
-                "" => Err("unix: takes the path of a socket".to_owned()),
+                "" => Err("unix: must be followed by the path of a socket".to_owned()),
                 path => Ok(Self::Unix(path.into())),
             };
         }

@@ -108,7 +108,7 @@ impl TlsFiles {
 
     fn config(&self) -> Result<ClientConfig, CliError> {
         let failed = |error: rustls::Error| {
-            CliError::failed(Exit::Unavailable, format!("TLS cannot start: {error}"))
+            CliError::failed(Exit::Unavailable, format!("TLS is unavailable: {error}"))
         };
         let versioned = ClientConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
@@ -134,8 +134,7 @@ impl TlsFiles {
             }
             (None, None) => builder.with_no_client_auth(),
             _ => {
-                let problem =
-                    "--cert and --cert-key (or MEMOIRD_CERT and MEMOIRD_CERT_KEY) go together";
+                let problem = "--cert and --cert-key (or MEMOIRD_CERT and MEMOIRD_CERT_KEY) must be used together";
                 return Err(CliError::usage(problem));
             }
         };
@@ -150,7 +149,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CliError> {
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
         _ => {
-            let problem = format!("{}: there is no certificate in it", path.display());
+            let problem = format!("{} contains no certificate", path.display());
             Err(CliError::failed(Exit::Data, problem))
         }
     }

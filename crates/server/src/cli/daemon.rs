@@ -41,7 +41,7 @@ pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
     match status {
         ServingStatus::Serving => Ok(()),
         _ => {
-            let problem = format!("memoird at {addr} takes no calls");
+            let problem = format!("memoird at {addr} does not accept calls");
             Err(CliError::failed(Exit::Unavailable, problem))
         }
     }

@@ -236,7 +236,7 @@ async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError>
         Put::Bytes(bytes_read.into())
     } else {
         Put::Json(String::from_utf8(bytes_read).map_err(|_| {
-            CliError::failed(Exit::Data, "the value is no text; say --bytes to store it")
+            CliError::failed(Exit::Data, "the value is not text; use --bytes to store it")
         })?)
     };
     let ttl = args.ttl.map(prost_types::Duration::try_from).transpose();
@@ -266,7 +266,7 @@ fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, C
                 .read_to_end(&mut bytes)
                 .map_err(CliError::io("cannot read stdin"))?;
             if read as u64 > VALUE_BYTES_MAX {
-                let problem = "stdin: is longer than 64 MiB, and no document";
+                let problem = "stdin: exceeds 64 MiB, the maximum of a document";
                 Err(CliError::failed(Exit::Data, problem))
             } else {
                 Ok(bytes)
@@ -376,7 +376,7 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
     }
     if !args.yes {
         if !io::stdin().is_terminal() {
-            return Err(CliError::usage("nobody can be asked here; say --yes"));
+            return Err(CliError::usage("no terminal to confirm on; use --yes"));
         }
         let path = path(&namespace);
         output::note(&format!("All documents in {path} and below it would go."));
@@ -396,7 +396,7 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
         format!("deleted {}", output::count(reply.deleted))
     })?;
     if args.erase && !reply.erased && !json {
-        output::note("note: gone from every answer; the disk's pages are cleared in a while");
+        output::note("note: gone from all results; the pages on disk are cleared later");
     }
     Ok(())
 }

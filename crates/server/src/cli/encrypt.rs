@@ -53,14 +53,14 @@ pub(super) fn run(
 ) -> Result<(), CliError> {
     let configured = config::data_files(&args.config)?;
     let Some(key) = configured.key else {
-        let problem = format!("{} names no server.data_key", args.config.display());
+        let problem = format!("{} does not set server.data_key", args.config.display());
         return Err(CliError::failed(Exit::Config, problem));
     };
     let dir = fs::canonicalize(&args.dir).map_err(CliError::no_input(&args.dir))?;
     let files = files_of(&dir, configured);
     if files.is_restoring() {
         let problem = format!(
-            "{} holds a restore that was not finished; run `memoird restore` again",
+            "{} contains an unfinished restore; run `memoird restore` again",
             dir.display()
         );
         return Err(CliError::failed(Exit::Data, problem));
@@ -72,7 +72,7 @@ pub(super) fn run(
         .chain(files.memories().map_err(failed)?)
         .collect();
     if paths.is_empty() {
-        let problem = format!("{} holds neither a journal nor memories", dir.display());
+        let problem = format!("{} contains neither a journal nor memories", dir.display());
         return Err(CliError::failed(Exit::NoInput, problem));
     }
     let _data_lock = DirLock::take(&files.data_dir)?;

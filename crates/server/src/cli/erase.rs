@@ -42,7 +42,7 @@ pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Res
     let id = output::printable(&args.id);
     let what = match &args.generation {
         Some(generation) => format!("generation {generation} of session {id}"),
-        None => format!("session {id} with all its lives"),
+        None => format!("session {id} with all its generations"),
     };
     if !may_go(&what, args.yes).await? {
         return Ok(());
@@ -88,7 +88,7 @@ async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() {
-        return Err(CliError::usage("nobody can be asked here; say --yes"));
+        return Err(CliError::usage("no terminal to confirm on; use --yes"));
     }
     output::note(&format!(
         "This would go for good, and no hook is called for it: {what}"

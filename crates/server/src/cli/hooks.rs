@@ -99,7 +99,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
 
 async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(), CliError> {
     if args.filter.hook.is_some() || args.filter.tenant.is_some() {
-        let problem = "--hook and --tenant go with --all-dead, not with ids";
+        let problem = "--hook and --tenant require --all-dead instead of ids";
         return Err(CliError::usage(problem));
     }
     let (retried, failed) = each(target, args.ids, |id| retry(target, id)).await;

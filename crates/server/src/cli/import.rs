@@ -221,7 +221,7 @@ fn read(lines: &Lines, line: &Line<'_>) -> Result<ItemOnLine, CliError> {
                 .map_err(|error| bad(&error))?,
         },
         _ => {
-            let problem = "a line has session and state, or session_id and turn";
+            let problem = "expected session and state, or session_id and turn";
             return Err(lines.bad(line.number, problem));
         }
     };
@@ -258,7 +258,7 @@ impl Importer<'_> {
                     .as_mut()
                     .filter(|current| current.info.session_id == session_id)
                     .ok_or_else(|| {
-                        let problem = format!("a turn of {session_id} stands before its session");
+                        let problem = format!("a turn of {session_id} precedes its session");
                         CliError::failed(Exit::Data, problem)
                     })?;
                 if current.is_refused {
@@ -424,7 +424,7 @@ async fn skip_what_is_there(target: &Target, current: &mut SessionImport) -> Res
             let seq = std::mem::take(&mut turn.seq);
             if current.batch.first() != Some(&turn) {
                 let problem = format!(
-                    "session {} has other turns from seq {seq} on; end it first",
+                    "session {} has different turns from seq {seq} on; end it first",
                     current.info.session_id
                 );
                 return Err(CliError::failed(Exit::Data, problem));

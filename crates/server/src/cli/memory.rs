@@ -252,7 +252,7 @@ async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
         0 => Ok(()),
         failed => {
             let failed = output::count(failed);
-            let problem = format!("{failed} could not be embedded; the daemon's log says why");
+            let problem = format!("{failed} could not be embedded; see the daemon's log");
             Err(CliError::failed(Exit::Refused, problem))
         }
     }
@@ -627,9 +627,7 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
     }
     if done.redacted > 0 {
         let count = done.redacted;
-        output::note(&format!(
-            "note: taken out before it was stored, as secrets: {count}"
-        ));
+        output::note(&format!("note: secrets removed before storing: {count}"));
     }
     output::print(&outcome)?;
     output::print(&described(&done.memory.unwrap_or_default()))
@@ -642,7 +640,7 @@ fn read_stdin() -> Result<String, CliError> {
         .read_to_string(&mut text)
         .map_err(CliError::io("cannot read stdin"))?;
     if read as u64 > TEXT_BYTES_MAX {
-        let problem = "stdin: is longer than 1 MiB, and no fact";
+        let problem = "stdin: exceeds 1 MiB, the maximum of a fact";
         return Err(CliError::failed(Exit::Data, problem));
     }
     Ok(text)
@@ -685,7 +683,7 @@ async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), Cli
             return output::show(json, &counted, counts_of);
         }
         if !io::stdin().is_terminal() {
-            let problem = "nobody can be asked here; look with --dry-run, then say --yes";
+            let problem = "no terminal to confirm on; check with --dry-run, then use --yes";
             return Err(CliError::usage(problem));
         }
         output::note("This would go for good:");
@@ -698,7 +696,7 @@ async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), Cli
     }
     let gone = call_forget(target, what, false).await?;
     if !gone.erased && !json {
-        output::note("note: gone from every answer; the disk's pages are erased in a while");
+        output::note("note: gone from all results; the pages on disk are erased later");
     }
     output::show(json, &gone, counts_of)
 }
@@ -719,7 +717,7 @@ impl ForgetArgs {
                 after: self.after,
                 before: self.before,
             })),
-            (None, _) => Err(CliError::usage("say what: --id, --subject, or a filter")),
+            (None, _) => Err(CliError::usage("specify --id, --subject, or a filter")),
         }
     }
 }

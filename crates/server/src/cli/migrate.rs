@@ -113,8 +113,7 @@ impl MigrateArgs {
             .map_err(invalid)?
             .has_password()
         {
-            let problem = "has a password, which every process of the machine can read there: put \
-                           it into --password-file or MEMOIRD_POSTGRES_PASSWORD";
+            let problem = "has a password, which every process of this machine can read: use --password-file or MEMOIRD_POSTGRES_PASSWORD";
             return Err(invalid(problem.to_owned()));
         }
         let password = match &self.password_file {
@@ -129,8 +128,7 @@ impl MigrateArgs {
 
     #[cfg(not(feature = "postgres"))]
     fn database(&self) -> Result<MigrationTarget, CliError> {
-        let problem = "this memoird was built without the feature `postgres`; run one that was built \
-                       with it";
+        let problem = "this memoird was built without the feature `postgres`; use a build with it";
         Err(CliError::usage(problem))
     }
 }
@@ -140,7 +138,7 @@ impl MigrationTarget {
     fn give_to_owner(&self) -> Result<(), CliError> {
         match self {
             Self::Dir(dir) => {
-                let failed = CliError::io(format!("cannot give {} to its owner", dir.display()));
+                let failed = CliError::io(format!("cannot change the owner of {}", dir.display()));
                 DataFiles::of_dir(dir, None).give_to_owner().map_err(failed)
             }
             #[cfg(feature = "postgres")]
@@ -152,7 +150,7 @@ impl MigrationTarget {
     fn check_other(&self, files: &DataFiles, journal: &JournalLocation) -> Result<(), CliError> {
         match self {
             Self::Dir(dir) if !journal.is_outside_data_dir() && is_same(dir, &files.data_dir) => {
-                let problem = format!("--to {}: the journal is there already", dir.display());
+                let problem = format!("--to {}: the journal is already there", dir.display());
                 Err(CliError::usage(problem))
             }
             _ => Ok(()),
@@ -298,7 +296,7 @@ fn at(place: &str) -> impl Fn(memoird_store::StoreError) -> CliError {
 fn check_whole(files: &DataFiles) -> Result<(), CliError> {
     if files.is_restoring() {
         let problem = format!(
-            "{} holds a restore that was not finished; run `memoird restore` again",
+            "{} contains an unfinished restore; run `memoird restore` again",
             files.data_dir.display()
         );
         return Err(CliError::failed(Exit::Data, problem));
@@ -348,8 +346,7 @@ fn report(compared: &[TableComparison], is_json: bool) -> Result<(), CliError> {
         return Ok(());
     }
     let problem = format!(
-        "the target differs in {}; it stays marked as unfinished. If a daemon had the source \
-         meanwhile, empty the target, and start anew",
+        "the target differs in {}; it stays marked as unfinished. If a daemon used the source in the meantime, empty the target, and start again",
         differing.join(", ")
     );
     Err(CliError::failed(Exit::Data, problem))

@@ -53,7 +53,7 @@ impl Daemon {
 
     pub(crate) fn target(&self) -> Result<Target, CliError> {
         let failed = |problem: String| CliError::failed(Exit::Unavailable, problem);
-        let problem = || "the daemon has taken its endpoints away".to_owned();
+        let problem = || "the daemon has removed its endpoints".to_owned();
         let found = self.endpoints().ok_or_else(|| failed(problem()))?;
         let addr: Address = found.grpc.parse().map_err(failed)?;
         Target::private(addr)

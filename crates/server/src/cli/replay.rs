@@ -416,7 +416,7 @@ fn read(lines: Lines, format: MessageFormat, to: &Sender<Result<Conversation, Cl
         let id = parsed.id.into_owned();
         if !ids.insert(id.clone()) {
             // Both would have the same session and the same keys.
-            let problem = format!("the id {id:?} was there before");
+            let problem = format!("duplicate id {id:?}");
             return Err(lines.bad(line.number, &problem));
         }
         let messages = parsed.messages.iter();

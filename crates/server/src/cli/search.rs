@@ -83,7 +83,7 @@ pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), Cli
         return output::print_json(&found);
     }
     if incomplete {
-        output::note("note: not all that was said is indexed yet; search again later");
+        output::note("note: the index is not up to date yet; search again later");
     }
     if args.context == 0 {
         let header = ["SCORE", "TIME", "SESSION", "SEQ", "ROLE", "WORDS"];

@@ -39,7 +39,7 @@ pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, 
     let files = DataFiles::of_dir(dir, key);
     if files.is_restoring() {
         let problem = format!(
-            "{} holds a restore that was not finished; run `memoird restore` again",
+            "{} contains an unfinished restore; run `memoird restore` again",
             dir.display()
         );
         return Err(CliError::failed(Exit::Data, problem));
@@ -50,8 +50,7 @@ pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, 
         .map_err(|error| CliError::failed(Exit::Io, error.to_string()))?;
     if checks.is_empty() {
         let problem = format!(
-            "{} holds neither a journal nor memories; a journal in a database is checked by its \
-             daemon: leave the directory out",
+            "{} contains neither a journal nor memories; a journal in a database is checked by its daemon: omit the directory",
             dir.display()
         );
         return Err(CliError::failed(Exit::NoInput, problem));

@@ -116,11 +116,11 @@ impl PolicyName {
     pub(super) fn policy(self, turns: Option<u32>) -> Result<Chosen, CliError> {
         match (self, turns) {
             (Self::SlidingWindow, None | Some(0)) => {
-                let problem = "--policy sliding_window takes --turns, at least 1";
+                let problem = "--policy sliding_window requires --turns of at least 1";
                 Err(CliError::usage(problem))
             }
             (Self::TokenBudget | Self::Salience, Some(_)) => {
-                let problem = "--turns belongs to --policy sliding_window or head_tail";
+                let problem = "--turns requires --policy sliding_window or head_tail";
                 Err(CliError::usage(problem))
             }
             (Self::SlidingWindow, Some(turns)) => Ok(Chosen::SlidingWindow { turns }),

@@ -39,7 +39,7 @@ impl DataKeySpec {
             self.command.is_some(),
         ];
         let is_one = places.iter().filter(|is_there| **is_there).count() == 1;
-        problems.unless(is_one, "", "takes one of env, file, command");
+        problems.unless(is_one, "", "must have exactly one of env, file, command");
         if self.command.as_ref().is_some_and(Vec::is_empty) {
             problems.add("command", "names no program");
         }
@@ -75,7 +75,7 @@ fn output_of(command: &[String]) -> Result<String, String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("the program does not start: {error}"))?;
+        .map_err(|error| format!("the program could not be started: {error}"))?;
     let outcome = wait(&mut child);
     if outcome.is_err() {
         // Fails if it has already exited, which is fine.
@@ -139,8 +139,11 @@ mod tests {
             super::super::tests::parse(&text).expect_err("a problem was expected")
         };
         for (spec, part) in [
-            ("{}", "takes one of env, file, command"),
-            ("{ env: A, file: ./b }", "takes one of env, file, command"),
+            ("{}", "must have exactly one of env, file, command"),
+            (
+                "{ env: A, file: ./b }",
+                "must have exactly one of env, file, command",
+            ),
             ("{ command: [] }", "names no program"),
         ] {
             let problem = problem(spec);

@@ -171,10 +171,7 @@ pub(super) fn without_values(message: &str, text: &str) -> String {
     if values.secrets.is_empty() {
         shown
     } else {
-        format!(
-            "{shown}\na key is never written here: name where it is, {{ env: NAME }} or \
-             {{ file: PATH }}"
-        )
+        format!("{shown}\nkeys must not be written here; use {{ env: NAME }} or {{ file: PATH }}")
     }
 }
 

@@ -58,7 +58,7 @@ impl ModelsSection {
         let names: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
         if !names.contains(&&*self.default_model) {
             let known = names.join(", ");
-            let problem = format!("{:?} is not known; known are {known}", self.default_model);
+            let problem = format!("unknown {:?}; expected one of {known}", self.default_model);
             problems.add("default_model", problem);
         }
         let mut tokenizers = Tokenizers::default();
@@ -89,20 +89,26 @@ impl ModelsSection {
     fn profiles(&self, problems: &mut Problems) -> Vec<ModelProfile> {
         let count = self.models.len();
         if count > MODELS_MAX {
-            problems.add("models", format!("are {count}, the limit is {MODELS_MAX}"));
+            problems.add(
+                "models",
+                format!("too many: {count}, the maximum is {MODELS_MAX}"),
+            );
         }
         let mut profiles = catalogue();
         for (name, Flat { first, second, .. }) in &self.models {
             let key = format!("models.{name}");
             if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
-                problems.add(&key, format!("a name has 1 to {NAME_BYTES_MAX} bytes"));
+                problems.add(
+                    &key,
+                    format!("a name must have 1 to {NAME_BYTES_MAX} bytes"),
+                );
             }
             let index = profiles
                 .iter()
                 .position(|profile| profile.name == *name)
                 .unwrap_or_else(|| {
                     let is_complete = second.context_window.is_some();
-                    let incomplete = "is no built-in model: say its context_window";
+                    let incomplete = "is not a built-in model: set its context_window";
                     problems.unless(is_complete, &key, incomplete);
                     let base = profiles
                         .iter()

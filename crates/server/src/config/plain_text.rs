@@ -39,15 +39,12 @@ fn of_listeners(server: &ServerConfig, has_keys: bool, warnings: &mut Vec<String
     } = server;
     if has_keys && tls.is_none() && !listen.is_of_this_machine() {
         warnings.push(format!(
-            "server.listen: {listen} can be reached from other machines, and keys and turns go \
-             there in plain text; set server.tls, put a proxy before it that ends TLS, or listen \
-             on 127.0.0.1"
+            "server.listen: {listen} is reachable from other machines, and sends keys and turns in plain text; set server.tls, use a TLS proxy, or listen on 127.0.0.1"
         ));
     }
     if matches!(admin_listen, ListenAddress::Tcp(address) if address.ip().is_unspecified()) {
         warnings.push(format!(
-            "server.admin_listen: {admin_listen} is on all addresses of this machine, and asks \
-             for no key; name an address of the network that your monitoring is in"
+            "server.admin_listen: {admin_listen} listens on all addresses of this machine, without keys; use an address in your monitoring network"
         ));
     }
 }
@@ -63,8 +60,7 @@ fn collect(path: &str, value: &Value, warnings: &mut Vec<String>) {
                 let address = section.get(*key).and_then(Value::as_str);
                 if address.is_some_and(is_readable_on_the_way) {
                     warnings.push(format!(
-                        "{path}.{key}: is http, so its secret goes to another machine in plain \
-                         text; use https"
+                        "{path}.{key}: is http and sends its secret in plain text; use https"
                     ));
                 }
             }

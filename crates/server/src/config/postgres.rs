@@ -62,8 +62,7 @@ impl PostgresSpec {
     /// Reports that this build does not support PostgreSQL.
     #[cfg(not(feature = "postgres"))]
     pub(super) fn build(&self, _: &dyn Environment, problems: &mut Problems) -> JournalLocation {
-        let problem = "this memoird was built without the feature `postgres`; run one that was \
-                       built with it";
+        let problem = "this memoird was built without the feature `postgres`; use a build with it";
         problems.add("", problem);
         JournalLocation::DataDir
     }
@@ -94,8 +93,7 @@ impl PostgresSpec {
         // Parsed first without password and CA, so that errors are due to the URL.
         let options = PgOptions::parse(&url, None, None).map_err(at("url"))?;
         if !is_secret && options.has_password() {
-            let problem = "has a password; name that in journal.postgres.password, or the whole \
-                           URL as { env: NAME } or { file: PATH }";
+            let problem = "contains a password; use journal.postgres.password, or pass the whole URL as { env: NAME } or { file: PATH }";
             return Err(Problem::new("url", problem));
         }
         let mut options =
@@ -136,7 +134,7 @@ mod tests {
             let journal = format!("durability: {word}, postgres: {{ url: 'postgres://a/b' }}");
             let problem = problem(&journal);
             assert!(
-                problem.contains("journal.durability: is not sync"),
+                problem.contains("journal.durability: must be sync"),
                 "{problem}"
             );
         }
@@ -147,7 +145,10 @@ mod tests {
     fn problems_are_reported_without_secrets() {
         for (spec, part) in [
             ("{}", "journal.postgres.url: names no host"),
-            ("{ url: 'http://hunter2/b' }", "url: is none of PostgreSQL"),
+            (
+                "{ url: 'http://hunter2/b' }",
+                "url: is not a PostgreSQL URL",
+            ),
             ("{ url: 'postgres://hunter2' }", "url: names no database"),
             ("{ url: 'postgres://a:hunter2@b/c' }", "url: has a password"),
             (

@@ -85,7 +85,7 @@ pub(super) fn unknown_to(engine: &EngineConfig) -> Vec<String> {
     for Subscription { hook, tenants, .. } in engine.hooks.hooks.iter().map(|it| &it.subscription) {
         for id in tenants.iter().filter(|id| !is_known(id)) {
             warnings.push(format!(
-                "hooks: {hook} names the tenant {id}, which is none of tenants: is it spelt as there?"
+                "hooks: {hook} names the tenant {id}, which is not in tenants; check the spelling"
             ));
         }
     }
@@ -109,8 +109,7 @@ pub(super) fn keys(
         let id = TenantId::parse(&spec.id).ok();
         let is_open = !any_has_keys && id == Some(TenantId::default_tenant());
         if spec.keys.is_empty() && !is_open && needs_keys {
-            let problem = "there is none, so nobody could call as this tenant; give it one, \
-                           such as { env: ACME_KEY }";
+            let problem = "there is none, so no client could call as this tenant; configure one, such as { env: ACME_KEY }";
             problems.add(format!("tenants[{index}].keys"), problem);
         }
         for (number, key) in spec.keys.iter().enumerate() {
@@ -136,9 +135,9 @@ impl KeySpec {
     fn digest(&self, environment: &dyn Environment) -> Result<KeyDigest, String> {
         match (&self.env, &self.file, &self.sha256) {
             (None, None, Some(hex)) => {
-                let digest = digest_of_hex(hex).ok_or("sha256 takes 64 hexadecimal digits")?;
+                let digest = digest_of_hex(hex).ok_or("sha256 must have 64 hexadecimal digits")?;
                 if is_of_no_key(&digest) {
-                    Err("is the sha256 of nothing, or of one byte, which is no key".into())
+                    Err("is the sha256 of an empty or one-byte key".into())
                 } else {
                     Ok(digest)
                 }
@@ -152,17 +151,16 @@ impl KeySpec {
                 let is_sendable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
                 if key.len() < KEY_BYTES_MIN {
                     return Err(format!(
-                        "has less than {KEY_BYTES_MIN} bytes, which is no key"
+                        "has less than {KEY_BYTES_MIN} bytes, the minimum for a key"
                     ));
                 }
                 if !key.bytes().all(is_sendable) {
-                    let problem = "has characters that no client can send in a header, such as a \
-                                   line's end; a key is one line of ASCII, and a file has one key";
+                    let problem = "has characters that are invalid in a header, such as a line end; a key is one line of ASCII, and a file contains one key";
                     return Err(problem.to_owned());
                 }
                 Ok(digest(key.as_bytes()))
             }
-            _ => Err("takes one of env, file, sha256".to_owned()),
+            _ => Err("must have exactly one of env, file, sha256".to_owned()),
         }
     }
 }

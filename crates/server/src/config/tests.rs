@@ -147,9 +147,9 @@ tenants:
         "short_term.max_history_turns: must be at least 1",
         "tenants[1].limits.max_history_turns",
         "tenants[0].keys[0]: the environment has no variable MEMOIRD_TEST_NO_SUCH_VARIABLE",
-        "tenants[0].keys[1]: takes one of env, file, sha256",
+        "tenants[0].keys[1]: must have exactly one of env, file, sha256",
         "tenants[1].id: is that of tenants[0]",
-        "tenants[1].keys[0]: sha256 takes 64 hexadecimal digits",
+        "tenants[1].keys[0]: sha256 must have 64 hexadecimal digits",
         "tenants[2].keys: there is none",
     ] {
         assert!(problem.contains(part), "{part:?} is missing in: {problem}");
@@ -251,14 +251,14 @@ fn keyless_callers_are_reachable_and_map_to_one_tenant() {
     assert!(problem.contains(place), "{problem}");
     let problem = peers("127.0.0.1:1", one).expect_err("nobody calls by it");
     assert!(
-        problem.contains("server.unix.peers: are users of a socket"),
+        problem.contains("server.unix.peers: require a Unix socket"),
         "{problem}"
     );
     let tls = "tls: { certificate: /none/c, key: /none/k, client_ca: /none/ca }";
     let text = format!("server: {{ listen: 'unix:/run/a.sock', {tls} }}\n{tenants}");
     let problem = parse(&text).expect_err("nobody calls by it");
     assert!(
-        problem.contains("server.tls.client_ca: is of clients"),
+        problem.contains("server.tls.client_ca: requires TLS"),
         "{problem}"
     );
 }

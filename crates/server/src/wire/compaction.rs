@@ -15,7 +15,7 @@ const KEEP_EXCHANGES_MAX: u32 = 1_000;
 pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Status> {
     match asked {
         Some(keep) if keep > KEEP_EXCHANGES_MAX => {
-            let problem = format!("keep_exchanges is {keep}; it takes 0 to {KEEP_EXCHANGES_MAX}");
+            let problem = format!("keep_exchanges is {keep}, expected 0 to {KEEP_EXCHANGES_MAX}");
             Err(status::invalid(
                 "KEEP_EXCHANGES_INVALID",
                 "keep_exchanges",
@@ -80,7 +80,7 @@ fn for_bots(last_error: &str) -> &str {
 pub(crate) fn failure(error: EngineError, role: Role) -> EngineError {
     match error {
         EngineError::CompactionFailed { reason, .. } if !may_know(role, reason) => {
-            let problem = "the log of the daemon says more".to_owned();
+            let problem = "see the daemon's log".to_owned();
             EngineError::CompactionFailed { reason, problem }
         }
         other => other,

@@ -90,7 +90,7 @@ pub(crate) fn parse(
         _ if !request.recall_tool => None,
         Some(format) => Some(recall_tool::definition(format, has_search)),
         None => {
-            let problem = "recall_tool needs the format of the definition; set format";
+            let problem = "recall_tool requires format, for the definition of the tool";
             let reason = "RECALL_TOOL_WITHOUT_FORMAT";
             return Err(status::invalid(reason, "format", problem));
         }
@@ -219,11 +219,11 @@ pub(crate) fn refused(append: Option<AppendFields>, refusal: &Status) -> Status 
 
 fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Result<(), Status> {
     if peek {
-        let problem = "peek only looks; leave append out, or peek";
+        let problem = "peek and append cannot be combined";
         return Err(status::invalid("PEEK_WITH_APPEND", "peek", problem));
     }
     if !append.session_id.is_empty() && append.session_id != session_id {
-        let problem = "append.session_id is another one than session_id; leave it empty";
+        let problem = "append.session_id differs from session_id; leave it empty";
         let field = "append.session_id";
         return Err(status::invalid("SESSION_ID_MISMATCH", field, problem));
     }
@@ -243,8 +243,7 @@ fn check_tools(tools_json: &str) -> Result<(), Status> {
         // The position only: the text of the error would quote the request.
         let (line, column) = (error.line(), error.column());
         let problem = format!(
-            "tools_json is no JSON array, line {line} column {column}; send the tools as the \
-             provider takes them, or nothing"
+            "tools_json is not a JSON array, line {line} column {column}; send the provider's array of tools, or leave it empty"
         );
         status::invalid("TOOLS_INVALID", "tools_json", problem)
     })
@@ -257,7 +256,7 @@ fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Status> {
     };
     Ok(Some(match policy {
         Proto::SlidingWindow(v1::SlidingWindow { turns: 0 }) => {
-            let problem = "policy.sliding_window takes at least 1 of turns";
+            let problem = "policy.sliding_window.turns must be at least 1";
             return Err(status::invalid(
                 "POLICY_INVALID",
                 "policy.sliding_window.turns",
@@ -365,7 +364,7 @@ fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
 /// Parses the request for memories.
 fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest, Status> {
     if !request.session_id.is_empty() && request.session_id != session_id {
-        let problem = "memories.session_id is another one than session_id; leave it empty";
+        let problem = "memories.session_id differs from session_id; leave it empty";
         let field = "memories.session_id";
         return Err(status::invalid("SESSION_ID_MISMATCH", field, problem));
     }

@@ -68,7 +68,8 @@ pub(crate) fn range_to_delete(
     request: v1::DeleteDocumentsRequest,
 ) -> Result<DocumentRange, Status> {
     if request.namespace_prefix.is_empty() {
-        let problem = "namespace_prefix: has no part, and would name all documents; name one part";
+        let problem =
+            "namespace_prefix: is empty and would select all documents; send at least one part";
         let field = "namespace_prefix";
         return Err(status::invalid("DOCUMENT_INVALID", field, problem));
     }
@@ -152,7 +153,7 @@ pub(crate) fn operations(
 ) -> Result<Vec<DocumentOperation>, Status> {
     let (count, limit) = (request.operations.len(), MemoryLimits::BATCH);
     if !(1..=limit).contains(&count) {
-        let problem = format!("operations: {count} are sent; a batch takes 1 to {limit}");
+        let problem = format!("operations: {count} sent, expected 1 to {limit}");
         return Err(status::invalid("DOCUMENT_INVALID", "operations", problem));
     }
     let read = |operation: Option<Operation>| match operation {
@@ -267,7 +268,7 @@ fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> 
         .ok()
         .filter(|ttl| (Duration::from_millis(1)..=MemoryLimits::DOCUMENT_TTL).contains(ttl));
     ttl.map(Some).ok_or_else(|| {
-        let problem = "ttl: takes a millisecond to ten years; leave it out for one without an end";
+        let problem = "ttl: must be one millisecond to ten years; omit it for no expiry";
         status::invalid("DOCUMENT_INVALID", "ttl", problem)
     })
 }

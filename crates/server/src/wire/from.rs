@@ -258,7 +258,7 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Stat
 /// Parses the new content of a turn. The update checks the tenant's limits.
 pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Status> {
     let Some(turn) = request.turn else {
-        let problem = "turn is missing; say what it says from now on";
+        let problem = "turn is missing; send the new content";
         return Err(status::invalid("TURN_INVALID", "turn", problem));
     };
     let turn = encoding::from_proto(turn).map_err(|malformed| {
@@ -269,7 +269,7 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
         (seq, id) if id.is_empty() => TurnRef::Seq(seq),
         (0, id) => TurnRef::ClientId(id),
         _ => {
-            let problem = "seq and client_id both name a turn; give one of them";
+            let problem = "send either seq or client_id";
             return Err(status::invalid("TURN_INVALID", "client_id", problem));
         }
     };
@@ -291,7 +291,7 @@ pub(crate) fn in_turn(refusal: &Status) -> Status {
 /// Parses the state change of an append. `None` if there is none.
 fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<StatePatch>, Status> {
     if json.is_empty() && expected_version.is_some() {
-        let problem = "expected_state_version is of a state_patch_json, and there is none";
+        let problem = "expected_state_version requires state_patch_json";
         return Err(status::invalid(
             "STATE_INVALID",
             "expected_state_version",
@@ -343,7 +343,7 @@ pub(super) fn unknown<T>(
     let descriptor = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
     let values = descriptor.iter().flat_map(EnumDescriptor::values).skip(1);
     let names: Vec<_> = values.map(|value| value.name().to_owned()).collect();
-    let problem = format!("{field} is {number}; it takes {}", names.join(" or "));
+    let problem = format!("{field} is {number}, expected {}", names.join(" or "));
     Err(status::invalid(reason, field, problem))
 }
 
@@ -363,7 +363,7 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
         Err(_) => unknown("SCOPE_INVALID", "scope", request.scope, "HistoryScope")?,
     };
     if request.last > 0 && request.limit > 0 {
-        let problem = "say how many turns by `last` or by `limit`, not by both";
+        let problem = "send either `last` or `limit`";
         return Err(status::invalid("LIMIT_INVALID", "limit", problem));
     }
     Ok(HistoryQuery {
@@ -418,7 +418,7 @@ pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQ
     }
     if labels.len() > LABELS_MAX {
         let problem = format!(
-            "labels has {} entries; a session has {LABELS_MAX} at most",
+            "labels has {} entries, the maximum is {LABELS_MAX}",
             labels.len()
         );
         return Err(status::invalid("LABELS_TOO_MANY", "labels", problem));
@@ -481,7 +481,7 @@ pub(crate) fn read_page_token<T>(
     if token.is_empty() {
         return Ok(None);
     }
-    let problem = "page_token is none that next_page_token gave; start again without it";
+    let problem = "invalid page_token: use a returned next_page_token, or start again without it";
     let invalid = || status::invalid("PAGE_TOKEN_INVALID", "page_token", problem);
     read(token).map(Some).ok_or_else(invalid)
 }

@@ -50,7 +50,7 @@ impl Archive {
         private::dirs(dir).map_err(CliError::cannot_create(dir))?;
         if !is_backup(dir) && !is_empty(dir).map_err(failed(dir))? {
             let problem = format!(
-                "{} is neither empty nor a backup; name another directory",
+                "{} is neither empty nor a backup; use another directory",
                 dir.display()
             );
             return Err(CliError::failed(Exit::CannotCreate, problem));
@@ -168,7 +168,7 @@ pub(crate) fn place(dir: &Path, path: &str) -> Result<PathBuf, CliError> {
     if is_known {
         Ok(dir.join(path))
     } else {
-        Err(bad(dir, &format!("{path:?} is no file of a backup")))
+        Err(bad(dir, &format!("{path:?} is not a file of a backup")))
     }
 }
 
@@ -271,7 +271,7 @@ fn manifest(dir: &Path) -> Result<Option<BackupManifest>, CliError> {
         json::read(&text, &["format", "files"]).map_err(|error| bad(&path, &error.to_string()))?;
     match manifest.format {
         FORMAT => Ok(Some(manifest)),
-        other => Err(bad(&path, &format!("its format {other} is not known"))),
+        other => Err(bad(&path, &format!("unknown format {other}"))),
     }
 }
 

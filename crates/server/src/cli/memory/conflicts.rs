@@ -36,7 +36,7 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Res
         };
         let reply = target.done(target.memories_of(&subject).list_conflicts(request).await)?;
         if reply.truncated {
-            output::note(&format!("note: of {subject} there are more"));
+            output::note(&format!("note: {subject} has more"));
         }
         found.extend(reply.conflicts);
     }

@@ -233,7 +233,7 @@ impl Question {
             return Err("the question is empty");
         }
         if self.ids.is_empty() && self.words.is_empty() && self.sources.is_empty() {
-            return Err("says nothing of what should be found: give ids, words or sources");
+            return Err("expects nothing: set ids, words or sources");
         }
         self.words = self.words.iter().map(|words| padded(words)).collect();
         if self.words.iter().any(|words| words.trim().is_empty()) {

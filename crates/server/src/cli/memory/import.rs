@@ -80,7 +80,7 @@ async fn store(
             if imported + skipped > 0 {
                 // Stored memories stay: repeating the command continues here.
                 output::note(&format!(
-                    "{imported} were imported before, {skipped} were there"
+                    "{imported} were imported before, {skipped} already existed"
                 ));
             }
             error

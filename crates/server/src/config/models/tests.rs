@@ -146,8 +146,8 @@ fn all_problems_are_reported_at_once() {
         "6 problems",
         "context.turns: belongs to the policies sliding_window and head_tail",
         "context.floor: must be less than watermark",
-        "context.default_model: [not shown] is not known; known are default",
-        "context.models.new: is no built-in model: say its context_window",
+        "context.default_model: unknown [not shown]; expected one of default",
+        "context.models.new: is not a built-in model: set its context_window",
         "context.models.small: no budget is left",
         "context.models.filed.tokenizer: ./no/such.json cannot be used",
     ] {
@@ -208,12 +208,12 @@ fn too_many_models_and_long_names_are_rejected() {
     let models = |count| (0..count).map(entry).collect::<Vec<_>>().join(", ");
     context(&format!("{{ models: {{ {} }} }}", models(MODELS_MAX)));
     let said = problem(&format!("{{ models: {{ {} }} }}", models(MODELS_MAX + 1)));
-    assert!(said.contains("the limit is 64"), "{said}");
+    assert!(said.contains("the maximum is 64"), "{said}");
     let name = "n".repeat(NAME_BYTES_MAX + 1);
     let said = problem(&format!(
         "{{ models: {{ {name}: {{ context_window: 100000 }} }} }}"
     ));
-    assert!(said.contains("a name has 1 to 64 bytes"), "{said}");
+    assert!(said.contains("a name must have 1 to 64 bytes"), "{said}");
 }
 
 #[test]

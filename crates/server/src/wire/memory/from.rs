@@ -163,7 +163,7 @@ fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Status> {
         (_, true) => Ok(given(json)),
         (true, false) => Ok(Some(object(texts))),
         (false, false) => {
-            let problem = "metadata_json: metadata is there too; send one of both";
+            let problem = "metadata_json: send either metadata_json or metadata";
             Err(status::invalid("MEMORY_INVALID", "metadata_json", problem))
         }
     }
@@ -185,12 +185,12 @@ fn given(text: String) -> Option<String> {
 pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patch, Status> {
     let paths = mask.unwrap_or_default().paths;
     if paths.is_empty() {
-        let problem = format!("update_mask names no field; it takes {UPDATABLE}");
+        let problem = format!("update_mask is empty; expected some of {UPDATABLE}");
         return Err(status::invalid("UPDATE_MASK_INVALID", UPDATE_MASK, problem));
     }
     if ["metadata_json", "metadata"].map(|name| paths.iter().any(|path| path == name)) == [true; 2]
     {
-        let problem = "metadata_json: update_mask names metadata too; name one of both";
+        let problem = "metadata_json: update_mask must name either metadata_json or metadata";
         return Err(status::invalid("MEMORY_INVALID", UPDATE_MASK, problem));
     }
     let mut patch = Patch::default();
@@ -216,7 +216,7 @@ pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<Forge
         Some(Target::Subject(id)) => Ok(ForgetRequest::Subject(subject("subject", &id)?)),
         Some(Target::Filter(filter)) => Ok(ForgetRequest::Filter(self::filter(filter)?)),
         None => {
-            let problem = "say what: set one of id, subject, filter";
+            let problem = "set one of id, subject, filter";
             Err(status::invalid("FORGET_TARGET_MISSING", "target", problem))
         }
     }
@@ -284,7 +284,7 @@ fn source(source: v1::MemorySource) -> Result<Source, Status> {
 
 fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     if filter == v1::MemoryFilter::default() {
-        let problem = "filter is empty, and would fit everything; set at least one field of it";
+        let problem = "filter is empty and would match everything; set at least one field";
         return Err(status::invalid("FILTER_EMPTY", "filter", problem));
     }
     Ok(MemoryFilter {
@@ -307,7 +307,7 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
         "observed_at" => {
             let observed = time("observed_at", memory.observed_at)?;
             let missing = || {
-                let problem = "observed_at is in update_mask and has no value";
+                let problem = "observed_at is in update_mask but has no value";
                 status::invalid("TIMESTAMP_INVALID", "observed_at", problem)
             };
             patch.observed_at = Some(observed.ok_or_else(missing)?);
@@ -321,7 +321,8 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
         "pinned" => patch.pinned = Some(memory.pinned),
         other => {
             let other: String = other.chars().take(64).collect();
-            let problem = format!("update_mask names {other:?}; it takes {UPDATABLE}");
+            let problem =
+                format!("unknown field {other:?} in update_mask; expected some of {UPDATABLE}");
             return Err(status::invalid("UPDATE_MASK_INVALID", UPDATE_MASK, problem));
         }
     }
@@ -421,7 +422,7 @@ fn origin(origin: i32) -> Result<Origin, Status> {
         Ok(v1::MemoryOrigin::Extraction) => Ok(Origin::Extraction),
         Ok(v1::MemoryOrigin::Import) => Ok(Origin::Import),
         Err(_) => {
-            let problem = format!("origin is {origin}; leave it as a list gave it");
+            let problem = format!("origin is {origin}; send it unchanged from a list");
             Err(status::invalid("ORIGIN_INVALID", "origin", problem))
         }
     }

@@ -459,7 +459,7 @@ fn metadata_in_both_forms_is_rejected() {
         fact.metadata_json = "{}".into();
     });
     let said = refused(both, "MEMORY_INVALID");
-    assert!(said.contains("send one of both"), "{said}");
+    assert!(said.contains("send either"), "{said}");
 
     let told = to::memory(&Memory {
         metadata: Some("{\"a\": \"1\", \"n\": 2, \"o\": {\"b\": \"3\"}}".into()),

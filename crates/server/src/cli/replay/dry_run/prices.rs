@@ -50,7 +50,7 @@ pub(super) fn find(
         (None, 1) if named.is_none() => table.pop_first().map(|(_, price)| price),
         (found, _) => found,
     };
-    let unknown = || format!("no price of {model:?}; say --model with one of {names}");
+    let unknown = || format!("no price for {model:?}; use --model with one of {names}");
     found.ok_or_else(|| wrong(unknown()))
 }
 
@@ -88,7 +88,7 @@ mod tests {
         for named in [Some("other"), None] {
             let refused = find(Some(&path), named, "other").unwrap_err().to_string();
             assert!(
-                refused.contains("no price of \"other\"; say --model with one of m, n"),
+                refused.contains("no price for \"other\"; use --model with one of m, n"),
                 "{refused}"
             );
         }
