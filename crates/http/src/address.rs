@@ -222,7 +222,7 @@ mod tests {
     ];
 
     #[test]
-    fn private_addresses_are_known_in_every_notation() {
+    fn private_addresses_are_detected_in_every_notation() {
         for text in PRIVATE {
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_name_only_its_public_addresses_count() {
+    fn only_public_addresses_of_a_name_are_used() {
         let of = |texts: &[&str]| {
             let found: Vec<SocketAddr> = texts
                 .iter()

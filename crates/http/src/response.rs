@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_in_seconds_or_until_a_date() {
+    fn retry_after_is_seconds_or_date() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let until = (RETRY_AFTER, "Sun, 06 Nov 1994 08:50:37 GMT");
         let passed = (RETRY_AFTER, "Sun, 06 Nov 1994 08:48:37 GMT");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_its_name_where_there_is_one() {
+    fn status_is_shown_with_its_name() {
         assert_eq!(status_text(StatusCode::GONE), "410 Gone");
         let unnamed = StatusCode::from_u16(599).expect("a status");
         assert_eq!(status_text(unnamed), "599");

@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_counts_where_depends_on_the_host() {
+    fn counting_endpoint_depends_on_host() {
         let at = |endpoint, url: &str| {
             openai_api(endpoint, &http::base(url).expect(url)) == Api::Responses
         };
@@ -433,7 +433,7 @@ mod config_tests {
     use crate::http::Hunter2;
 
     #[test]
-    fn every_setting_has_its_range() {
+    fn settings_out_of_range_are_rejected() {
         let short = Duration::from_millis(9);
         let one: AnthropicCounterConfig = from_value(json!({"model": "m"})).expect("one");
         let two: OpenAiCounterConfig = from_value(json!({"model": "m"})).expect("one");
@@ -473,7 +473,7 @@ mod config_tests {
     }
 
     #[test]
-    fn a_counter_counts_for_its_model_unless_another_name_is_configured() {
+    fn counter_uses_model_name_by_default() {
         for (spec, name) in [
             (json!({"anthropic": {}}), "ours"),
             (
@@ -495,7 +495,7 @@ mod config_tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_key() {
+    fn problem_names_the_setting() {
         for (spec, key) in [
             (json!({"anthropic": {"base_url": "nowhere"}}), "anthropic"),
             (json!({"openai": {"timeout": "1h"}}), "openai"),
@@ -513,7 +513,7 @@ mod config_tests {
     }
 
     #[test]
-    fn nothing_shows_a_key_or_a_token() {
+    fn keys_and_tokens_are_hidden_in_debug() {
         let url = "https://a.example/v1?token=hunter2";
         for kind in ["anthropic", "openai"] {
             let config = json!({kind: {"base_url": url, "api_key": {"env": "KEY"}}});
@@ -533,7 +533,7 @@ mod tool_tests {
     use super::*;
 
     #[test]
-    fn tools_are_written_either_way() {
+    fn tools_convert_between_formats() {
         let inside = json!({"type": "function", "function": {"name": "f", "strict": true}});
         let beside = json!({"name": "f", "strict": true, "type": "function"});
         assert_eq!(flat_tool(inside.clone()), beside);
@@ -552,7 +552,7 @@ mod tool_tests {
     }
 
     #[test]
-    fn tools_of_one_provider_are_counted_by_another() {
+    fn tools_of_other_providers_are_converted() {
         let schema = json!({"type": "object", "properties": {}});
         let claude = json!({"name": "f", "description": "F.", "input_schema": schema});
         let flat = json!({

@@ -64,7 +64,7 @@ mod tests {
     use crate::http::Hunter2;
 
     #[test]
-    fn nothing_shows_a_key_or_a_token() {
+    fn keys_and_tokens_are_hidden_in_debug() {
         let url = "https://a.example/v1?token=hunter2";
         let config = json!({"openai": {"model": "m", "base_url": url, "api_key": {"env": "KEY"}}});
         let spec: EmbedderSpec = from_value(config).expect("an embedder");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_named_or_none_and_nothing_shows_a_key() {
+    fn at_most_one_extractor_is_accepted_and_keys_are_hidden() {
         assert!(matches!(read(json!({})).spec(), Ok(ExtractorSpec::None)));
         let url = "https://a.example/v1?token=hunter2";
         let key = json!({"env": "KEY"});

@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_has_its_range() {
+    fn settings_out_of_range_are_rejected() {
         type Change = fn(&mut OpenAiEmbedderConfig);
         let changes: [(&str, Change); 15] = [
             ("model", |c| c.model.clear()),

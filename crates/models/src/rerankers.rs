@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_shows_a_key_or_a_token() {
+    fn keys_and_tokens_are_hidden_in_debug() {
         let url = "https://a.example/v1?token=hunter2";
         for config in [
             json!({"jina": {"model": "m", "base_url": url, "api_key": {"env": "KEY"}}}),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_has_its_range() {
+    fn settings_out_of_range_are_rejected() {
         for (config, setting) in [
             (json!({"jina": {"model": ""}}), "model"),
             (json!({"jina": {"model": "m", "documents": 0}}), "documents"),

@@ -65,7 +65,7 @@ fn quoted(letter: char) -> String {
 }
 
 #[test]
-fn words_are_counted_without_truncation_and_padding() {
+fn tokens_are_counted_without_truncation_and_padding() {
     let tokenizer = HfTokenizer::from_json(WORDS.as_bytes()).expect("a tokenizer");
     for (text, expected) in [("", 0), ("hello", 1), ("hello strange hello", 3)] {
         assert_eq!(tokenizer.count(text), expected, "{text:?}");
@@ -78,7 +78,7 @@ fn words_are_counted_without_truncation_and_padding() {
 }
 
 #[test]
-fn marks_of_the_template_are_text() {
+fn special_tokens_in_text_are_plain_text() {
     let tokenizer = HfTokenizer::from_json(bytes_of_a().as_bytes()).expect("a tokenizer");
     assert_eq!(tokenizer.count("<|end|>"), 7);
     let words = HfTokenizer::from_json(WORDS.as_bytes()).expect("a tokenizer");
@@ -87,7 +87,7 @@ fn marks_of_the_template_are_text() {
 }
 
 #[test]
-fn bytes_are_merged_as_the_file_says() {
+fn byte_level_merges_of_file_apply() {
     let tokenizer = HfTokenizer::from_json(bytes_of_a().as_bytes()).expect("a tokenizer");
     let cases = [
         ("aa", 1),
@@ -103,7 +103,7 @@ fn bytes_are_merged_as_the_file_says() {
 }
 
 #[test]
-fn the_likeliest_pieces_are_counted() {
+fn unigram_model_counts_likeliest_pieces() {
     let tokenizer = HfTokenizer::from_json(LIKELY.as_bytes()).expect("a tokenizer");
     for (text, expected) in [("hello", 1), ("hello hello", 2), ("hell", 2), ("ho", 3)] {
         assert_eq!(tokenizer.count(text), expected, "{text:?}");
@@ -111,7 +111,7 @@ fn the_likeliest_pieces_are_counted() {
 }
 
 #[test]
-fn long_text_of_any_kind_is_counted_to_its_end() {
+fn long_text_is_counted_completely() {
     let tokenizer = HfTokenizer::from_json(bytes_of_a().as_bytes()).expect("a tokenizer");
     assert_eq!(tokenizer.count(&"a".repeat(200_000)), 100_000);
     assert_eq!(tokenizer.count(&"中".repeat(50_000)), 150_000);
@@ -120,7 +120,7 @@ fn long_text_of_any_kind_is_counted_to_its_end() {
 }
 
 #[test]
-fn pieces_are_the_text_and_end_before_a_blank() {
+fn pieces_cover_text_and_end_before_spaces() {
     let texts = [
         "",
         "a",
@@ -143,7 +143,7 @@ fn pieces_are_the_text_and_end_before_a_blank() {
 }
 
 #[test]
-fn files_that_are_no_tokenizers_are_refused_and_say_what_to_do() {
+fn invalid_tokenizer_file_is_rejected_with_advice() {
     let no_words = WORDS.replace(r#""unk_token": "[UNK]""#, r#""unk_token": "nothing""#);
     for json in [
         "",

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vector_gets_length_one_or_is_none() {
+    fn vector_is_normalized_or_rejected() {
         assert_eq!(unit(vec![3.0, -4.0]), Some(vec![0.6, -0.8]));
         assert_eq!(unit(vec![f32::MAX, 0.0]), Some(vec![1.0, 0.0]));
         assert_eq!(unit(vec![0.0, f32::MIN_POSITIVE]), Some(vec![0.0, 1.0]));

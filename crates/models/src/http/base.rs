@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_stands_below_the_base() {
+    fn endpoint_is_appended_to_base_url() {
         for (given, expected, seen) in [
             (
                 "https://api.openai.com/v1",

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_what_a_header_can_hold_and_is_never_shown() {
+    fn key_must_be_valid_header_and_is_hidden() {
         let key = ApiKey::parse(" sk-hunter2\n").expect("a key");
         assert_eq!(key.as_str(), "sk-hunter2");
         assert_eq!(key.bearer(), HeaderValue::from_static("Bearer sk-hunter2"));

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_pause_is_cut_to_a_day() {
+    fn long_retry_after_is_limited_to_a_day() {
         for (value, seconds) in [("20", 20), ("999999999999", 86_400)] {
             let headers = [(RETRY_AFTER, value.parse().expect("a value"))]
                 .into_iter()
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_whether_another_try_helps() {
+    fn status_determines_whether_to_retry() {
         for (expected, numbers) in [
             ("later", &[408, 409, 425, 429, 500, 502, 503, 504, 529][..]),
             ("refused", &[400, 422]),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn every_provider_s_way_to_name_an_unknown_field_is_known() {
+    fn unknown_field_errors_of_all_providers_are_detected() {
         let is =
             |body: &str, field| is_unknown_field(StatusCode::BAD_REQUEST, body.as_bytes(), field);
         for (body, field) in [
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn every_provider_s_way_to_say_too_long_is_known() {
+    fn too_long_errors_of_all_providers_are_detected() {
         let message = |words: &str| format!(r#"{{"error":{{"message":"{words}","code":null}}}}"#);
         for (number, body) in [
             (
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_is_to_blame_where_a_code_says_so() {
+    fn configuration_errors_are_detected_by_code() {
         for body in [
             r#"{"error":{"type":"invalid_request_error","code":"unsupported_parameter"}}"#,
             r#"{"error":{"type":"a","message":"Your credit balance is too low to access"}}"#,
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_within_a_good_answer_is_an_error() {
+    fn error_in_success_body_is_an_error() {
         let problem = "the response is an error";
         let busy = error_in_success_body(br#"{"error":{"type":"rate_limited"}}"#);
         assert_eq!(busy, ModelFault::new(FaultKind::Unusable, problem));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_told_and_messages_are_not() {
+    fn error_codes_are_reported_and_messages_are_not() {
         let of = |body: &str, private: &str| {
             ErrorResponse::read(body.as_bytes()).shown(&[private].into_iter())
         };
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_known_by_its_words_also_in_a_list() {
+    fn wrong_key_is_detected_by_message() {
         for body in [
             r#"{"code":"invalid-argument","error":"Incorrect API key provided: xa***. You can"}"#,
             r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}"#,

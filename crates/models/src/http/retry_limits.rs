@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_double_up_to_a_bound() {
+    async fn retry_pauses_double_up_to_maximum() {
         let script: Vec<_> = (0..8).map(|_| later(None)).collect();
         for retry_limits in [each(8), all(8, 60_000)] {
             let (times, outcome) = run(retry_limits, &script).await;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_that_is_asked_for_is_made_unless_it_is_long() {
+    async fn requested_pause_is_used_unless_too_long() {
         let (times, outcome) = run(each(3), &[later(Some(7_000)), later(Some(0)), Ok(())]).await;
         assert_eq!((times, outcome), (vec![0, 7_000, 7_000], Ok(())));
         let (times, outcome) = run(each(3), &[later(None), later(Some(10_001)), Ok(())]).await;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_all_tries_have_one_limit_a_pause_is_made_if_it_ends_before() {
+    async fn pause_is_made_if_it_ends_before_common_limit() {
         let script = [later(Some(50_000)), later(Some(10_000)), Ok(())];
         let (times, outcome) = run(all(3, 60_000), &script).await;
         assert_eq!((times, outcome), (vec![0, 50_000], later(Some(10_000))));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_hangs_is_given_up_when_the_time_is_over() {
+    async fn hanging_attempt_times_out() {
         for (retry_limits, problem, waited_ms) in [
             (all(3, 900), "no answer within 900ms", 900),
             (each(2), "no answer within 60s", 120_500),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_will_not_help_is_not_tried_again() {
+    async fn permanent_faults_are_not_retried() {
         for kind in [
             FaultKind::Refused,
             FaultKind::Unusable,

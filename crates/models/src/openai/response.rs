@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_stand_where_their_index_says_with_length_one() {
+    fn vectors_are_ordered_by_index_and_normalized() {
         let body = r#"{"object":"list","usage":{"total_tokens":2},"data":[
             {"index":1,"object":"embedding","embedding":[0,-2e0]},
             {"index":0,"object":"embedding","embedding":[3.0,4]}]}"#;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_may_be_better_later() {
+    fn invalid_response_is_retried_later() {
         for body in [
             "",
             "<html>",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_without_a_direction_is_refused() {
+    fn zero_vector_is_rejected() {
         for embedding in ["[null,1]", "[0,0]", "[0.0,-0.0]", "[1e39,1]"] {
             let body = format!(r#"{{"data":[{{"embedding":{embedding}}}]}}"#);
             let error = vectors(body.as_bytes(), 1).expect_err(&body);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn every_service_s_form_is_read() {
+    fn responses_of_all_rerankers_are_parsed() {
         let jina = r#"{"model":"m","usage":{"total_tokens":9},"results":[
             {"index":1,"relevance_score":0.9,"document":{"text":"b"}},
             {"index":0,"relevance_score":0.25}]}"#;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_probability_becomes_one_in_the_same_order() {
+    fn logits_become_probabilities_in_same_order() {
         let made = good(
             r#"[{"index":0,"score":-8},{"index":1,"score":3},{"index":2,"score":0}]"#,
             3,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_lies_is_none() {
+    fn inconsistent_response_is_rejected() {
         let item =
             |index: &str, score: &str| format!(r#"{{"index":{index},"relevance_score":{score}}}"#);
         let of = |items: &[String]| format!(r#"{{"results":[{}]}}"#, items.join(","));

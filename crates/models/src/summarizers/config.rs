@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_has_its_range() {
+    fn settings_out_of_range_are_rejected() {
         type Change = fn(&mut OpenAiSummarizerConfig);
         let changes: [(&str, Change); 9] = [
             ("model", |c| c.model.clear()),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_can_be_named() {
+    fn every_summarizer_kind_can_be_configured() {
         let none = read(json!("none")).build(&Hunter2).expect("nobody");
         assert!(none.is_none());
         assert_eq!(name(json!("extractive")), "extractive");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_key() {
+    fn problem_names_the_setting() {
         for (spec, key) in [
             (json!({"anthropic": {"model": ""}}), "anthropic"),
             (
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_shows_a_key_or_a_token() {
+    fn keys_and_tokens_are_hidden_in_debug() {
         let url = "https://a.example/v1?token=hunter2";
         let key = json!({"env": "KEY"});
         for spec in [

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_stands_where_the_provider_looks() {
+    fn token_limit_uses_field_of_provider() {
         let at = |configured, url: &str| {
             LIMITS[usize::from(is_limit_new(configured, &http::base(url).expect(url)))]
         };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_no_answer() {
+    fn reasoning_is_removed_from_reply() {
         for (text, expected) in [
             ("{}", "{}"),
             ("<think>\nwell {} </think>\n\n{\"a\":1}", "{\"a\":1}"),

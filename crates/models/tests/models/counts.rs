@@ -69,7 +69,7 @@ async fn counted(counter: &Arc<dyn TokenCounter>, service: &Service, said: &str)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_counted_as_its_provider_takes_it() {
+async fn request_is_counted_in_format_of_provider() {
     let service = Service::bind().await;
     let [(anthropic, one), (responses, two), (vllm, three)] = all(&service);
     let messages = json!([{"role": "user", "content": "my_password_is_swordfish 🦀"}]);
@@ -116,7 +116,7 @@ async fn a_request_is_counted_as_its_provider_takes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_is_not_sent_and_what_is_no_json_neither() {
+async fn empty_fields_and_invalid_json_are_not_sent() {
     let service = Service::bind().await;
     for (counter, said) in all(&service) {
         let bare = CountRequest {
@@ -145,7 +145,7 @@ async fn what_is_not_there_is_not_sent_and_what_is_no_json_neither() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_asked_twice_and_a_problem_tells_nothing() {
+async fn count_is_not_retried_and_error_hides_content() {
     let long = format!("{{\"x\":\"{}\"}}", "x".repeat(16 * 1024 * 1024));
     for (status, body, expected) in [
         ("429 Slow", CHATTY, "429 Too Many Requests (some_error)"),
@@ -177,7 +177,7 @@ async fn nobody_is_asked_twice_and_a_problem_tells_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_count_within_two_seconds_is_given_up() {
+async fn count_times_out_after_two_seconds() {
     let service = Service::bind().await;
     for (counter, _) in all(&service) {
         let start = now();

@@ -30,7 +30,7 @@ fn texts() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_text_has_the_same_vector_alone_and_among_many_in_their_order() {
+async fn vectors_do_not_depend_on_batch() {
     let dir = folder();
     let embedder = open_local(dir.path()).expect("a model");
     assert_eq!(embedder.batch_max(), 32);
@@ -55,7 +55,7 @@ async fn a_text_has_the_same_vector_alone_and_among_many_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_long_text_is_cut_where_the_model_ends_and_not_before() {
+async fn long_text_is_truncated_at_model_limit() {
     let dir = folder();
     let embedder = LocalEmbedder::open(dir.path()).expect("a model");
     // Two of the positions are for special tokens.
@@ -87,7 +87,7 @@ async fn a_long_text_is_cut_where_the_model_ends_and_not_before() {
 }
 
 #[tokio::test]
-async fn marks_of_the_model_are_text_when_a_user_writes_them() {
+async fn special_tokens_written_by_users_are_text() {
     let dir = folder();
     let embedder = LocalEmbedder::open(dir.path()).expect("a model");
     let mark = vector(&embedder, "tea [SEP] milk").await;
@@ -96,7 +96,7 @@ async fn marks_of_the_model_are_text_when_a_user_writes_them() {
 }
 
 #[tokio::test]
-async fn the_folder_says_how_tokens_become_one_vector_and_what_stands_before_a_text() {
+async fn pooling_and_prompts_are_read_from_model_files() {
     let dir = folder();
     let mean = LocalEmbedder::open(dir.path()).expect("a model");
     let pooling = json!({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false});
@@ -123,7 +123,7 @@ async fn the_folder_says_how_tokens_become_one_vector_and_what_stands_before_a_t
 }
 
 #[test]
-fn a_name_tells_models_apart_and_not_where_they_lie() {
+fn model_name_depends_on_content_and_not_on_path() {
     let (here, there) = (folder(), folder());
     let name = |dir: &tempfile::TempDir| {
         LocalEmbedder::open(dir.path())
@@ -142,7 +142,7 @@ fn a_name_tells_models_apart_and_not_where_they_lie() {
 }
 
 #[tokio::test]
-async fn the_runtime_goes_on_while_a_model_computes() {
+async fn runtime_is_not_blocked_by_computation() {
     let dir = folder();
     let embedder = LocalEmbedder::open(dir.path()).expect("a model");
     let texts = texts();

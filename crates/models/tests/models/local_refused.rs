@@ -15,7 +15,7 @@ fn refused(dir: &Path) -> ModelError {
 }
 
 #[test]
-fn each_file_has_to_be_there_and_of_a_size() {
+fn missing_and_oversized_files_are_rejected() {
     for name in ["model.safetensors", "tokenizer.json", "config.json"] {
         let dir = folder();
         let path = dir.path().join(name);
@@ -49,7 +49,7 @@ fn each_file_has_to_be_there_and_of_a_size() {
 }
 
 #[test]
-fn another_family_is_refused_with_what_to_take() {
+fn other_model_family_is_rejected_with_advice() {
     let change = |file: &Value, name: &str, value: Value| {
         let mut file = file.clone();
         file[name] = value;
@@ -98,7 +98,7 @@ fn another_family_is_refused_with_what_to_take() {
 }
 
 #[test]
-fn files_that_say_nothing_or_do_not_fit_are_refused() {
+fn empty_and_inconsistent_files_are_rejected() {
     for (name, value) in [
         ("hidden_size", json!(0)),
         ("hidden_size", json!(9)),

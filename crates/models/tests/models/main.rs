@@ -16,7 +16,7 @@ mod summaries;
 
 #[cfg(not(feature = "tokenizer-json"))]
 #[test]
-fn without_the_feature_a_tokenizer_s_file_says_how_to_get_it() {
+fn tokenizer_file_without_feature_has_advice() {
     let path = std::path::Path::new("a/tokenizer.json");
     let error = memoird_models::open_tokenizer(path).expect_err("no tokenizer");
     let problem = error.to_string();
@@ -29,7 +29,7 @@ fn without_the_feature_a_tokenizer_s_file_says_how_to_get_it() {
 
 #[cfg(not(feature = "local-embedder"))]
 #[test]
-fn without_the_feature_a_local_model_says_how_to_get_it() {
+fn local_model_without_feature_has_advice() {
     let error = memoird_models::open_local(std::path::Path::new("a/model")).expect_err("no model");
     let problem = error.to_string();
     assert!(

@@ -27,7 +27,7 @@ fn assert_of(vectors: &[Vec<f32>], texts: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_gets_the_texts_and_its_vectors_get_length_one() {
+async fn provider_receives_texts_and_vectors_are_normalized() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let texts = ["tea", "no \"milk\"\n", "Grüße 🦀"];
@@ -53,7 +53,7 @@ async fn a_provider_gets_the_texts_and_its_vectors_get_length_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_keys_gets_none_and_dimensions_are_asked_for() {
+async fn request_without_key_has_dimensions() {
     let service = Service::bind().await;
     let config = OpenAiEmbedderConfig {
         dimensions: Some(2),
@@ -72,7 +72,7 @@ async fn a_server_without_keys_gets_none_and_dimensions_are_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_texts_go_in_batches_of_so_many_texts_and_bytes_in_their_order() {
+async fn batches_are_limited_by_texts_and_bytes_in_order() {
     let service = Service::bind().await;
     let config = OpenAiEmbedderConfig {
         batch: 3,
@@ -105,7 +105,7 @@ async fn many_texts_go_in_batches_of_so_many_texts_and_bytes_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vectors_in_another_order_find_their_texts() {
+async fn vectors_in_other_order_are_sorted_by_index() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let texts = ["a", "bb", "ccc", "dddd"];
@@ -120,7 +120,7 @@ async fn vectors_in_another_order_find_their_texts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_purpose_has_its_prefix_and_the_model_s_name_tells_prefixes_apart() {
+async fn purpose_selects_prefix_and_name_includes_prefixes() {
     let service = Service::bind().await;
     let plain = config(service.url());
     let config = OpenAiEmbedderConfig {
@@ -155,7 +155,7 @@ async fn a_purpose_has_its_prefix_and_the_model_s_name_tells_prefixes_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_text_is_cut_between_characters() {
+async fn long_text_is_truncated_between_characters() {
     let service = Service::bind().await;
     let config = OpenAiEmbedderConfig {
         text_bytes_max: 1_000,

@@ -25,7 +25,7 @@ fn tells_nothing(problem: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_provider_is_asked_again_after_the_pause_that_it_wants() {
+async fn busy_provider_is_retried_after_requested_pause() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let start = now();
@@ -43,7 +43,7 @@ async fn a_busy_provider_is_asked_again_after_the_pause_that_it_wants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_pause_is_left_to_the_caller() {
+async fn long_pause_is_left_to_the_caller() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let answer = service.answer("429 Slow", "retry-after: 60\r\n", CHATTY);
@@ -60,7 +60,7 @@ async fn a_long_pause_is_left_to_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_keeps_failing_is_asked_three_times() {
+async fn failing_provider_is_called_three_times() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let start = now();
@@ -78,7 +78,7 @@ async fn a_provider_that_keeps_failing_is_asked_three_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
+async fn configuration_error_is_reported_immediately_with_advice() {
     for (status, hint) in [
         ("401 Unauthorized", "api_key"),
         ("403 Forbidden", "api_key"),
@@ -104,7 +104,7 @@ async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_text_that_is_refused_is_looked_for_and_then_a_harmless_word_is_tried() {
+async fn rejected_text_is_isolated_and_test_word_is_tried() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let (outcome, sizes) = exchange(&embedder, &["a", "b", TEXT], async {
@@ -145,7 +145,7 @@ async fn the_text_that_is_refused_is_looked_for_and_then_a_harmless_word_is_trie
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_refuses_a_harmless_word_is_configured_wrongly() {
+async fn rejected_test_word_is_a_configuration_error() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let (outcome, ()) = exchange(&embedder, &[TEXT], async {
@@ -162,7 +162,7 @@ async fn who_refuses_a_harmless_word_is_configured_wrongly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_finds_too_much_is_sent_in_halves_and_shorter() {
+async fn too_large_batch_is_split_and_truncated() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let long = "x".repeat(3_000);
@@ -192,7 +192,7 @@ async fn what_a_server_finds_too_much_is_sent_in_halves_and_shorter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_none_is_a_failure_that_may_pass() {
+async fn invalid_response_is_a_transient_failure() {
     let one = vec![1.0, 2.0];
     let twice = data([(0, &one), (1, &one)].into_iter());
     let large = format!("{{\"data\":[],\"x\":\"{}\"}}", "x".repeat(500_000));
@@ -219,7 +219,7 @@ async fn an_answer_that_is_none_is_a_failure_that_may_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vector_that_is_none_is_the_fault_of_its_text() {
+async fn unusable_vector_is_the_fault_of_its_text() {
     for embedding in ["[null,1]", "[0,0]"] {
         let service = Service::bind().await;
         let embedder = embedder(&config(service.url()));
@@ -236,7 +236,7 @@ async fn a_vector_that_is_none_is_the_fault_of_its_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_dimension_than_asked_for_or_than_before_is_another_model() {
+async fn changed_dimensions_are_a_configuration_error() {
     let service = Service::bind().await;
     let body = data([(0, &vec![1.0, 2.0, 3.0])].into_iter());
     let asking = OpenAiEmbedderConfig {
@@ -263,7 +263,7 @@ async fn another_dimension_than_asked_for_or_than_before_is_another_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_hangs_is_given_up_before_and_within_its_answer() {
+async fn hanging_provider_times_out_before_and_within_response() {
     for said in [
         "",
         "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{",
@@ -291,7 +291,7 @@ async fn a_provider_that_hangs_is_given_up_before_and_within_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_there_or_goes_away_may_be_back_later() {
+async fn unreachable_provider_is_a_transient_failure() {
     let service = Service::bind().await;
     let embedder = embedder(&config(service.url()));
     let (outcome, ()) = exchange(&embedder, &[TEXT], async {

@@ -43,7 +43,7 @@ fn texts<'a>(request: &'a Request, name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_service_is_asked_in_its_own_form() {
+async fn requests_use_format_of_each_service() {
     let service = Service::bind().await;
     let results = json!({"results": [
         {"index": 1, "relevance_score": 0.75, "document": {"text": "b"}},
@@ -83,7 +83,7 @@ async fn each_service_is_asked_in_its_own_form() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_text_is_cut_where_a_letter_ends() {
+async fn long_text_is_truncated_between_letters() {
     let service = Service::bind().await;
     let reranker = jina(&service.url(), &json!({}));
     let long = "ä".repeat(10_000);
@@ -95,7 +95,7 @@ async fn a_long_text_is_cut_where_a_letter_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_of_any_kind_is_told_without_what_was_sent() {
+async fn failures_hide_the_request_content() {
     let good =
         r#"{"results":[{"index":0,"relevance_score":0.1},{"index":1,"relevance_score":0.2}]}"#;
     let chatty = format!(r#"{{"error":{{"code":"{QUERY}","message":"{SECRET}"}}}}"#);
@@ -143,7 +143,7 @@ async fn a_failure_of_any_kind_is_told_without_what_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_is_slow_or_silent_is_waited_for_as_long_as_configured() {
+async fn slow_service_times_out_as_configured() {
     let service = Service::bind().await;
     let reranker = jina(&service.url(), &json!({"timeout": "500ms"}));
     let start = now();
@@ -168,7 +168,7 @@ async fn a_service_that_is_slow_or_silent_is_waited_for_as_long_as_configured() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_answer_within_the_limit_is_one() {
+async fn slow_response_within_limit_is_accepted() {
     let service = Service::bind().await;
     let reranker = jina(&service.url(), &json!({}));
     let (outcome, ()) = asked(&reranker, &["a"], async {

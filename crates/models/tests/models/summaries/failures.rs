@@ -10,7 +10,7 @@ use crate::kit::now;
 use crate::service::Service;
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_provider_is_asked_again_after_the_pause_that_it_wants() {
+async fn busy_provider_is_retried_after_requested_pause() {
     for wire in WIRES {
         let service = Service::bind().await;
         let start = now();
@@ -32,7 +32,7 @@ async fn a_busy_provider_is_asked_again_after_the_pause_that_it_wants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_is_longer_than_the_time_left_is_left_to_the_caller() {
+async fn pause_beyond_time_limit_is_left_to_the_caller() {
     for wire in WIRES {
         let service = Service::bind().await;
         let start = now();
@@ -50,7 +50,7 @@ async fn a_pause_that_is_longer_than_the_time_left_is_left_to_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_failure_passes_and_three_are_one_too_many() {
+async fn one_failure_is_retried_and_three_fail() {
     for wire in WIRES {
         let service = Service::bind().await;
         let summarizer = wire.to(&service);
@@ -75,7 +75,7 @@ async fn one_failure_passes_and_three_are_one_too_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_never_answers_is_given_up_when_the_time_of_all_tries_is_over() {
+async fn silent_provider_times_out_after_common_limit() {
     for wire in WIRES {
         for said in [
             "",
@@ -101,7 +101,7 @@ async fn who_never_answers_is_given_up_when_the_time_of_all_tries_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_or_speaks_no_http_is_tried_again_and_may_be_back_later() {
+async fn broken_connection_is_retried_and_transient() {
     for wire in WIRES {
         let service = Service::bind().await;
         let summarizer = wire.to(&service);
@@ -138,7 +138,7 @@ async fn who_goes_away_or_speaks_no_http_is_tried_again_and_may_be_back_later() 
 
 /// An invalid reply has been paid for and is not requested again: the service replies only once.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_none_is_a_failure_that_may_pass_and_is_not_repeated_at_once() {
+async fn invalid_response_is_transient_and_not_retried() {
     for wire in MODELS {
         let whole = wire.saying(TEXT);
         for (body, expected) in [
@@ -163,7 +163,7 @@ async fn an_answer_that_is_none_is_a_failure_that_may_pass_and_is_not_repeated_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_that_are_no_text_and_more_bytes_than_a_summary_has_are_no_answer() {
+async fn non_text_and_oversized_responses_are_rejected() {
     for wire in WIRES {
         let service = Service::bind().await;
         let summarizer = wire.to(&service);

@@ -58,7 +58,7 @@ async fn asked(summarizer: Arc<dyn Summarizer>, service: &Service, wire: Wire) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn anthropic_gets_a_message_with_a_system_prompt_and_a_limit() {
+async fn anthropic_request_has_system_prompt_and_limit() {
     let service = Service::bind().await;
     let summarizer = Wire::Anthropic.to(&service);
     assert_eq!(summarizer.name(), "anthropic:small");
@@ -92,7 +92,7 @@ async fn anthropic_gets_a_message_with_a_system_prompt_and_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn chat_completions_get_two_messages_and_the_fields_that_are_configured() {
+async fn chat_completions_request_has_two_messages_and_configured_fields() {
     let service = Service::bind().await;
     let summarizer = Wire::OpenAi.to(&service);
     assert_eq!(summarizer.name(), "openai:small");
@@ -132,7 +132,7 @@ async fn chat_completions_get_two_messages_and_the_fields_that_are_configured() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_of_the_bot_s_gets_all_that_is_known() {
+async fn webhook_receives_all_fields() {
     let service = Service::bind().await;
     let url = format!("{}/summarize?a=b", service.url());
     let config: WebhookSummarizerConfig = configured(json!({"url": url}));
@@ -185,7 +185,7 @@ async fn a_service_of_the_bot_s_gets_all_that_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_an_answer_ended_is_told_with_all_that_was_written() {
+async fn reply_contains_text_and_end_reason() {
     let anthropic = |content: Value, stop: Value| {
         (
             Wire::Anthropic,
@@ -264,7 +264,7 @@ async fn how_an_answer_ended_is_told_with_all_that_was_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_model_writes_is_handed_on_for_others_to_judge() {
+async fn model_text_is_returned_unvalidated() {
     for wire in MODELS {
         for said in [
             "I'm sorry, but I can't help with that.",
@@ -282,7 +282,7 @@ async fn what_a_model_writes_is_handed_on_for_others_to_judge() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_answers_slowly_but_in_time_is_heard() {
+async fn slow_reply_within_limit_is_accepted() {
     for wire in WIRES {
         let service = Service::bind().await;
         let body = wire.saying(GOOD);

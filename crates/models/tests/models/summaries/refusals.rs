@@ -15,7 +15,7 @@ async fn refused(wire: Wire, status: &str, body: &str) -> (&'static str, String)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_configuration_is_told_at_once_with_what_to_look_at() {
+async fn configuration_error_is_reported_immediately_with_advice() {
     for wire in WIRES {
         for (status, hint) in [
             ("401 Unauthorized", "api_key"),
@@ -56,7 +56,7 @@ fn unsupported(field: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_a_provider_does_not_take_is_sent_in_the_other_field() {
+async fn rejected_limit_field_is_replaced_by_other_name() {
     let [old, new] = ["max_tokens", "max_completion_tokens"];
     let wire = Wire::OpenAi;
     let service = Service::bind().await;
@@ -100,7 +100,7 @@ async fn a_limit_that_a_provider_does_not_take_is_sent_in_the_other_field() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_that_a_provider_does_not_want_are_refused() {
+async fn content_rejected_by_provider_is_a_refusal() {
     for wire in WIRES {
         for status in ["400 Bad Request", "422 Unprocessable Entity"] {
             let (kind, problem) = refused(wire, status, CHATTY).await;
@@ -111,7 +111,7 @@ async fn turns_that_a_provider_does_not_want_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_turns_than_a_provider_takes_are_too_long() {
+async fn oversized_request_is_too_long() {
     for wire in WIRES {
         let (kind, _) = refused(wire, "413 Payload Too Large", CHATTY).await;
         assert_eq!(kind, "too long", "{wire:?}");
