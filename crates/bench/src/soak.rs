@@ -152,7 +152,7 @@ pub(super) async fn run(common: &CommonArgs, args: SoakArgs) -> Result<()> {
         progress(&row)?;
     }
     gauge.is_over.store(true, Ordering::Relaxed);
-    let kept = decode_saved(bots).await?;
+    let kept = read_back(bots).await?;
     let last = format!(
         "{} acknowledged turns were asked for: {} lost, {} twice",
         kept.asked, kept.lost, kept.twice
@@ -199,10 +199,10 @@ impl SoakArgs {
 }
 
 /// Waits for the bots, and reads back the acknowledged turns of each.
-async fn decode_saved(mut bots: JoinSet<Bot>) -> Result<Kept> {
+async fn read_back(mut bots: JoinSet<Bot>) -> Result<Kept> {
     let mut sum = Kept::default();
     while let Some(bot) = bots.join_next().await {
-        let kept = bot?.decode_saved().await?;
+        let kept = bot?.read_back().await?;
         sum.asked += kept.asked;
         sum.lost += kept.lost;
         sum.twice += kept.twice;

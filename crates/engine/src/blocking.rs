@@ -209,7 +209,7 @@ impl StoreAccess {
         }
     }
 
-    /// Whether the store can prewrite turns ahead of their set's commit ([`Store::commit_and_prewrite`]).
+    /// Whether the store can prewrite turns ([`Store::commit_and_prewrite`]).
     pub(crate) fn can_prewrite(&self) -> bool {
         self.store.can_prewrite()
     }

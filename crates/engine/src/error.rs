@@ -54,7 +54,8 @@ pub enum EngineError {
     },
     /// The source exceeds the limits of a copy.
     #[error(
-        "session {session} is too large to copy: the limits are {turns_max} turns and {bytes_max} bytes"
+        "session {session} is too large to copy: the limits are {turns_max} turns and {bytes_max} \
+         bytes"
     )]
     CopyTooLarge {
         session: SessionId,

@@ -25,7 +25,7 @@ const SESSION_BYTES: u64 = 1 << 10;
 pub(crate) const FREE_SHARE: u64 = 32;
 /// Events may use 1/32 of the limit.
 const EVENTS_SHARE: u64 = 32;
-/// Content exceeded to hooks may use a quarter of the limit.
+/// Content passed to hooks may use a quarter of the limit.
 ///
 /// Without a journal, pending deliveries may use another quarter.
 const HOOKS_SHARE: u64 = 4;
@@ -107,7 +107,7 @@ pub struct MemorySnapshot {
     pub call_bytes: u64,
     /// Events that can still be watched.
     pub event_bytes: u64,
-    /// Content exceeded to hooks, and without a journal also pending deliveries.
+    /// Content passed to hooks, and without a journal also pending deliveries.
     pub hook_bytes: u64,
     pub unloads: u64,
 }

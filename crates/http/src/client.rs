@@ -37,7 +37,8 @@ pub struct ClientConfig {
 /// Certificates cannot be verified on this machine.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "TLS is unavailable: {problem}; check that the system's certificates (ca-certificates) are installed"
+    "TLS is unavailable: {problem}; check that the system's certificates (ca-certificates) are \
+     installed"
 )]
 pub struct TlsUnavailable {
     /// The library's message.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 pub enum ModelError {
     /// This binary cannot read tokenizer files.
     #[error(
-        "this memoird was built without tokenizer-json and cannot read {}; build it with --features tokenizer-json, or use another tokenizer",
+        "this memoird was built without tokenizer-json and cannot read {}; build it with \
+         --features tokenizer-json, or use another tokenizer",
         path.display()
     )]
     TokenizerNotBuilt {
@@ -76,7 +77,8 @@ pub enum ModelError {
     },
     /// A model file is missing.
     #[error(
-        "{} is missing; a model is a directory with model.safetensors, tokenizer.json and config.json from its repository",
+        "{} is missing; a model is a directory with model.safetensors, tokenizer.json and \
+         config.json from its repository",
         path.display()
     )]
     ModelIncomplete {
@@ -84,7 +86,8 @@ pub enum ModelError {
         path: PathBuf,
     },
     /// A model file is invalid.
-    #[error("{} is not a file of a model: {problem}; download it from the model's repository again", path.display())]
+    #[error("{} is not a file of a model: {problem}; download it from the model's repository \
+        again", path.display())]
     ModelInvalid {
         path: PathBuf,
         /// What is invalid.
@@ -92,7 +95,8 @@ pub enum ModelError {
     },
     /// The model is valid but not supported.
     #[error(
-        "{}: {what}; use a BERT model of sentence-transformers that pools by mean or cls, such as all-MiniLM-L6-v2",
+        "{}: {what}; use a BERT model of sentence-transformers that pools by mean or cls, such as \
+         all-MiniLM-L6-v2",
         path.display()
     )]
     ModelUnsupported {

@@ -183,12 +183,14 @@ impl OpenAiEmbedder {
     fn check_dimensions(&self, found: usize) -> Result<(), ModelFault> {
         let problem = match self.config.dimensions.map(|asked| asked as usize) {
             Some(asked) if asked != found => format!(
-                "the model returns {found} dimensions instead of the requested {asked}; remove dimensions"
+                "the model returns {found} dimensions instead of the requested {asked}; remove \
+                 dimensions"
             ),
             _ => match *self.dimensions.get_or_init(|| found) {
                 first if first == found => return Ok(()),
                 first => format!(
-                    "the model returns {found} dimensions, and returned {first} before; restart with the name of the current model"
+                    "the model returns {found} dimensions, and returned {first} before; restart \
+                     with the name of the current model"
                 ),
             },
         };

@@ -29,7 +29,8 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 const SET_IDLE_TIMEOUT: &str =
     "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
 /// The same for statements that run twice a second.
-const BEGIN_WITH_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
+const BEGIN_WITH_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = \
+    '5s'; \
                        SET LOCAL lock_timeout = '2s'";
 /// TCP user timeout: time without an acknowledgement after which a connection is closed.
 ///

@@ -33,10 +33,12 @@ pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
 fn hint(code: &SqlState) -> &'static str {
     match code.code() {
         READ_ONLY => {
-            "; it is a standby or read-only: name the primary in journal.postgres.url, or add target_session_attrs=read-write to it"
+            "; it is a standby or read-only: name the primary in journal.postgres.url, or add \
+             target_session_attrs=read-write to it"
         }
         "42501" => {
-            "; the role of journal.postgres.url must own the schemas memoird, memoird_memories, memoird_tenant and memoird_vectors, or be allowed to CREATE them in the database"
+            "; the role of journal.postgres.url must own the schemas memoird, memoird_memories, \
+             memoird_tenant and memoird_vectors, or be allowed to CREATE them in the database"
         }
         _ => "",
     }

@@ -382,7 +382,8 @@ pub(crate) async fn prepare(client: &Client, steps: &SchemaMigrations) -> Result
     let isolation: &str = row.get(4);
     if isolation != "read committed" {
         let detail = format!(
-            "the default isolation level is {isolation}; memoird needs read committed: ALTER ROLE … SET \
+            "the default isolation level is {isolation}; memoird needs read committed: ALTER ROLE \
+             … SET \
              default_transaction_isolation = 'read committed', and likewise for the database"
         );
         return Err(StoreError::Database { detail });
@@ -402,13 +403,16 @@ pub(crate) async fn prepare(client: &Client, steps: &SchemaMigrations) -> Result
                 locked_out += 1;
                 tracing::warn!(
                     schema,
-                    "a schema migration step waits for locked tables: look for a dump, a lock or an open transaction"
+                    "a schema migration step waits for locked tables: look for a dump, a lock or \
+                     an open transaction"
                 );
                 sleep(LOCK_PAUSE).await;
             }
             StepOutcome::LockedOut => {
                 let detail = format!(
-                    "a migration step of schema {schema} could not lock its tables for more than a minute, for example because of a dump; nothing was changed. Start memoird again \
+                    "a migration step of schema {schema} could not lock its tables for more than \
+                     a minute, for example because of a dump; nothing was changed. Start memoird \
+                     again \
                      when that is over; pg_locks says who it is"
                 );
                 return Err(StoreError::Database { detail });

@@ -67,7 +67,8 @@ pub(crate) fn check(database: &Database) -> Result<FileCheck, StoreError> {
         Ok(scan.check)
     } else {
         Err(StoreError::Database {
-            detail: "memoird.turns was rewritten during the check, for example by VACUUM FULL; repeat the check"
+            detail: "memoird.turns was rewritten during the check, for example by VACUUM FULL; \
+                repeat the check"
                 .to_owned(),
         })
     }

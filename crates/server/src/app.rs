@@ -400,7 +400,8 @@ impl RunningApp {
                 Ok(()) => info!("all calls are finished"),
                 Err(_) => warn!(?grace, "unfinished calls were cancelled"),
             },
-            () = self.wait_for_watchers_only() => info!("closed event streams whose clients did not read"),
+            () = self.wait_for_watchers_only() => info!("closed event streams whose clients did \
+                not read"),
         }
         self.abort.cancel();
         self.calls.wait().await;

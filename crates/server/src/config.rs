@@ -208,12 +208,14 @@ impl ServerConfig {
         problems.unless(
             is_socket || self.unix.peers.is_empty(),
             "unix.peers",
-            "require a Unix socket, and listen is an address; listen on unix:/run/memoird/grpc.sock, or remove them",
+            "require a Unix socket, and listen is an address; listen on \
+             unix:/run/memoird/grpc.sock, or remove them",
         );
         problems.unless(
             !is_socket || !self.tls.as_ref().is_some_and(TlsConfig::takes_clients),
             "tls.client_ca",
-            "requires TLS, and listen is a Unix socket, which has none; listen on an address, or remove it",
+            "requires TLS, and listen is a Unix socket, which has none; listen on an address, or \
+             remove it",
         );
     }
 }
@@ -380,7 +382,8 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
     let keyless = keyless(&file.server, &engine.tenants, &mut problems);
     let mut warnings = plain_text::warnings(&file);
     if file.version.is_none() {
-        let unversioned = "version is missing: the file is accepted at startup, and rejected by a reload; add `version: 1`";
+        let unversioned = "version is missing: the file is accepted at startup, and rejected by a \
+            reload; add `version: 1`";
         warnings.push(unversioned.to_owned());
     }
     if engine.sessions.max_sessions == 0 {
@@ -395,7 +398,8 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
         warnings.push(unbounded.to_owned());
     }
     if keys.is_empty() && keyless == KeylessCallers::default() {
-        let open = "no keys are configured: every process on this machine is an operator of `default` (server.allow_without_keys)";
+        let open = "no keys are configured: every process on this machine is an operator of \
+            `default` (server.allow_without_keys)";
         warnings.push(open.to_owned());
         let default = TenantId::default_tenant();
         if engine.tenants.iter().all(|tenant| tenant.id != default) {
@@ -406,7 +410,8 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
         }
     }
     if !keys.is_empty() && file.server.allow_without_keys {
-        let unused = "server.allow_without_keys is true although keys are configured: a file that loses its keys would start an open daemon; remove it";
+        let unused = "server.allow_without_keys is true although keys are configured: a file that \
+            loses its keys would start an open daemon; remove it";
         warnings.push(unused.to_owned());
     }
     warnings.extend(
@@ -507,12 +512,14 @@ fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) 
     }
     if !server.listen.is_of_this_machine() {
         let problem = format!(
-            "{} is reachable from other machines, and no keys are configured; configure keys, or listen on 127.0.0.1",
+            "{} is reachable from other machines, and no keys are configured; configure keys, or \
+             listen on 127.0.0.1",
             server.listen
         );
         problems.add("listen", problem);
     }
-    let is_missing = "is not set, and no keys are configured: configure keys, or, if every process on this machine may do everything, add this line\n\
+    let is_missing = "is not set, and no keys are configured: configure keys, or, if every \
+        process on this machine may do everything, add this line\n\
                       server: { allow_without_keys: true }";
     problems.unless(server.allow_without_keys, "allow_without_keys", is_missing);
 }
@@ -544,7 +551,8 @@ fn turn_bytes(file: &File, memory_bytes: u64, problems: &mut Problems) -> usize 
         if let Some(size) = size.filter(|size| *size < bytes) {
             let [bytes, size] = [bytes, size].map(|bytes| Size::format(&bytes));
             let problem = format!(
-                "is {bytes}, but {setting} is {size}, so no turn could be that large; set {setting} to auto, or remove it"
+                "is {bytes}, but {setting} is {size}, so no turn could be that large; set \
+                 {setting} to auto, or remove it"
             );
             problems.add("limits.turn_bytes", problem);
         }

@@ -1,7 +1,7 @@
 //! Connection table of a port, with limits on count, handshake, idle time and age.
 //!
-//! Counts are limited in total and per address. A connection is unauthenticated (a "unauthenticated" in
-//! names) until it shows a valid key. When there is no room, the oldest of these is closed.
+//! Counts are limited in total and per address. A connection is unauthenticated
+//! until it shows a valid key. When there is no room, the oldest of these is closed.
 
 pub(crate) mod config;
 mod deferred_poll;

@@ -319,7 +319,8 @@ mod postgres {
         let dir = &config.long_term.dir;
         if tenant_files(dir).is_ok_and(|files| !files.is_empty()) {
             let dir = dir.display();
-            warn!(%dir, "the memory files in this directory are not used: memories are in the database of journal.postgres; `memoird migrate` copies them there");
+            warn!(%dir, "the memory files in this directory are not used: memories are in the \
+                database of journal.postgres; `memoird migrate` copies them there");
         }
         let (options, runtime) = (options.clone(), Handle::current());
         let opened = spawn_blocking(move || MemoryStore::in_postgres(options, &runtime))
@@ -341,7 +342,8 @@ mod postgres {
         let unused = dir.join(JOURNAL);
         if unused.exists() {
             let journal = unused.display();
-            warn!(%journal, "the journal file in this directory is not used: the journal is in the database of journal.postgres");
+            warn!(%journal, "the journal file in this directory is not used: the journal is in \
+                the database of journal.postgres");
         }
         let mut options = options.clone();
         let is_shared = options.sharing == DatabaseUse::Cluster;
@@ -402,7 +404,8 @@ mod postgres {
                 .await
                 .map_err(|error| open_interrupted(&error))??;
             let bytes = postgres.try_into().map_err(|_| {
-                let problem = "the nonce secret `marks` in memoird.secrets is damaged: delete its row, and new nonces are used";
+                let problem = "the nonce secret `marks` in memoird.secrets is damaged: delete its \
+                    row, and new nonces are used";
                 CliError::failed(Exit::Unavailable, problem)
             })?;
             Ok(Some(MarkSecret::new(bytes)))

@@ -34,7 +34,8 @@ impl LearntCharges {
     pub(crate) fn restore(engine: &Engine, data_dir: &Path) -> Self {
         let path = data_dir.join(FILE);
         let written = read(&path).unwrap_or_else(|problem| {
-            warn!(%problem, path = %path.display(), "the learned token charges cannot be read and are learned again");
+            warn!(%problem, path = %path.display(), "the learned token charges cannot be read and \
+                are learned again");
             Learnt::new()
         });
         for (tenant, learnt) in &written {
@@ -96,7 +97,8 @@ impl Worker for LearntCharges {
 
     async fn finish(&mut self) {
         if let Err(error) = self.write() {
-            warn!(%error, path = %self.path.display(), "the learned token charges could not be written");
+            warn!(%error, path = %self.path.display(), "the learned token charges could not be \
+                written");
         }
     }
 }

@@ -23,11 +23,13 @@ pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> MarkSecret {
     };
     let secret = new_nonce_secret(machine);
     if path.exists() {
-        warn!(%problem, path = %path.display(), "the nonce secret cannot be read and is replaced: windows get new nonces");
+        warn!(%problem, path = %path.display(), "the nonce secret cannot be read and is replaced: \
+            windows get new nonces");
     }
     // The journal reports a full disk.
     if let Err(error) = write(&path, &secret) {
-        warn!(%error, path = %path.display(), "the nonce secret could not be written: windows get new nonces after a restart");
+        warn!(%error, path = %path.display(), "the nonce secret could not be written: windows get \
+            new nonces after a restart");
     }
     secret
 }

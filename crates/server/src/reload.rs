@@ -94,7 +94,8 @@ impl Reloader {
             }
             Err(error) => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                error!(why, %error, "the new configuration is invalid; the current one stays in effect");
+                error!(why, %error, "the new configuration is invalid; the current one stays in \
+                    effect");
             }
         }
         outcome
@@ -133,13 +134,16 @@ impl Reloader {
         let running = self.config.load_full();
         let is_open = config.is_open();
         if is_open && !running.is_open() {
-            let problem = "tenants: all keys were removed, and a reload cannot disable authentication; configure keys, or restart the daemon";
+            let problem = "tenants: all keys were removed, and a reload cannot disable \
+                authentication; configure keys, or restart the daemon";
             return Err(invalid(problem.to_owned()));
         }
         let has_other_tls = config.server.tls != running.server.tls;
         config.keep_listeners_of(&running);
         if config.is_open() && !is_open {
-            let problem = "tenants: no keys are configured, and clients without keys (server.tls, server.unix.peers) are accepted only after a restart; configure keys, or restart the daemon";
+            let problem = "tenants: no keys are configured, and clients without keys (server.tls, \
+                server.unix.peers) are accepted only after a restart; configure keys, or restart \
+                the daemon";
             return Err(invalid(problem.to_owned()));
         }
         for warning in &config.warnings {

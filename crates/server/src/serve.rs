@@ -114,7 +114,8 @@ fn take_descriptors(config: &mut Config) {
             wanted,
             connections = server.max_connections,
             open_files = files.files_open_max,
-            "the descriptor limit is too low for server.max_connections and long_term.open_files: fewer connections are served, or fewer files kept open; \
+            "the descriptor limit is too low for server.max_connections and long_term.open_files: \
+             fewer connections are served, or fewer files kept open; \
              raise its limit (ulimit -n, LimitNOFILE) or lower the settings"
         );
     }

@@ -47,7 +47,8 @@ pub enum DataKeyError {
     Malformed,
     /// This build cannot encrypt.
     #[error(
-        "this memoird cannot encrypt: it was built without the feature `encryption`; use a build with it"
+        "this memoird cannot encrypt: it was built without the feature `encryption`; use a build \
+         with it"
     )]
     NotBuilt,
 }

@@ -56,7 +56,8 @@ pub enum StoreError {
         known: i64,
     },
     #[error(
-        "{} is not encrypted, but server.data_key is set; nothing was changed. Stop the daemon and run `memoird encrypt DIR --config FILE`, or remove server.data_key",
+        "{} is not encrypted, but server.data_key is set; nothing was changed. Stop the daemon \
+         and run `memoird encrypt DIR --config FILE`, or remove server.data_key",
         path.display()
     )]
     NotEncrypted {
@@ -64,21 +65,24 @@ pub enum StoreError {
         path: PathBuf,
     },
     #[error(
-        "{} is encrypted, and no key is configured; nothing was changed. Set server.data_key; commands read it with --config FILE", path.display()
+        "{} is encrypted, and no key is configured; nothing was changed. Set server.data_key; \
+         commands read it with --config FILE", path.display()
     )]
     Encrypted {
         /// The file.
         path: PathBuf,
     },
     #[error(
-        "{} is encrypted, and this memoird was built without the feature `encryption`; nothing was changed. Use a build with it", path.display()
+        "{} is encrypted, and this memoird was built without the feature `encryption`; nothing \
+         was changed. Use a build with it", path.display()
     )]
     EncryptionNotBuilt {
         /// The file.
         path: PathBuf,
     },
     #[error(
-        "{} is encrypted with a key other than server.data_key; nothing was changed. Configure the right key", path.display()
+        "{} is encrypted with a key other than server.data_key; nothing was changed. Configure \
+         the right key", path.display()
     )]
     WrongKey {
         /// The file.
@@ -86,7 +90,8 @@ pub enum StoreError {
     },
     /// A conversion between plain and encrypted is running or was interrupted.
     #[error(
-        "{} belongs to an unfinished `memoird encrypt` or `memoird decrypt`; wait until it ends, or run it again", path.display()
+        "{} belongs to an unfinished `memoird encrypt` or `memoird decrypt`; wait until it ends, \
+         or run it again", path.display()
     )]
     ConversionUnfinished {
         /// Leftover file of the conversion.
@@ -105,7 +110,8 @@ pub enum StoreError {
     },
     /// The target has an unfinished migration from another source.
     #[error(
-        "{place} has an unfinished migration of another journal, or of an older state of this one; nothing was changed. Empty {place}, and start again"
+        "{place} has an unfinished migration of another journal, or of an older state of this \
+         one; nothing was changed. Empty {place}, and start again"
     )]
     OtherMigration {
         /// Directory or database.

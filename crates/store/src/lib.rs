@@ -303,7 +303,9 @@ pub trait Store: Send + Sync + 'static {
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), StaleBase>>, StoreError>;
 
-    /// Whether [`Self::commit_and_prewrite`] can prewrite turns. If not, sets are best committed whole.
+    /// Whether [`Self::commit_and_prewrite`] can prewrite turns.
+    ///
+    /// If not, sets are best committed whole.
     fn can_prewrite(&self) -> bool {
         false
     }

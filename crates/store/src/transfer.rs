@@ -287,9 +287,9 @@ pub fn identify(source: &mut dyn TransferSource) -> Result<(SourceId, u64), Stor
 
 /// Copies all rows missing in the target, and compares both sides.
 ///
-/// If they are equal, the target is finished; otherwise its marker remains. `report_rows` is called with
-/// the number of further rows of a table copied or read. For an empty target the total is three
-/// times the rows of the source.
+/// If they are equal, the target is finished; otherwise its marker remains. `report_rows` is called
+/// with the number of further rows of a table copied or read. For an empty target the total is
+/// three times the rows of the source.
 ///
 /// # Errors
 /// If a side cannot be read or written. The copy can be resumed.
@@ -353,7 +353,7 @@ fn digests<S: TransferSource + ?Sized>(
     Ok(digests)
 }
 
-/// Returns the column column_list separated by commas, for a statement.
+/// Returns the column names separated by commas, for a statement.
 pub fn column_list(columns: &[Column]) -> String {
     let column_list: Vec<&str> = columns.iter().map(|column| column.name).collect();
     column_list.join(", ")

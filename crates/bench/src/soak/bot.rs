@@ -250,7 +250,7 @@ impl Bot {
     }
 
     /// Reads back all acknowledged turns that cannot have been pruned yet.
-    pub(super) async fn decode_saved(mut self) -> Result<Kept> {
+    pub(super) async fn read_back(mut self) -> Result<Kept> {
         let mut kept = Kept::default();
         let now = clock::monotonic();
         for ((session, generation), book) in std::mem::take(&mut self.books) {

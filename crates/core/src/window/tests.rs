@@ -315,7 +315,7 @@ impl Chat {
         let mut records: Vec<&TurnRecord> = view.apart.clone();
         records.extend(view.tail_from(0));
         records.sort_by_key(|record| record.seq);
-        let decode_saved = |record: &&TurnRecord| {
+        let read_back = |record: &&TurnRecord| {
             let turn = open(&record.content).expect("a turn");
             let new = NewTurn::of(&turn);
             (
@@ -323,7 +323,7 @@ impl Chat {
                 new.links.results,
             )
         };
-        let turns: Vec<_> = records.iter().map(decode_saved).collect();
+        let turns: Vec<_> = records.iter().map(read_back).collect();
         let arrivals = turns
             .iter()
             .map(|(record, results)| (record.clone(), &results[..]));

@@ -124,7 +124,8 @@ impl EventExchanger {
             }
             // A newer daemon may have event kinds that this version lacks. The event is skipped.
             Err(error) => {
-                warn!(tenant = %event.tenant, %error, "skipped an event of another daemon: unknown kind");
+                warn!(tenant = %event.tenant, %error, "skipped an event of another daemon: \
+                    unknown kind");
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Each hook has its own queue, so that a slow hook does not delay others. A global limit applies
 //! to all of them.
 //!
-//! Due deliveries are taken round-robin by tenant, starting after the tenant last_tenant last. A hook
+//! Due deliveries are taken round-robin by tenant, starting after the tenant served last. A hook
 //! that accepts batches (git) waits `batch_wait` for more deliveries. An attempt has at most
 //! `limits.hook_content_bytes` of turns: a longer generation is cut to its newest turns, with the
 //! number of omitted ones.
@@ -112,8 +112,9 @@ impl Dispatcher {
             warn!(
                 %hook,
                 deliveries,
-                "deliveries are pending for a hook that is not configured; they and their turns are \
-                 retained until a hook of this name is configured or `memoird hooks drop` drops them"
+                "deliveries are pending for a hook that is not configured; they and their turns \
+                 are retained until a hook of this name is configured or `memoird hooks drop` \
+                 drops them"
             );
         }
         Ok(())
@@ -420,7 +421,8 @@ impl Worker for Dispatcher {
         self.attempts.abort_all();
         self.take_all_finished();
         if let Err(error) = self.record_outcomes().await {
-            warn!(%error, "some delivery outcomes could not be written; these deliveries are made again");
+            warn!(%error, "some delivery outcomes could not be written; these deliveries are made \
+                again");
         }
         let open = self.hooks.count_deliveries().await.unwrap_or_default();
         let pending: u64 = open
@@ -435,7 +437,7 @@ impl Worker for Dispatcher {
                 drained, "pending deliveries are lost: there is no journal"
             ),
             (pending, false) => {
-                debug!(pending, "deliveries are pending; the next start makes them")
+                debug!(pending, "deliveries are pending; the next start makes them");
             }
         }
     }

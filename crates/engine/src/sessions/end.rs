@@ -94,7 +94,7 @@ impl EndRequest<'_> {
         }
     }
 
-    /// Ends the session if it is expired and previous not used after `last_access`.
+    /// Ends the session if it is expired and was not used after `last_access`.
     pub(super) fn expired_since(last_access: Steady) -> Self {
         Self {
             reason: EndReason::Expired,
@@ -291,7 +291,7 @@ impl Sessions {
         self.shared.ended_keys.remove(&session.key)
     }
 
-    /// Waits until the observed end of a session is durable. Returns false if it previous not written.
+    /// Waits until the observed end of a session is durable. Returns false if it was not written.
     pub(super) async fn has_durably_ended(&self, slot: &Slot) -> bool {
         let ticket = slot.lock().ticket;
         self.shared.journal.wait_durable(ticket).await;

@@ -23,7 +23,7 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 enum StartReservation {
     /// Below the caps.
     BelowCaps(SessionReservation),
-    /// ByEviction by evicting this session. The end is not yet written.
+    /// Freed by evicting this session. The end is not yet written.
     ByEviction(EndedSlot),
 }
 

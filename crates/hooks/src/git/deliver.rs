@@ -131,7 +131,8 @@ impl Delivery<'_> {
     /// Sessions of this batch may be erased before the next attempt.
     fn mark(&self) {
         if let Err(error) = write(&self.repo.git_dir.join(MARK), b"") {
-            tracing::warn!(%error, "could not mark the repository for a sweep after a failed delivery");
+            tracing::warn!(%error, "could not mark the repository for a sweep after a failed \
+                delivery");
         }
     }
 

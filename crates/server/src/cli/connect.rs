@@ -262,7 +262,8 @@ impl Address {
     fn channel(&self, tls: &TlsFiles) -> Result<Channel, CliError> {
         if matches!(self, Self::Plain { .. }) && tls.is_any() {
             let problem = format!(
-                "{self} is unencrypted and would expose the key: with --ca, --cert (or MEMOIRD_CA, MEMOIRD_CERT) use https://"
+                "{self} is unencrypted and would expose the key: with --ca, --cert (or \
+                 MEMOIRD_CA, MEMOIRD_CERT) use https://"
             );
             return Err(CliError::usage(problem));
         }

@@ -134,7 +134,8 @@ impl TlsFiles {
             }
             (None, None) => builder.with_no_client_auth(),
             _ => {
-                let problem = "--cert and --cert-key (or MEMOIRD_CERT and MEMOIRD_CERT_KEY) must be used together";
+                let problem = "--cert and --cert-key (or MEMOIRD_CERT and MEMOIRD_CERT_KEY) must \
+                    be used together";
                 return Err(CliError::usage(problem));
             }
         };

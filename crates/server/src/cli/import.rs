@@ -150,7 +150,11 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
         return Err(CliError::failed(exit, problem).at(&name));
     }
     if client.json {
-        let counts = json!({ "sessions": sessions, "turns_imported": imported, "turns_there": already_stored });
+        let counts = json!({
+            "sessions": sessions,
+            "turns_imported": imported,
+            "turns_there": already_stored,
+        });
         return output::print_json(&counts);
     }
     let [sessions, imported, already_stored] =

@@ -113,7 +113,8 @@ impl MigrateArgs {
             .map_err(invalid)?
             .has_password()
         {
-            let problem = "has a password, which every process of this machine can read: use --password-file or MEMOIRD_POSTGRES_PASSWORD";
+            let problem = "has a password, which every process of this machine can read: use \
+                --password-file or MEMOIRD_POSTGRES_PASSWORD";
             return Err(invalid(problem.to_owned()));
         }
         let password = match &self.password_file {
@@ -346,7 +347,8 @@ fn report(compared: &[TableComparison], is_json: bool) -> Result<(), CliError> {
         return Ok(());
     }
     let problem = format!(
-        "the target differs in {}; it stays marked as unfinished. If a daemon used the source in the meantime, empty the target, and start again",
+        "the target differs in {}; it stays marked as unfinished. If a daemon used the source in \
+         the meantime, empty the target, and start again",
         differing.join(", ")
     );
     Err(CliError::failed(Exit::Data, problem))

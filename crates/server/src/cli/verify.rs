@@ -50,7 +50,8 @@ pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, 
         .map_err(|error| CliError::failed(Exit::Io, error.to_string()))?;
     if checks.is_empty() {
         let problem = format!(
-            "{} contains neither a journal nor memories; a journal in a database is checked by its daemon: omit the directory",
+            "{} contains neither a journal nor memories; a journal in a database is checked by \
+             its daemon: omit the directory",
             dir.display()
         );
         return Err(CliError::failed(Exit::NoInput, problem));

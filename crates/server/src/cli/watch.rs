@@ -142,7 +142,8 @@ impl EventPrinter<'_> {
             let missed = std::mem::take(&mut self.missed);
             if is_first && counts_anew(self.after, event.event_id, missed) {
                 output::note(
-                    "the daemon was restarted, or is another one: its event ids start at another number",
+                    "the daemon was restarted, or is another one: its event ids start at another \
+                     number",
                 );
             }
             // For daemons that do not support cursors.

@@ -39,12 +39,14 @@ fn of_listeners(server: &ServerConfig, has_keys: bool, warnings: &mut Vec<String
     } = server;
     if has_keys && tls.is_none() && !listen.is_of_this_machine() {
         warnings.push(format!(
-            "server.listen: {listen} is reachable from other machines, and sends keys and turns in plain text; set server.tls, use a TLS proxy, or listen on 127.0.0.1"
+            "server.listen: {listen} is reachable from other machines, and sends keys and turns \
+             in plain text; set server.tls, use a TLS proxy, or listen on 127.0.0.1"
         ));
     }
     if matches!(admin_listen, ListenAddress::Tcp(address) if address.ip().is_unspecified()) {
         warnings.push(format!(
-            "server.admin_listen: {admin_listen} listens on all addresses of this machine, without keys; use an address in your monitoring network"
+            "server.admin_listen: {admin_listen} listens on all addresses of this machine, \
+             without keys; use an address in your monitoring network"
         ));
     }
 }

@@ -93,7 +93,8 @@ impl PostgresSpec {
         // Parsed first without password and CA, so that errors are due to the URL.
         let options = PgOptions::parse(&url, None, None).map_err(at("url"))?;
         if !is_secret && options.has_password() {
-            let problem = "contains a password; use journal.postgres.password, or pass the whole URL as { env: NAME } or { file: PATH }";
+            let problem = "contains a password; use journal.postgres.password, or pass the whole \
+                URL as { env: NAME } or { file: PATH }";
             return Err(Problem::new("url", problem));
         }
         let mut options =

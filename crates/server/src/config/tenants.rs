@@ -109,7 +109,8 @@ pub(super) fn keys(
         let id = TenantId::parse(&spec.id).ok();
         let is_open = !any_has_keys && id == Some(TenantId::default_tenant());
         if spec.keys.is_empty() && !is_open && needs_keys {
-            let problem = "there is none, so no client could call as this tenant; configure one, such as { env: ACME_KEY }";
+            let problem = "there is none, so no client could call as this tenant; configure one, \
+                such as { env: ACME_KEY }";
             problems.add(format!("tenants[{index}].keys"), problem);
         }
         for (number, key) in spec.keys.iter().enumerate() {
@@ -155,7 +156,8 @@ impl KeySpec {
                     ));
                 }
                 if !key.bytes().all(is_sendable) {
-                    let problem = "has characters that are invalid in a header, such as a line end; a key is one line of ASCII, and a file contains one key";
+                    let problem = "has characters that are invalid in a header, such as a line \
+                        end; a key is one line of ASCII, and a file contains one key";
                     return Err(problem.to_owned());
                 }
                 Ok(digest(key.as_bytes()))

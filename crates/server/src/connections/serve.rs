@@ -115,7 +115,8 @@ impl Port {
                 let address = peer.address;
                 warn!(
                     ?address,
-                    "closed a connection: its address has reached server.connections.max_per_address"
+                    "closed a connection: its address has reached \
+                     server.connections.max_per_address"
                 );
                 continue;
             };

@@ -30,7 +30,8 @@ pub(crate) enum MaintenanceError {
     Running,
     /// The data directory does not have enough space for copies.
     #[error(
-        "not enough space in data_dir for a backup: it needs {needed_bytes} bytes for copies, and {available_bytes} are available"
+        "not enough space in data_dir for a backup: it needs {needed_bytes} bytes for copies, and \
+         {available_bytes} are available"
     )]
     NoRoom {
         /// Size of the copies, plus the space to leave free.
@@ -39,7 +40,8 @@ pub(crate) enum MaintenanceError {
     },
     /// The journal is in a database.
     #[error(
-        "journal, memories and documents are in the database of journal.postgres; back it up with pg_dump or by archiving its write-ahead log"
+        "journal, memories and documents are in the database of journal.postgres; back it up with \
+         pg_dump or by archiving its write-ahead log"
     )]
     JournalInDatabase,
     /// A SQLite file cannot be read or copied.

@@ -84,7 +84,7 @@ pub(crate) struct EventView {
     pub(crate) role: Role,
 }
 
-/// WatcherCounts a watcher until it is dropped.
+/// Counts a watcher until it is dropped.
 struct WatcherGuard {
     tenant: TenantId,
     counts: WatcherCounts,
@@ -136,7 +136,7 @@ impl Watchers {
                 last_word.send(Err(error));
             }
         });
-        // WatcherGuard while the stream exists, because an unread one uses memory as well.
+        // Counted while the stream exists, because an unread one uses memory as well.
         let events = ReceiverStream::new(receiver).map(move |item| {
             let _counted = &counted;
             item

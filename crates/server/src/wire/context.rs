@@ -243,7 +243,8 @@ fn check_tools(tools_json: &str) -> Result<(), Status> {
         // The position only: the text of the error would quote the request.
         let (line, column) = (error.line(), error.column());
         let problem = format!(
-            "tools_json is not a JSON array, line {line} column {column}; send the provider's array of tools, or leave it empty"
+            "tools_json is not a JSON array, line {line} column {column}; send the provider's \
+             array of tools, or leave it empty"
         );
         status::invalid("TOOLS_INVALID", "tools_json", problem)
     })

@@ -272,13 +272,15 @@ pub(crate) fn at(place: &str, refusal: &Status) -> Status {
 
 /// A cursor that no daemon has issued.
 pub(crate) fn cursor_invalid() -> Status {
-    let problem = "invalid after_cursor: pass the `cursor` of an event, or leave it empty to watch from now on";
+    let problem = "invalid after_cursor: pass the `cursor` of an event, or leave it empty to \
+        watch from now on";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
 /// A cursor of one tenant, combined with another position or all tenants.
 pub(crate) fn cursor_with_others() -> Status {
-    let problem = "after_cursor is a position in the events of one tenant: send it without after_event_id and all_tenants";
+    let problem = "after_cursor is a position in the events of one tenant: send it without \
+        after_event_id and all_tenants";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
@@ -312,11 +314,13 @@ pub(crate) fn denied(denied: AuthError) -> Status {
             status(Unauthenticated, "SEVERAL_KEYS", problem, None)
         }
         AuthError::NoKeysHere => {
-            let problem = "this daemon has no keys (server.allow_without_keys); send no key, or configure keys for the tenants";
+            let problem = "this daemon has no keys (server.allow_without_keys); send no key, or \
+                configure keys for the tenants";
             status(Unauthenticated, "NO_KEYS_HERE", problem, None)
         }
         AuthError::WrongCertificate => {
-            let problem = "your certificate must name one tenant of this daemon in the field selected by server.tls.client_tenant";
+            let problem = "your certificate must name one tenant of this daemon in the field \
+                selected by server.tls.client_tenant";
             status(Unauthenticated, "WRONG_CERTIFICATE", problem, None)
         }
     }
@@ -410,7 +414,8 @@ pub(crate) fn probe_too_large(bytes_max: usize) -> Status {
 
 /// A call without room for its request or response.
 pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
-    let problem = "unread requests and responses use their whole share of limits.memory; read your responses, then retry";
+    let problem = "unread requests and responses use their whole share of limits.memory; read \
+        your responses, then retry";
     let facts = HashMap::from(
         [("used_bytes", used_bytes), ("limit_bytes", limit_bytes)]
             .map(|(name, bytes)| (name.to_owned(), bytes.to_string())),

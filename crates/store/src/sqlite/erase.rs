@@ -188,7 +188,9 @@ fn collect_subject(
     Ok(last.is_none())
 }
 
-/// Whether a generation of the next step has rows in the pending table, for example because it just ended.
+/// Whether a generation of the next step has rows in the pending table.
+///
+/// For example, it may have just ended.
 pub(super) fn is_any_unflushed(writer: &mut Writer, job: ErasureId) -> Result<bool, StoreError> {
     let next = next_generations(writer.connection(), job)?;
     Ok(next
@@ -198,7 +200,7 @@ pub(super) fn is_any_unflushed(writer: &mut Writer, job: ErasureId) -> Result<bo
 
 /// Deletes rows that an erasure covers, and counts them.
 ///
-/// The pending table rows of the next generations must have been flushed.
+/// The pending rows of the next generations must have been flushed.
 pub(super) fn rows(
     connection: &mut Connection,
     job: ErasureId,

@@ -1,13 +1,13 @@
 //! The journal in one SQLite file, with a single writer and readers that never wait for it.
 //!
 //! Commits append to the end of three tables (`turns`, `intake_heads`, `intake_keys`), so a commit
-//! of a hundred appends writes a few pages. A flush ([`flush`]) later moves the rows, sorted, to the
-//! indexed tables. Reads check both. A layout that writes appends straight to the indexed tables
-//! was measured: durability cost twice the CPU.
+//! of a hundred appends writes a few pages. A flush ([`flush`]) later moves the rows, sorted, to
+//! the indexed tables. Reads check both. A layout that writes appends straight to the indexed
+//! tables was measured: durability cost twice the CPU.
 //!
-//! The log is checkpointed regularly, concurrently with commits (`checkpoint_log`), so that no commit
-//! has to checkpoint all of it. A file of up to 1 GiB is checked (`quick_check`) before it is
-//! written to.
+//! The log is checkpointed regularly, concurrently with commits (`checkpoint_log`), so that no
+//! commit has to checkpoint all of it. A file of up to 1 GiB is checked (`quick_check`) before it
+//! is written to.
 
 mod compaction;
 mod ended;
@@ -67,7 +67,8 @@ pub struct SqliteOptions {
     ///
     /// Of a larger file, only header and schema are checked.
     pub check_bytes_max: u64,
-    /// Maximum number of changes in the pending table. Keys and up to two transactions may exceed it.
+    /// Maximum number of changes in the pending table. Keys and up to two transactions may exceed
+    /// it.
     ///
     /// At half of it, a flush begins.
     pub pending_changes_max: usize,
@@ -357,7 +358,8 @@ impl Store for SqliteStore {
     }
 
     fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
-        // Read the pending table first. Rows flushed in the meantime are then found in the indexed tables.
+        // Read the pending table first. Rows flushed in the meantime are then found in the indexed
+        // tables.
         let newer = {
             let writer = self.writer();
             let rows = generations

@@ -226,8 +226,8 @@ pub(super) fn journal(
     let order = if range.last { "DESC" } else { "ASC" };
     let indexed = indexed_turns();
     let pending = pending_turns();
-    // A flush indexes turns in order, so those in the pending table are the newest. Each part can be read
-    // in its own order, and only as far as the page needs.
+    // A flush indexes turns in order, so those in the pending table are the newest. Each part can
+    // be read in its own order, and only as far as the page needs.
     let mut parts = vec![format!("{indexed} AND place.seq < ?3 ORDER BY 1 {order}")];
     if matches!(scope, ReadScope::WithPending) {
         parts.push(format!("{pending} AND seq < ?3 ORDER BY id {order}"));

@@ -62,7 +62,8 @@ fn shown(dir: &Path) -> String {
 }
 
 impl SqliteTransfer {
-    /// Opens a journal as source. Like a daemon, it migrates the schema and flushes the pending table.
+    /// Opens a journal as source. Like a daemon, it migrates the schema and flushes the pending
+    /// table.
     ///
     /// Nothing else is changed.
     ///

@@ -60,9 +60,9 @@ impl From<StoreError> for Fault {
 }
 
 impl Writer {
-    /// Opens a journal and flushes what a crash left in the pending_table.
+    /// Opens a journal and flushes what a crash left in the pending table.
     ///
-    /// `pending_changes_max` is the approximate maximum number of changes in the pending_table.
+    /// `pending_changes_max` is the approximate maximum number of changes in the pending table.
     pub(super) fn open(
         connection: Connection,
         pending_changes_max: usize,
@@ -85,7 +85,8 @@ impl Writer {
         }
     }
 
-    /// Returns the newest state of a generation in the pending_table, and the ids of its unflushed turns.
+    /// Returns the newest state of a generation in the pending table, and the ids of its unflushed
+    /// turns.
     pub(super) fn pending_state(
         &self,
         generation: Generation,
@@ -96,12 +97,12 @@ impl Writer {
         )
     }
 
-    /// Returns the newest state of every generation in the pending_table.
+    /// Returns the newest state of every generation in the pending table.
     pub(super) fn pending_rows(&self) -> impl Iterator<Item = &GenerationRow> {
         self.pending_table.rows()
     }
 
-    /// Flushes the whole pending_table.
+    /// Flushes the whole pending table.
     pub(super) fn flush_all(&mut self) -> Result<(), StoreError> {
         while !self.pending_table.is_empty() {
             self.flush_step(usize::MAX)?;
@@ -207,7 +208,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the connection, for operations that do not involve the pending_table.
+    /// Returns the connection, for operations that do not involve the pending table.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
@@ -219,7 +220,7 @@ impl Writer {
 
     /// Deletes the oldest rows first, so that an interrupted run resumes where it stopped.
     ///
-    /// A generation is deleted after its turns, and only once it has no rows in the pending_table.
+    /// A generation is deleted after its turns, and only once it has no rows in the pending table.
     pub(super) fn prune(
         &mut self,
         before: PruneBefore,

@@ -7,7 +7,8 @@ macro_rules! for_every_store {
             $(#[test]
             fn $test() {
                 let dir = tempfile::tempdir().unwrap();
-                // Small, so that tests find rows both in the indexed tables and in the pending table.
+                // Small, so that tests find rows both in the indexed tables and in the pending
+                // table.
                 let options = memoird_store::SqliteOptions {
                     pending_changes_max: 5,
                     ..memoird_store::SqliteOptions::default()

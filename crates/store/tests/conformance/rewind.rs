@@ -61,7 +61,8 @@ fn whole(store: &dyn Store, chat: &Chat) -> (Vec<u64>, Vec<u64>) {
     (seqs, page.rewound)
 }
 
-/// The number of turns varies, so that rewound ones are indexed, in the pending table, or being flushed.
+/// The number of turns varies, so that rewound ones are indexed, in the pending table, or being
+/// flushed.
 fn rewound_turns_stay_in_journal_only(store: &dyn Store) {
     for (round, turns) in (4..16_u64).enumerate() {
         let at = 10 + 10 * round as u64;

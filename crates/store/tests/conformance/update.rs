@@ -51,7 +51,8 @@ fn texts(turns: &[(u64, std::sync::Arc<[u8]>)]) -> Vec<(u64, bool)> {
         .collect()
 }
 
-/// The number of turns varies, so that updated ones are indexed, in the pending table, or being flushed.
+/// The number of turns varies, so that updated ones are indexed, in the pending table, or being
+/// flushed.
 fn updated_turn_is_read_everywhere(store: &dyn Store) {
     let mut changes = 0;
     for (round, turns) in (4..16_u64).enumerate() {

@@ -20,7 +20,7 @@ pub(super) struct HookQueue {
     check_at: Option<Steady>,
     /// Value of the dispatcher's start counter when it last started an attempt.
     pub(super) started: u64,
-    /// Tenant last_tenant last. The next attempt starts with the tenants after it.
+    /// Tenant served last. The next attempt starts with the tenants after it.
     pub(super) last_tenant: Option<TenantId>,
     is_failing: bool,
 }

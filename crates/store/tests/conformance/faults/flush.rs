@@ -66,8 +66,8 @@ fn flush_per_commit_and_pending_rows_are_bounded() {
     let (mut indexed, mut waiting_most, mut steps) = (0, 0, 0);
     commit_in_turn(&store, 2_000, |_| {
         let (now, waiting) = indexed_and_pending_rows(&raw);
-        // A 64th of the pending table plus this commit's changes, and half of that again. The last row of
-        // a step may be an end, with a weight of 12.
+        // A 64th of the pending table plus this commit's changes, and half of that again. The last
+        // row of a step may be an end, with a weight of 12.
         let step = INTAKE_CHANGES as i64 / 64 + COMMIT_CHANGES;
         assert!(
             now - indexed <= step * 3 / 2 + 12,
