@@ -61,7 +61,7 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
             error!(detail, "a call failed: journal error");
             (Unavailable, "JOURNAL_FAILED", LATER)
         }
-        // Clients know no other reason for it.
+        // The same reason as for journal errors: clients retry both.
         EngineError::BlockingCallFailed { detail } => {
             error!(detail, "a call on another thread failed");
             (Unavailable, "JOURNAL_FAILED", LATER)
